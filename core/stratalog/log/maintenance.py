@@ -171,7 +171,7 @@ class LogMaintenance:
             CorruptCheckpointError: the progress file cannot be read.
         """
         with self._state.lock:
-            self._state.health.check_writable()  # if out of service, the next opening decides a begun round
+            self._state.health.check_writable()  # if it raises, the next opening of the log decides a begun round
             return end_round(self._state.files, self._state.log_end)
 
     def make_extra_indexes(self) -> ExtrasResult:

@@ -13,8 +13,8 @@ from stratalog.env.forks import ends_with_fork
 from stratalog.segment.readable import ReadableSegment
 
 _MOST: Final = 4  # maximum number of buffers of one reader
-_LINE_BYTES: Final = 64  # of the processor's caches
-_MALLOC_BYTES: Final = 16  # between the start of a page and a large buffer
+_LINE_BYTES: Final = 64  # line size of the processor's caches
+_MALLOC_BYTES: Final = 16  # distance from the start of a page to a large buffer
 
 
 ReadOver: TypeAlias = Callable[[int, memoryview], memoryview]

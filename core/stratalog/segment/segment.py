@@ -22,7 +22,7 @@ from stratalog.segment.search import largest_timestamp
 from stratalog.spi.indexes import IndexRole
 from stratalog.spi.segment_store import IndexFile, LogFiles, SegmentFile
 
-MAX_FILE_BYTES: Final = (1 << 31) - 1  # maximal size of an index file
+MAX_FILE_BYTES: Final = (1 << 31) - 1  # maximum size of an index file
 DOUBTED: Final = frozenset({"damaged"})  # not a label: marks a segment with a damaged extra index
 _NO_EXTRAS: Final = frozenset[str]()
 _NONE: Final[Mapping[Any, Any]] = MappingProxyType({})  # shared by the many segments with nothing to store here

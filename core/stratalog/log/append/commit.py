@@ -72,7 +72,7 @@ def commit(state: LogState, batches: PreparedBatches, origin: AppendOrigin = _CL
     """
     health, role, settings = state.health, state.role, state.settings
     if health.closed or health.failure or health.damage or not role.is_leader:
-        health.check_writable()  # raises, as the next line does if the log follows; calls that nearly all appends save
+        health.check_writable()  # raises an error, or the next line does; nearly all appends save both calls
         role.check_leads()
     config, preparer = settings.config, settings.preparer
     if batches.size_bytes > config.segment_bytes:

@@ -159,7 +159,7 @@ class _Loader:
         end = self.loaded.log_end
         self.loaded.recovery_point = end if self.request.clean else min(self.request.recovery_point, end)
         # With a tier, keep an epoch that starts exactly at the log end; Kafka's loader drops it. The tier may already
-        # know that epoch although nothing was appended in it, and epochs never go back.
+        # know that epoch although nothing was appended in it, and epochs never decrease.
         last = self.loaded.log_end + 1 if self.config.remote_storage_enable else self.loaded.log_end
         self.loaded.epochs = self.loaded.epochs.truncate_from_end(last).truncate_from_start(floor)
         if NEXT_EPOCH_FILE in self._names():

@@ -143,7 +143,7 @@ def _first_offset(segment: Segment, position: int, components: Components) -> in
         try:
             return next(decode(chunk, table, segment, components, Fields.OFFSET)).offset[0]
         except CorruptBatchError:
-            return table.last_offset[0]  # the records in it are unreadable
+            return table.last_offset[0]  # the inner messages are unreadable
     return table.base_offset[0]
 
 
@@ -220,7 +220,7 @@ def split_segment(segment: Segment, spans: Sequence[OverflowRange], config: Topi
                 with SegmentBuilder(files, piece.base_offset, piece.components, config) as builder:
                     _copy(piece, builder, aborted or {})
                     built.append(builder.finish(piece.end_offset, modified_ms))
-                if aborted is None:  # no offset index makes the loader rebuild all indexes
+                if aborted is None:  # without it, the loader rebuilds all indexes
                     files.remove(built[-1].names[piece.components.indexes[IndexRole.OFFSET].suffix])
     except BaseException:
         for one in built:

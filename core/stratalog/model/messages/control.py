@@ -245,7 +245,7 @@ def _kraft_voters(value: bytes, kind: ControlType) -> KraftVoters:
     def voter() -> KraftVoter:
         voter_id, directory_id, endpoints = reader.int32(), reader.uuid(), reader.array(endpoint)
         found = KraftVoter(voter_id, directory_id, endpoints, reader.int16(), reader.int16())
-        reader.tags()  # of the range of versions
+        reader.tags()  # tags of the range of versions
         reader.tags()
         return found
 
