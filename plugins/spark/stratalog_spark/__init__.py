@@ -1,6 +1,6 @@
-"""Spark on logs and tiers: ``spark.read.format("stratalog")`` and complete jobs, without a broker.
+"""Plugin for Spark: the data source ``format("stratalog")`` for log directories and tiers, and complete jobs.
 
-Importing this package does not import Spark. The command line also finds ``stratalog spark`` here.
+No broker is needed. Importing this package does not import Spark. The package also provides ``stratalog spark``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""Answers to the catalog in the JVM, which asks the source for its schema: the one call that returns data to the planner.
+"""Responses to Spark's catalog in the JVM, encoded as schemas.
 
-The answer is a schema. The names of its columns, or the metadata of its first column, are what was asked for.
+Spark's planner gets data from a Python data source only through ``DataSource.schema``. The catalog therefore sends each
+request as options of a source. The response is a schema: the names of its columns, or the metadata of its first column,
+contain the requested data.
 """
 
 from __future__ import annotations
@@ -31,12 +33,12 @@ _OF_SPARK: Final = frozenset({"provider", "owner", "location", "comment", "exter
 
 
 def is_question(given: Mapping[str, str]) -> bool:
-    """Return True if these options are a request of the catalog in Java, and not those of a read or write."""
+    """Return True if these options are a request of the catalog in the JVM, not the options of a read or write."""
     return ASK in given
 
 
 def answer(given: Mapping[str, str]) -> StructType:
-    """Return the response to a request of the catalog, as the columns of a schema.
+    """Return the response to a request of the catalog, encoded as a schema.
 
     Raises:
         ConfigError, UnknownSettingError: an option of the catalog is wrong, or a topic cannot be created as requested.
@@ -47,7 +49,7 @@ def answer(given: Mapping[str, str]) -> StructType:
 
 
 def _topics(asked: Mapping[str, str]) -> StructType:
-    """Return a column for each topic."""
+    """Return a schema with one column per topic, which has the name of the topic."""
     found = StructType()
     with Options({**asked, "subscribePattern": ".*"}).source.open(peek=True) as reader:
         for name in reader.topics():
@@ -56,7 +58,10 @@ def _topics(asked: Mapping[str, str]) -> StructType:
 
 
 def _topic(asked: Mapping[str, str]) -> StructType:
-    """Return the columns of a table, and the data of its topic in the metadata of the first; none if it does not exist."""
+    """Return the columns of a topic's table, or no columns if the topic does not exist.
+
+    The metadata of the first column contains the location, the topic id, the number of partitions, and the settings.
+    """
     given = {name: value for name, value in asked.items() if name != "topic"}
     options, found = Options({**given, "subscribePattern": ".*"}), StructType()
     with options.source.open(peek=True) as reader:
@@ -76,7 +81,7 @@ def _topic(asked: Mapping[str, str]) -> StructType:
 
 
 def _create(asked: Mapping[str, str]) -> StructType:
-    """Create a topic, with the properties of its table as settings. Return no columns."""
+    """Create a topic whose settings are the properties of a table. Return a schema without columns."""
     given = {name: value for name, value in asked.items() if not name.startswith((_PROPERTY, _COLUMN))}
     for name, kind in _prefixed(asked, _COLUMN).items():
         if TYPES.get(name) != kind:
@@ -104,7 +109,7 @@ def _prefixed(asked: Mapping[str, str], prefix: str) -> dict[str, str]:
 
 
 def _plan(asked: Mapping[str, str]) -> StructType:
-    """Return the description of a plan and the number of bytes that it reads."""
+    """Return the description of a plan, and the number of bytes that it reads, in the metadata of one column."""
     schema = StructType.fromJson(json.loads(asked["schema"]))
     given = {name: value for name, value in asked.items() if name != "schema"}
     options = Options(with_table(given, schema, streaming=False))
@@ -131,8 +136,8 @@ def described(options: Options, columns: Sequence[str], read: Sequence[Piece], w
     Args:
         options: options of the read.
         columns: names of the columns.
-        read: what is read.
-        whole: what would be read without a predicate.
+        read: parts of segments that the plan reads.
+        whole: parts of segments that it would read without a pushed predicate or count.
     """
     spans: dict[str, list[int]] = {}
     for piece in read:

@@ -33,13 +33,14 @@ def catalog_jar() -> Path:
 
 
 def catalog_settings(given: Mapping[str, str]) -> dict[str, str]:
-    """Return Spark's settings for the catalog ``stratalog``, in addition to those that are given.
+    """Return the settings that a Spark session needs for the catalog ``stratalog``.
 
     Args:
-        given: Spark's settings.
+        given: Spark's settings, as the user passes them.
 
     Returns:
-        The settings to add; none if the package has no jar.
+        The settings to add to ``given``. A setting that is a list also contains its value in ``given``. Empty if the
+        package has no jar.
 
     Raises:
         PluginImportError: the package has no jar, but a setting of the catalog is given.

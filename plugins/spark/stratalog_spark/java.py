@@ -53,9 +53,9 @@ def use_java(*, bundled: bool = False) -> Path | None:
 
 
 def _home(java: Path) -> Path:
-    """Create a folder with ``bin/java`` in the user's cache.
+    """Create a Java home in the user's cache, and return its path.
 
-    It is rewritten each time to match the installed runtime.
+    Its script ``bin/java`` is rewritten at each call to match the installed runtime.
     """
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     script = cache / "stratalog" / "java" / "bin" / "java"

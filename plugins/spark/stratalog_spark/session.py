@@ -53,8 +53,8 @@ def open_session(master: str, settings: Mapping[str, str], *, name: str = "strat
 def register(session: SparkSession) -> None:
     """Register ``format("stratalog")`` in a session. A second call has no effect.
 
-    Spark also finds the source by itself, unless another installed package named ``pyspark_*`` cannot be imported. Such
-    a package prevents Spark from finding any of them.
+    Spark also finds the source without this call, unless an installed package named ``pyspark_*`` cannot be imported:
+    Spark then finds no source in any of these packages.
     """
     try:
         session.dataSource.register(StratalogSource)

@@ -31,8 +31,9 @@ class StratalogSource(DataSource):
 
     See docs/spark.md for options and columns.
 
-    There is no ``pushFilters`` on purpose. Spark plans a DataFrame once, so it would silently use a filtered plan for
-    later reads of the whole DataFrame (observed with 4.3). Ranges are options, and the schema selects the columns.
+    The readers deliberately have no ``pushFilters``. Spark plans a DataFrame once, so it would silently use a filtered
+    plan for later reads of the whole DataFrame (observed with Spark 4.3). Instead, options select the offsets, and the
+    schema selects the columns.
     """
 
     @classmethod
@@ -41,7 +42,12 @@ class StratalogSource(DataSource):
         return "stratalog"
 
     def schema(self) -> StructType | str:
-        """Return the columns that the options select, as text if possible: there may be no Spark here to parse it."""
+        """Return the columns that the options select.
+
+        For a read, the result is a DDL string, because this process may have no Spark session to parse DDL. For a table
+        that is being created, and for a request of the catalog, the result is a StructType, because the metadata of its
+        columns contains data.
+        """
         if catalog.is_question(self.options):
             return catalog.answer(self.options)
         if is_table(self.options):
@@ -49,13 +55,16 @@ class StratalogSource(DataSource):
         return ddl(check_names(Options(self.options, streaming=None).shown))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return the reader for ``spark.read``. ``schema``, the user's if there is one, selects the columns."""
+        """Return the reader for ``spark.read``.
+
+        ``schema`` selects the columns. It is the user's schema, or the result of ``schema()`` if the user gave none.
+        """
         options = Options(with_table(self.options, schema, streaming=False))
         options.warn_of_ignored()
         return BatchReader(options, schema.names if options.counts else _names(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        """Return the reader for ``spark.readStream``; ``schema`` as for ``reader``."""
+        """Return the reader for ``spark.readStream``. ``schema`` selects the columns, as for ``reader``."""
         options = Options(with_table(self.options, schema, streaming=True), streaming=True)
         options.warn_of_ignored()
         names = _names(schema)
@@ -85,24 +94,24 @@ class StratalogSource(DataSource):
 
 
 def _names(schema: StructType) -> tuple[str, ...]:
-    """Return the columns that a schema selects, after a check."""
+    """Return the names of a schema's columns. Raise ConfigError if the source has no column of such a name and type."""
     return check_names(schema.names, [field.dataType.simpleString() for field in schema.fields])
 
 
 class BatchReader(DataSourceReader):
-    """Reader that plans once per DataFrame, which is therefore a snapshot. Another ``load`` includes new records."""
+    """Reader that plans once per DataFrame. The DataFrame is therefore a snapshot; only another ``load`` has new records."""
 
     def __init__(self, options: Options, names: Sequence[str]) -> None:
         self._options, self._names = options, tuple(names)
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Return the tasks."""
+        """Return the input of each task; at least one."""
         with collection_paused():
             splits = plan(self._options)[::-1]
             return [SplitPartition(splits.pop()) for _ in range(len(splits))]  # a plan is large: each split is freed
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
-        """Run one task."""
+        """Return the rows of one task as Arrow batches."""
         assert isinstance(partition, SplitPartition)  # from ``partitions``
         freeze_once()
         return read_split(self._options, self._names, self._options.source, partition.split)

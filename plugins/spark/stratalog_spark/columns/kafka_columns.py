@@ -33,26 +33,30 @@ KAFKA: Final = tuple(TYPES)[:7]
 HEADERS: Final = "headers"
 CORRUPT: Final = tuple(TYPES)[8:]
 COUNT: Final = "count"
-COUNTED: Final = "offset"  # the column of a count, which needs no record: batch headers have the offsets
+COUNTED: Final = "offset"  # the column that a count reads: batch headers have the offsets, so no record is decoded
 COUNTED_BY: Final = frozenset({"topic", "partition"})
-READ_ONLY: Final = frozenset({"offset", "timestampType", *CORRUPT})  # columns of reads that a writer cannot choose
+READ_ONLY: Final = frozenset({"offset", "timestampType", *CORRUPT})  # columns of reads that a write cannot set
 
 
 def ddl(names: Sequence[str]) -> str:
-    """Return the schema with these columns, as text: Spark's planner can parse it where Python cannot."""
+    """Return the schema with these columns as a DDL string. Spark's planner parses it; this process needs no session."""
     return ", ".join(f"{name} {TYPES[canonical(name)]}" for name in names)
 
 
 def canonical(name: str) -> str:
-    """Return the name of a column as it is declared, for a name in any case; an unknown name stays as it is."""
+    """Return the declared name of a column, for a name in any case. An unknown name is returned unchanged."""
     return _BY_LOWER.get(name.lower(), name)
 
 
 def check_names(names: Sequence[str], kinds: Sequence[str | None] = ()) -> tuple[str, ...]:
-    """Return the names, which may be in any case.
+    """Check the names of columns, which may be in any case, and return them unchanged.
+
+    Args:
+        names: names of columns.
+        kinds: wanted type of each column; None: not checked.
 
     Raises:
-        ConfigError: a name is unknown or repeated, or has another type than ``kinds`` gives for it.
+        ConfigError: a name is unknown or repeated, or the column does not have the wanted type.
     """
     found = [canonical(name) for name in names]
     for name in found:
@@ -85,13 +89,13 @@ class Rows:
 
     @property
     def scanned(self) -> list[str]:
-        """The columns that a scan must have: only these are decoded."""
+        """Names of the columns that a scan must decode for these rows and their predicate."""
         compared = () if self._pushed is None else [leaf.column for leaf in self._pushed.leaves]
         wanted = {_SCANNED.get(name, name) for name in (*self._names, *compared)}
         return sorted(wanted - _MADE) or [COUNTED]
 
     def of(self, scanned: Scanned) -> pyarrow.RecordBatch:
-        """Return the records of one batch that satisfy the predicate."""
+        """Return the rows of one scanned batch that satisfy the predicate."""
         if self._pushed is not None:
             mask = accepted(self._pushed, lambda name: _MAKERS[name](self._pa, scanned))
             if mask.true_count < len(mask):
@@ -101,7 +105,10 @@ class Rows:
         return batch
 
     def of_damage(self, found: DamagedRange) -> pyarrow.RecordBatch:
-        """Return one row for a corrupt entry. It has no key, value or timestamp, and the first unread offset."""
+        """Return one row for a corrupt entry, or no row if it does not satisfy the predicate.
+
+        Its key, value and timestamp are null. Its offset is the first one that was not read.
+        """
         gone = f", offsets {found.start} to {found.end - 1}" if found.start < found.end else ""
         row = {
             "topic": found.log.topic,
@@ -120,11 +127,14 @@ class Rows:
 
 
 def counted(names: Sequence[str], counts: Iterable[tuple[TopicPartition, int]]) -> pyarrow.RecordBatch:
-    """Return the number of rows, by topic and partition if these are among the names.
+    """Return numbers of rows as one batch.
+
+    The result has one row for each combination of the columns ``topic`` and ``partition`` in ``names``, without those that
+    have no rows. If neither is in ``names``, the result is one row with the total.
 
     Args:
-        names: ``topic``, ``partition``, and any others, which are names of counts.
-        counts: numbers of rows, by log.
+        names: columns of the result; each one besides ``topic`` and ``partition`` contains the number of rows.
+        counts: logs and numbers of rows; a log may occur several times.
     """
     import pyarrow as pa  # noqa: PLC0415 - an extra of the core, here when Spark is
 
@@ -151,9 +161,9 @@ def counted(names: Sequence[str], counts: Iterable[tuple[TopicPartition, int]]) 
 
 @cache
 def _types(pa: Any) -> dict[str, Any]:
-    """Return the exact Arrow types that Spark expects.
+    """Return the Arrow type of each column.
 
-    It refuses another unit, zone or width, even an equivalent one.
+    Spark accepts exactly these types: it refuses another unit, time zone or width, even an equivalent one.
     """
     header = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
     arrow = {
@@ -196,7 +206,7 @@ def _nothing(name: str) -> Callable[[Any, Scanned], Any]:
     return lambda pa, scanned: pa.nulls(scanned.batch.num_rows, _types(pa)[name])
 
 
-_SCANNED: Final = {"timestampType": "timestamp_type"}  # columns of a scan with other names
+_SCANNED: Final = {"timestampType": "timestamp_type"}  # columns that have another name in a scan
 _MADE: Final = frozenset({"topic", *CORRUPT})  # columns that a scan does not have
 _MAKERS: Final[dict[str, Callable[[Any, Scanned], Any]]] = {
     **{name: _taken(name) for name in ("key", "value", "partition", "offset", "timestamp")},

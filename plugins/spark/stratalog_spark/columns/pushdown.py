@@ -1,4 +1,4 @@
-"""Predicates that a query pushes down: which offsets can satisfy them, and which rows do.
+"""Predicates that a query pushes down: the offsets whose records can satisfy them, and the rows that satisfy them.
 
 A predicate is a tree of JSON lists: ``["and", A, B]``, ``["or", A, B]``, ``["notnull", COLUMN]``,
 ``["in", COLUMN, VALUE, ...]``, or a comparison such as ``["<", "offset", 10]``. Timestamps are in microseconds, as in Spark.
@@ -33,7 +33,14 @@ Spans: TypeAlias = list[tuple[int, int]]
 
 
 class Node(NamedTuple):
-    """One predicate. ``parts`` are the children of ``and`` and ``or``; ``values`` are those of ``column``."""
+    """One predicate.
+
+    Attributes:
+        operator: ``and``, ``or``, ``notnull``, ``in``, or a comparison such as ``<``.
+        column: the column; empty for ``and`` and ``or``.
+        values: values with which the column is compared.
+        parts: predicates that ``and`` or ``or`` combines; empty for other operators.
+    """
 
     operator: str
     column: str = ""
@@ -50,7 +57,7 @@ class Node(NamedTuple):
 
     @property
     def leaves(self) -> Iterator[Node]:
-        """The comparisons of the tree."""
+        """The predicates of the tree that are not ``and`` or ``or``."""
         if not self.parts:
             yield self
         for part in self.parts:
@@ -66,7 +73,7 @@ def parsed(option: str, text: str) -> Node:
     """Return the predicate of an option.
 
     Raises:
-        ConfigError: the text is no predicate.
+        ConfigError: the text is not a valid predicate.
     """
     try:
         return _node(json.loads(text))
@@ -88,9 +95,10 @@ def _node(found: list[Any]) -> Node:
 
 
 def narrowed(node: Node, log: LogReader, whole: OffsetRange, isolation: Isolation) -> list[OffsetRange]:
-    """Return the parts of a range that can have records for which the predicate is true.
+    """Return the parts of the range ``whole`` that can have records for which the predicate is true.
 
-    Parts in which it is true for each record stay counted if ``whole`` is; the others do not.
+    If only the number of records is wanted (``whole.is_counted``), this also applies to parts in which the predicate is
+    true for every record. The records of the other parts must be read.
     """
     found = _spans(node, log, (whole.start, whole.end), isolation)
     if not whole.is_counted:
@@ -143,7 +151,7 @@ def _offsets(operator: str, value: int) -> tuple[int, int]:
 
 
 def _times_ms(operator: str, value_us: int) -> tuple[int, int]:
-    """Return the first and the last time (ms) for which a comparison is true; the first is after the last if none is."""
+    """Return the first and the last time (ms) for which a comparison is true; first > last if it is true for no time."""
     return {
         "=": (-(-value_us // 1000), value_us // 1000),
         "in": (-(-value_us // 1000), value_us // 1000),
@@ -155,14 +163,18 @@ def _times_ms(operator: str, value_us: int) -> tuple[int, int]:
 
 
 def _at_times(node: Node, log: LogReader, whole: tuple[int, int], isolation: Isolation) -> _Found:
-    """Return the offsets of the records whose timestamps can satisfy a comparison, or are not null."""
+    """Return the offsets of records whose timestamps can satisfy ``node``, a comparison or ``notnull``."""
     each = [_times_ms(node.operator, int(value)) for value in node.values] or [(_FIRST_MS, _LAST_MS)]
     found = [_between(first, last, log, whole, isolation) for first, last in each]
     return _Found(*map(_joined, zip(*found, strict=True)))
 
 
 def _between(first_ms: int, last_ms: int, log: LogReader, whole: tuple[int, int], isolation: Isolation) -> _Found:
-    """Return the offsets from the first record that is late enough, without segments that have no such record."""
+    """Return the offsets of records that can have timestamps from ``first_ms`` to ``last_ms``.
+
+    They begin at the first record with a timestamp of at least ``first_ms``. Segments without a suitable record are left
+    out.
+    """
     start, end = whole
     if first_ms > last_ms or start >= end:
         return _Found([], [])
@@ -177,7 +189,7 @@ def _between(first_ms: int, last_ms: int, log: LogReader, whole: tuple[int, int]
 
 
 def _without(spans: Spans, whole: tuple[int, int]) -> Spans:
-    """Return what spans leave of ``whole``."""
+    """Return the parts of ``whole`` that are outside of ``spans``, which are ascending."""
     edges = [whole[0], *(edge for span in spans for edge in span), whole[1]]
     return [(start, end) for start, end in zip(edges[::2], edges[1::2], strict=True) if start < end]
 
@@ -198,11 +210,11 @@ def _joined(found: Iterable[Spans]) -> Spans:
 
 
 def accepted(node: Node, column: Callable[[str], Any]) -> pyarrow.BooleanArray:
-    """Return for each row whether the predicate is true, as SQL evaluates it: null if it is unknown.
+    """Return the value of the predicate for each row by the rules of SQL: true, false, or null if it is unknown.
 
     Args:
         node: the predicate.
-        column: returns the column of a name as Arrow array.
+        column: returns the Arrow array of the column with a name.
     """
     import pyarrow as pa  # noqa: PLC0415 - an extra of the core, here when Spark is
 

@@ -1,4 +1,7 @@
-"""Conversion of rows that Spark writes to records: the columns of Spark's Kafka sink, and a timestamp."""
+"""Conversion of rows that Spark writes into records.
+
+The rows have the columns of Spark's Kafka sink, and a timestamp.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ _LARGEST_BYTES: Final = (1 << 31) - 1
 
 
 def check_schema(schema: StructType, topic: str | None) -> None:
-    """Raise ConfigError unless rows of this schema can be written."""
+    """Raise ConfigError unless rows of this schema can be written. If ``topic`` is None, they need a column ``topic``."""
     found = dict[str, str]()
     for field in schema.fields:
         name, kind = canonical(field.name), field.dataType.simpleString()
@@ -50,15 +53,17 @@ def check_schema(schema: StructType, topic: str | None) -> None:
 
 
 def written_names(names: Iterable[str]) -> dict[str, str]:
-    """Return the columns that are written, with the names by which this module knows them.
+    """Return the columns that are written: for each of their names in the rows, the declared name.
 
-    Source: apache/spark KafkaWriter, which ignores other columns, too.
+    Other columns are ignored, as in Spark's Kafka sink (apache/spark KafkaWriter).
     """
     return {name: canonical(name) for name in names if canonical(name) in _TYPES}
 
 
 def without_assigned(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return a batch that an INSERT writes into a table, which has null in the columns that the statement leaves out.
+    """Check a batch that an INSERT writes into a table, and return it unchanged.
+
+    The columns that the statement leaves out are null.
 
     Raises:
         InvalidRecordError: a row has a value in a column that the log assigns, such as ``offset``.
@@ -72,7 +77,7 @@ def without_assigned(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def writable(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the columns of a batch that are written."""
+    """Return a batch with only the columns that are written, under their declared names."""
     names = written_names(batch.schema.names)
     return batch.select(list(names)).rename_columns(list(names.values()))
 
@@ -89,7 +94,7 @@ def by_log(
 
     Raises:
         InvalidRecordError: a row has no topic, or names a partition that its topic does not have.
-        UnknownTopicError: raised by ``places``.
+        UnknownTopicError: ``places`` raises it for a topic that does not exist.
     """
     import numpy as np  # noqa: PLC0415 - comes with Spark's extra
 
@@ -119,9 +124,11 @@ def _by_topic(batch: pa.RecordBatch, topic: str | None) -> Iterator[tuple[str, p
 
 
 def partitions_of(rows: pa.RecordBatch, partitions: int) -> NDArray[np.int32]:
-    """Return the partition of each row: the named one, or by Kafka's hash of the key, or by a hash of the value.
+    """Return the partition of each row.
 
-    A repeated write sends each row to the same partition, so a repeated round matches the records already written.
+    It is the value of the column ``partition``. If that is null, murmur2 of the key chooses the partition, as in Kafka's
+    producer. If the key is null too, a hash of the value chooses it. Equal rows therefore get equal partitions, so a
+    repeated write sends each row to the same partition again.
     """
     import numpy as np  # noqa: PLC0415 - comes with Spark's extra
 
@@ -141,7 +148,7 @@ def partitions_of(rows: pa.RecordBatch, partitions: int) -> NDArray[np.int32]:
 
 
 def _hashes(rows: pa.RecordBatch) -> NDArray[np.uint32]:
-    """Return the hashes that choose the partitions of rows that name none."""
+    """Return the hash of each row that chooses its partition: murmur2 of the key, or CRC-32 of the value without a key."""
     import numpy as np  # noqa: PLC0415 - comes with Spark's extra
 
     values: Column = rows.column("value")
@@ -179,7 +186,7 @@ def murmur2(column: Column) -> NDArray[np.uint32]:
 
 
 def _murmur2_of(block: NDArray[np.uint8]) -> NDArray[np.uint32]:
-    """Return the hashes of rows of equal size."""
+    """Return murmur2 of each row of a two-dimensional array, which contains values of equal size."""
     import numpy as np  # noqa: PLC0415 - comes with Spark's extra
 
     count, size = block.shape
@@ -199,10 +206,13 @@ def _murmur2_of(block: NDArray[np.uint8]) -> NDArray[np.uint32]:
 
 
 def columns_of(rows: pa.RecordBatch) -> RecordColumns:
-    """Return rows as columns of records with all fields. A row without a timestamp gets -1.
+    """Return rows as record columns.
+
+    The result has every field of a record, also those that the rows lack: without a column ``key`` all keys are null,
+    and a row without a timestamp gets -1. Offsets begin at 0.
 
     Raises:
-        InvalidRecordError: the rows have more than 2 GiB together, or a header has no key.
+        InvalidRecordError: the rows are larger than 2 GiB in total, or a header is null or has no key.
     """
     import numpy as np  # noqa: PLC0415 - comes with Spark's extra
 
@@ -231,7 +241,7 @@ def columns_of(rows: pa.RecordBatch) -> RecordColumns:
 
 
 def _view(column: NDArray[Any]) -> memoryview:
-    """Return the numbers in the format of record columns, which differs from numpy's format letter."""
+    """Return the numbers as a memoryview of format ``q`` or ``i``, as ``RecordColumns`` requires. numpy's may differ."""
     import numpy as np  # noqa: PLC0415 - comes with Spark's extra
 
     flat = np.ascontiguousarray(column).data.cast("B") if len(column) else memoryview(b"")
@@ -246,7 +256,7 @@ class _Arena:
         self._size = 0
 
     def put(self, column: Column) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """Add a column. Return position and size of each value; the size of null is -1."""
+        """Add a column. Return the position of each value in the arena, and its size, which is -1 for null."""
         import numpy as np  # noqa: PLC0415 - comes with Spark's extra
 
         starts, sizes, data = _bytes_of(column)
@@ -264,14 +274,14 @@ class _Arena:
 
     @staticmethod
     def zeros(count: int) -> NDArray[np.int32]:
-        """Return a column of 0."""
+        """Return a column of ``count`` zeros."""
         import numpy as np  # noqa: PLC0415 - comes with Spark's extra
 
         return np.zeros(count, dtype=np.int32)
 
     @staticmethod
     def none(count: int) -> NDArray[np.int32]:
-        """Return a column of -1."""
+        """Return a column with ``count`` times -1."""
         import numpy as np  # noqa: PLC0415 - comes with Spark's extra
 
         return np.full(count, -1, dtype=np.int32)
@@ -282,7 +292,10 @@ class _Arena:
 
 
 def _bytes_of(column: Column) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8]]:
-    """Return the start of each value, its size (0 for null), and the bytes. Accepts offsets of 32 or 64 bits."""
+    """Return the start of each value, its size (0 for null), and the bytes of all values.
+
+    The column may have offsets of 32 or 64 bits.
+    """
     import numpy as np  # noqa: PLC0415 - comes with Spark's extra
     import pyarrow as pa  # noqa: PLC0415 - the same
 

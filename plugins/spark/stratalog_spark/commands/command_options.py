@@ -23,7 +23,7 @@ _LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 
 
 class SparkStartError(StorageError):
-    """Spark cannot be started where the job was to run. Check --master and the messages of Java."""
+    """Spark cannot be started on the master of a job. Check --master and the messages of Java."""
 
 
 def _quiet() -> dict[str, str]:
@@ -36,7 +36,13 @@ def _quiet() -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Place where a job runs, and its output."""
+    """Output and Spark settings of one run of a job.
+
+    Attributes:
+        output: prints results and progress.
+        master: Spark's master.
+        settings: Spark's settings of ``--conf``, which may be credentials.
+    """
 
     output: CommandOutput
     master: str
@@ -44,13 +50,19 @@ class Job:
 
     @contextmanager
     def watched(self, what: str) -> Iterator[tuple[SparkSession, Callable[[int, int], None]]]:
-        """Open a session and a progress bar of tasks. Yield the session and the function that updates the bar."""
+        """Open a session and a progress bar of tasks.
+
+        Yield the session, and a function that updates the bar with the number of completed tasks and of all tasks.
+        """
         with self._session() as session, self._progress(what) as progress:
             yield session, progress
 
     @contextmanager
     def watched_bytes(self, what: str) -> Iterator[tuple[SparkSession, Progress]]:
-        """Open a session and a progress bar of bytes. Yield the session and the function that updates the bar."""
+        """Open a session and a progress bar of bytes.
+
+        Yield the session, and a function that updates the bar with the completed bytes and all bytes.
+        """
         with self._session() as session, self.output.bytes_progress(what) as progress:
             yield session, progress
 

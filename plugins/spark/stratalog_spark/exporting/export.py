@@ -56,8 +56,8 @@ class ExportReport:
         rows: number of rows written, including those of ``resumed``.
         size_bytes: size of all files.
         files: names below the destination.
-        malformed: number of rows whose value could not be parsed; their column ``malformed`` holds it.
-        lost: number of offsets that no longer existed.
+        malformed: number of rows whose value could not be parsed; their column ``malformed`` contains the value.
+        lost: number of offsets whose records were deleted before their export.
         ends: offset up to which each partition is exported now.
     """
 
@@ -73,9 +73,10 @@ class ExportReport:
 
 @dataclass(frozen=True, slots=True)
 class _Range:
-    """Range of a log, as a task gets it.
+    """Range of a log that a task exports.
 
-    ``start`` and ``end`` name the files; ``split`` locates the records, if there are any.
+    The names of the files contain ``start`` and ``end``. ``split`` says where to read the records; None if the range has
+    no records.
     """
 
     log: TopicPartition
@@ -114,34 +115,35 @@ def export(
 
     Each record is in exactly one file, even after failures and repeated calls. A plan of offsets is written to the
     destination first, and determines the file names. The next run repeats an incomplete run with the same files. Run
-    one export at a time. On a local disk and on S3 a second concurrent one is harmless.
+    one export at a time. On a local disk and on S3 a second concurrent export is harmless.
 
     Args:
         spark: a session, classic or Connect.
         source: a directory or the URI of a tier, or a source with credentials.
         destination: a folder, or a URI of an fsspec file system; all workers must reach it.
         topics: topics to export; None means all.
-        schema: ``raw`` (value unchanged), ``json`` or ``avro`` (value as a struct; values that cannot be parsed in
-            ``malformed``).
-        fields: for ``json``: a ``pyarrow.Schema`` of the fields; None guesses it from the first 1,000 records, and
-            keeps it.
+        schema: ``raw`` (value unchanged), ``json`` or ``avro`` (value as a struct; a value that cannot be parsed is in the
+            column ``malformed`` instead).
+        fields: for ``json``: a ``pyarrow.Schema`` of the fields; None: the first run infers it from about 1,000 records,
+            and later runs use it too.
         avro_schemas: for ``avro``: see ``AvroValues``.
         partition_by: ``date`` or ``hour`` of the record's timestamp, in UTC, or ``none``.
         compression: of Parquet: ``zstd``, ``snappy``, ``gzip``, ``lz4``, ``none``.
         isolation: isolation level. ``read_uncommitted`` may export records of transactions that are aborted later.
         fail_on_loss: if True, records deleted before their export are an error; otherwise they are counted.
         options: options for fsspec and the destination; they may be credentials, and are never printed.
-        iceberg: a table with these files as data files: each run becomes a snapshot. Folders are then named
-            ``T/YYYY-MM-DD``, and a column holds the topic.
+        iceberg: table to which the files are added as data files: each run becomes a snapshot. Folders are then named
+            ``T/YYYY-MM-DD``, and a column contains the topic.
         progress: called with the bytes of ``.log`` files that completed tasks have exported, and with those of all tasks.
 
     Raises:
         ConfigError: an argument is invalid, or does not match earlier exports to this destination.
-        OffsetOutOfRangeError: see ``fail_on_loss``.
+        OffsetOutOfRangeError: records were deleted before their export, and ``fail_on_loss`` is True; or a log ends
+            before the offsets of an incomplete run.
         UnknownTopicError: a topic does not exist.
         PluginImportError: fastavro is not installed.
         StorageError, OSError: the source cannot be read, or the destination cannot be written.
-        SparkJobError: a task failed; run it again.
+        SparkJobError: a task failed; run the export again.
     """
     for name, value, choices in (("schema", schema, SCHEMAS), ("partition_by", partition_by, PERIODS)):
         if value not in choices:
@@ -182,7 +184,7 @@ def export(
 
 
 class _Run:
-    """Runs plans, and sums up their results."""
+    """Execution of the plans of one call of ``export``, and the sum of their results."""
 
     def __init__(
         self,
@@ -219,7 +221,7 @@ class _Run:
         self._number = plan.number
 
     def report(self, plan: Plan | None, resumed: int) -> ExportReport:
-        """Return the summed results."""
+        """Return the sum of the results; ``plan`` is the last plan of the destination."""
         return ExportReport(
             run=self._number,
             resumed=resumed,
@@ -252,7 +254,7 @@ def _value_style(
 
 
 def _sample(reader: Reader, names: Sequence[TopicPartition]) -> Iterator[bytes | None]:
-    """Yield some of the first values of each partition."""
+    """Yield the first values of each partition, about 1,000 values in total."""
     for name in names:
         each = -(-SAMPLE_ROWS // len(names))
         yield from (record.value for record in islice(reader.log(*name).records(), each))
@@ -292,7 +294,7 @@ def _next(
 
 
 def _runs(splits: Iterable[Split]) -> Iterator[tuple[TopicPartition, int, int]]:
-    """Yield the range of each log in each split."""
+    """Yield log, start and end of the offsets of each log in each split."""
     for split in splits:
         for log, pieces in groupby(split.pieces, key=lambda piece: piece.log):
             held = list(pieces)
@@ -300,10 +302,11 @@ def _runs(splits: Iterable[Split]) -> Iterator[tuple[TopicPartition, int, int]]:
 
 
 def _check_whole(plan: Plan, reader: Reader, *, forgiving: bool) -> int:
-    """Return how many offsets at the logs' starts are lost.
+    """Return the number of offsets of a plan that are below the log start offsets.
 
     Raises:
-        OffsetOutOfRangeError: records of the plan are missing, and not forgiven.
+        OffsetOutOfRangeError: a range ends after its log; or it begins below the log start offset, and ``forgiving`` is
+            False.
     """
     lost = 0
     for log, start, end in plan.ranges:
@@ -316,7 +319,10 @@ def _check_whole(plan: Plan, reader: Reader, *, forgiving: bool) -> int:
 
 
 def _tasks(plan: Plan, reader: Reader, usual: int) -> Iterator[list[_Range]]:
-    """Return the ranges of a plan with their current locations; small ranges share a task."""
+    """Yield the input of each task: ranges of a plan, with the current location of their records.
+
+    Small ranges share a task.
+    """
     isolation = str(plan.style["isolation"])
     found = []
     for log, start, end in plan.ranges:
@@ -347,7 +353,7 @@ def _write(
 
 
 class _Raw:
-    """Converter to rows in the columns of Spark's Kafka source."""
+    """Converter of scanned records to rows with the columns of Spark's Kafka source."""
 
     malformed = 0
 
@@ -359,7 +365,10 @@ class _Raw:
 
 
 class _Understood:
-    """Converter to such rows with the value as a struct."""
+    """Converter of scanned records to rows with the value as a struct.
+
+    A value that cannot be parsed is in the column ``malformed`` instead.
+    """
 
     def __init__(self, names: Sequence[str], values: JsonValues | AvroValues) -> None:
         self._rows, self._values, self.malformed = Rows(names), values, 0

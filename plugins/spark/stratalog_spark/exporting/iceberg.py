@@ -33,12 +33,12 @@ class IcebergTable:
     def catch_up(self, ledger: Ledger) -> int:
         """Add the files of all completed runs that are not in the table yet, one snapshot per run.
 
-        Return the number of runs.
+        Return the number of runs that were added.
 
-        The table is created when there are files. A snapshot stores the number of its run, so no run is added twice.
+        The table is created with the first run that has files. A snapshot stores the number of its run, so no run is added twice.
 
         Raises:
-            ConfigError: the table holds an export of another destination, or its schema does not fit.
+            ConfigError: the table contains an export of another destination, or the files do not fit its schema.
             PluginImportError: pyiceberg is not installed.
         """
         catalog, identifier = self._catalog()

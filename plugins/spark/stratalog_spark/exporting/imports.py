@@ -1,4 +1,4 @@
-"""Import of exported Parquet files: their rows become records of topics again, each exactly once."""
+"""Import of exported Parquet files: each row becomes a record of a topic, exactly once."""
 
 from __future__ import annotations
 
@@ -27,9 +27,10 @@ _COLUMNS: Final = ("key", "value", "timestamp", "headers")
 
 @dataclass(frozen=True, slots=True)
 class ImportReport:
-    """Published ranges, one per run of the export and log.
+    """Result of an import.
 
-    Ranges that were published before are marked as duplicates.
+    ``published`` has one entry per run of the export and log. If an earlier import has published it, the entry is marked
+    as duplicate.
     """
 
     published: tuple[Published, ...]
@@ -42,7 +43,7 @@ class ImportReport:
 
 @dataclass(frozen=True, slots=True)
 class _Files:
-    """The files of one range of a log, one per date, and the log to which its records are written."""
+    """Exported files of one offset range of a log, one per date, and the log into which they are imported."""
 
     log: TopicPartition
     start: int
@@ -63,7 +64,9 @@ def import_topics(
     options: Mapping[str, object] | None = None,
     progress: Progress | None = None,
 ) -> ImportReport:
-    """Write the output of ``export`` with ``schema="raw"`` to a directory or a tier. A repeated run adds new records.
+    """Import the output of ``export`` with ``schema="raw"`` into a directory or a tier.
+
+    A repeated call imports only the runs of the export that are not imported yet.
 
     Records go to their original partitions in their order, and get new offsets. Each run of the export is one commit
     per log. A mark in the commit names the run, so no run is imported twice.
@@ -71,18 +74,19 @@ def import_topics(
     Args:
         spark: a session, classic or Connect.
         source: the destination of the export.
-        target: a directory whose engine does not run, or a tier without a writer.
+        target: a directory that no engine has open, or a tier to which no engine writes.
         topics: topics of the export; None means all.
         names: new topic names, by the name in the export.
         config: settings of created topics.
         options: options for fsspec and the source; never printed.
-        progress: called with the bytes of Parquet files that completed tasks have imported, and with those that are known.
+        progress: called with the bytes of Parquet files that completed tasks have imported, and with the bytes of all
+            files that are known so far.
 
     Raises:
         ConfigError: nothing was exported there, or the values are not raw.
         TopicExistsError: a topic exists with fewer or more partitions.
         Others as ``BulkWriter.append``.
-        SparkJobError: a task failed; earlier runs are imported.
+        SparkJobError: a task failed; the runs of the export before this one are imported.
     """
     where = WriteTarget(target) if isinstance(target, str) else target
     files = Target(source, tuple((options or {}).items()))

@@ -1,7 +1,8 @@
-"""State of an export in its destination. A plan is written before the files that it names, and a note after them.
+"""State of an export, which is stored in its destination: for each run a plan, and a note that the run is complete.
 
-The plan alone determines the names of the files. If a run fails in between, the next run repeats the same plan with the
-same names, so no record is exported twice.
+The plan is written before the files of the run, and the note after them. The plan alone determines the names of the
+files. If a run has a plan but no note, the next run repeats the plan with the same file names, so no record is exported
+twice.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class Target:
         return f"Target({self.url!r})"
 
     def open(self) -> tuple[Any, str]:
-        """Return the file system and the path of the folder. Any: fsspec has no types."""
+        """Return the file system and the path of the folder. The type is Any because fsspec has no type annotations."""
         fs, path = fsspec.core.url_to_fs(self.url, **dict(self.options))
         return fs, path.rstrip("/")
 
@@ -179,7 +180,10 @@ class Ledger:
         self._fs.pipe_file(posixpath.join(self._folder, _name(plan.number, "done")), json.dumps(body).encode() + b"\n")
 
     def done(self, *, after: int) -> Iterator[tuple[int, dict[str, int]]]:
-        """Yield the files of each completed run above a number, in ascending order, with their sizes in bytes."""
+        """Yield number and files of each completed run after the run ``after``, in ascending order.
+
+        The files are a mapping from names to sizes in bytes.
+        """
         for path in sorted(str(path) for path in self._fs.ls(self._folder, detail=False)):
             name = posixpath.basename(path)
             if name.endswith(".done.json") and int(name.partition(".")[0]) > after:
@@ -195,7 +199,10 @@ class Ledger:
         return self._fs.open(posixpath.join(self._root, name), "rb")
 
     def check(self, plan: Plan, style: Mapping[str, object], topic_ids: Mapping[str, str]) -> None:
-        """Raise ConfigError if this run does not match the earlier ones."""
+        """Raise ConfigError if a new run does not match the last plan.
+
+        It does not if its ``style`` has another value, or if a topic was deleted and created again.
+        """
         for name in style:
             if plan.style.get(name) != style[name]:
                 raise ConfigError(

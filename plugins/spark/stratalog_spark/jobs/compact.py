@@ -1,10 +1,15 @@
 """Compaction of whole topics of a tier, with any number of keys. Values never pass through the JVM.
 
-One task compacts a small log as an engine does. A larger log is compacted in three steps. First pass, one task per run
-of segments: the latest offset of each key, as a hash, in messages of one bucket each. Between the passes, one task per
-bucket: the latest offset of each key over all runs, and the kept offsets of each run. Second pass, one task per run:
-rewrite its segments. One commit per partition follows. The memory of a task is that of one bucket, whatever the number
-of keys.
+One task compacts a small log like the cleaner of an engine. A larger log is compacted in three steps:
+
+1. First pass, one task per run of segments: find the latest offset of each key, and send hashes of keys with these
+   offsets. Each message contains the keys of one bucket.
+2. Between the passes, one group of messages per bucket: find the latest offset of each key in the whole log, and send to
+   each run the offsets that it keeps.
+3. Second pass, one task per run: rewrite its segments.
+
+Then one commit per partition replaces the segments. The memory of a task is that of one bucket, whatever the number of
+keys.
 """
 
 from __future__ import annotations
@@ -57,7 +62,7 @@ _DONE_DDL: Final = "run int, shuffled bigint, made string"
 
 @dataclass(frozen=True, slots=True)
 class CompactReport:
-    """Result per log, and the size in bytes of the messages between the passes."""
+    """Result per log, and the size in bytes of all messages between the passes."""
 
     logs: tuple[Replaced, ...]
     shuffled_bytes: int
@@ -83,11 +88,11 @@ def compact(
     memory_bytes: int = MEMORY_BYTES,
     progress: TaskProgress | None = None,
 ) -> CompactReport:
-    """Keep the latest record of each key in all closed segments of topics, as the cleaner does.
+    """Keep only the latest record of each key in all closed segments of topics, as the cleaner of an engine does.
 
     Offsets, headers and markers do not change. Aborted records and records without a key are dropped. A tombstone is
-    dropped when ``delete.retention.ms`` has passed since a round first saw it. Nothing after the start of the first
-    open transaction is rewritten.
+    dropped when ``delete.retention.ms`` has passed since the first round of compaction that read it. Nothing after the
+    start of the first open transaction is rewritten.
 
     Args:
         spark: a session, classic or Connect.
@@ -95,15 +100,17 @@ def compact(
         topics: topics whose ``cleanup.policy`` contains ``compact``.
         take_over: fence the engine that wrote to the tier; use it only after that engine has stopped.
         any_policy: compact a topic with any policy.
-        memory_bytes: approximate memory of a task for keys, in addition to its input and output: 20 MiB, and 24 bytes
-            per record of 4 to 128 MiB of segments. Less memory means more messages between tasks, with the same result.
+        memory_bytes: approximate memory of a task for keys. Input and output take about 20 MiB more, and 24 bytes per
+            record of the task's 4 to 128 MiB of segments. Less memory means more messages between tasks, with the same
+            result.
         progress: called with the progress of tasks.
 
     Raises:
-        ConfigError: it is no tier, a topic may not be compacted, or ``memory_bytes`` is below 1 MiB.
+        ConfigError: ``tier`` is no tier, a topic may not be compacted, or ``memory_bytes`` is below 1 MiB.
         UnknownTopicError: a topic does not exist.
         FencedEpochError: an engine writes to a topic, or has records that are not in the tier.
-        StorageError: segments were replaced meanwhile, and nothing of that log was changed. Run the job again.
+        StorageError: another program replaced segments of a log while the job ran; this log is unchanged. Run the job
+            again.
         SparkJobError: a task failed; nothing was changed.
     """
     if memory_bytes < _LEAST_BYTES:
@@ -144,7 +151,7 @@ def compact(
 
 
 def _parted(planned: Sequence[Run], alone_records: int) -> tuple[list[Run], list[Run]]:
-    """Return a run per log that one task compacts, the largest first, and the runs of the other logs."""
+    """Return two lists: one run per log that a single task compacts, the largest first; and all runs of larger logs."""
     by_span: dict[ReplaceSpan, list[Run]] = {}
     for run in planned:
         by_span.setdefault(run.span, []).append(run)
@@ -156,7 +163,7 @@ def _parted(planned: Sequence[Run], alone_records: int) -> tuple[list[Run], list
 
 @dataclass(frozen=True, slots=True)
 class CompactionWork:
-    """The three steps in the form in which they are sent to the tasks."""
+    """The three steps of a compaction of large logs, with the data that they need in the tasks. Can be pickled."""
 
     source: ReadSource
     target: WriteTarget
@@ -172,7 +179,7 @@ class CompactionWork:
 
     @property
     def buckets(self) -> list[tuple[int, int]]:
-        """Number of the first bucket of each span, and the number of hash bits that choose a bucket."""
+        """For each span the number of its first bucket, and the number of hash bits that choose one of its buckets."""
         found, first, records = [], 0, max(int(BUCKET_RECORDS * self.share), 1)
         for span in self.spans:
             bits = max((span.end - span.start - 1) // records, 0).bit_length()
@@ -181,7 +188,10 @@ class CompactionWork:
         return found
 
     def frame(self, spark: SparkSession) -> DataFrame:
-        """Return a frame with one row per run."""
+        """Return the DataFrame that executes the three steps, with one row per run.
+
+        A row contains the number of the run, the bytes of its messages, and the packed ``Rewritten``.
+        """
         buckets = self.buckets
         total = buckets[-1][0] + (1 << buckets[-1][1])
         merging, writing = min(total, task_count(spark)), len(self.runs)
@@ -235,7 +245,7 @@ class CompactionWork:
         )
 
     def merged(self, messages: Any, targets: Sequence[int]) -> Any:
-        """Run the step between the passes: return the kept offsets of each run for one bucket."""
+        """Run the step between the passes for the messages of one bucket: return the offsets that each run keeps."""
         import pyarrow as pa  # noqa: PLC0415 - in the worker
 
         freeze_once()
@@ -258,7 +268,7 @@ class CompactionWork:
         return pa.Table.from_arrays(arrays, names=["place", "run", "seen", "blob"])
 
     def written(self, messages: Any) -> Any:
-        """Run the second pass: rewrite a run without superseded records."""
+        """Run the second pass: rewrite the segments of a run with only the records that are kept."""
         import pyarrow as pa  # noqa: PLC0415 - in the worker
 
         freeze_once()
@@ -285,15 +295,15 @@ _PLANNED: Final = Message[tuple[tuple[Run, ...], tuple[ReplaceSpan, ...]]](
 def _work(
     source: ReadSource, target: WriteTarget, planned: str, secret: bytes, now_ms: int, share: float
 ) -> CompactionWork:
-    """Return the steps in a task. Spark pickles the options; the plan is sent as text."""
+    """Return the unpickled steps in a task. Source and target are pickled; the plan is sent as the text of a message."""
     runs, spans = _PLANNED.unpack(planned)
     return CompactionWork(source, target, runs, spans, secret, now_ms, share)
 
 
 class Survivors(RecordFilter):
-    """Keeps the records with these offsets, an ascending array of int64.
+    """Filter that keeps the records with the given offsets, an ascending array of int64.
 
-    Tombstones among them are kept until their horizon.
+    A tombstone with such an offset is kept until ``delete.retention.ms`` has passed.
     """
 
     fields: ClassVar[Fields] = Fields.OFFSET | Fields.VALUE
@@ -302,11 +312,11 @@ class Survivors(RecordFilter):
         self._offsets = offsets
 
     def observe(self, records: RecordColumns) -> int:
-        """Return the number of records: there is nothing to observe."""
+        """Return the number of records. The verdicts do not depend on other records, so nothing is stored."""
         return records.count
 
     def judge(self, records: RecordColumns, verdicts: bytearray) -> None:
-        """Write one verdict per record."""
+        """Write one verdict per record into ``verdicts``."""
         if not records.count:
             return
         offsets = np.frombuffer(records.offset, np.int64)

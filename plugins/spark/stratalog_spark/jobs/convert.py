@@ -32,19 +32,19 @@ def convert(
     take_over: bool = False,
     progress: TaskProgress | None = None,
 ) -> ConvertReport:
-    """Rewrite closed segments of topics to the requested form, with unchanged records in record batches of magic 2.
+    """Convert closed segments of topics to record batches of magic 2, and to another codec or layout if requested.
 
-    Messages of magic 0 and 1 keep their timestamps, as timestamps set by the producer. Batches of magic 2 stay
-    unchanged unless ``compression`` is given. Then batches in other codecs are recompressed, except control batches and
-    batches from which compaction removed records. Unchanged segments are only read. A repeated run converts new
-    segments and those that an earlier run left.
+    The records do not change. Messages of magic 0 and 1 keep their timestamps, as timestamps set by the producer. Batches
+    of magic 2 stay unchanged unless ``compression`` is given. Then batches in other codecs are recompressed, except
+    control batches and batches from which compaction removed records. Segments without a change are only read. A
+    repeated run converts new segments, and those that an earlier run did not convert because it failed.
 
     Args:
         spark: a session, classic or Connect.
         tier: URI of the tier, or a source with credentials.
         topics: topics to convert completely.
-        compression: ``gzip``, ``snappy``, ``lz4``, ``zstd`` or ``uncompressed``; None keeps batches of magic 2.
-        layout: new layout of the segments; None uses the topic's setting. The setting does not change.
+        compression: ``gzip``, ``snappy``, ``lz4``, ``zstd`` or ``uncompressed``; None: batches of magic 2 do not change.
+        layout: new layout of the segments; None: that of the topic. The topic's setting does not change.
         take_over: fence the engine that wrote to the tier; use it only after that engine has stopped.
         progress: called with the progress of tasks.
 

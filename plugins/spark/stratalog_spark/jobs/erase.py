@@ -1,4 +1,4 @@
-"""Erasure of keys: segments of a tier that hold their records are rewritten without these, over the whole history.
+"""Erasure of keys: all segments of a tier that contain records of the keys are rewritten without these records.
 
 Keys are erased in rounds: driver and tasks hold the hashes of the keys of one round, so any number of keys needs the same memory.
 """
@@ -40,9 +40,9 @@ class EraseReport:
     """Records found, and logs changed.
 
     Attributes:
-        records: records of the keys, by log, including those of aborted transactions.
-        segments: number of segments that held such records.
-        logs: replaced ranges: one commit for each run of neighbouring segments; empty in a dry run.
+        records: number of records of the keys, by log, including those of aborted transactions.
+        segments: number of segments that contained such records.
+        logs: replaced offset ranges: one commit for each run of neighbouring segments; empty in a dry run.
     """
 
     records: dict[TopicPartition, int]
@@ -61,7 +61,9 @@ def erase(
     memory_bytes: int = MEMORY_BYTES,
     progress: TaskProgress | None = None,
 ) -> EraseReport:
-    """Erase all records of some keys in all closed segments of topics. A repeated run finds what a failed one left.
+    """Erase all records of some keys in all closed segments of topics.
+
+    If a run fails, a repeated run erases the remaining records.
 
     Offsets, headers and markers of the remaining records do not change. Aborted records are dropped from rewritten
     segments. Earlier states of the tier hold the keys until ``tier.history.ms`` and the grace time have passed and the
@@ -74,14 +76,14 @@ def erase(
             than once.
         topics: topics to erase from; None means all.
         take_over: fence the engine that wrote to the tier; use it only after that engine has stopped.
-        dry_run: only report.
-        memory_bytes: approximate memory of the driver and of each task for keys, in addition to input and output: 64 bytes a key.
-            Each round of so many keys reads the keys of all records of the topics.
+        dry_run: only count the records; change nothing.
+        memory_bytes: approximate memory of the driver and of each task for keys, in addition to input and output: 64 bytes
+            per key. If the keys need more, they are erased in rounds. Each round reads the keys of all records of the topics.
         progress: called with the progress of tasks.
 
     Raises:
-        ConfigError: there are no keys, it is no tier, or ``memory_bytes`` is below 1 KiB.
-        Others as ``compact``.
+        ConfigError: there are no keys, ``tier`` is no tier, or ``memory_bytes`` is below 1 KiB.
+        Other errors as ``compact``.
     """
     if memory_bytes < _LEAST_BYTES:
         raise ConfigError(f"an erasure needs {_LEAST_BYTES} bytes of memory or more for keys, not {memory_bytes}")
@@ -147,7 +149,7 @@ def _found(source: ReadSource, split: Split, wanted: KeySet) -> dict[Place, int]
 
 
 def _spans(writer: BulkWriter, log: TopicPartition, bases: set[int]) -> Iterator[ReplaceSpan]:
-    """Yield runs of neighbouring segments with these base offsets."""
+    """Yield one span for each run of neighbouring segments whose base offsets are all in ``bases``."""
     whole = writer.span(log)
     borders = [] if whole is None else list(whole.borders)
     start: int | None = None
@@ -184,7 +186,7 @@ def _erase(
 
 
 class Without(RecordFilter):
-    """Keeps all records except those of some keys."""
+    """Filter that keeps all records except those of some keys."""
 
     fields: ClassVar[Fields] = Fields.OFFSET | Fields.KEY
 
@@ -192,11 +194,11 @@ class Without(RecordFilter):
         self._keys = keys
 
     def observe(self, records: RecordColumns) -> int:
-        """Return the number of records: there is nothing to observe."""
+        """Return the number of records. The verdicts do not depend on other records, so nothing is stored."""
         return records.count
 
     def judge(self, records: RecordColumns, verdicts: bytearray) -> None:
-        """Write one verdict per record."""
+        """Write one verdict per record into ``verdicts``."""
         import pyarrow as pa  # noqa: PLC0415 - in the worker
 
         found = self._keys.contains(pa.array(records.keys(), pa.binary()))

@@ -1,4 +1,4 @@
-"""A function of Arrow batches that runs inside the tasks that read them. Rows that it drops never reach the JVM."""
+"""Job that applies a function to Arrow batches in the tasks that read them. Rows that it drops never reach the JVM."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ Mapped: TypeAlias = "Callable[[Iterator[pyarrow.RecordBatch]], Iterator[pyarrow.
 def map_in_arrow(
     spark: SparkSession, path: str, function: Mapped, schema: StructType | str, *, options: Mapping[str, str]
 ) -> DataFrame:
-    """Return the result of a function of a source's rows as Arrow batches, called where they are read.
+    """Return a DataFrame with the output of a function that gets the rows of a source as Arrow batches.
+
+    The function runs in the Python tasks that read the rows.
 
     Rows, options and results are those of ``spark.read.format("stratalog").options(...).load(path).mapInArrow(function,
     schema)``. Data crosses between Python and the JVM once instead of three times: the function gets the scanned
@@ -47,7 +49,8 @@ def map_in_arrow(
     Raises:
         ConfigError: an option is wrong.
         UnknownSettingError: there is no such option.
-        UnknownTopicError, OffsetOutOfRangeError, StorageError: as when a batch is planned.
+        UnknownTopicError, OffsetOutOfRangeError: the requested topics or offsets do not exist.
+        StorageError: the source cannot be read.
     """
     chosen = Options({**options, "path": path})
     names = check_names(chosen.shown)

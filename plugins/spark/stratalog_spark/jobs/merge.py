@@ -29,7 +29,7 @@ class MergeReport:
 
 @dataclass(frozen=True, slots=True)
 class _Groups:
-    """Input of one task: groups of segments of one span, as planned."""
+    """Input of one task: a span, and groups of its segments, each of which becomes one segment."""
 
     span: ReplaceSpan
     groups: tuple[tuple[int, int], ...]
@@ -57,7 +57,7 @@ def merge(
         spark: a session, classic or Connect.
         tier: URI of the tier, or a source with credentials.
         topics: topics to merge; None means all.
-        segment_bytes: limit of the merged segments; a topic's ``segment.bytes`` also limits them.
+        segment_bytes: maximum size of a merged segment; the topic's ``segment.bytes`` is a limit, too.
         take_over: fence the engine that wrote to the tier; use it only after that engine has stopped.
         progress: called with the progress of tasks.
 
@@ -83,7 +83,7 @@ def merge(
 
 
 def _shared(plans: Sequence[MergePlan], tasks: int) -> Iterator[_Groups]:
-    """Yield the groups of all plans, some neighbours per task: 4 to 128 MiB, and ``tasks`` tasks if sizes allow."""
+    """Yield the input of each task: neighbouring groups of a plan, 4 to 128 MiB, for ``tasks`` tasks if sizes allow."""
     total = sum(size_bytes for plan in plans for _, _, size_bytes in plan.groups)
     wanted = min(max(-(-total // max(tasks, 1)), SMALLEST_RUN_BYTES), LARGEST_RUN_BYTES)
     for plan in plans:

@@ -1,7 +1,8 @@
 """Compact encoding of the hashes of keys and the offsets that tasks of a compaction exchange.
 
-A record takes 20 bytes: the hash of its key, and its offset relative to the start of the run in four bytes (eight if
-    the run spans more). A kept record is encoded as the distance to the one before, mostly in one byte.
+The latest offset of a key takes 20 bytes: the hash of the key, and the offset relative to the start of the run in four
+bytes (eight if the run spans more offsets). A kept offset is encoded as its distance to the kept offset before it,
+usually in one byte.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _MASK: Final = 0xFFFFFFFF
 
 
 def pack_newest(newest: Newest, start: int) -> bytes:
-    """Return rows as bytes, with offsets relative to ``start``."""
+    """Encode hashes and offsets as bytes. All offsets are at least ``start``, and are stored relative to it."""
     offsets = newest.offsets - start
     width = 4 if not len(offsets) or int(offsets.max()) <= _MASK else 8
     head = _HEAD.pack(KIND, width, len(offsets))
@@ -34,7 +35,7 @@ def unpack_newest(blob: bytes, start: int) -> Newest:
     """Parse the output of ``pack_newest``.
 
     Raises:
-        StorageError: another worker uses a different hash, and one key would count as two.
+        StorageError: the worker that packed the rows hashes keys with other code, so one key would count as two.
     """
     kind, width, count = _HEAD.unpack_from(blob)
     if kind != KIND:
@@ -48,7 +49,7 @@ def unpack_newest(blob: bytes, start: int) -> Newest:
 
 
 def parted(newest: Newest, bits: int) -> list[Newest]:
-    """Return the rows of each bucket, which is chosen by the first ``bits`` bits of a hash."""
+    """Return the rows of each of the 2^``bits`` buckets. The first bits of a hash choose the bucket."""
     if not bits:
         return [newest]
     chosen = (newest.hashes[:, 0] >> np.uint64(64 - bits)).astype(np.uint16 if bits <= 16 else np.uint64)
@@ -59,7 +60,7 @@ def parted(newest: Newest, bits: int) -> list[Newest]:
 
 
 def pack_offsets(offsets: Any, start: int) -> bytes:
-    """Return ascending offsets from ``start`` on as the distances between them."""
+    """Encode ascending offsets, all at least ``start``, as bytes: the distances between them."""
     gaps = np.diff(offsets, prepend=start).astype(np.uint64)
     largest = int(gaps.max()) if len(gaps) else 0
     width = next(width for width in _WIDTHS if largest < 1 << 8 * width)
@@ -68,7 +69,7 @@ def pack_offsets(offsets: Any, start: int) -> bytes:
 
 
 def unpack_offsets(blob: bytes, start: int) -> Any:
-    """Parse the output of ``pack_offsets`` to an array of int64."""
+    """Parse the output of ``pack_offsets``. Return a numpy array of int64."""
     _, width, count = _HEAD.unpack_from(blob)
     gaps = np.frombuffer(blob, _WIDTHS[width], count, _HEAD.size).astype(np.int64)
     return np.cumsum(gaps) + start
@@ -88,7 +89,7 @@ def partition_keys(count: int) -> list[int]:
 
 
 def _murmur(value: int) -> int:
-    """Return the hash as a signed 32-bit number. Source: A. Appleby, MurmurHash3_x86_32, of one block."""
+    """Return the Murmur3 hash of an int as a signed number. Source: A. Appleby, MurmurHash3_x86_32, of one block."""
     word = value * 0xCC9E2D51 & _MASK
     word = (word << 15 | word >> 17) & _MASK
     found = _SEED ^ word * 0x1B873593 & _MASK

@@ -19,13 +19,14 @@ _WHOLE: Final = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Segments of one log: offsets [start, end), which are borders of the span that contains them.
+    """Whole segments of one log with the offsets [start, end), which one task reads and rewrites.
 
     Attributes:
-        span: span that is replaced.
+        span: span that contains the segments and is replaced.
         start: base offset of the first segment.
-        end: end offset of the last one.
-        split: split to read its records; None if it has none.
+        end: end offset of the last segment.
+        split: describes where to read the records of the run; None if it has no records, or if one task
+            compacts the whole span.
     """
 
     span: ReplaceSpan
@@ -43,7 +44,7 @@ RUN: Final = Message[Run]("run", Run)
 
 
 class OfSpan(Protocol):
-    """Input of a task, from which ``publish`` needs only the span."""
+    """Input of a task of any rewriting job. ``publish`` needs only the span."""
 
     @property
     def span(self) -> ReplaceSpan:
@@ -52,7 +53,10 @@ class OfSpan(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Replaced:
-    """Result of a job for one log: records, and bytes of ``.log`` files, before and after."""
+    """Result of a job for one log: numbers of the replaced segments (before) and of the new ones (after).
+
+    They are the number of records, the bytes of ``.log`` files, and the number of segments.
+    """
 
     log: TopicPartition
     records_before: int
@@ -67,7 +71,7 @@ def target_of(source: ReadSource, *, take_over: bool) -> WriteTarget:
     """Return the target for replacing segments of a tier that is read as ``source``.
 
     Raises:
-        ConfigError: it is no tier, or an earlier state of one.
+        ConfigError: ``source`` is no tier, or an earlier state of a tier.
     """
     target = WriteTarget(source.location, tier_options=source.tier_options, config=source.config, take_over=take_over)
     if not target.is_tier or source.as_of is not None:
@@ -126,10 +130,10 @@ def publish(
         parts: output of each task.
         reason: reason of the commit, for people.
         is_clean: True if the spans are now compacted.
-        keeps_others: keep segments that no part replaces. A span without a replacement needs no commit.
+        keeps_others: True to keep segments that no task replaced. A span without new segments then gets no commit.
 
     Raises:
-        StorageError: the first error; a note contains the number of replaced spans.
+        StorageError: a span was not replaced. This is the first such error; its note has the number of replaced spans.
     """
     failed, done = list[StorageError](), list[Replaced]()
     for span in spans:

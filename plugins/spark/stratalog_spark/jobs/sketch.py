@@ -1,7 +1,7 @@
 """Small summaries that tasks create and the driver merges: the number of distinct keys, and records over time.
 
 Source of the count of keys: P. Flajolet and others, "HyperLogLog". The estimator is that of O. Ertl, "New cardinality
-    estimation algorithms for HyperLogLog sketches", which needs no correction for small or large counts.
+estimation algorithms for HyperLogLog sketches", which needs no correction for small or large counts.
 """
 
 from __future__ import annotations
@@ -24,12 +24,15 @@ _FIRST_WIDTH_MS: Final = 1_000
 
 @dataclass(slots=True)
 class KeySketch:
-    """Estimate of the number of distinct keys, in 4 KiB. Any: numpy arrays of uint8."""
+    """HyperLogLog sketch of 4 KiB, which estimates the number of distinct keys.
+
+    ``registers`` is a numpy array of uint8.
+    """
 
     registers: Any = field(default_factory=lambda: np.zeros(_REGISTERS, np.uint8))
 
     def add(self, hashes: Any) -> None:
-        """Add keys by their hashes, an array of shape (n, 2) of uint64."""
+        """Add keys by their hashes, a numpy array of shape (n, 2) of uint64."""
         # frexp returns the exponent: 64 minus the leading zeros
         ranks = (_LARGEST_RANK - np.frexp(hashes[:, 1].astype(np.float64))[1]).astype(np.uint8)
         np.maximum.at(self.registers, hashes[:, 0] >> np.uint64(64 - _BITS), ranks)
@@ -66,7 +69,7 @@ class KeySketch:
 
 
 def _sigma(share: float) -> float:
-    """Return the contribution of untouched registers."""
+    """Return the term of Ertl's estimator for registers that are 0; ``share`` is their share of all registers."""
     if share >= 1:
         return math.inf
     weight, total = 1.0, share
@@ -80,7 +83,7 @@ def _sigma(share: float) -> float:
 
 
 def _tau(share: float) -> float:
-    """Return the contribution of full registers."""
+    """Return the term of Ertl's estimator for registers at their maximum; ``share`` is the share of all others."""
     if share in {0.0, 1.0}:
         return 0.0
     weight, total = 1.0, 1.0 - share
@@ -104,7 +107,7 @@ class TimeSketch:
     counts: dict[int, int] = field(default_factory=dict)
 
     def add(self, times_ms: Any) -> None:
-        """Add timestamps, an array of int64."""
+        """Add timestamps, a numpy array of int64 in ms since 1970."""
         if not len(times_ms):
             return
         first, last = int(times_ms.min()), int(times_ms.max())

@@ -27,7 +27,8 @@ _LAST: Final = 1 << 62
 class PartitionStats:
     """Statistics of one partition.
 
-    Offsets are inclusive, times in ms since 1970; all four are None if there is no such record.
+    ``first_offset`` and ``last_offset`` are inclusive; both are None without records. ``first_ms`` and ``last_ms`` are the
+    smallest and the largest timestamp in ms since 1970; both are None if no record has a timestamp.
 
     Attributes:
         log: the partition.
@@ -40,6 +41,8 @@ class PartitionStats:
         without_time: number of records without a timestamp.
         damaged: number of corrupt batches, which are skipped.
         lost: number of offsets that were removed while the job ran.
+        key_sketch: estimates the number of distinct keys.
+        times: number of records over time.
     """
 
     log: TopicPartition
@@ -65,7 +68,7 @@ class PartitionStats:
         return self.key_sketch.count()
 
     def add(self, batch: Any) -> None:
-        """Count a batch with the schema ``arrow_schema()``. Any: pyarrow's types are incomplete."""
+        """Count the records of a ``pyarrow.RecordBatch`` with the schema ``arrow_schema()``."""
         compute = import_module("pyarrow.compute")
         keys, values, times = batch.column("key"), batch.column("value"), batch.column("timestamp")
         offsets = batch.column("offset")
@@ -96,7 +99,7 @@ class PartitionStats:
         self.times.merge(other.times)
 
     def row(self) -> dict[str, object]:
-        """Return a row for a table: plain values, times as text."""
+        """Return the statistics as a row of a table: values by column name, with times as text."""
         return {
             "topic": self.log.topic,
             "partition": self.log.partition,
@@ -151,9 +154,9 @@ def stats(
     isolation: str = "read_uncommitted",
     progress: TaskProgress | None = None,
 ) -> list[PartitionStats]:
-    """Count all records of a directory or tier, one result per partition, sorted.
+    """Count all records of a directory or tier. Return one result per partition, sorted.
 
-    Corrupt batches are counted and skipped.
+    Corrupt batches are skipped, and their number is in the result.
 
     Args:
         spark: a session, classic or Connect.
@@ -191,7 +194,7 @@ def stats(
 
 
 def _count(source: ReadSource, split: Split) -> list[PartitionStats]:
-    """Count one split in a task."""
+    """Count the records of one split in a task. Return one result per partition."""
     found = {piece.log: PartitionStats(piece.log) for piece in split.pieces}
 
     def damaged(damage: DamagedRange) -> None:

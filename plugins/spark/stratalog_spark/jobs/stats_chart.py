@@ -17,7 +17,7 @@ _BARS: Final = ("records", "log_bytes", "keys")
 
 
 def stats_chart(found: Sequence[PartitionStats], title: str) -> str:
-    """Return an SVG of all partitions in their order, at most 400."""
+    """Return an SVG of the partitions in their order, with at most 400 rows."""
     shown = found[:_LARGEST]
     height = _TOP + _ROW * max(len(shown), 1) + _BOTTOM
     parts = [text(20, 32, title, "head"), text(20, 52, _summary(found, len(shown)), "soft"), *_heads()]
@@ -66,7 +66,10 @@ def _span(found: Sequence[PartitionStats]) -> tuple[int, int]:
 
 
 def _cells(times: TimeSketch, first: int, last: int) -> list[float]:
-    """Return the number of records per cell. A bin that covers several cells is distributed over them."""
+    """Return the number of records in each cell of the time from ``first`` to ``last`` (ms since 1970).
+
+    The records of a bin that covers several cells are distributed over them.
+    """
     cells, width = [0.0] * _CELLS, max(last + 1 - first, 1) / _CELLS
     for number, count in times.counts.items():
         start = max((number * times.width_ms - first) / width, 0.0)

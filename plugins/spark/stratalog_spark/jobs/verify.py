@@ -57,11 +57,12 @@ def verify(
         spark: a session, classic or Connect.
         tier: URI of the tier, or a source with credentials.
         topics: topics to check; None means all.
-        deep: also read every ``.log`` file, and check its hash and each batch. Otherwise check only the other data.
+        deep: True to read every ``.log`` file, and check its hash and each batch; False to check only manifests, sizes
+            and indexes.
         progress: called with the progress of tasks.
 
     Raises:
-        ConfigError: it is no tier.
+        ConfigError: ``tier`` is no tier.
         UnknownTopicError: a topic does not exist.
         StoreError: the driver cannot read the tier.
         SparkJobError: a task cannot read the tier.

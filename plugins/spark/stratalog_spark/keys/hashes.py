@@ -1,8 +1,8 @@
 """Keyed 128-bit hashes of keys, which tasks exchange instead of keys. Equal keys have equal hashes.
 
-64 bits are too few for 10^9 keys. Without a secret, a writer could create a key that collides with another one.
-``hashes_c`` is the compiled twin, which computes different hashes. Code that compares hashes of several processes must
-compare ``KIND`` first.
+Among 10^9 keys, two 64-bit hashes could be equal. Without a secret, a producer could create a key that collides with another
+key. ``hashes_c`` is the compiled version of this module, and computes different hashes. Code that compares hashes of
+several processes must compare ``KIND`` first.
 """
 
 from __future__ import annotations

@@ -28,9 +28,9 @@ class KeySet:
     """A set of keys that can be sent to tasks. Two keys are the same key if their 128-bit hashes are equal.
 
     Attributes:
-        hashes: distinct hashes, ascending. Any: a numpy array of ``S16``.
-        secret: secret of the hashes. Without it, a key with the hash of another key could be chosen.
-        kind: number of the code that made the hashes.
+        hashes: distinct hashes, ascending, as a numpy array of ``S16``.
+        secret: secret of the hashes. Without a secret, a producer could create a key with the hash of another key.
+        kind: ``KIND`` of the process that computed the hashes.
     """
 
     hashes: Any
@@ -39,7 +39,10 @@ class KeySet:
 
     @classmethod
     def in_memory(cls, keys: Iterable[bytes], memory_bytes: int) -> Iterator[Self]:
-        """Yield sets that together contain all keys; each takes at most about ``memory_bytes``. Keys are read one by one."""
+        """Yield sets that together contain all keys. The keys are read one by one.
+
+        A set and its construction take at most about ``memory_bytes``.
+        """
         secret, left = secrets.token_bytes(SECRET_BYTES), iter(keys)
         most = max(memory_bytes // _KEY_BYTES, 1)
         for first in left:
@@ -56,7 +59,7 @@ class KeySet:
         return len(self.hashes)
 
     def contains(self, keys: pyarrow.Array[Any]) -> Any:
-        """Return one bool for each key of a binary column: True if the set contains the key. Null is never in a set.
+        """Return a numpy array with True for each key of a binary column that the set contains. No set contains null.
 
         Raises:
             StorageError: this process hashes keys with other code than the one that made the set.
@@ -78,5 +81,5 @@ def _hashed(keys: list[bytes], secret: bytes) -> Any:
 
 
 def _rows(hashes: Any) -> Any:
-    """Return hashes of shape (n, 2) as n texts of 16 bytes."""
+    """Return hashes of shape (n, 2) as a numpy array of n byte strings."""
     return np.ascontiguousarray(hashes).view(_HASH).ravel()

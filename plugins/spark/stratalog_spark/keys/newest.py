@@ -1,6 +1,6 @@
 """The latest offset of each key, by hashes of keys, in memory proportional to the number of keys.
 
-``newest_c`` is the compiled twin of the sorting code here: a hash table with one lookup per row.
+``newest_c`` is compiled code for the same purpose: a hash table with one lookup per row. Without it, rows are sorted.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ _ROWS: Final = 1 << 16  # rows per call or sort
 
 @dataclass(slots=True)
 class Newest:
-    """Offsets of keys, as arrays of equal length. Equal rows of hashes are equal keys; rows of zeros are no keys.
+    """Offsets of records with the hashes of their keys, as numpy arrays of equal length.
 
-    Any: numpy arrays, ``hashes`` of shape (n, 2) and type uint64, ``offsets`` of int64.
+    ``hashes`` has the shape (n, 2) and the type uint64. Equal rows are equal keys; a row of zeros means a record without a
+    key. ``offsets`` has the type int64.
     """
 
     hashes: Any
@@ -40,7 +41,7 @@ class KeyTable(Protocol):
         """Add rows in the form of ``Newest``. The greatest offset of each key is kept; rows of zeros are ignored."""
 
     def rows(self) -> Newest:
-        """Return one row per key, in any order."""
+        """Return one row per key with its latest offset, in any order."""
 
 
 class HashedKeys:
@@ -62,7 +63,7 @@ class HashedKeys:
             self._held += _twin.put(self._slots, hashes[part], offsets[part], self._held)
 
     def rows(self) -> Newest:
-        """Return the filled slots."""
+        """Return one row per filled slot."""
         found = self._slots[(self._slots[:, 0] | self._slots[:, 1]) != 0]
         return Newest(np.ascontiguousarray(found[:, :2]), found[:, 2].astype(np.int64))
 
@@ -79,7 +80,7 @@ class HashedKeys:
 
 
 class SortedKeys:
-    """Key table in pure Python. It keeps rows, and from time to time sorts them and keeps the last one of each key."""
+    """Key table in pure Python. It gathers rows, and regularly sorts them to keep only the latest row of each key."""
 
     def __init__(self) -> None:
         self._parts: list[Newest] = []
@@ -89,7 +90,7 @@ class SortedKeys:
         return self._held
 
     def add(self, hashes: Any, offsets: Any) -> None:
-        """Keep the rows until there are many."""
+        """Gather the rows; after 65,536 new rows, keep only the latest row of each key."""
         known = (hashes[:, 0] | hashes[:, 1]) != 0
         self._parts.append(Newest(hashes[known], np.array(offsets)[known]))
         self._held += len(self._parts[-1].offsets)

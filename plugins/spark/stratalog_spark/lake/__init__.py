@@ -1,1 +1,1 @@
-"""Topics as tables of a lake: streams that keep an Iceberg or Delta table in step with a topic."""
+"""Topics as tables of a data lake: streams that keep an Iceberg or Delta table up to date with a topic."""

@@ -1,4 +1,4 @@
-"""Columns of a table that is kept in step with a topic: some of Kafka's, and the fields of the values."""
+"""Columns of a table that ``sync`` writes: properties of the record, such as ``kafka_offset``, and fields of its value."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ BUCKET: Final = "kafka_bucket"
 DATE: Final = "kafka_date"
 HOUR: Final = "kafka_hour"
 RESERVED: Final = frozenset({KEY, PARTITION, OFFSET, TIMESTAMP, HEADERS, BUCKET, DATE, HOUR})
-_WIDER: Final = frozenset({("int32", "int64"), ("float", "double")})  # stored in the table as the second
+_WIDER: Final = frozenset({("int32", "int64"), ("float", "double")})  # the second one can be the type in the table
 
 
 def record_columns(*, bucketed: bool) -> Any:
-    """Return the ``pyarrow.Schema`` of the columns that are not of the value."""
+    """Return the ``pyarrow.Schema`` of the columns for a record's properties; with ``bucketed``, also of ``kafka_bucket``."""
     pa = import_module("pyarrow")
     header = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
     fields = [
@@ -63,7 +63,7 @@ def value_columns(kind: Any) -> Any:
         kind: Arrow type of a parsed value.
 
     Raises:
-        ConfigError: a field has the name of a column that is not of the value.
+        ConfigError: a field has the name of a column for the record's properties, such as ``kafka_offset``.
     """
     pa = import_module("pyarrow")
     fields = [found for found in map(_stored, kind) if found is not None]
@@ -74,7 +74,10 @@ def value_columns(kind: Any) -> Any:
 
 
 def stored_schema(schema: Any) -> Any:
-    """Return a ``pyarrow.Schema`` in the types of ``value_columns``, without metadata."""
+    """Return a ``pyarrow.Schema`` with types that Iceberg and Delta can store, without metadata.
+
+    A column that can only contain null is left out.
+    """
     return import_module("pyarrow").schema([found for found in map(_stored, schema) if found is not None])
 
 
@@ -87,7 +90,7 @@ def with_added(table: Any, wanted: Any, name: str) -> Any:
         name: name of the wanted schema, for the error.
 
     Raises:
-        ConfigError: a column or a nested field has another type in the table.
+        ConfigError: a column or a nested field has a type in the table that does not fit.
     """
     pa = import_module("pyarrow")
     return pa.schema(_fields_with_added(list(table), list(wanted), name, ""))
@@ -122,7 +125,7 @@ def _type_with_added(old: Any, new: Any, name: str, path: str) -> Any:
 
 
 def _stored(field: Any) -> Any:
-    """Return a field as both kinds of tables can store it, or None if it only contains null."""
+    """Return a field with a type that Iceberg and Delta can store, or None if it can only contain null."""
     pa = import_module("pyarrow")
     kind = _stored_type(field.type)
     return None if kind is None else pa.field(field.name, kind)

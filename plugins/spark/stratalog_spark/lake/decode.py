@@ -1,4 +1,4 @@
-"""Records as rows of a table. Records that cannot be parsed are returned apart, with the error."""
+"""Conversion of records to rows of a table. Records that cannot be parsed are returned separately, with the error."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Decoded:
     """Records of one batch.
 
     Attributes:
-        rows: ``pyarrow.Table`` of the columns of the table.
-        bad: ``pyarrow.Table`` of the columns of the quarantine.
+        rows: the parsed records, as a ``pyarrow.Table`` with the columns of the table.
+        bad: records that cannot be parsed, as a ``pyarrow.Table`` with the columns of the quarantine.
         unknown: ids of schemas that the decoder does not have; their records are in neither table.
     """
 
@@ -51,7 +51,7 @@ class Decoder:
         self._schemas = schemas
 
     def decode(self, batch: Any) -> Decoded:
-        """Decode records.
+        """Decode the records of one batch.
 
         Args:
             batch: a ``pyarrow.RecordBatch`` with the columns ``key``, ``value``, ``partition``, ``offset``, ``timestamp``
@@ -76,7 +76,7 @@ class Decoder:
         return Decoded(rows, wrong, frozenset(unknown))
 
     def refused(self, batch: Any, errors: list[str]) -> Any:
-        """Return records as a ``pyarrow.Table`` of the quarantine."""
+        """Return records with one error each as a ``pyarrow.Table`` with the columns of the quarantine."""
         pa = self._pa
         schema = quarantine_columns()
         arrays = [pa.repeat(pa.scalar(self._topic, pa.string()), batch.num_rows)]
@@ -84,7 +84,11 @@ class Decoder:
         return pa.Table.from_arrays([*arrays, pa.array(errors, pa.string())], schema=schema)
 
     def _by_schema(self, batch: Any) -> Iterator[tuple[int | None, str, Any]]:
-        """Yield the records of each schema, with the error if they have none. A null value fits every schema."""
+        """Yield the records in groups by schema: id of the schema, error, and records.
+
+        The id is None for values without prefix, and for null values, which fit every schema. The error is empty unless the
+        records have no schema.
+        """
         if None in self._schemas:
             yield None, "", batch
             return
@@ -100,7 +104,7 @@ class Decoder:
                 yield number, f"there is no schema with the id {number}" if number in self._missing else "", part
 
     def _parsed(self, batch: Any, schema_id: int | None) -> tuple[Any, Any]:
-        """Return the rows and the bad records of one schema."""
+        """Parse records of one schema. Return their rows, and the records that cannot be parsed."""
         pa, values = self._pa, batch.column("value")
         if values.null_count == len(values):
             return self._rows(batch, None), quarantine_columns().empty_table()
@@ -139,7 +143,7 @@ class Decoder:
         ]
 
     def _rows(self, batch: Any, columns: list[Any] | None) -> Any:
-        """Return rows of the table. Columns None stand for values that are null."""
+        """Return rows of the table. ``columns`` contains the value's columns; None if all values are null."""
         pa, records = self._pa, record_columns(bucketed=False)
         if columns is None:
             columns = [pa.nulls(batch.num_rows, column.type) for column in self._columns]

@@ -1,4 +1,4 @@
-"""A Delta table through the library deltalake."""
+"""Access to Delta tables with the library deltalake."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class DeltaFiles:
         return f"DeltaFiles({self.uri!r})"
 
     def put(self, local: str, name: str) -> None:
-        """Store a copy of a local file. No reader sees it before its commit."""
+        """Store a copy of a local file. Readers ignore the file until a commit adds it."""
         # without pyarrow's wrapper, which passes buffers that the library does not accept
         target = self._handler()._handler.open_output_stream(name, None)  # noqa: SLF001 - see above
         with Path(local).open("rb") as source:
@@ -91,7 +91,7 @@ class DeltaFiles:
 
 
 class DeltaLakeTable:
-    """One Delta table, as ``stratalog_spark.lake.table.LakeTable`` describes it.
+    """A Delta table; implements ``stratalog_spark.lake.table.LakeTable``.
 
     Args:
         uri: path or URI of the table.
@@ -105,33 +105,33 @@ class DeltaLakeTable:
 
     @property
     def layout(self) -> Layout:
-        """Return the settings."""
+        """Settings of the table; raises ConfigError if ``sync`` did not create it."""
         return Layout.from_json(self._table.metadata().configuration.get(LAYOUT), self.name)
 
     @property
     def columns(self) -> Any:
-        """Return the columns that are in data files: all except those that partition the table."""
+        """``pyarrow.Schema`` of the columns in data files: all except those that partition the table."""
         pa = import_module("pyarrow")
         outside = set(self._table.metadata().partition_columns)
         return stored_schema(pa.schema([each for each in pa.schema(self._table.schema()) if each.name not in outside]))
 
     @property
     def file_schema(self) -> Any:
-        """Return ``columns``: the files need no ids."""
+        """The same as ``columns``, because the data files of a Delta table need no field ids."""
         return self.columns
 
     @property
     def number(self) -> int:
-        """Return the number of the last commit of the stream."""
+        """Number of the last commit of the stream; 0 before the first one."""
         return self._version(_NUMBER) or 0
 
     @property
     def files(self) -> FileStore:
-        """Return the data files."""
+        """The data files."""
         return DeltaFiles(self._uri, self._options or {})
 
     def create(self, layout: Layout, columns: Any) -> None:
-        """Create the table. Columns for its partitions are added."""
+        """Create the table. The columns that partition the table are added."""
         pa, added = import_module("pyarrow"), _partition_fields(layout.partition_by)
         schema = pa.schema([*(each for each in columns if each.name not in added), *added.values()])
         errors = import_module("deltalake.exceptions")
@@ -167,12 +167,15 @@ class DeltaLakeTable:
         self._table.update_incremental()
 
     def ends(self, partitions: Iterable[int]) -> dict[int, int]:
-        """Return the versions of the transaction identifiers, one for each partition."""
+        """Return the end offset of each partition: the version of the table's transaction identifier for the partition."""
         found = {partition: self._version(_PARTITION.format(partition)) for partition in partitions}
         return {partition: end for partition, end in found.items() if end is not None}
 
     def quarantined(self, after: int) -> tuple[int, Sequence[str]]:
-        """Return the files of bad records of the last commit that had some."""
+        """Return the number of the last commit that had bad records, and the names of the files with these records.
+
+        Return (0, ()) if there is no such commit after the commit ``after``.
+        """
         number = self._version(_QUARANTINED_NUMBER) or 0
         if number <= after:
             return 0, ()
@@ -183,7 +186,7 @@ class DeltaLakeTable:
         return 0, ()
 
     def live(self, periods: Iterable[int | None]) -> list[LiveFile]:
-        """Return the files of some partitions."""
+        """Return the current data files of some partitions of the table."""
         pa, wanted = import_module("pyarrow"), set(periods)
         found, by = pa.table(self._table.get_add_actions(flatten=True)), self.layout.partition_by
         files = []
@@ -255,7 +258,7 @@ def _values(partition_by: str, period: int | None) -> dict[str, str | None]:
 
 
 def _period(partition_by: str, row: Mapping[str, Any]) -> int | None:
-    """Return the number of a partition from its values; the opposite of ``_values``."""
+    """Return the number of a partition from its values in a row: the inverse of ``_values``."""
     if partition_by == "none":
         return 0
     if partition_by == BUCKETS:
@@ -268,7 +271,10 @@ def _period(partition_by: str, row: Mapping[str, Any]) -> int | None:
 
 
 def _statistics(file: NewFile) -> str:
-    """Return Delta's statistics of a file: of columns that are not nested, and whose footer has them."""
+    """Return the statistics of a file as JSON for Delta.
+
+    They are those of the footer, without nested columns.
+    """
     footer = file.metadata()
     low, high, nulls = dict[str, Any](), dict[str, Any](), dict[str, int]()
     for number in range(footer.num_columns):
@@ -290,9 +296,9 @@ def _statistics(file: NewFile) -> str:
 
 
 def _shown(value: Any) -> object:
-    """Return a minimum or maximum as Delta stores it: of integers and dates.
+    """Return a minimum or maximum in the form of Delta, or None if it is neither an integer nor a date.
 
-    Texts may be cut and are large, and Delta stores timestamps in milliseconds only.
+    Minima and maxima of strings may be truncated or large, and Delta stores those of timestamps in milliseconds only.
     """
     if type(value) is int:
         return value

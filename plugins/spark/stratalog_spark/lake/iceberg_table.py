@@ -1,4 +1,7 @@
-"""An Iceberg table through pyiceberg. Spark's own connector is released later than Spark, and is a jar."""
+"""Access to Iceberg tables with pyiceberg.
+
+Iceberg's connector for Spark is not used, because it is a jar, and is released later than Spark.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +23,8 @@ _MARK: Final = "stratalog.mark"
 _QUARANTINED: Final = "stratalog.quarantined"
 _PERIODS: Final = {"hour": timedelta(hours=1), "day": timedelta(days=1)}
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-# A mark stays valid only if a commit fails when the table has changed: pyiceberg must not repeat it. Old metadata files
-# are deleted, because each commit writes one.
+# A commit must fail if the table has changed, because its mark would be stale: pyiceberg must not retry the commit. Old
+# metadata files are deleted, because each commit writes one.
 _PROPERTIES: Final = {
     "commit.retry.num-retries": "0",
     "commit.manifest-merge.enabled": "true",
@@ -41,7 +44,7 @@ class IcebergFiles:
         return f"IcebergFiles({self.location!r})"
 
     def put(self, local: str, name: str) -> None:
-        """Store a copy of a local file. No reader sees it before its commit."""
+        """Store a copy of a local file. Readers ignore the file until a commit adds it."""
         with Path(local).open("rb") as source, self._io().new_output(self.path(name)).create() as target:
             shutil.copyfileobj(source, target, 1 << 20)
 
@@ -57,7 +60,7 @@ class IcebergFiles:
                 files.delete(self.path(name))
 
     def path(self, name: str) -> str:
-        """Return the URI of a file. Files that other programs wrote are named by their whole URI."""
+        """Return the URI of a data file. A name that is a whole URI, of a file of another program, is returned unchanged."""
         return name if ":" in name or name.startswith("/") else f"{self.location}/data/{name}"
 
     def _io(self) -> Any:
@@ -65,7 +68,7 @@ class IcebergFiles:
 
 
 class IcebergLakeTable:
-    """One Iceberg table, as ``stratalog_spark.lake.table.LakeTable`` describes it.
+    """An Iceberg table; implements ``stratalog_spark.lake.table.LakeTable``.
 
     Args:
         name: name for messages.
@@ -80,31 +83,31 @@ class IcebergLakeTable:
 
     @property
     def layout(self) -> Layout:
-        """Return the settings."""
+        """Settings of the table; raises ConfigError if ``sync`` did not create it."""
         return Layout.from_json(self._table.properties.get(LAYOUT), self.name)
 
     @property
     def file_schema(self) -> Any:
-        """Return the columns, each with its field id."""
+        """``pyarrow.Schema`` of the columns, each with its field id."""
         return import_module("pyiceberg.io.pyarrow").schema_to_pyarrow(self._table.schema())
 
     @property
     def columns(self) -> Any:
-        """Return the columns without field ids."""
+        """``pyarrow.Schema`` of the columns without field ids."""
         return stored_schema(self.file_schema)
 
     @property
     def number(self) -> int:
-        """Return the number of the last commit of the stream."""
+        """Number of the last commit of the stream; 0 before the first one."""
         return self._mark().number
 
     @property
     def files(self) -> FileStore:
-        """Return the data files."""
+        """The data files."""
         return IcebergFiles(self._table.location(), dict(self._table.io.properties))
 
     def create(self, layout: Layout, columns: Any) -> None:
-        """Create the table, and its namespace."""
+        """Create the table, and its namespace if it does not exist."""
         transforms = import_module("pyiceberg.transforms")
         self._catalog.create_namespace_if_not_exists(self._identifier[:-1])
         properties = {**_PROPERTIES, LAYOUT: layout.to_json()}
@@ -134,17 +137,20 @@ class IcebergLakeTable:
             raise ConfigError(f"{self.name} cannot get the new columns: {error}") from error
 
     def ends(self, partitions: Iterable[int]) -> dict[int, int]:
-        """Return the offsets of the mark."""
+        """Return the end offset of each partition: those that the properties of the table contain."""
         known = self._mark().ends
         return {partition: known[partition] for partition in partitions if partition in known}
 
     def quarantined(self, after: int) -> tuple[int, Sequence[str]]:
-        """Return the files of bad records of the last commit that had some."""
+        """Return the number of the last commit that had bad records, and the names of the files with these records.
+
+        Return (0, ()) if there is no such commit after the commit ``after``.
+        """
         found = json.loads(self._table.properties.get(_QUARANTINED, "[0, []]"))
         return (found[0], found[1]) if found[0] > after else (0, ())
 
     def live(self, periods: Iterable[int | None]) -> list[LiveFile]:
-        """Return the files of some partitions, from the manifests that can name them."""
+        """Return the current data files of some partitions. Only manifests that can contain such files are read."""
         wanted = set(periods)
         if not wanted or self._table.current_snapshot() is None:
             return []

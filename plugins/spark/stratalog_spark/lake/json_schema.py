@@ -1,4 +1,4 @@
-"""Arrow types of JSON Schemas."""
+"""Conversion of JSON Schemas to Arrow schemas."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ _PLAIN: Final = {"integer": "int64", "number": "float64", "boolean": "bool_", "s
 
 
 def json_schema_fields(schema: Any) -> Any:
-    """Return the ``pyarrow.Schema`` of a JSON Schema of objects. Any: a parsed JSON Schema.
+    """Return the ``pyarrow.Schema`` for the objects that a parsed JSON Schema describes.
 
-    A string of format ``date-time`` is a timestamp; all other strings are strings. ``oneOf`` and ``anyOf`` of a type and
-    null are that type.
+    A string of format ``date-time`` becomes a timestamp; other strings stay strings. ``oneOf`` and ``anyOf`` of a type
+    and null become that type.
 
     Raises:
-        ConfigError: a property cannot be a column, because it has several types or none.
+        ConfigError: the schema does not describe an object, or a property cannot be a column.
     """
     kind = _type(schema, schema, (), "value")
     pa = import_module("pyarrow")
@@ -63,7 +63,7 @@ def _single_type(kind: str, schema: Mapping[str, Any], root: Any, references: tu
 
 
 def _single(schema: Mapping[str, Any], path: str) -> str:
-    """Return the only type of a schema besides null."""
+    """Return the only type of a schema besides null. Raise ConfigError if there are several or none."""
     found = schema.get("type")
     if found is None and "properties" in schema:
         return "object"

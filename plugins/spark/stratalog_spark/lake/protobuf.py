@@ -1,4 +1,4 @@
-"""Protobuf messages as columns."""
+"""Conversion of Protobuf messages to columns."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _UNSIGNED: Final = frozenset({"UINT64", "FIXED64"})
 
 
 def compiled(text: str) -> bytes:
-    """Return the descriptors of a ``.proto`` file and of what it imports, as a serialized ``FileDescriptorSet``.
+    """Compile the text of a ``.proto`` file. Return a serialized ``FileDescriptorSet`` that includes its imports.
 
     Raises:
         ConfigError: the text is not valid.
@@ -66,7 +66,7 @@ class ProtobufValues:
     """Parser of Protobuf messages.
 
     Args:
-        descriptors: a serialized ``FileDescriptorSet``; the values are of the first message of its last file.
+        descriptors: a serialized ``FileDescriptorSet``; the values are messages of the first type in its last file.
         indexed: True if the message indexes of a schema registry precede each message.
     """
 
@@ -92,7 +92,7 @@ class ProtobufValues:
         self.type, self._convert = self._struct(found, ())
 
     def parse(self, values: Any) -> Parsed:
-        """Parse a column of binaries; null stays null."""
+        """Parse a column of binaries. Return structs and the rows that could not be parsed. Null stays null."""
         return parse_rows(values, self._one, self.type)
 
     def _one(self, value: bytes) -> object:
@@ -112,7 +112,7 @@ class ProtobufValues:
             return None
 
     def _struct(self, descriptor: Any, above: tuple[str, ...]) -> tuple[Any, Callable[[Any], Any]]:
-        """Return the type of a message, and the function that converts one."""
+        """Return the Arrow type of a message type, and the function that converts a message to a dict."""
         if descriptor.full_name in above:
             raise ConfigError(f"Protobuf message {descriptor.full_name} cannot be a column, because it contains itself")
         made = [(field, *self._field(field, (*above, descriptor.full_name))) for field in descriptor.fields]

@@ -33,7 +33,10 @@ class Parser(Protocol):
     type: Any
 
     def parse(self, values: Any) -> Parsed:
-        """Parse a column of binaries without prefix; null stays null."""
+        """Parse a column of binaries without prefix. Return structs and the rows that could not be parsed.
+
+        Null stays null.
+        """
 
 
 class SchemaSet:
@@ -41,7 +44,7 @@ class SchemaSet:
 
     Args:
         kind: ``raw``, ``json``, ``avro`` or ``protobuf``.
-        schemas: where the schemas are; None for ``raw``.
+        schemas: schemas by id, or a folder or function that provides them, see ``Schemas``; None for ``raw``.
 
     Raises:
         ConfigError: the kind is unknown, or does not fit the schemas, or a file of the folder is not valid.
@@ -67,11 +70,11 @@ class SchemaSet:
             self._ask = self._of_folder(Path(schemas))
 
     def known(self) -> dict[int | None, object]:
-        """Return the schemas that are known by now."""
+        """Return the schemas that were found so far, by id."""
         return dict(self._known)
 
     def find(self, ids: Iterable[int]) -> dict[int | None, object]:
-        """Return the schemas of ids. An id that has none is left out."""
+        """Return the schemas of these ids. An id without a schema is left out."""
         found: dict[int | None, object] = {}
         for number in sorted(ids):
             if number not in self._known and self._ask is not None:
@@ -123,7 +126,7 @@ def parser_of(kind: str, schema: Any, *, prefixed: bool) -> Parser:
         prefixed: True if a schema registry's serializer wrote the values.
 
     Raises:
-        ConfigError: the schema is not valid, or cannot be columns.
+        ConfigError: the schema is not valid, or a field cannot be a column.
     """
     if kind == "json":
         return JsonValues(json_schema_fields(schema))

@@ -1,4 +1,7 @@
-"""Stream of the places of records: one row for each split of a micro-batch. Records never pass through the JVM."""
+"""Stream whose rows say where records are stored: one row for each split of a micro-batch.
+
+Tasks in Python read the records of a split, which therefore never pass through the JVM.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ except ImportError:  # before Spark 4.2
 
 
 class SplitSource(StratalogSource):
-    """Data source ``stratalog-splits``, with the options of ``stratalog``."""
+    """Data source ``stratalog-splits`` for ``sync``, with the options of the source ``stratalog``."""
 
     @classmethod
     def name(cls) -> str:
@@ -43,7 +46,7 @@ class SplitStreamReader(_Reader):
     """Stream reader whose tasks return the message of their split instead of its records."""
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
-        """Run one task."""
+        """Yield one row with the message of the task's split."""
         import pyarrow as pa  # noqa: PLC0415 - in the worker
 
         assert isinstance(partition, SplitPartition)  # from ``partitions``

@@ -29,8 +29,8 @@ class Maintenance:
     """Rewriting of small files after the commit of a micro-batch, in the partitions of the table that it changed.
 
     Attributes:
-        small_files: number of small files of one partition from which on they are rewritten; 0: never.
-        file_bytes: wanted size of a file; a file below half of it is small.
+        small_files: number of small files in one partition at which they are rewritten; 0 disables the rewriting.
+        file_bytes: target size of a file; a file below half of this size is small.
         max_bytes: limit for the total size of the files that are rewritten after one micro-batch.
     """
 
@@ -45,8 +45,8 @@ class _Written:
 
     Attributes:
         files: new data files.
-        replaced: data files that they replace.
-        bad: new files of the quarantine.
+        replaced: current data files that ``files`` replace.
+        bad: new files for the quarantine.
         temporary: names of files that are not needed after the commit.
         rows: number of records that the table gets.
     """
@@ -63,8 +63,8 @@ class Syncer:
     """Writer of micro-batches to a table and its quarantine.
 
     The commit of the data also stores the end offset of each partition, and the names of the files of bad records. If
-    the driver is killed, the next one leaves out the offsets that the table has, and adds those files to the quarantine
-    if they are not there.
+    the driver is killed, the next driver skips the records that the table has, and adds the named files to the quarantine
+    if they are missing there.
 
     Attributes:
         options: options of the read.
@@ -83,7 +83,9 @@ class Syncer:
     maintenance: Maintenance
 
     def prepare(self, partitions: Iterable[int]) -> dict[int, int]:
-        """Create the tables if they do not exist, and check them. Return the ends of the partitions that the table has.
+        """Create both tables if they do not exist, and check them.
+
+        Return the end offsets that the table stores, by partition. A partition that the table does not have is left out.
 
         Raises:
             ConfigError: a table has other settings, or a schema does not fit it.
@@ -158,7 +160,7 @@ class Syncer:
         """Return the splits without the offsets that the table has.
 
         Raises:
-            ConfigError: the topic is not the one of the table.
+            ConfigError: the topic was deleted and created again after the table was created.
         """
         ends = table.ends({piece.log.partition for piece in _pieces(splits)})
         found = []
@@ -178,7 +180,10 @@ class Syncer:
         return found
 
     def _write(self, spark: SparkSession, table: LakeTable, splits: Sequence[Split]) -> _Written:
-        """Run the tasks, and run them again if they found schemas that were not known."""
+        """Run the tasks, and return the files that they wrote.
+
+        If the tasks find ids of unknown schemas, they run again with these schemas.
+        """
         schemas, missing = self.schemas.known(), set[int]()
         parts: list[Sorted] | None = None
         while True:
@@ -222,7 +227,10 @@ class Syncer:
         )
 
     def _add_quarantined(self, table: LakeTable, files: Sequence[NewFile] | None = None) -> None:
-        """Add the bad records of the table's last commit that had some to the quarantine, unless they are there."""
+        """Add the bad records of the table's last commit that had some to the quarantine, unless it contains them.
+
+        ``files`` are the files with these records; None if an earlier driver may have written them.
+        """
         if files is not None and not files:
             return
         quarantine = self.quarantine.open_table()
@@ -232,7 +240,7 @@ class Syncer:
             quarantine.commit(found, (), Mark(number, {}))
 
     def _maintain(self, spark: SparkSession, table: LakeTable, periods: Iterable[int | None]) -> None:
-        """Rewrite small files. If that fails, the table is as it was, and a later micro-batch tries again."""
+        """Rewrite small files. If that fails, the table is unchanged, and a later micro-batch retries."""
         limits, room = self.maintenance, self.maintenance.max_bytes
         if not limits.small_files:
             return

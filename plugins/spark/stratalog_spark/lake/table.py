@@ -1,4 +1,4 @@
-"""Tables as ``sync`` uses them: the same steps for Iceberg and for Delta."""
+"""Interface for the tables of ``sync``, which Iceberg and Delta tables implement."""
 
 from __future__ import annotations
 
@@ -79,14 +79,14 @@ class NewFile:
 
     @classmethod
     def of(cls, written: WrittenFile, period: int | None) -> NewFile:
-        """Return the message about a file."""
+        """Return the description of a file that this task wrote."""
         body = io.BytesIO()
         written.footer.write_metadata_file(body)
         return cls(written.name, written.rows, written.size_bytes, period, body.getvalue())
 
     @classmethod
     def stored(cls, files: FileStore, name: str) -> NewFile:
-        """Return the message about a file of a table without partitions that was written earlier."""
+        """Return the description of a file that an earlier run wrote for a table without partitions."""
         with files.open(name) as opened:
             size_bytes = opened.seek(0, io.SEEK_END) or opened.tell()
             footer = import_module("pyarrow.parquet").read_metadata(opened)
@@ -99,7 +99,7 @@ class NewFile:
 
 @dataclass(frozen=True, slots=True)
 class LiveFile:
-    """A data file of the current state of a table. ``handle`` is the library's own object."""
+    """A data file of the current state of a table. ``handle`` is pyiceberg's description of the file; None for Delta."""
 
     name: str
     size_bytes: int
@@ -112,8 +112,8 @@ class Mark:
     """Position of the stream, which a commit stores together with its files.
 
     Attributes:
-        number: number of the commit, from 1 on. Quarantine: number of the commit whose bad records it has.
-        ends: offset up to which the table has each partition.
+        number: number of the commit, from 1 on. In a quarantine: number of the table's commit whose bad records it adds.
+        ends: exclusive end offset of the records that the table contains, by partition.
         quarantined: names of the files of bad records that belong to the commit.
     """
 
@@ -143,7 +143,7 @@ class LakeTable(Protocol):
         exists: False until ``create``.
         layout: settings of the table.
         columns: ``pyarrow.Schema`` of all columns of the data files.
-        file_schema: the same with the metadata that data files need.
+        file_schema: ``columns`` with the metadata that data files need, such as field ids.
         number: number of the last commit of the stream, 0 before the first one.
     """
 
@@ -172,27 +172,32 @@ class LakeTable(Protocol):
         """Add the columns and nested fields of a ``pyarrow.Schema`` that are not in the table."""
 
     def ends(self, partitions: Iterable[int]) -> dict[int, int]:
-        """Return the offset up to which the table has each of these partitions; a new partition is left out."""
+        """Return the exclusive end offset of the records in the table, by partition. A new partition is left out."""
 
     def quarantined(self, after: int) -> tuple[int, Sequence[str]]:
-        """Return the number of the last commit that had bad records, and their files.
+        """Return the number of the last commit that had bad records, and the names of the files with these records.
 
-        Return (0, ()) if there is none above the number ``after``.
+        Return (0, ()) if there is no such commit after the commit ``after``.
         """
 
     def live(self, periods: Iterable[int | None]) -> list[LiveFile]:
-        """Return the data files of some partitions of the table."""
+        """Return the current data files of some partitions of the table."""
 
     def commit(self, added: Sequence[NewFile], removed: Sequence[LiveFile], mark: Mark | None) -> None:
-        """Add and remove files by one commit, and store the mark with it. Without mark, the rows stay the same.
+        """Add and remove files by one commit, which also stores the mark.
+
+        Args:
+            added: files to add.
+            removed: files to remove.
+            mark: new position of the stream; None if the commit does not change the rows of the table.
 
         Raises:
-            TableConflictError: the table changed in a way that the commit cannot be added to.
+            TableConflictError: another program changed the table, so the commit is impossible.
         """
 
 
 class TableTarget(Protocol):
-    """Name of a table, with what is needed to reach it. Can be pickled."""
+    """Name of a table, and the options to open it. Can be pickled."""
 
     def open_table(self) -> LakeTable:
         """Return the table in its current state."""

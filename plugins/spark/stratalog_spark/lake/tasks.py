@@ -53,11 +53,11 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Sorted:
-    """Result of a task of ``SortWork``: a file with the latest record of each key, by buckets.
+    """Result of ``Work.sort``: a temporary file with the latest record of each key, by buckets.
 
     Attributes:
         name: name of the file; empty if there are no records.
-        buckets: number of the bucket of each of its record batches.
+        buckets: number of the bucket of each record batch in the file.
         bad: new files of records that have no key.
         bad_rows: number of records in ``bad``.
     """
@@ -70,7 +70,13 @@ class Sorted:
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """Task of ``MergeWork``: names and batches of the files of ``SortWork``, and the names of the bucket's data files."""
+    """Input of ``Work.merge``.
+
+    Attributes:
+        number: number of the bucket.
+        parts: new records of the bucket: names of files of ``Work.sort``, and numbers of record batches in these files.
+        data: names of the bucket's current data files.
+    """
 
     number: int
     parts: list[tuple[str, int]]
@@ -79,7 +85,7 @@ class Bucket:
 
 @dataclass(frozen=True, slots=True)
 class Rewrite:
-    """Task of ``rewritten``: small files of one partition of a table, which become one file."""
+    """Input of ``Work.rewrite``: the names of small files of one partition of a table, which become one file."""
 
     period: int | None
     names: list[str]
@@ -104,7 +110,7 @@ class Work:
         file_schema: serialized ``pyarrow.Schema`` of data files.
         files: the data files of the table.
         bad_files: the data files of the quarantine.
-        bad_schema: serialized ``pyarrow.Schema`` of its files.
+        bad_schema: serialized ``pyarrow.Schema`` of the quarantine's files.
     """
 
     options: Options
@@ -129,7 +135,7 @@ class Work:
             return Done(good.finish(), bad.finish(), [], sorted(unknown), good.rows, bad.rows)
 
     def sort(self, split: Split) -> Sorted:
-        """Store the latest record of each key of a split, in one batch for each bucket, where ``merge`` finds it."""
+        """Write the latest record of each key of a split to a temporary file for ``merge``, one batch per bucket."""
         pa, pc = import_module("pyarrow"), import_module("pyarrow.compute")
         decoder, held, size = self._decoder(), list[Any](), 0
         with self._bad() as bad:
@@ -157,7 +163,7 @@ class Work:
         return Sorted(name, numbers, refused, bad.rows)
 
     def merge(self, bucket: Bucket) -> Done:
-        """Put the latest record of each key into a bucket, and remove the earlier ones."""
+        """Add the latest record of each key to a bucket, and rewrite the data files that contain earlier records."""
         pa, pc = import_module("pyarrow"), import_module("pyarrow.compute")
         parts = [_batch_of(self.files, name, number) for name, number in bucket.parts]
         rows = latest(latest(pa.Table.from_batches(parts), each_partition=True), each_partition=False)
@@ -198,7 +204,11 @@ class Work:
         return Decoder(layout.topic, layout.schema, self.schemas, self.missing, read_schema(self.columns))
 
     def _good(self, partition_by: str, period: int | None = 0) -> _Files:
-        """Return the writer of data files, by the timestamps of the rows or for one partition of the table."""
+        """Return a writer of data files.
+
+        It writes one file per date or hour of the rows, or with ``partition_by`` none one file for the table's partition
+        ``period``.
+        """
         schema, by = read_schema(self.file_schema), self.layout.partition_by
 
         def name(found: int | None) -> str:
@@ -247,7 +257,7 @@ class _Files:
         self._writer.close()
 
     def add(self, rows: Any) -> None:
-        """Add rows, in the columns of the files. A column that they do not have is null."""
+        """Add rows. A column of the files that the rows do not have gets its constant value, or null."""
         pa = import_module("pyarrow")
         if not rows.num_rows:
             return
@@ -263,12 +273,12 @@ class _Files:
             self.rows += batch.num_rows
 
     def finish(self) -> list[NewFile]:
-        """Complete the files."""
+        """Complete the files, and return their descriptions."""
         return [NewFile.of(file, self._period(file.period)) for file in self._writer.finish()]
 
 
 def read_schema(data: bytes) -> Any:
-    """Return the ``pyarrow.Schema`` of its serialized form."""
+    """Parse a serialized ``pyarrow.Schema``."""
     pa = import_module("pyarrow")
     return pa.ipc.read_schema(pa.py_buffer(data))
 

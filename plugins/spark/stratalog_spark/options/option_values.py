@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 def assigned(option: str, text: str) -> list[TopicPartition]:
-    """Parse ``{"topic": [0, 1]}`` to partitions; raises ConfigError."""
+    """Parse ``{"topic": [0, 1]}`` to partitions. Raise ConfigError if the text is not valid."""
 
     def read(text: str) -> list[TopicPartition]:
         return [TopicPartition(topic, _whole(number)) for topic, numbers in _object(text) for number in numbers]
@@ -27,7 +27,7 @@ def assigned(option: str, text: str) -> list[TopicPartition]:
 
 
 def numbers_of(option: str, text: str, *, at_least: int) -> Numbers:
-    """Parse ``{"topic": {"0": 23}}`` to a number per partition; raises ConfigError."""
+    """Parse ``{"topic": {"0": 23}}`` to numbers by partition. Raise ConfigError if not valid."""
 
     def read(text: str) -> Numbers:
         return {
@@ -53,7 +53,7 @@ def _whole(value: object, at_least: int = 0) -> int:
 
 
 def natural(option: str, text: str) -> int:
-    """Parse an integer of 0 or more; raises ConfigError."""
+    """Parse an integer of 0 or more. Raise ConfigError if the text is not valid."""
     return parsed_option(option, text, lambda text: _whole(int(text)))
 
 
@@ -75,5 +75,5 @@ def duration_ms(option: str, text: str) -> int:
 
 
 def moment(text: str) -> int | datetime:
-    """Parse a version of the manifest, or a time in ISO 8601, which is in UTC unless it has a zone."""
+    """Parse option ``as_of``: a version of the manifest, or a time in ISO 8601, which is in UTC without a time zone."""
     return int(text) if text.isdigit() else parsed_option("as_of", text, datetime.fromisoformat)

@@ -1,4 +1,4 @@
-"""Options of a read: those of Spark's Kafka source with their meanings, and some additional ones."""
+"""Options of a read: those of Spark's Kafka source with the same meanings, and some additional ones."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ LATEST: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """One end of a read.
+    """Start or end of a read.
 
     Exactly one attribute besides ``option`` is set. ``everywhere`` is EARLIEST or LATEST. ``offsets`` has an offset (or
     EARLIEST, LATEST) per partition, ``times_ms`` a timestamp per partition, ``time_ms`` one timestamp for all.
@@ -116,7 +116,10 @@ class Options(SparkOptions):
 
     @property
     def shown(self) -> tuple[str, ...]:
-        """Columns of the option, or those of Spark's Kafka source and those that other options add."""
+        """Columns of the rows: those of option ``columns``. The default is those of Spark's Kafka source.
+
+        The options ``includeHeaders`` and ``corruptBatches`` add columns to the default.
+        """
         corrupt = CORRUPT if self.corrupt == "columns" else ()
         return self.columns or (*KAFKA, *((HEADERS,) if self.headers else ()), *corrupt)
 
@@ -170,9 +173,14 @@ class Options(SparkOptions):
         return given[0], text
 
     def _bound(self, side: str, usual: int, *, any_word: bool = False) -> Bound:
-        """Return one end, from the most specific given option, as Kafka's source does.
+        """Return the start or the end of the read.
 
-        ``any_word`` allows both earliest and latest.
+        As in Spark's Kafka source, a timestamp for all partitions overrides timestamps by partition, which override offsets.
+
+        Args:
+            side: ``starting`` or ``ending``.
+            usual: default: EARLIEST or LATEST.
+            any_word: True to allow both earliest and latest; False to allow only ``usual`` of these two.
         """
         option = f"{side}Timestamp"
         text = self._get(option)

@@ -65,7 +65,11 @@ _EVERY_NAME: Final = frozenset(name.lower() for name in (*NAMES, *STREAM_NAMES, 
 
 
 def _with_catalog(given: Mapping[str, str], suited: Collection[str]) -> tuple[Mapping[str, str], str]:
-    """Return the options with those of their catalog that suit, and the catalog's name; the name is empty without one."""
+    """Return the options of a query, merged with those of its catalog, and the name of the catalog.
+
+    An option of the query overrides that of the catalog. An option of the catalog is left out if it is not in ``suited``
+    but valid for other queries. Without a catalog, the name is empty.
+    """
     catalog = {name[len(CATALOG_PREFIX) :]: name for name in given if name.lower().startswith(CATALOG_PREFIX)}
     own = {name: value for name, value in given.items() if name not in catalog.values()}
     known, there = {name.lower() for name in suited}, {name.lower() for name in own}
@@ -84,7 +88,7 @@ class SparkOptions:
         names: valid names, in addition to ``tier.NAME`` and ``kafka.NAME``.
         used: names of ``kafka.NAME`` that have an effect.
         ignored: valid names that have no effect, such as options of Spark's Kafka source.
-        unsuited: valid names that are left out if they are those of a catalog, which may be for other reads.
+        unsuited: valid names that are ignored if the catalog sets them, because it sets them for other kinds of reads.
 
     Raises:
         UnknownSettingError: a name is unknown; the message contains the nearest valid one.
@@ -104,7 +108,7 @@ class SparkOptions:
         without_effect = {name.lower() for name in ignored}
         without_effect |= {name for name in values if _has_prefix(name, _KAFKA_PREFIX) and name not in used}
         self._ignored = sorted(name for name in given if name.lower() in without_effect)
-        # Without these, because settings of Kafka's clients may contain credentials, which tasks do not need.
+        # Options without effect are dropped: settings of Kafka's clients may contain credentials, which tasks do not need.
         self._values = {name: value for name, value in values.items() if name not in without_effect}
         self._check_names({name.lower(): name for name in (*names, *ignored)})
 

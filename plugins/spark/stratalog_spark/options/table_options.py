@@ -2,8 +2,8 @@
 
 Spark passes the options of a table to a Python data source only when the table is created, not to later reads and
 writes. The source therefore stores them in the metadata of the table's columns. Spark keeps this metadata in the
-catalog, and passes it to each reader. It is not used for writes. Columns that are inserted from one table into another
-keep their metadata, so the rows would go to the wrong topic.
+catalog, and passes it to each reader. Writes do not use the metadata: columns that are inserted from one table into
+another keep the metadata of the first table, so the rows would go to the wrong topic.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def table_schema(given: Mapping[str, str]) -> StructType:
 
 
 def with_table(given: Mapping[str, str], schema: StructType, *, streaming: bool) -> Mapping[str, str]:
-    """Return the options of a read, combined with those of its table. The options of the read win.
+    """Return the options of a read, combined with those of its table. The options of the read override the others.
 
     Args:
         given: options of the read. If they contain a path, no table is read.
@@ -102,7 +102,7 @@ def with_table(given: Mapping[str, str], schema: StructType, *, streaming: bool)
 
 
 def is_kept(schema: StructType) -> bool:
-    """Return True if a column contains the options of a table."""
+    """Return True if the metadata of a column contains the options of a table."""
     return any(METADATA in field.metadata for field in schema.fields)
 
 

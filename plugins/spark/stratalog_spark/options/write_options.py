@@ -1,4 +1,4 @@
-"""Options of a write: those of Spark's Kafka sink with their meanings, and some additional ones."""
+"""Options of a write: those of Spark's Kafka sink with the same meanings, and some additional ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _IGNORED_SINK_NAMES: Final = ("includeHeaders", *CONSUMER_NAMES)
 
 
 class SinkOptions(SparkOptions):
-    """Checked options of one write. Errors are those of ``Options``."""
+    """Checked options of one write. Raises the same errors as ``Options``."""
 
     def __init__(self, given: Mapping[str, str]) -> None:
         super().__init__(given, SINK_NAMES, used=(_COMPRESSION,), ignored=_IGNORED_SINK_NAMES)

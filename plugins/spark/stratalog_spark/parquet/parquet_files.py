@@ -17,7 +17,7 @@ _MICROSECONDS: Final = {"date": 86_400_000_000, "hour": 3_600_000_000}
 
 
 class Destination(Protocol):
-    """A place for files."""
+    """Storage for finished files."""
 
     def put(self, local: str, name: str) -> None:
         """Store a copy of a local file, completely or not at all."""
@@ -31,7 +31,7 @@ class WrittenFile:
         name: name below the destination.
         rows: number of rows.
         size_bytes: size of the file.
-        period: days or hours since 1970 of its rows; None if they have no timestamp, and 0 if there are no periods.
+        period: days or hours since 1970 of its rows; None if its rows have no timestamp, 0 without ``partition_by``.
         footer: the ``pyarrow.parquet.FileMetaData``.
     """
 
@@ -97,7 +97,7 @@ class PeriodWriter:
         self._options = options
 
     def write(self, batch: Any) -> None:
-        """Add rows. Any: a ``pyarrow.RecordBatch``."""
+        """Add the rows of a ``pyarrow.RecordBatch``."""
         for period, rows in self._by_period(batch):
             file = self._files.get(period)
             if file is None:
@@ -110,7 +110,7 @@ class PeriodWriter:
             max(self._files.values(), key=lambda file: file.waiting_bytes).flush(self._pa, self._options)
 
     def finish(self) -> list[WrittenFile]:
-        """Complete all files, and move them to the destination."""
+        """Complete all files, move them to the destination, and return their descriptions."""
         for period in list(self._files):
             self._close(period)
         return self._made
@@ -146,7 +146,7 @@ class PeriodWriter:
         self._made.append(WrittenFile(file.name, file.rows, size_bytes, period, footer))
 
     def _by_period(self, batch: Any) -> Iterator[tuple[int | None, Any]]:
-        """Yield the rows of each date or hour, in their order."""
+        """Yield the number of each date or hour (None without timestamp) with its rows, in their order."""
         if self._by == "none":
             yield 0, batch
             return
@@ -165,7 +165,7 @@ class PeriodWriter:
 
 
 def dated_folders(period: int | None, partition_by: str) -> list[tuple[str, str]]:
-    """Return the names and values of the folders of a period: its date, and with ``hour`` its hour, in UTC."""
+    """Return names and values of the folders for a period in UTC: ``date``, and for ``hour`` also ``hour``."""
     if partition_by == "none":
         return []
     np = import_module("numpy")

@@ -1,4 +1,4 @@
-"""Values as columns: JSON and Avro become structs, and values that cannot be parsed are kept unchanged beside them."""
+"""Parsers that convert JSON and Avro values to Arrow structs, and report the values that they cannot parse."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class JsonValues:
         self._pa = pa
 
     def parse(self, values: Any) -> Parsed:
-        """Parse a column of binaries; null stays null."""
+        """Parse a column of binaries. Return structs and the rows that could not be parsed. Null stays null."""
         rows = [None if value is None else value.replace(b"\n", b" ") for value in values.to_pylist()]
         known = [number for number, value in enumerate(rows) if value is not None]
         texts = [value for value in rows if value is not None]
@@ -77,7 +77,7 @@ class JsonValues:
 
 
 def ddl_fields(text: str) -> Any:
-    """Return the ``pyarrow.Schema`` of columns in Spark's DDL: ``user string, amount double``. Needs a session.
+    """Return the ``pyarrow.Schema`` of columns in Spark's DDL: ``user string, amount double``. Needs a Spark session.
 
     Raises:
         ConfigError: Spark cannot read it, or Arrow has no such type.
@@ -93,7 +93,7 @@ def ddl_fields(text: str) -> Any:
 
 
 def json_fields(values: Sequence[bytes | None]) -> Any:
-    """Return the schema of a sample of JSON objects, as pyarrow infers it. If types differ, the most frequent ones win.
+    """Return the schema that pyarrow infers from a sample of JSON objects. If types differ, it has the most frequent ones.
 
     Raises:
         ConfigError: there are no JSON objects among the values.
@@ -148,7 +148,7 @@ class AvroValues:
             raise ConfigError("the Avro schema must be a record")
 
     def parse(self, values: Any) -> Parsed:
-        """Parse a column of binaries; null stays null."""
+        """Parse a column of binaries. Return structs and the rows that could not be parsed. Null stays null."""
         return parse_rows(values, self._one, self.type)
 
     def _one(self, value: bytes) -> object:
@@ -168,12 +168,12 @@ class AvroValues:
 
 
 def parse_rows(values: Any, parse: Callable[[bytes], object], kind: Any) -> Parsed:
-    """Parse the binaries of a column one by one; null stays null.
+    """Parse the binaries of a column one by one. Return structs and the rows that could not be parsed. Null stays null.
 
     Args:
         values: array of binaries.
         parse: returns the fields of a value, or None if the value cannot be parsed.
-        kind: struct type of the result. A value that does not fit it counts as one that cannot be parsed.
+        kind: struct type of the result. A value that does not fit this type counts as a value that cannot be parsed.
     """
     pa = import_module("pyarrow")
     rows, bad = list[object](), set[int]()
@@ -239,7 +239,7 @@ def _avro_type(pa: Any, schema: Any, named: dict[str, Any]) -> Any:
 
 
 def _named_type(pa: Any, schema: Any, named: dict[str, Any]) -> Any:
-    """Return the type of a schema that later ones refer to by its name."""
+    """Return the Arrow type of a record, enum or fixed, and store it by name, because later schemas refer to the name."""
     if schema["type"] == "enum":
         made = pa.string()
     elif schema["type"] == "fixed":

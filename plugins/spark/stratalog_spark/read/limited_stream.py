@@ -21,14 +21,14 @@ class LimitedStreamReader(PlainStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # type: ignore[override] # noqa: N802 - Spark inspects the arguments
-        """Return the end of the next micro-batch."""
+        """Return the end offsets of the next micro-batch, which begins at ``start`` and observes ``limit``."""
         rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         return to_json(self._planner.next(from_json(start), rows))
 
     def reportLatestOffset(self) -> Json:  # noqa: N802 - Spark's name
         """Return the end offsets of the records, and metrics of the next micro-batch, for the query's progress.
 
-        Spark calls it after ``latestOffset``. This is the only text of a source in Python that it shows to users.
+        Spark calls this method after ``latestOffset``. Spark shows users no other text of a source in Python.
         """
         return self._planner.report()
 

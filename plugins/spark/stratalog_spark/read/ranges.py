@@ -78,8 +78,8 @@ def resolve(options: Options, reader: Reader) -> Iterator[OffsetRange]:
     """Yield the range of each partition, which may be empty. Logs are opened in parallel, some hundreds at a time.
 
     Raises:
-        ConfigError: an option does not name exactly the partitions of the read, or no record is as late as its
-            timestamp.
+        ConfigError: an option with offsets or timestamps by partition does not name exactly the partitions of the read;
+            or no record is as late as the start timestamp.
         OffsetOutOfRangeError: requested offsets do not exist, and ``failOnDataLoss`` is on.
         UnknownTopicError: a topic or a partition does not exist.
     """
@@ -97,7 +97,7 @@ def resolve(options: Options, reader: Reader) -> Iterator[OffsetRange]:
 
 
 def start_offsets(options: Options, reader: Reader, names: list[TopicPartition]) -> dict[TopicPartition, int]:
-    """Return the start offset of each partition; errors as ``resolve``."""
+    """Return the start offset of each partition. Raise the same errors as ``resolve``."""
     _check_all_named(options.start, names)
     reader.open_logs(names)
     found = {}
@@ -154,7 +154,11 @@ def _time(bound: Bound, log: LogReader) -> int:
 
 
 def _there(options: Options, log: LogReader, wanted: int, last: int) -> int:
-    """Return an existing offset: ``wanted``, or the nearest one unless ``failOnDataLoss`` requires an error."""
+    """Return ``wanted``, or the nearest offset of the log if the log does not have it.
+
+    Raises:
+        OffsetOutOfRangeError: the log does not have the offset, and ``failOnDataLoss`` is on.
+    """
     first = log.offsets().log_start
     if options.fail_on_loss and not first <= wanted <= last:
         raise OffsetOutOfRangeError(str(log.name), wanted, first, last)

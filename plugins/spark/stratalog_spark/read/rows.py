@@ -36,7 +36,7 @@ class SplitPartition(InputPartition):
 
 
 def plan(options: Options, tasks: int | None = None) -> list[Split]:
-    """Return the tasks of a batch. If there is nothing to read, return one empty task.
+    """Return the splits of a batch, one per task. If there is nothing to read, return one empty split.
 
     Args:
         options: options of the read.
@@ -48,9 +48,10 @@ def plan(options: Options, tasks: int | None = None) -> list[Split]:
 
 
 def planned(options: Options, reader: Reader, ranges: Iterable[OffsetRange], **usual: int) -> list[Split]:
-    """Return the tasks for the parts of ranges that a pushed predicate leaves, as ``plan`` does.
+    """Return the splits for ranges, without offsets that a pushed predicate excludes; at least one, as ``plan``.
 
-    A count needs no records of segments whose number of records is known, unless corrupt batches are to be left out.
+    For a pushed count, segments are not read if manifests contain their number of records. If ``corruptBatches`` is not
+    ``fail``, they are read, because the count must not include corrupt batches.
     """
     node = options.pushed
     if options.counts and options.corrupt == "fail":
@@ -64,7 +65,10 @@ def planned(options: Options, reader: Reader, ranges: Iterable[OffsetRange], **u
 def read_split(
     options: Options, names: Sequence[str], source: ReadSource, split: Split
 ) -> Iterator[pyarrow.RecordBatch]:
-    """Yield the rows of a split in batches of 1 to 4 MiB, or its counts. Tuples would be eight times slower."""
+    """Yield the rows of a split in batches of 1 to 4 MiB; for a pushed count, one batch with the numbers of rows.
+
+    Arrow batches are used because tuples would be eight times slower.
+    """
     if options.counts:
         yield counted(names, _counts(options, source, split))
     else:
@@ -72,7 +76,7 @@ def read_split(
 
 
 def _counts(options: Options, source: ReadSource, split: Split) -> Iterator[tuple[TopicPartition, int]]:
-    """Yield numbers of rows of a split: those that the plan knows, and those of batches that are read."""
+    """Yield logs and numbers of rows of a split: those that the plan contains, and those of batches that are read."""
     yield from ((piece.log, piece.records) for piece in split.pieces if piece.records is not None)
     yield from ((log, batch.num_rows) for log, batch in _rows(options, (COUNTED,), source, split))
 

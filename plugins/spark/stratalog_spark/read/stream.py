@@ -1,6 +1,6 @@
 """The stream source: micro-batches by the rules of Spark's Kafka source, with offsets in its format.
 
-One process plans the whole query, and ``read`` runs on copies. Open readers are therefore not pickled.
+One process plans the whole query. Tasks run ``read`` on pickled copies, which contain no open readers.
 """
 
 from __future__ import annotations
@@ -97,7 +97,11 @@ class Planner:
         return self._ends
 
     def _chosen(self, reader: Reader) -> list[TopicPartition]:
-        """Open the logs to read, without those of deleted topics, of which a tier keeps the last state for a while."""
+        """Open the logs to read, and return their names.
+
+        Logs of deleted topics, whose last state a tier keeps for some time, are left out. If an option names such a topic,
+        UnknownTopicError is raised.
+        """
         names = chosen(self.options, reader)
         reader.open_logs(names)
         deleted = {name.topic for name in names if reader.log(*name).is_deleted}
@@ -107,11 +111,11 @@ class Planner:
         return [name for name in names if name.topic not in deleted]
 
     def next(self, start: Offsets, max_rows: int | None) -> Offsets:
-        """Return the end of the next micro-batch, or ``start`` itself if the batch is not due.
+        """Return the end offsets of the next micro-batch, or ``start`` if ``minOffsetsPerTrigger`` delays the batch.
 
         Args:
             start: start offsets of the batch.
-            max_rows: limit of the number of offsets; None for no limit, whatever the options set.
+            max_rows: limit of the number of offsets; None for no limit, whatever the options are.
 
         Raises:
             ConfigError: the start offsets are those of another query, which read other topics.
@@ -151,11 +155,11 @@ class Planner:
     def _begins(self, start: Offsets, ends: Offsets) -> Numbers:
         """Return the offset at which each partition continues.
 
-        A new partition starts at its first record. A truncated one continues at its end, and one of a topic that was
-        created again at its first record.
+        A new partition starts at its first record, and so does a partition of a topic that was deleted and created again.
+        A truncated partition continues at its end.
 
-        A log that ends below the query's position has lost records. A log that only shows fewer records for now,
-        because its writer has just restarted, has not.
+        If the log end offset is below the query's position, records are lost. If only the bound of readers is below it,
+        no records are lost: the bound may be low for some time after the writer has restarted.
         """
         gone = sorted(set(start) - set(ends))
         if gone:
@@ -176,10 +180,11 @@ class Planner:
         return begins
 
     def report(self) -> dict[str, dict[str, Any]]:
-        """Return the newest end offsets, with the metrics of the batch that ``next`` returned last.
+        """Return the newest end offsets, and metrics of the batch whose end ``next`` returned last.
 
-        The metrics are under ``Stratalog[...]``, which is no name of a topic: offsets behind the latest at the end of the
-        batch, as those of Spark's Kafka source, and the bytes and segments that the batch reads.
+        The metrics are under the key ``Stratalog[...]``, which cannot be the name of a topic. They are the offsets by which
+        the end of the batch is behind the latest, as in Spark's Kafka source, and the bytes and segments that the batch
+        reads.
         """
         found: dict[str, dict[str, Any]] = {**to_json(Offsets(self._ends))}
         if self._batch is None:
@@ -201,10 +206,10 @@ class Planner:
         return found
 
     def splits(self, start: Offsets, end: Offsets) -> list[Split]:
-        """Return the tasks of one micro-batch. A repeated micro-batch returns the same rows.
+        """Return the splits of one micro-batch, one per task. A repeated micro-batch has the same rows.
 
         Raises:
-            As ``next``; and OffsetOutOfRangeError if records that were read before are not visible for now.
+            As ``next``; and OffsetOutOfRangeError if records below ``end`` are temporarily not visible to readers.
         """
         planned, self._planned = self._planned, None
         if planned is not None and planned[:2] == (start, end):
@@ -214,7 +219,7 @@ class Planner:
         return self._split(start, end)
 
     def _split(self, start: Offsets, end: Offsets) -> list[Split]:
-        """Return the splits between two offsets, in the state to which the reader was refreshed last."""
+        """Return the splits from ``start`` to ``end`` in the state of the last refresh of the reader."""
         reader = self._reader or self.reader()
         there = set(reader.partitions())
         names = [name for name in sorted(end) if name in there]
@@ -262,7 +267,7 @@ class Planner:
         _LOGGER.warning("records are missing, and failOnDataLoss is off: %s", error)
 
     def reader(self) -> Reader:
-        """Return a reader of the current source. A tier's reader is refreshed; a directory is opened again."""
+        """Return a reader of the current state of the source. A tier's reader is refreshed; a directory is reopened."""
         if self._reader is not None:
             try:
                 self._reader.refresh()
@@ -295,7 +300,7 @@ class PlainStreamReader(DataSourceStreamReader):
         raise ConfigError("maxOffsetsPerTrigger and minOffsetsPerTrigger need Spark 4.2 or newer")
 
     def initialOffset(self) -> Json:  # noqa: N802 - Spark's name
-        """Return the start of a new query."""
+        """Return the start offsets of a new query."""
         return to_json(self._planner.first())
 
     def latestOffset(self) -> Json:  # noqa: N802 - Spark's name
@@ -303,20 +308,20 @@ class PlainStreamReader(DataSourceStreamReader):
         return to_json(self._planner.ends())
 
     def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
-        """Return the tasks of one micro-batch."""
+        """Return the input of each task of one micro-batch; at least one."""
         splits = self._planner.splits(from_json(start), from_json(end))
         return [SplitPartition(split) for split in splits] or [SplitPartition(Split((), self._options.isolation))]
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
-        """Run one task."""
+        """Return the rows of one task as Arrow batches."""
         assert isinstance(partition, SplitPartition)  # from ``partitions``
         freeze_once()
         return read_split(self._options, self._names, self._options.source, partition.split)
 
     def commit(self, end: Json) -> None:
-        """Commit the group's offsets if the options ask for it. Spark calls this after the batch, and for the last perhaps not.
+        """Commit the offsets of the consumer group if option ``commitGroupOffsets`` is on.
 
-        An error is only logged: it does not affect the query, and the next batch commits newer offsets.
+        Spark calls this method after each micro-batch, but perhaps not after the last one. An error is only logged: it does not affect the query, and the next batch commits newer offsets.
         """
         group, source = self._options.group, self._options.source
         if group is None:
@@ -360,7 +365,7 @@ def from_json(offsets: Json) -> Offsets:
 
 
 def _ids(reader: Reader, names: Iterable[TopicPartition]) -> dict[str, str]:
-    """Return the ids of the topics of opened logs, as far as they are known."""
+    """Return the ids of the topics of opened logs, by topic. A topic without a known id is left out."""
     ids = {name.topic: reader.log(*name).topic_id for name in names}
     return {topic: str(found) for topic, found in ids.items() if found is not None}
 

@@ -43,7 +43,7 @@ class Message(Generic[T]):
     """One kind of message.
 
     Args:
-        kind: name of the kind, which the text repeats.
+        kind: name of the kind, which each message contains.
         hint: type of the value: text, numbers, bytes, enums, tuples, lists, mappings, unions, named tuples and
             dataclasses of such types. ``object`` is a JSON value. A class with ``to_message`` and ``from_message`` is
             sent as the bytes that these methods convert.

@@ -40,7 +40,7 @@ class SparkJobError(StorageError):
 
 
 def source_of(source: ReadSource | str) -> ReadSource:
-    """Return a source, which may be given by its location only."""
+    """Return ``source``, or the ReadSource of a location."""
     return ReadSource(source) if isinstance(source, str) else source
 
 
@@ -50,7 +50,7 @@ def task_count(spark: SparkSession) -> int:
 
 
 def parallelism(spark: SparkSession) -> int:
-    """Return the approximate number of tasks that run at once."""
+    """Return the approximate number of tasks that run at once; 8 for Spark Connect, which does not report it."""
     try:
         return max(int(spark.sparkContext.defaultParallelism), 1)
     except (PySparkException, AttributeError):  # Spark Connect has no context
@@ -73,10 +73,11 @@ def sized_groups(items: Iterable[T], size_of: Callable[[T], int], least_bytes: i
 class ByteCount:
     """Progress of several runs of tasks in bytes.
 
-    Spark starts tasks in their order, and reports only how many are done: the first ones count as done.
+    Spark reports only the number of completed tasks. Because Spark starts tasks in order, this number of tasks from the
+    start counts as completed.
 
     Args:
-        progress: called with the bytes of completed tasks and of all known tasks; None if nobody asks.
+        progress: called with the bytes of completed tasks and of all known tasks; None to report nothing.
     """
 
     def __init__(self, progress: Progress | None) -> None:
@@ -84,7 +85,10 @@ class ByteCount:
 
     @contextmanager
     def of_tasks(self, sizes_bytes: Iterable[int]) -> Iterator[TaskProgress | None]:
-        """Yield the function for ``run_tasks`` with tasks of these sizes. At the end of the context, all of them are done."""
+        """Yield the argument ``progress`` of ``run_tasks`` for tasks of these sizes; None if nothing is reported.
+
+        When the context ends without an error, all of these tasks count as completed.
+        """
         if self._progress is None:
             yield None
             return
@@ -104,14 +108,14 @@ def run_tasks(
     result: Message[R],
     progress: TaskProgress | None = None,
 ) -> list[R]:
-    """Run ``work`` on each task, and return the results in order.
+    """Run ``work`` on each task in Spark, and return the results in order.
 
-    Tasks and results are sent as messages, and are small.
+    Tasks and results are sent as text in messages, so they must be small.
 
     Args:
         spark: a session.
         tasks: inputs, one for each task of Spark.
-        work: function that Spark ships with all that it refers to.
+        work: function of a task. Spark pickles it with all objects that it refers to.
         task: message kind of a task.
         result: message kind of a result.
         progress: called with the progress of tasks.
@@ -143,7 +147,7 @@ def run_tasks(
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """Convert Spark's error of a failed task to one sentence."""
+    """Convert Spark's error of a failed task to a SparkJobError with the task's own error in one sentence."""
     try:
         yield
     except PySparkException as error:
@@ -156,9 +160,10 @@ def explained() -> Iterator[None]:
 
 @contextmanager
 def watched(spark: SparkSession, progress: TaskProgress | None) -> Iterator[None]:
-    """Report the progress of Spark jobs started inside the context to ``progress``.
+    """Report the progress of the Spark jobs that this thread starts inside the context.
 
-    Spark Connect reports no progress.
+    A second thread calls ``progress`` with the number of completed tasks and of all tasks when these numbers change.
+    ``progress`` is not called with Spark Connect, which does not provide these numbers, or if it is None.
     """
     context = None if progress is None else _context(spark)
     if context is None or progress is None:
@@ -200,5 +205,5 @@ def _watch(context: Any, group: str, ended: threading.Event, progress: TaskProgr
             reported = done, total
             try:
                 progress(done, total)
-            except KeyboardInterrupt:  # of a command that is interrupted; the main thread gets its own
+            except KeyboardInterrupt:  # the user interrupted the command; the main thread raises its own
                 return

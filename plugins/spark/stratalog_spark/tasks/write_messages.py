@@ -1,4 +1,4 @@
-"""Messages about new segments. Only jobs that write need them: they import the engine, which takes a tenth of a second."""
+"""Messages about new segments. Only jobs that write import this module, because it imports the engine (0.1 s)."""
 
 from __future__ import annotations
 

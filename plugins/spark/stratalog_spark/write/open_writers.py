@@ -1,7 +1,7 @@
-"""Writers that a Python worker of Spark keeps from one micro-batch to the next, and merges beside the query.
+"""Writers that a Python worker of Spark keeps open between micro-batches, and merges of segments in parallel to a query.
 
-Spark runs the tasks and the commits of a query in a few processes that it uses again. A writer of a tier that stays open knows
-the newest manifests, so a micro-batch reads only what has changed.
+Spark runs the tasks and the commits of a query in a few processes, which it reuses. A writer of a tier that stays open
+knows the newest manifests, so a micro-batch reads only changes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,11 @@ _KEPT: Final[list[tuple[WriteTarget, BulkWriter]]] = []  # at most one: a worker
 
 @contextmanager
 def open_writer(target: WriteTarget) -> Iterator[BulkWriter]:
-    """Yield a writer. That of a tier stays open afterwards, unless an error occurs; that of a directory holds its lock."""
+    """Yield a writer of a target.
+
+    The writer of a tier stays open after the context for the next call, unless an error occurs. The writer of a directory
+    is closed, because it holds the directory's lock.
+    """
     if not target.is_tier:
         with target.open() as writer:
             yield writer
@@ -39,7 +43,7 @@ def open_writer(target: WriteTarget) -> Iterator[BulkWriter]:
 
 
 def _taken(target: WriteTarget) -> BulkWriter | None:
-    """Take the kept writer if it is of this target."""
+    """Remove and return the kept writer if it is of this target; otherwise return None."""
     for found in _KEPT:
         if found[0] == target:
             _KEPT.remove(found)
@@ -48,7 +52,7 @@ def _taken(target: WriteTarget) -> BulkWriter | None:
 
 
 def close_kept() -> None:
-    """Close the writer that is kept."""
+    """Close the kept writer, if there is one."""
     while _KEPT:
         _KEPT.pop()[1].close()
 
@@ -65,9 +69,9 @@ def merge_ends(writer: BulkWriter, logs: Iterable[TopicPartition], limit_bytes: 
 
 
 class Merger:
-    """Merges at the ends of the logs of a tier, in a thread of this process. Thread-safe.
+    """Merges of small segments at the ends of a tier's logs, in a thread of this process. Thread-safe.
 
-    If the process ends, a merge in progress leaves the log as it was; the merge after a later round does its work, too.
+    If the process ends during a merge, the log is unchanged. A merge after a later round includes these segments.
     """
 
     def __init__(self, target: WriteTarget, limit_bytes: int) -> None:
@@ -77,7 +81,7 @@ class Merger:
         self._lock = threading.Lock()
 
     def submit(self, logs: Iterable[TopicPartition]) -> None:
-        """Merge at the ends of these logs soon; a log that still waits is merged once."""
+        """Queue these logs for a merge, and return immediately. A log that is queued already is merged once."""
         with self._lock:
             self._waiting.update(logs)
             if self._waiting and self._thread is None:
@@ -108,7 +112,7 @@ _MERGERS: Final[list[Merger]] = []
 
 
 def merger_of(target: WriteTarget, limit_bytes: int) -> Merger:
-    """Return the merger of a target in this process."""
+    """Return the merger of a target in this process. It keeps the ``limit_bytes`` of the first call."""
     for found in _MERGERS:
         if found.target == target:
             return found

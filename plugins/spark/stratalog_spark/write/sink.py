@@ -1,8 +1,8 @@
 """The sink for batches and streams: tasks stage segments, and the driver publishes them by one commit per partition.
 
-Spark passes the messages of one successful attempt per task. Only segments in these messages are published; other
-staged segments are garbage. A streaming round is marked with its query and batch. If it is repeated, partitions that
-already have it are skipped.
+Spark passes the message of one successful attempt per task to the driver. Only segments in these messages are
+published; segments of other attempts are garbage. The commits of a micro-batch contain the ids of the query and the
+batch as a mark. If the batch is repeated, partitions that already have its records are skipped.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _ArrowStreamWriter: Any = getattr(datasource, "DataSourceStreamArrowWriter", Dat
 
 
 def check_append(*, overwrite: bool) -> None:
-    """Raise ConfigError if existing records should be replaced: a log can only be appended to."""
+    """Raise ConfigError if ``overwrite`` is True: a log can only be appended to."""
     if overwrite:
         raise ConfigError('a log can only be appended to: use mode("append"), or output mode append or update')
 
@@ -90,7 +90,7 @@ class _Places(dict[str, int]):
 
 
 class _Task:
-    """One task, which gathers rows per partition and encodes them in groups."""
+    """State of one task, which gathers rows per partition and encodes them in groups."""
 
     def __init__(self, options: SinkOptions, writer: BulkWriter, opened: ExitStack) -> None:
         self._options, self._writer, self._opened = options, writer, opened
@@ -100,7 +100,7 @@ class _Task:
         self._sizes: dict[TopicPartition, int] = {}
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Add rows."""
+        """Add the rows of a batch, which may be of several topics and partitions."""
         for place, rows in by_log(writable(batch), self._options.topic, self._places):
             log = TopicPartition(*place)
             self._waiting.setdefault(log, []).append(rows)
@@ -126,7 +126,10 @@ class _Task:
 
 
 def stage(options: SinkOptions, batches: Iterator[pa.RecordBatch], mark: WriteMark | None) -> Written:
-    """Run one task. If it ends early, its staged segments are discarded, unless the process dies."""
+    """Stage the rows of one task, and return its message for the driver.
+
+    After an error, the staged segments of the task are discarded. If its process is killed, they remain as garbage.
+    """
     freeze_once()
     with open_writer(options.target) as writer, ExitStack() as opened:
         task = _Task(options, writer, opened)
@@ -144,12 +147,12 @@ def publish(
     *,
     merges_later: bool = False,
 ) -> list[Published]:
-    """Run the driver's part: one commit per partition, several at a time; then merge small segments.
+    """Publish the staged segments on the driver: one commit per partition, several at a time. Then merge small segments.
 
     Args:
         options: options of the write.
         messages: messages of the tasks, whose segments are published in this order.
-        mark: mark of the round.
+        mark: id of the writer and number of its round; None: a repeated call publishes the records twice.
         merges_later: True to merge in a thread of this process after the call, if the target is a tier.
 
     Raises:
@@ -188,7 +191,10 @@ def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[StagedSegmen
 
 
 def _prepare(options: SinkOptions, schema: StructType) -> None:
-    """Raise errors on the driver that would make every task or the commit fail."""
+    """Check on the driver for errors that would make every task or the commit fail. Create the topic if it is missing.
+
+    The topic is created only if option ``partitions`` is set.
+    """
     check_schema(schema, options.topic)
     options.warn_of_ignored()
     left_out = sorted(set(schema.names) - set(written_names(schema.names)))
@@ -218,7 +224,7 @@ class BatchWriter(DataSourceArrowWriter):
         self._options, self._of_table = options, is_kept(schema) or bool(options.catalog)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Run one task."""
+        """Stage the rows of one task, and return its message for the driver."""
         batches = map(without_assigned, iterator) if self._of_table else iterator
         return stage(self._options, batches, self._options.mark)
 
@@ -234,7 +240,7 @@ class BatchWriter(DataSourceArrowWriter):
 class StreamWriter(_ArrowStreamWriter):
     """Writer for ``df.writeStream``.
 
-    Spark creates one per commit. Only tasks know the query, so their messages contain it.
+    Spark creates one writer per commit. Only tasks know the ids of query and batch, so their messages contain them.
     """
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
@@ -242,7 +248,7 @@ class StreamWriter(_ArrowStreamWriter):
         self._options, self._schema = options, schema
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Run one task."""
+        """Stage the rows of one task, and return its message for the driver."""
         context = TaskContext.get()
         query = context and context.getLocalProperty(_QUERY)
         number = context and context.getLocalProperty(_BATCH)
@@ -251,7 +257,7 @@ class StreamWriter(_ArrowStreamWriter):
         return stage(self._options, as_arrow(iterator, self._schema), WriteMark(query, int(number)))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Publish the round ``batchId``."""
+        """Publish the staged segments of the micro-batch ``batchId``."""
         marks = {message.mark for message in messages if isinstance(message, Written)}
         if len(marks) > 1 or any(mark is None or mark.number != batchId for mark in marks):
             raise ConfigError(f"the tasks of batch {batchId} wrote for other rounds: {marks}")
@@ -264,7 +270,7 @@ class StreamWriter(_ArrowStreamWriter):
 
 
 def as_arrow(given: Iterable[Any], schema: StructType) -> Iterator[pa.RecordBatch]:
-    """Yield the input of a sink as Arrow batches. Rows are converted."""
+    """Yield the input of a sink as Arrow batches. Before Spark 4.1 the input of streams is rows, which are converted."""
     import pyarrow as pa  # noqa: PLC0415 - comes with Spark's extra
 
     header = pa.struct([("key", pa.string()), ("value", pa.binary())])
