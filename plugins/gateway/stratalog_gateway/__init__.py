@@ -1,4 +1,4 @@
-"""Kafka gateway: clients of Kafka speak to an engine by Kafka's wire protocol.
+"""Gateway through which Kafka clients use an engine, with Kafka's wire protocol.
 
 Importing this package imports neither kio nor click.
 """

@@ -18,21 +18,21 @@ from stratalog_gateway.wire.frames import Frames
 _MAX_PIECES: Final = 512  # of one sendmsg; the system's limit is 1024
 _TOGETHER: Final = 16  # responses to short requests in one send
 _LONG_S: Final = 0.002  # a request that took so long has waited, for a disk or for another thread
-_QUICK_AGAIN: Final = 1000  # requests after a long one, until the next ones count as quick
+_QUICK_AGAIN: Final = 1000  # number of requests after a long one that do not count as quick
 
-# A TLS connection can want to read when it sends, and the other way round.
+# A TLS connection may have to read before it can send, and the reverse.
 _WOULD_BLOCK: Final = BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError
 
 
 class Requests(Protocol):
-    """Answers the requests of one connection, for one thread at a time."""
+    """Handler of the requests of one connection. For one thread at a time."""
 
     @property
     def limit_bytes(self) -> int:
         """Maximum size of the next request."""
 
     def __call__(self, frame: memoryview) -> Response:
-        """Return the response to a request; may wait."""
+        """Return the response to a request. May block."""
 
 
 class Connection:
@@ -54,7 +54,10 @@ class Connection:
 
     @property
     def is_quick(self) -> bool:
-        """True if no request took long lately: others may wait for the next one."""
+        """True if no short request took more than 2 ms among the last 1,000 requests.
+
+        A thread that serves several connections may then answer the next request.
+        """
         return self._answered >= self._quick_from
 
     def receive(self) -> bool:
@@ -72,7 +75,9 @@ class Connection:
         return self._frames.next_api() is not None
 
     def answer(self) -> Response:
-        """Answer the next request, and with the same send all Produce requests that have arrived after it if they are short.
+        """Answer the next request, and the complete Produce requests after it while requests are short, at most 16.
+
+        All responses are sent together.
 
         Returns:
             The last response.
@@ -88,13 +93,14 @@ class Connection:
         return response
 
     def answer_at_once(self) -> Response | None:
-        """Receive bytes, and answer the Produce requests that are complete, without a wait for the client.
+        """Receive bytes, and answer the complete Produce requests, without waiting for the client.
 
-        Needs a socket that does not block, and a client whose last request was short.
+        Needs a non-blocking socket, and a client whose last request was short.
 
         Returns:
-            None if the next request has not arrived yet, and may be short again. The connection needs a thread of its own
-            otherwise, and a call of ``flush`` before all others; the response is the last one, or one without pieces.
+            None if the next request has not arrived yet, and is probably short. Otherwise the thread of the connection must
+            continue, and call ``flush`` first. The result is then the last response if it is not short, or a response
+            without pieces.
         """
         while True:
             try:
@@ -122,7 +128,7 @@ class Connection:
         send_all(self.socket, unsent)
 
     def _answer_together(self) -> Response:
-        """Answer the next request, and the short ones after it. Their responses are not sent yet."""
+        """Answer requests as ``answer`` does, without sending the responses. Return the last response."""
         for _ in range(_TOGETHER):
             started_s = time.perf_counter()
             response = self._requests(self._frames.next())
@@ -140,7 +146,7 @@ class Connection:
         return response
 
     def _send_at_once(self) -> None:
-        """Send what the socket's buffer has room for."""
+        """Send as many bytes as fit into the socket's buffer, and keep the others for ``flush``."""
         data = b"".join(piece for piece in self._unsent if not isinstance(piece, Transfer))
         try:
             sent = self.socket.send(data) if data else 0
@@ -150,7 +156,7 @@ class Connection:
 
 
 def send_all(connection: socket.socket, pieces: Sequence[Piece]) -> None:
-    """Send all pieces, with one system call for those in memory if the socket's buffer has room for them."""
+    """Send all pieces. Pieces in memory need one system call if the socket's buffer has room for them."""
     in_memory: list[bytes | bytearray | memoryview] = []
     for piece in pieces:
         if isinstance(piece, Transfer):
@@ -180,6 +186,9 @@ def _send(connection: socket.socket, pieces: Sequence[bytes | bytearray | memory
 
 
 def shut(connection: socket.socket) -> None:
-    """End a connection for the thread that reads from it. ``SSLSocket.shutdown`` would take its state away."""
+    """Shut down a connection: the thread that reads from it then finds its end.
+
+    ``SSLSocket.shutdown`` is not used, because it discards the TLS state that this thread may still need.
+    """
     with contextlib.suppress(OSError):
         socket.socket.shutdown(connection, socket.SHUT_RDWR)

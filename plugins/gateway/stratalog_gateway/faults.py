@@ -1,4 +1,4 @@
-"""Faults that tests order: lost connections and responses, another leader, throttled and slow requests."""
+"""Faults that tests inject: lost connections and responses, another leader, throttled and slow requests."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ class _Planned:
 
 
 class Faults:
-    """Faults of one gateway. Each context manager orders a fault until its end. Thread-safe.
+    """Faults that tests inject into one gateway. The fault of a context manager lasts until its end. Thread-safe.
 
     Args:
-        clock: source of the time for slow requests.
+        clock: clock for the delays of slow requests.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -45,7 +45,7 @@ class Faults:
         self._moved = 0  # changes of the leader
 
     def drop_connections(self) -> None:
-        """Close all open connections. Clients can connect again at once."""
+        """Close all open connections. Clients can reconnect immediately."""
         self._drop_all()
 
     @contextlib.contextmanager
@@ -73,7 +73,7 @@ class Faults:
 
     @contextlib.contextmanager
     def slow(self, api: str, delay_ms: int) -> Iterator[None]:
-        """Handle each request of an API after a delay, which a moved clock and the end of the fault shorten."""
+        """Handle each request of an API after a delay, which ends early if the fault ends or the clock is advanced."""
         ended = threading.Event()
         with self._lock:
             self._planned.delays[_known(api)] = delay_ms, ended
@@ -109,7 +109,7 @@ class Faults:
                 self._moved += 1
 
     def dispatched(self, dispatch: Dispatch) -> Dispatch:
-        """Return ``dispatch`` with the faults before and after it."""
+        """Return a function that injects faults before and after ``dispatch``."""
 
         def faulty(data: memoryview, client: Client) -> Response:
             api = APIS.get(read_header(data).api)
@@ -129,15 +129,15 @@ class Faults:
         return faulty
 
     def source(self, source: LogSource) -> LogSource:
-        """Return ``source``, whose logs have another leader while that is ordered."""
+        """Return a source with the logs of ``source``, which refuses the logs of a topic during its fault ``not_leader``."""
         return _MovedLogs(source, self)
 
     def quotas(self, quotas: Quotas) -> Quotas:
-        """Return ``quotas``, which throttle while that is ordered."""
+        """Return quotas with the limits of ``quotas``, which also throttle during the fault ``throttled``."""
         return _ThrottlingQuotas(quotas, self, self._clock)
 
     def attach(self, drop_all: Callable[[], None]) -> None:
-        """Use ``drop_all`` to close all connections; for the gateway."""
+        """Set the function that closes all connections. Called by the gateway."""
         self._drop_all = drop_all
 
     @property
@@ -147,17 +147,17 @@ class Faults:
 
     @property
     def leader_changes(self) -> int:
-        """Number of changes of leaders that were ordered so far."""
+        """Number of leader changes so far: one at the begin and one at the end of each fault ``not_leader``."""
         return self._moved
 
     def check_leader(self, topic: str) -> None:
-        """Raise NotLeaderOrFollowerError if a topic has another leader now."""
+        """Raise NotLeaderOrFollowerError during the fault ``not_leader`` of a topic."""
         if self._planned.not_leader[topic]:
             raise NotLeaderOrFollowerError(f"a fault: topic {topic} has another leader")
 
 
 class _ThrottlingQuotas(Quotas):
-    """Quotas that throttle while that is ordered."""
+    """Quotas that also throttle during the fault ``throttled``."""
 
     def __init__(self, quotas: Quotas, faults: Faults, clock: Clock) -> None:
         super().__init__("", clock)
@@ -174,7 +174,10 @@ class _ThrottlingQuotas(Quotas):
 
 
 class _MovedLogs:
-    """Logs of which some have another leader. A change of leaders empties the caches of the node."""
+    """Logs that are refused during the fault ``not_leader`` of their topic.
+
+    A leader change counts as a change of topics, which empties the caches of the node.
+    """
 
     def __init__(self, source: LogSource, faults: Faults) -> None:
         self._source, self._faults = source, faults

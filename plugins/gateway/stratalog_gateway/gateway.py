@@ -30,8 +30,8 @@ class Gateway:
         engine: has the logs; not closed here.
         settings: settings of the gateway.
         clock: source of the time for waits.
-        source: topics and logs of another writer, which clients only read; None serves those of the engine.
-        faults: faults that tests order; None has none.
+        source: topics and logs of another writer, which clients only read; None: those of the engine.
+        faults: faults that tests inject; None: no faults.
 
     Raises:
         ConfigError: an address cannot be used, other machines reach a listener without authentication and ``insecure``
@@ -90,7 +90,7 @@ class Gateway:
 
     @property
     def address(self) -> str:
-        """Host and port of the first listener that clients connect to, as ``bootstrap.servers`` has them."""
+        """Host and port through which clients connect to the first listener, for ``bootstrap.servers``."""
         return self.addresses[self._endpoints[0].name]
 
     @property
@@ -108,12 +108,16 @@ class Gateway:
         self._upkeep.start()
 
     def drop_all(self) -> None:
-        """Close all connections. Clients can connect again at once."""
+        """Close all connections. Clients can reconnect immediately."""
         for listener in self._listeners:
             listener.drop_all()
 
     def stop(self, wait_s: float = 5.0) -> None:
-        """Close all connections. Requests that wait end. Idempotent."""
+        """Close all connections, and end waiting requests. Idempotent.
+
+        Args:
+            wait_s: maximum time to wait for each thread.
+        """
         self._node.close()
         if self._source is not None:
             self._source.stop(wait_s)

@@ -1,4 +1,4 @@
-"""Service ``gateway``: the gateway beside any engine, such as that of ``stratalog run``."""
+"""Service ``gateway``: runs the gateway together with any engine, such as that of ``stratalog run``."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ class GatewayService(Service):
         return "" if gateway is None else gateway.address
 
     def faults(self) -> Faults:
-        """Return the faults that a test orders. The first call comes before the start."""
+        """Return the object through which a test injects faults. Call it before ``start``; later, it has no effect."""
         if self._faults is None:
             self._faults = Faults(self._clock)
         return self._faults
 
     def start(self, engine: Engine) -> None:
-        """Listen; raise ConfigError if the address cannot be used."""
+        """Start the gateway for an engine; raise ConfigError if the address cannot be used."""
         gateway = Gateway(engine, self._settings, self._clock, faults=self._faults)
         with self._lock:
             self._gateway = gateway

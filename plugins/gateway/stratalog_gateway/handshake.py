@@ -19,7 +19,7 @@ _NO_CERTIFICATES: Final = "none"
 
 
 class EndpointHandshake:
-    """Makes the connections of one listener ready for requests. Thread-safe.
+    """Prepares the connections of one listener for requests. Thread-safe.
 
     Raises:
         ConfigError: a setting or a file of TLS or of SASL is wrong.
@@ -37,11 +37,11 @@ class EndpointHandshake:
         self._principal = principal_mapping(settings.principal_rules)
 
     def secured(self, connection: socket.socket) -> socket.socket:
-        """Return the connection, encrypted if the listener's protocol wants that; exchanges no bytes yet."""
+        """Return the connection, with TLS if the protocol of the listener has it. No bytes are exchanged yet."""
         return connection if self._tls is None else self._tls.encrypted(connection)
 
     def perform(self, connection: socket.socket, host: str) -> Requests:
-        """Complete the TLS handshake of a connection from an address, and return what answers its requests.
+        """Complete the TLS handshake of a connection from the address ``host``. Return the handler of its requests.
 
         Raises:
             OSError: the handshake failed, or no rule makes a principal of the certificate.

@@ -1,4 +1,8 @@
-"""Connections of clients: a thread for each, which answers its requests in order, one at a time, as Kafka's broker does."""
+"""Connections of clients, with one thread each.
+
+Like Kafka's broker, a connection answers its requests in order, one at a time. Kafka's broker, however, has no thread for
+each connection.
+"""
 
 from __future__ import annotations
 
@@ -26,21 +30,21 @@ _PAUSE_S: Final = 0.1  # after a connection that could not be accepted
 
 
 class Handshake(Protocol):
-    """Makes a connection ready for requests."""
+    """Prepares the connections of a listener for requests."""
 
     def secured(self, connection: socket.socket) -> socket.socket:
-        """Return the connection, encrypted if the listener's protocol wants that; exchanges no bytes yet."""
+        """Return the connection, with TLS if the protocol of the listener has it. No bytes are exchanged yet."""
 
     def perform(self, connection: socket.socket, host: str) -> Requests:
-        """Complete the TLS handshake of a connection from an address, and return what answers its requests."""
+        """Complete the TLS handshake of a connection from the address ``host``. Return the handler of its requests."""
 
 
 class Listener:
     """Accepts connections at one address, and serves them until ``stop``.
 
     Args:
-        endpoint: the address; its port becomes the one that was chosen.
-        handshake: makes each connection ready for requests.
+        endpoint: the address. If its port is 0, it is set to the port that the system chooses.
+        handshake: prepares each connection for requests.
         quotas: limits of connections, shared by all listeners.
         clock: source of the time for waits.
         idle_ms: time after which a connection is closed whose client neither sends nor receives.
@@ -152,8 +156,8 @@ class Listener:
             self._forget(connection, host)
 
     def _secured(self, connection: socket.socket) -> socket.socket:
-        """Return a connection with time limits, encrypted if its listener wants that."""
-        with self._lock:  # `stop` sees the one or the other
+        """Return a connection with time limits, and with TLS if the protocol of the listener has it."""
+        with self._lock:  # `stop` finds either the plain or the encrypted connection
             found = self._handshake.secured(connection)
             self._open[found] = self._open.pop(connection)
             if self._stopping.is_set():
@@ -178,7 +182,7 @@ class Listener:
         while not response.is_last:
             if connection.has_request():
                 response = connection.answer()
-            elif response.is_short and connection.is_quick:  # the next one probably is, too
+            elif response.is_short and connection.is_quick:  # the next request is probably short, too
                 response = self._poller.answer(connection, self._idle_ms / 1000)
             elif not connection.receive():
                 return

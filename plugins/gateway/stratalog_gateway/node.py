@@ -87,7 +87,7 @@ class Node:
             self.clock.wait(event, left_ms)
 
     def log(self, topic: str, partition: int) -> Log:
-        """Return a log; errors as ``Engine.log``. A look-up in a cache."""
+        """Return a log; raise the same errors as ``Engine.log``. Opened logs are cached."""
         return self._current().log(topic, partition)
 
     def has_log(self, topic: str, partition: int) -> bool:
@@ -109,7 +109,7 @@ class Node:
         return self._current().names().get(topic_id)
 
     def watch(self, topic: str, partition: int) -> Watch:
-        """Return the watch of a log; create it at the first use. Errors as ``Engine.log``."""
+        """Return the watch of a log, which is created at its first use. Raise the same errors as ``Engine.log``."""
         known = self._current()
         log = known.log(topic, partition)
         with self._lock:
@@ -125,14 +125,14 @@ class Node:
             watch.wake()
 
     def close(self) -> None:
-        """End the waits of fetches, and watch no log any more."""
+        """End waiting fetches, and unsubscribe from all logs."""
         with self._lock:
             self._closed = True
             known = self._known
         known.close()
 
     def _current(self) -> _Known:
-        """Return the caches, new ones if a topic has changed."""
+        """Return the caches. If a topic has changed, they are new and empty."""
         known = self._known
         if known.version == self.source.topic_changes:
             return known
@@ -198,7 +198,7 @@ class Watch:
         return self._log.offsets() == seen
 
     def leave(self, event: threading.Event) -> None:
-        """Forget an event."""
+        """Remove an event that was added."""
         with self._lock:
             self._waiting.discard(event)
 
@@ -212,7 +212,7 @@ class Watch:
             event.set()
 
     def close(self) -> None:
-        """Set all events, and subscribe to the log no longer."""
+        """Set all events, and unsubscribe from the log."""
         with self._lock:
             self._closed = True
         self._unsubscribe()

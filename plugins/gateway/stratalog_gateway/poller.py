@@ -1,6 +1,6 @@
 """One thread that answers the short requests of many connections.
 
-Python's own lock passes to another thread at each system call. If each of four busy connections has a thread, the
+Python's global lock (GIL) passes to another thread at each system call. If four busy connections have a thread each, the
 switches between these threads cost half as much as the requests.
 """
 
@@ -28,7 +28,7 @@ class _Polled:
 
 
 class Poller:
-    """Answers requests of connections while these are short, from ``start`` to ``stop``. Thread-safe."""
+    """Answers the requests of connections while the requests are short, from ``start`` to ``stop``. Thread-safe."""
 
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
@@ -56,7 +56,9 @@ class Poller:
         self._thread.join(wait_s)
 
     def answer(self, connection: Connection, idle_s: float) -> Response:
-        """Answer requests until the next one is not short, or the connection ends. For the thread of the connection.
+        """Answer requests until the next one is not short, or the connection ends.
+
+        The thread of the connection calls this method, and waits while the poller answers.
 
         Args:
             connection: a connection whose last request was short.

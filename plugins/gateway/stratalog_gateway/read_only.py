@@ -1,6 +1,6 @@
 """A read-only gateway: topics and records come from a tier or from a directory, which another process writes.
 
-Groups, their offsets and nothing else are stored, in an engine of the gateway's own.
+Only groups and their offsets are stored, in a separate engine of the gateway.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ _CHANGES: Final = frozenset({
 
 
 class ReadOnlyPermissions:
-    """Allows no change of topics and of the cluster, and otherwise decides as ``permissions`` does; None allows all.
+    """Permissions of a read-only gateway: nobody may change topics or the cluster.
 
-    A client thus gets the error code that Kafka has for an operation without permission. Clients do not retry it.
+    ``permissions`` decides about other operations; None allows all of them. A refused client gets Kafka's error code for
+    a missing permission, which clients do not retry.
     """
 
     def __init__(self, permissions: Permissions | None) -> None:
@@ -48,7 +49,7 @@ class ReadOnlyPermissions:
 class ReadOnlySource:
     """The topics and logs of a reader, which is refreshed from ``start`` to ``stop``. Thread-safe.
 
-    A failed refresh is logged and repeated; clients read the earlier state meanwhile.
+    A failed refresh is logged, and retried after ``refresh_ms``. Meanwhile clients read the earlier state.
 
     Args:
         reader: reads a tier or a directory; not closed here.
@@ -107,11 +108,11 @@ class ReadOnlySource:
         }
 
     def log_directories(self) -> Mapping[str, tuple[TopicPartition, ...]]:
-        """Return no directory: the logs are another process's."""
+        """Return no directory, because the logs belong to another process."""
         return {}
 
     def refresh(self) -> None:
-        """Show what was committed since the last refresh; errors as ``Reader.refresh``."""
+        """Make the records and topics since the last refresh visible; raise the same errors as ``Reader.refresh``."""
         with self._lock:
             changed = self._reader.refresh()
             names = self._reader.partitions()

@@ -105,7 +105,7 @@ def serve(
 
 
 def _only(places: tuple[str, ...]) -> str:
-    """Return the only place that a read-only gateway reads."""
+    """Return the only location that a read-only gateway reads; raise ConfigError if there are several."""
     if len(places) > 1:
         raise ConfigError("a read-only gateway reads one directory or one tier: start a gateway for each")
     return places[0]

@@ -108,7 +108,7 @@ class GatewaySection(SecuritySection):
         return endpoint.protocol.has_sasl or is_certified
 
     def contradiction(self) -> str:
-        """Return the reason why a listener needs ``insecure``, or ""."""
+        """Return the reason why a listener needs ``insecure``; an empty string if no listener needs it."""
         for endpoint in () if self.insecure else self.endpoints():
             if not is_loopback(endpoint.host) and not self.authenticates(endpoint):
                 return f"host {endpoint.host} is not a loopback address, and clients are not authenticated"

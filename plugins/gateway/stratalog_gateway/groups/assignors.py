@@ -1,7 +1,8 @@
 """Server-side assignors of the consumer protocol (KIP-848): ``uniform`` and ``range``.
 
-Source: apache/kafka UniformAssignor, RangeAssignor. ``uniform`` gives the same guarantees as Kafka's, by one procedure for
-equal and different subscriptions: the loads of two members of a topic differ by more than one only if no single move helps.
+Source: apache/kafka UniformAssignor, RangeAssignor. ``uniform`` gives the same guarantees as Kafka's: the numbers of
+partitions of two subscribers of a topic differ by more than one only if no move of a single partition improves this.
+Unlike Kafka's, it uses the same procedure for equal and for different subscriptions.
 """
 
 from __future__ import annotations
@@ -20,7 +21,13 @@ _MAX_ROUNDS: Final = 16  # of moves over all topics, if subscriptions overlap in
 
 @dataclass(frozen=True, slots=True)
 class Subscriber:
-    """A member for an assignor: its instance id, its existing topics, and its partitions of the target before."""
+    """A member of a group, as input of an assignor.
+
+    Attributes:
+        instance_id: instance id of a static member; None for others.
+        topics: ids of the existing topics to which the member subscribes.
+        before: partitions of the member in the previous target assignment.
+    """
 
     instance_id: str | None
     topics: frozenset[uuid.UUID]
@@ -33,7 +40,9 @@ Assignor: TypeAlias = Callable[[Subscribers, Counts], dict[str, Partitions]]
 
 
 def assign_ranges(members: Subscribers, counts: Counts) -> dict[str, Partitions]:
-    """Return for each topic one range of partitions for each of its members, static members first.
+    """Return the partitions of each member: one range of each topic to which it subscribes.
+
+    The ranges are in the order of the members: static members by instance id, then the others by member id.
 
     Args:
         members: members, by id.
@@ -71,7 +80,7 @@ def assign_uniformly(members: Subscribers, counts: Counts) -> dict[str, Partitio
 
 
 class _Balance:
-    """The assignment while it is made. Ties are broken by ids: equal input gives equal output."""
+    """State of an assignment that is being computed. Ids break ties, so equal input gives equal output."""
 
     def __init__(self, members: Subscribers, counts: Counts) -> None:
         self._members, self._counts = members, counts
@@ -82,10 +91,10 @@ class _Balance:
         self._subscribed = {topic: found for topic, found in subscribed.items() if found}
         self._topics = sorted(
             self._subscribed, key=lambda topic: (-counts[topic] / len(self._subscribed[topic]), topic)
-        )  # topics whose members have most of it first: the others level the loads
+        )  # topics with most partitions per subscriber first: the others even out the loads
 
     def keep(self) -> None:
-        """Keep the partitions of the target before that exist and that the member still subscribes to."""
+        """Keep the partitions of the previous target that exist and to which the member still subscribes."""
         owned: set[Partition] = set()
         for member_id, found in self.assigned.items():
             member = self._members[member_id]
@@ -106,7 +115,10 @@ class _Balance:
                     self._smallest(topic).add((topic, number))
 
     def move(self) -> bool:
-        """Move partitions from large to small subscribers of each topic. Return True if one was moved."""
+        """Move partitions of each topic from subscribers with many to subscribers with few partitions.
+
+        Return True if a partition was moved.
+        """
         is_moved = False
         for topic in self._topics:
             owners = Counter(

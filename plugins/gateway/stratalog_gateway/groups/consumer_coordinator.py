@@ -38,7 +38,7 @@ _NS_PER_MS: Final = 1_000_000
 class Heartbeat:
     """A ConsumerGroupHeartbeat request. None means that a value has not changed since the last request.
 
-    ``may_see`` returns True for a topic that the client may know: its regular expression matches no others.
+    ``may_see`` returns True for a topic that the client may know. The regular expression matches only such topics.
     """
 
     group: str
@@ -57,7 +57,7 @@ class Heartbeat:
 
     @property
     def is_full(self) -> bool:
-        """True if the request has all values, as after an error: the response has the assignment then."""
+        """True if the request contains all values, as after an error. The response then contains the assignment."""
         has_subscription = self.topics is not None or self.pattern is not None
         return self.epoch == 0 or (self.rebalance_ms != -1 and has_subscription and self.owned is not None)
 
@@ -73,7 +73,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerGroupView:
-    """The state of a group when it was asked for. ``target`` is by member id."""
+    """Snapshot of a group. ``target`` contains the partitions of the target assignment by member id."""
 
     state: str
     epoch: int
@@ -96,7 +96,7 @@ class ConsumerGroupCoordinator:
         self._node, self._groups = node, groups
 
     def heartbeat(self, asked: Heartbeat) -> Progress:
-        """Join, keep the session, acknowledge an assignment, or leave.
+        """Handle a heartbeat, with which a member joins, keeps its session, acknowledges an assignment, or leaves.
 
         Raises:
             RefusedMemberError: the request is refused.
@@ -125,7 +125,11 @@ class ConsumerGroupCoordinator:
         return Progress(after.id, after.epoch, after.assigned if is_told else None)
 
     def _member(self, group: ConsumerGroup, asked: Heartbeat) -> ConsumerMember:
-        """Return the member that asks, a new one if it joins; raise RefusedMemberError if its ids or epoch are wrong."""
+        """Return the member that sent the request; a new member if it joins for the first time.
+
+        Raises:
+            RefusedMemberError: its ids or its epoch are wrong.
+        """
         replaced = None if asked.instance_id is None else _checked_instance(group, asked, asked.instance_id)
         if replaced is not None:
             return replaced
@@ -151,7 +155,7 @@ class ConsumerGroupCoordinator:
     def _resolved(
         self, group: ConsumerGroup, member: ConsumerMember, may_see: Callable[[str], bool]
     ) -> ResolvedRegularExpression | None:
-        """Return the topics of a member's regular expression; None if there is none, or if they are known."""
+        """Return the topics of a member's regular expression; None without one, or if the group knows its topics."""
         if member.pattern is None or member.pattern in group.patterns:
             return None
         return self._resolve(member.pattern, may_see)
@@ -215,7 +219,7 @@ class ConsumerGroupCoordinator:
     # --- other requests ----------------------------------------------------------------------------------------------
 
     def view(self, name: str) -> ConsumerGroupView | None:
-        """Return a group; None if it does not use the consumer protocol."""
+        """Return a snapshot of a group; None if it does not use the consumer protocol."""
         with self._groups.opened(name) as slot:
             group = slot.modern
             if group is None:
@@ -254,7 +258,7 @@ def _new_id() -> str:
 
 
 def _checked_instance(group: ConsumerGroup, asked: Heartbeat, instance_id: str) -> ConsumerMember | None:
-    """Return a static member with its new id if it comes back with one, else None.
+    """Return a static member with its new member id if it returns with one; otherwise None.
 
     Raises:
         RefusedMemberError: another member has the instance id.
@@ -291,7 +295,10 @@ def _updated(member: ConsumerMember, asked: Heartbeat) -> ConsumerMember:
 
 
 def _is_other(group: ConsumerGroup, known: Mapping[str, KnownTopic]) -> bool:
-    """Return True if topics differ from those of the present epoch. After a restart, only the target has those."""
+    """Return True if ``known`` differs from the topics of the group's epoch.
+
+    After a restart, the topics of the epoch are known only through the target assignment.
+    """
     if group.topics is not None:
         return known != group.topics
     expected = {(topic.id, number) for topic in known.values() for number in range(topic.partitions)}

@@ -1,7 +1,8 @@
 """The state of one group of the consumer protocol (KIP-848), and the reconciliation of its members.
 
 The group has an epoch, which rises with each change of members, subscriptions or topics. The target assignment belongs to
-an epoch of the group. A member gives up what the target does not give it, and then receives what no other member owns.
+an epoch of the group. A member first gives up the partitions that are not its own in the target. Then it receives those
+of its target that no other member owns.
 
 Source: apache/kafka ConsumerGroup, CurrentAssignmentBuilder; KIP-848.
 """
@@ -19,7 +20,7 @@ from stratalog.group_states import OffsetsKey, OffsetsRecord, OffsetsType, Resol
 from stratalog_gateway.error_codes import Code
 from stratalog_gateway.groups.assignors import ASSIGNORS, NOTHING, Partitions, Subscriber
 
-LEAVE: Final = -1  # epochs with which a member leaves: for ever, or as a static member for a time
+LEAVE: Final = -1  # epochs with which a member leaves: permanently, or temporarily as a static member
 LEAVE_FOR_A_TIME: Final = -2
 Records: TypeAlias = dict[tuple[OffsetsType, OffsetsKey], OffsetsRecord]
 NEVER_NS: Final = (1 << 63) - 1
@@ -27,7 +28,7 @@ _NS_PER_MS: Final = 1_000_000
 
 
 class MemberState(IntEnum):
-    """The progress of a member. Persistent: the numbers are Kafka's."""
+    """Progress of a member towards the target assignment. Persistent: the numbers are Kafka's."""
 
     STABLE = 0
     UNREVOKED_PARTITIONS = 1
@@ -36,13 +37,13 @@ class MemberState(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ConsumerMember:
-    """One member.
+    """One member of a group.
 
     Attributes:
         topics: names that the member subscribes to.
         pattern: regular expression that the member subscribes to, or None.
-        epoch: epoch of the group that the member has reached; -2 if a static member is away.
-        previous_epoch: epoch before; a member that has not received the new one sends it.
+        epoch: epoch of the group that the member has reached; -2 if a static member has left temporarily.
+        previous_epoch: epoch before ``epoch``. A member that has not received the latest response still sends it.
         assigned: partitions that the member may use.
         revoking: partitions that the member has to give up.
     """
@@ -63,13 +64,13 @@ class ConsumerMember:
     revoking: Partitions = NOTHING
 
     def with_epoch(self, epoch: int) -> ConsumerMember:
-        """Return the member with a new epoch; the epoch before stays known."""
+        """Return the member with a new epoch. Its present epoch becomes ``previous_epoch``."""
         return replace(self, epoch=epoch, previous_epoch=self.epoch)
 
 
 @dataclass(frozen=True, slots=True)
 class KnownTopic:
-    """A topic as the group knows it."""
+    """Id and number of partitions of a topic to which a group subscribes."""
 
     id: uuid.UUID
     partitions: int
@@ -77,18 +78,18 @@ class KnownTopic:
 
 @dataclass(slots=True)
 class ConsumerGroup:
-    """One group. Its owner holds a lock.
+    """State of one group of the consumer protocol. The caller holds the lock of the group.
 
     Attributes:
         target_epoch: epoch of the group to which ``target`` belongs.
         target: partitions of each member, by member id.
         patterns: topics of each regular expression.
-        session_ends_ns: end of each member's session.
-        revoke_ends_ns: times until which members have to give up partitions.
+        session_ends_ns: end of each member's session, by member id.
+        revoke_ends_ns: deadline of each member that has to give up partitions, by member id.
         topics: the subscribed topics at the last change of the epoch; None after the group was loaded.
-        topics_version: number of the change of topics that ``topics`` has seen.
+        topics_version: ``LogSource.topic_changes`` when ``topics`` was computed.
         stored: the records of the group that are stored.
-        seen: epochs and members when the records were stored.
+        seen: epochs and members at the time when the records were stored.
     """
 
     name: str
@@ -113,7 +114,11 @@ class ConsumerGroup:
         self.seen = (self.epoch, self.target_epoch, dict(self.members))
 
     def check_commit(self, member_id: str, epoch: int, *, knows_epochs: bool) -> int:
-        """Return NONE if a commit is allowed. Source: apache/kafka ConsumerGroup.validateOffsetCommit."""
+        """Return NONE if a commit is allowed, otherwise an error code.
+
+        ``knows_epochs`` is False for a request of a version that has no member epochs.
+        Source: apache/kafka ConsumerGroup.validateOffsetCommit.
+        """
         if epoch < 0 and not self.members:
             return Code.NONE
         member = self.members.get(member_id)
@@ -171,7 +176,7 @@ class ConsumerGroup:
         self.target_epoch = self.epoch
 
     def remove(self, member_id: str) -> None:
-        """Remove a member, and start the next epoch. The next heartbeat of another member computes its target."""
+        """Remove a member, and start the next epoch. The next heartbeat of another member computes the target."""
         del self.members[member_id]
         for table in (self.target, self.session_ends_ns, self.revoke_ends_ns):
             table.pop(member_id, None)
@@ -188,7 +193,7 @@ class ConsumerGroup:
         self._drop_patterns()
 
     def replace_static(self, before: ConsumerMember, member_id: str) -> ConsumerMember:
-        """Give a static member that was away its new id. It keeps its partitions."""
+        """Return a static member that had left temporarily, with its new member id. It keeps its partitions."""
         member = replace(before, id=member_id, epoch=0, previous_epoch=0)
         target = self.target.get(before.id, NOTHING)
         del self.members[before.id]
@@ -199,14 +204,14 @@ class ConsumerGroup:
         return member
 
     def advance(self, now_ns: int) -> None:
-        """Remove the members whose session is over, or that did not give up their partitions in time."""
+        """Remove the members whose session has ended, or that did not give up their partitions in time."""
         for member_id in list(self.members):
             ends_ns = min(self.session_ends_ns.get(member_id, NEVER_NS), self.revoke_ends_ns.get(member_id, NEVER_NS))
             if ends_ns <= now_ns:
                 self.remove(member_id)
 
     def next_deadline_ns(self) -> int:
-        """Return the time at which ``advance`` has work."""
+        """Return the monotonic time at which ``advance`` must be called next; ``NEVER_NS`` without a deadline."""
         return min((*self.session_ends_ns.values(), *self.revoke_ends_ns.values()), default=NEVER_NS)
 
     def reconcile(self, member_id: str, owned: Partitions | None, now_ns: int) -> None:
@@ -233,7 +238,7 @@ class ConsumerGroup:
             self.revoke_ends_ns[member_id] = now_ns + member.rebalance_ms * _NS_PER_MS
 
     def _next(self, before: ConsumerMember, epoch: int, owned: Partitions | None) -> ConsumerMember:
-        """Return the member after one step; ``epoch`` is the one it has if it must give up partitions first."""
+        """Return the member after one step. If it must give up partitions first, its epoch becomes ``epoch``."""
         target = self.target.get(before.id, NOTHING)
         kept, revoking = before.assigned & target, before.assigned - target
         if revoking and (owned is None or owned & revoking):

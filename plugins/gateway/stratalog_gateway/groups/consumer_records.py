@@ -1,7 +1,8 @@
 """The records of a group of the consumer protocol, as Kafka stores them in ``__consumer_offsets``.
 
-The records are made from the whole state; those that differ from the stored ones are written. Kafka's broker accepts the
-tombstones of a member only in the order assignment, target, member: from the highest type to the lowest.
+All records are computed from the state of the group. Those that differ from the stored records are written. Kafka's
+broker accepts the tombstones of a member only in the order assignment, target, member: from the highest type to the
+lowest.
 
 Source: apache/kafka GroupCoordinatorRecordHelpers, GroupMetadataManager.replay.
 """
@@ -67,7 +68,7 @@ def records_of(group: ConsumerGroup) -> Records:
 
 
 def changes(before: Records, after: Records) -> list[OffsetsRecord]:
-    """Return the records to write, in an order that Kafka's broker accepts."""
+    """Return the tombstones and the changed records to write, in an order that Kafka's broker accepts."""
     gone = [record.tombstone() for key, record in before.items() if key not in after]
     new = [record for key, record in after.items() if before.get(key) != record]
     return [
@@ -77,7 +78,7 @@ def changes(before: Records, after: Records) -> list[OffsetsRecord]:
 
 
 def restored(name: str, records: Iterable[OffsetsRecord]) -> ConsumerGroup | None:
-    """Return the group that records describe; None if they describe no group of the consumer protocol."""
+    """Return the group that stored records describe; None if they describe no group of the consumer protocol."""
     group, current = ConsumerGroup(name), dict[str, CurrentMemberAssignment]()
     for record in records:
         if record.kind in _OWN:
@@ -99,7 +100,10 @@ def restored(name: str, records: Iterable[OffsetsRecord]) -> ConsumerGroup | Non
 def _restore_member(
     group: ConsumerGroup, member_id: str, record: OffsetsRecord, current: dict[str, CurrentMemberAssignment]
 ) -> None:
-    """Restore what one record says of a member; its assignment follows when the member is known."""
+    """Restore the part of a member that one record describes.
+
+    A current assignment is put into ``current``, because the record of its member may come later.
+    """
     found = record.value
     if isinstance(found, TargetAssignmentMember):
         group.target[member_id] = _flat(found.partitions)
@@ -110,9 +114,10 @@ def _restore_member(
 
 
 def _group(group: ConsumerGroup, key: GroupKey) -> ConsumerGroupMetadata:
-    """Return the stored value of a group whose epoch is the same: it may have a broker's hash of the topics.
+    """Return the metadata of a group.
 
-    Without the hash, a broker begins the next epoch when it reads the group.
+    Stored metadata of the same epoch is returned unchanged, because it may contain a hash of the topics by a broker of
+    Kafka. Without the hash, a broker would begin the next epoch when it reads the group.
     """
     stored = group.stored.get((_METADATA, key))
     known = None if stored is None else stored.value
@@ -152,7 +157,10 @@ def _current(member: ConsumerMember) -> CurrentMemberAssignment:
 
 
 def _with_current(member: ConsumerMember, stored: CurrentMemberAssignment) -> ConsumerMember:
-    """Return a member with its stored assignment. A member in a state of a later release joins again with nothing."""
+    """Return a member with its stored assignment.
+
+    If the stored state is unknown, such as that of a later release, the member has no partitions and must rejoin.
+    """
     state = _NUMBER.get(stored.state)
     if state is None:
         return member

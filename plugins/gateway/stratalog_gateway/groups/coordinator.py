@@ -1,7 +1,7 @@
 """The coordinator of classic consumer groups: requests of members, which may wait for each other.
 
-Every request of a group, and every wait, first removes the members whose time is over. ``GroupUpkeep`` does so for the
-groups that have no request.
+Each request to a group, and each wait, first removes the members whose deadlines have passed. ``GroupUpkeep`` does the
+same for groups without requests.
 Source: apache/kafka GroupMetadataManager.
 """
 
@@ -45,10 +45,12 @@ class JoinRequest:
 
 
 class GroupCoordinator:
-    """All groups, and the requests of classic ones. Thread-safe; each group has a lock of its own. A group is loaded at its first use.
+    """All groups, and the requests of members of classic groups. Thread-safe; each group has its own lock.
+
+    A group is loaded at its first use.
 
     Args:
-        node: clock, and the end of waits.
+        node: has the engine, the settings and the clock.
     """
 
     def __init__(self, node: Node) -> None:
@@ -59,7 +61,7 @@ class GroupCoordinator:
     # --- requests of members -----------------------------------------------------------------------------------------
 
     def join(self, asked: JoinRequest) -> Joined:
-        """Join a group, and wait until its rebalance is complete."""
+        """Join a group, and wait until its rebalance is complete. The result may have an error code."""
         if not asked.group:
             return Joined(Code.INVALID_GROUP_ID, asked.member_id)
         settings = self._node.settings
@@ -120,9 +122,10 @@ class GroupCoordinator:
         return answer
 
     def _replace_static(self, group: Group, asked: JoinRequest, now_ns: int) -> Joined | None:
-        """Give a static member that begins again a new id, which fences the old one; None if it joins as usual.
+        """Give a static member that restarts a new member id, which fences the old one.
 
-        A stable group does not rebalance if the member supports its protocol with the same metadata.
+        Return the result of the request; None if the member then joins like others. A stable group does not rebalance if
+        the member supports its protocol with the same metadata.
         """
         assert asked.instance_id is not None
         known = group.instances.get(asked.instance_id)
@@ -215,7 +218,9 @@ class GroupCoordinator:
     def check_commit(
         self, name: str, member_id: str, generation: int, instance_id: str | None, *, knows_epochs: bool = True
     ) -> int:
-        """Return NONE if a commit is allowed: by a member, or by anyone if the group has no members.
+        """Return NONE if a commit is allowed, otherwise an error code.
+
+        Members may commit. If the group has no members, every client may commit.
 
         Args:
             name: name of the group.
@@ -236,7 +241,10 @@ class GroupCoordinator:
             return error
 
     def check_fetch(self, name: str, member_id: str | None, epoch: int) -> int:
-        """Return NONE if a client may read the offsets of a group: a member needs its present epoch."""
+        """Return NONE if a client may read the offsets of a group, otherwise an error code.
+
+        A member of a group of the consumer protocol must send its present epoch.
+        """
         if member_id is None or epoch < 0:
             return Code.NONE
         with self._found(name) as group:
@@ -251,13 +259,13 @@ class GroupCoordinator:
         return {name: view for name in self.names() if (view := self.view(name)) is not None}
 
     def names(self) -> tuple[str, ...]:
-        """Return all groups that have a state or committed offsets, sorted."""
+        """Return the names of all groups that have a state or committed offsets, sorted."""
         with self._lock:
             known = list(self._groups)
         return tuple(sorted({*known, *self._stored.names(), *self._node.engine.groups()}))
 
     def advance_due(self) -> None:
-        """Do what the deadlines of all groups require."""
+        """Apply the deadlines of all groups that have passed: remove members, and end phases of rebalances."""
         now_ns = self._node.now_ns()
         with self._lock:
             groups = list(self._groups.values())
@@ -269,7 +277,7 @@ class GroupCoordinator:
                     pass
 
     def view(self, name: str) -> GroupView | None:
-        """Return a group; None if it never had members, or was deleted."""
+        """Return a snapshot of a group; None if it never had members, or was deleted."""
         with self._found(name) as group:
             if group is not None and group.modern is not None:
                 modern = group.modern
@@ -296,13 +304,13 @@ class GroupCoordinator:
             return Code.NONE if self._node.engine.delete_group(name) else Code.GROUP_ID_NOT_FOUND
 
     def expire(self, name: str, retention_ms: int) -> None:
-        """Delete the expired offsets of a group without members, and the group if nothing of it is left."""
+        """Delete the expired offsets of a group without members, and the group if it has no other state."""
         with self.opened(name) as group:
             if group.is_unused and self._node.engine.group_states().expire(name, retention_ms):
                 group.presence = Presence.REMOVED
 
     def close(self) -> None:
-        """Answer all requests that wait. The members stay: they continue after a restart."""
+        """Answer all waiting requests. The members stay in their groups, and continue after a restart."""
         with self._lock:
             groups = list(self._groups.values())
         for group in groups:
@@ -313,7 +321,7 @@ class GroupCoordinator:
 
     @contextlib.contextmanager
     def opened(self, name: str) -> Iterator[Group]:
-        """Yield a group under its lock, after what its deadlines require; load or create it if necessary."""
+        """Yield a group under its lock, after its passed deadlines were applied. Load or create it if necessary."""
         while True:
             with self._lock:
                 group = self._groups.get(name) or self._groups.setdefault(name, Group(name))
@@ -330,7 +338,11 @@ class GroupCoordinator:
 
     @contextlib.contextmanager
     def _held(self, group: Group) -> Iterator[bool]:
-        """Hold the lock of a group, and forget the group afterwards if it has nothing. False if it was forgotten before."""
+        """Hold the lock of a group. Yield False if the group was removed from memory before.
+
+        Afterwards, store the changes of the group, and remove it from memory if it is unused and has no state, or if there
+        are too many groups.
+        """
         try:
             with group.lock:
                 if group.presence is Presence.NEW:
@@ -352,7 +364,10 @@ class GroupCoordinator:
                         del self._groups[group.name]
 
     def _save(self, group: Group) -> None:
-        """Store what has changed; if that fails, forget the group, which is then loaded as it was.
+        """Store the changes of a group.
+
+        If a change of a group of the consumer protocol cannot be stored, the group is removed from memory. The next
+        request loads its stored state.
 
         Raises:
             StorageError: a change of a group of the consumer protocol could not be stored.
@@ -379,7 +394,7 @@ class GroupCoordinator:
             raise
 
     def _wait(self, group: Group, answer: Answer[T], closed: T) -> T:
-        """Wait for an answer. The waiting thread also does what the deadlines of the group require."""
+        """Wait for an answer; return ``closed`` if the gateway stops. Meanwhile apply the deadlines of the group."""
         while answer.result is None:
             if self._node.is_closed:
                 return closed

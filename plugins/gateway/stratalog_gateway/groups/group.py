@@ -1,4 +1,4 @@
-"""The state of one classic consumer group, and its transitions. The owner of a group holds its lock.
+"""The state of one classic consumer group, and its transitions. The caller holds the lock of the group.
 
 Source: apache/kafka ClassicGroup, GroupMetadataManager.
 """
@@ -29,7 +29,7 @@ class State(StrEnum):
 
 
 class Presence(Enum):
-    """Use of a group by the coordinator, which reads it at its first use, and forgets it if it has nothing."""
+    """Presence of a group in the coordinator's memory: not loaded yet, loaded, or removed from memory."""
 
     NEW = 0
     LOADED = 1
@@ -37,7 +37,7 @@ class Presence(Enum):
 
 
 class Answer(Generic[T]):
-    """The result of a request that waits; ``event`` is set when ``result`` is known."""
+    """Result of a waiting request. ``event`` is set when ``result`` is known."""
 
     __slots__ = ("event", "result")
 
@@ -78,7 +78,7 @@ class Synced:
 
 @dataclass(slots=True)
 class Member:
-    """One member. ``joining`` and ``syncing`` are its requests that wait."""
+    """One member of a group. ``joining`` and ``syncing`` are its waiting JoinGroup and SyncGroup requests."""
 
     id: str
     instance_id: str | None
@@ -97,17 +97,17 @@ class Member:
         return next((data for name, data in self.protocols if name == protocol), b"")
 
     def seen(self, now_ns: int) -> None:
-        """Start the member's session again."""
+        """Restart the member's session timeout."""
         self.deadline_ns = now_ns + self.session_ms * _NS_PER_MS
 
     def end_join(self, result: Joined) -> None:
-        """Answer the JoinGroup request that waits."""
+        """Answer the waiting JoinGroup request, if there is one."""
         joining, self.joining = self.joining, None
         if joining is not None:
             joining.give(result)
 
     def end_sync(self, result: Synced) -> None:
-        """Answer the SyncGroup request that waits."""
+        """Answer the waiting SyncGroup request, if there is one."""
         syncing, self.syncing = self.syncing, None
         if syncing is not None:
             syncing.give(result)
@@ -115,7 +115,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class GroupView:
-    """The state of a group when it was asked for. ``topics`` are those of a group of the consumer protocol."""
+    """Snapshot of a group. ``topics`` are the subscribed topics of a group of the consumer protocol."""
 
     state: str
     protocol_type: str
@@ -127,14 +127,15 @@ class GroupView:
 
 @dataclass(slots=True)
 class Group:
-    """One group.
+    """State of one group.
 
     Attributes:
         deadline_ns: end of the phase in which members join or get their assignments.
-        pending: ids that were assigned to clients that have not joined with them yet, and their deadlines.
+        pending: deadlines of clients that got a member id and have not joined with it yet, by member id.
         instances: ids of static members, by instance id.
         stored_generation: the generation that was stored last.
-        modern: the group of the consumer protocol with this name; the classic group is new then.
+        modern: state of the group if it uses the consumer protocol, otherwise None. If it is set, the other attributes are
+            those of a new group.
     """
 
     name: str
@@ -168,7 +169,7 @@ class Group:
         return self.generation == 0 and not self.pending and self.modern is None
 
     def begin_modern(self) -> ConsumerGroup:
-        """Make the group, which has no members, one of the consumer protocol, and return it."""
+        """Change the group, which has no members, to the consumer protocol. Return its new state."""
         self.modern = ConsumerGroup(self.name)
         if self.stored_generation:
             classic = OffsetsRecord(OffsetsType.GROUP_METADATA, GroupKey(group=self.name), None, None)
@@ -178,7 +179,7 @@ class Group:
         return self.modern
 
     def end_modern(self) -> None:
-        """Make the group, which has no members, one of the classic protocol."""
+        """Change the group, which has no members, to the classic protocol."""
         self.modern = None
 
     def supports(self, protocol_type: str, protocols: Protocols) -> bool:
@@ -201,7 +202,7 @@ class Group:
         return max(votes, key=votes.__getitem__)
 
     def add(self, member: Member) -> None:
-        """Add a member; the first one leads."""
+        """Add a member. The first member becomes the leader."""
         self.members[member.id] = member
         if member.instance_id is not None:
             self.instances[member.instance_id] = member.id
@@ -256,7 +257,7 @@ class Group:
             member.end_join(self.joined(member))
 
     def assign(self, assignments: dict[str, bytes], now_ns: int) -> None:
-        """Give the members the assignments of the leader, and answer the SyncGroup requests that wait."""
+        """Give the members the assignments of the leader, and answer the waiting SyncGroup requests."""
         self.state = State.STABLE
         for member in self.members.values():
             member.assignment = assignments.get(member.id, b"")
@@ -264,5 +265,5 @@ class Group:
             member.end_sync(self.synced(member))
 
     def synced(self, member: Member) -> Synced:
-        """Return the result of a member's SyncGroup."""
+        """Return the result of a member's SyncGroup in the present generation."""
         return Synced(0, member.assignment, self.protocol_type, self.protocol)

@@ -27,7 +27,7 @@ class StoredGroups:
         self._node = node
 
     def names(self) -> tuple[str, ...]:
-        """Return all groups that have a stored state."""
+        """Return the names of all groups that have a stored state."""
         return self._node.engine.group_states().groups_with_state()
 
     def load(self, group: Group) -> None:
@@ -68,7 +68,7 @@ class StoredGroups:
         group.leader = found.leader if found.leader in group.members else next(iter(group.members))
 
     def store_modern(self, group: ConsumerGroup, records: Records) -> None:
-        """Store the records of a group of the consumer protocol, as far as they differ from the stored ones.
+        """Store those records of a group of the consumer protocol that differ from the stored records.
 
         Raises:
             StorageError: the records could not be appended.

@@ -1,4 +1,4 @@
-"""Transitions of a group that several requests cause. The caller holds the group's lock.
+"""Transitions of a group that more than one API causes. The caller holds the lock of the group.
 
 Source: apache/kafka GroupMetadataManager.
 """
@@ -15,7 +15,7 @@ MAX_PENDING: Final = 1_000  # clients of one group that got a member id and have
 
 
 def check_member(group: Group, member_id: str, generation: int, instance_id: str | None) -> int:
-    """Return NONE if the member is in the group's present generation."""
+    """Return NONE if the member is in the group's present generation, otherwise an error code."""
     if instance_id is not None and group.instances.get(instance_id, member_id) != member_id:
         return Code.FENCED_INSTANCE_ID
     if member_id not in group.members:
@@ -24,7 +24,10 @@ def check_member(group: Group, member_id: str, generation: int, instance_id: str
 
 
 def promise(group: Group, member_id: str, deadline_ns: int) -> Joined:
-    """Assign an id to a client, which joins with it. A rebalance waits for that client (KIP-394)."""
+    """Assign a member id to a client, which must send JoinGroup again with this id (KIP-394).
+
+    A rebalance waits for the client until ``deadline_ns``. If too many clients are expected, the result is an error.
+    """
     if len(group.pending) >= MAX_PENDING:
         return Joined(Code.COORDINATOR_NOT_AVAILABLE, "")
     group.pending[member_id] = deadline_ns
@@ -32,9 +35,9 @@ def promise(group: Group, member_id: str, deadline_ns: int) -> Joined:
 
 
 def is_retry(group: Group, member: Member, member_id: str, protocols: Protocols) -> bool:
-    """Return True if a member asks again for a result that it has not received: nothing about it has changed.
+    """Return True if a join request repeats an earlier one whose result the member has not received.
 
-    In a stable group, the leader begins a rebalance by joining again.
+    Its protocols are then unchanged. If the leader of a stable group joins again, it begins a rebalance instead.
     """
     if not member_id or list(member.protocols) != list(protocols):
         return False
@@ -57,7 +60,7 @@ def remove(group: Group, ids: Iterable[str], now_ns: int) -> None:
 
 
 def advance(group: Group, now_ns: int) -> None:
-    """Do what the deadlines require: remove silent members, and end phases."""
+    """Apply the deadlines that have passed: remove silent members, and end phases of a rebalance."""
     if group.modern is not None:
         group.modern.advance(now_ns)
     for member_id in [found for found, deadline_ns in group.pending.items() if deadline_ns <= now_ns]:
@@ -69,7 +72,7 @@ def advance(group: Group, now_ns: int) -> None:
 
 
 def next_deadline_ns(group: Group) -> int:
-    """Return the time at which ``advance`` has work if no request comes before."""
+    """Return the monotonic time at which ``advance`` must be called if no request comes before."""
     deadlines = [] if group.modern is None else [group.modern.next_deadline_ns()]
     deadlines += [*group.pending.values(), *(found.deadline_ns for found in _idle(group))]
     if group.state in {State.PREPARING, State.COMPLETING}:
@@ -78,12 +81,15 @@ def next_deadline_ns(group: Group) -> int:
 
 
 def _idle(group: Group) -> list[Member]:
-    """Return the members without a request that waits: only their sessions can end."""
+    """Return the members without a waiting request. Only the sessions of these members can end."""
     return [found for found in list(group.members.values()) if found.joining is None and found.syncing is None]
 
 
 def _complete(group: Group, now_ns: int) -> None:
-    """End the phase in which members join, if all have joined or the time is over. Static members may be late."""
+    """End the phase in which members join, if all have joined or its deadline has passed.
+
+    Members that have not joined are then removed, except static members.
+    """
     if group.state is not State.PREPARING:
         return
     missing = [found for found in group.members.values() if found.joining is None]

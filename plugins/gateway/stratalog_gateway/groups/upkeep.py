@@ -1,4 +1,4 @@
-"""The thread that does what the deadlines of groups require without a request, and that expires committed offsets."""
+"""Thread that applies the deadlines of groups without requests, and expires committed offsets."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class GroupUpkeep:
             self._thread.join(wait_s)
 
     def step(self) -> None:
-        """Do what is due."""
+        """Apply the deadlines of groups, and expire offsets if their interval has passed."""
         self._groups.advance_due()
         if self._node.now_ns() < self._next_ns:
             return

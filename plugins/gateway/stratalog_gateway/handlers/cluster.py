@@ -15,7 +15,7 @@ _BROKERS: Final = 1  # endpoint type
 
 
 def cluster_operations(request: Request) -> int:
-    """Return the operations on the cluster that the client may perform, if it asks for them."""
+    """Return the bit field of the cluster operations that the client may perform; NOT_ASKED if it does not ask."""
     if not request.field("include_cluster_authorized_operations", False):
         return NOT_ASKED
     if not request.client.allows(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
@@ -24,7 +24,7 @@ def cluster_operations(request: Request) -> int:
 
 
 class ClusterHandlers:
-    """The cluster has one broker, which coordinates all groups and transactions."""
+    """Requests about the cluster. Its only broker coordinates all groups and transactions."""
 
     def __init__(self, node: Node) -> None:
         self._node = node

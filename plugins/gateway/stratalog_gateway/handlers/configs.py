@@ -29,7 +29,7 @@ _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
 
 
 class ConfigHandlers:
-    """Settings of topics, which can change, and of the broker, which cannot."""
+    """Requests about the settings of topics, which can change, and of the broker, which cannot."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -58,7 +58,7 @@ class ConfigHandlers:
         return request.make(results=tuple(results))
 
     def list_config_resources(self, request: Request) -> Any:
-        """Return the topics and the broker; no client metrics and groups, which have no settings here."""
+        """Return the topics and the broker. Unlike Kafka, return no client metrics and groups: they have no settings."""
         make, client = request.make, request.client
         refused = client.refusal(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME)
         if refused:
@@ -105,7 +105,7 @@ class ConfigHandlers:
         return self._alter_all(request, resets_others=False)
 
     def alter_configs(self, request: Request) -> Any:
-        """Replace the settings of topics: those that the request does not name get their defaults."""
+        """Replace the settings of topics. A setting that the request does not name gets its default."""
         return self._alter_all(request, resets_others=True)
 
     def _alter_all(self, request: Request, *, resets_others: bool) -> Any:
@@ -188,7 +188,7 @@ def described_settings(node: Node, make: Maker, topic: str, kind: str) -> tuple[
 
 
 def _broker_settings(node: Node, request: Request) -> tuple[Any, ...]:
-    """Return the settings of the gateway that Kafka's broker has, too. Values that are secret are left out."""
+    """Return the settings of the gateway that Kafka's broker has, too. Secret values are null."""
     values = {name: value for name, value in node.settings.to_mapping().items() if name not in _OWN_SETTINGS}
     listener = request.client.endpoint.uri
     values |= {"advertised.listeners": listener, "listeners": listener, "broker.id": node.settings.node_id}

@@ -30,7 +30,7 @@ class ConsumerGroupHandlers:
         self._node, self._groups = node, groups
 
     def heartbeat(self, request: Request) -> Any:
-        """Answer a member with its epoch and, if it has changed, its assignment."""
+        """Return the epoch of a member, and its assignment if the assignment has changed."""
         body, make, client = request.body, request.make, request.client
         owned = None
         if body.topic_partitions is not None:

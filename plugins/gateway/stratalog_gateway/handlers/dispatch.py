@@ -212,8 +212,8 @@ def _api_versions(request: Request) -> Any:
 def _versions(make: Maker, error: int) -> Any:
     """Return all announced APIs.
 
-    Produce is announced from version 0 on, as Kafka does, although 3 is the first that is served: older releases of
-    librdkafka do not compress without it. Source: KAFKA-18659.
+    As in Kafka, Produce is announced from version 0 on, although version 3 is the first one that is served. Without version
+    0, older releases of librdkafka do not compress. Source: KAFKA-18659.
     """
     keys = tuple(
         make.part("ApiVersion", api_key=key, min_version=0 if key == PRODUCE else api.first, max_version=api.last)

@@ -1,4 +1,4 @@
-"""Fetch, with waits for new records.
+"""Handler of Fetch requests, which may wait for new records.
 
 Source: apache/kafka KafkaApis.handleFetchRequest, DelayedFetch.
 """
@@ -55,13 +55,13 @@ class _Found:
 
 
 class FetchHandler:
-    """Reads batches; waits for ``min_bytes`` of them up to the request's time."""
+    """Handler of Fetch requests. It waits until ``min_bytes`` can be read, or the maximum wait of the request is over."""
 
     def __init__(self, node: Node) -> None:
         self._node, self._sessions = node, FetchSessions(node.now_ns)
 
     def __call__(self, header: Header, data: memoryview, client: Client) -> Response:
-        """Return the response; raise MalformedRequestError if the request does not fit."""
+        """Return the response; raise MalformedRequestError if the request does not fit its schema."""
         flexible = header.version >= FIRST_FLEXIBLE
         asked = decode_fetch(header.version, data, body_start(header, data, flexible=flexible))
         if asked.isolation not in ISOLATIONS:
@@ -93,7 +93,7 @@ class FetchHandler:
         return Response(pieces, found.transfers)
 
     def _complete(self, asked: FetchRequest, client: Client) -> _Found:
-        """Read until there are enough bytes, or the request's time is over."""
+        """Read until there are enough bytes, or the maximum wait of the request is over."""
         until_ns = self._node.now_ns() + asked.max_wait_ms * _NS_PER_MS
         while True:
             found = self._read(asked, client)
@@ -104,7 +104,10 @@ class FetchHandler:
             self._wait(found.ends, min(until_ns, self._node.now_ns() + _STEP_NS))
 
     def _wait(self, ends: Iterable[tuple[str, int, LogOffsets]], until_ns: int) -> None:
-        """Wait until one of the logs moves. The bounds are compared after the event is known to the watch."""
+        """Wait until the bounds of one of the logs change.
+
+        Each watch gets the event before the bounds are compared with those that were read, so no change is missed.
+        """
         event, watches = threading.Event(), []
         try:
             for topic, partition, seen in ends:
@@ -152,7 +155,7 @@ class FetchHandler:
 def _transfer(
     log: Log, asked: FetchRequest, wanted: WantedPartition, found: _Found
 ) -> tuple[LogOffsets, Transfer | None]:
-    """Return bounds and batches; no batches at the end of the log, which is the usual case and costs little."""
+    """Return bounds and batches of a log; None for batches at the end of the log, the usual case, which costs little."""
     bounds = log.offsets()
     end = bounds.last_stable if asked.isolation else bounds.high_watermark
     is_current = wanted.leader_epoch in {-1, log.leader_epoch} and wanted.last_epoch < 0
@@ -170,7 +173,7 @@ def _transfer(
 
 
 def _with_batches(result: FetchResult, batches: Transfer, found: _Found) -> FetchResult:
-    """Add the batches to a result."""
+    """Return the result with the batches, and count them in ``found``."""
     found.transfers.append(batches)
     found.size_bytes += batches.size_bytes
     found.left_bytes -= batches.size_bytes

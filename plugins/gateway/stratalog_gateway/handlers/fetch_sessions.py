@@ -19,7 +19,7 @@ _ENDS: Final = -1  # epoch of a request without a session, or that ends one
 _LARGEST: Final = (1 << 31) - 1  # of ids and epochs
 _MOST_SESSIONS: Final = 1000  # max.incremental.fetch.session.cache.slots
 _MOST_PARTITIONS: Final = 200_000  # of all sessions; a partition takes about 400 bytes
-_UNUSED_NS: Final = 120_000_000_000  # after this time without a request, others may take the place of a session
+_UNUSED_NS: Final = 120_000_000_000  # after this time without a request, a session may be ended for another one
 
 _Key: TypeAlias = tuple[str | bytes, int]
 
@@ -45,7 +45,7 @@ class _Known:
     log_start: int = -1
 
     def changes(self, result: FetchResult) -> bool:
-        """Return True if the client must get this result, and note what it gets."""
+        """Return True if the client must get this result. Store the bounds that it gets."""
         has_batches = result.batches is not None and result.batches.size_bytes > 0
         bounds = result.high_watermark, result.log_start
         is_new = bounds != (self.high_watermark, self.log_start)
@@ -65,7 +65,11 @@ class _Session:
     epoch: int = 1
 
     def update(self, asked: FetchRequest, now_ns: int) -> None:
-        """Check and count a request, and change the partitions as it asks."""
+        """Check and count a request, and add and remove the partitions that it names.
+
+        Raises:
+            RefusedSessionError: the request is not the next one of the session.
+        """
         if asked.session_epoch != self.epoch:
             raise RefusedSessionError(Code.INVALID_FETCH_SESSION_EPOCH)
         topics = [*(wanted.topic for wanted in asked.wanted), *(topic for topic, _ in asked.forgotten)]
@@ -78,7 +82,7 @@ class _Session:
             self.partitions.pop(gone, None)
 
     def changed(self, results: Iterable[FetchResult]) -> list[FetchResult]:
-        """Return the results that the client must get; partitions with batches are read last the next time."""
+        """Return the results that the client must get. Partitions with batches are read last in the next request."""
         sent = []
         for result in results:
             key = result.topic, result.partition
@@ -104,7 +108,7 @@ class FetchSessions:
         self._partitions = 0  # of all sessions
 
     def wanted(self, asked: FetchRequest) -> list[WantedPartition]:
-        """Return the partitions to read for a request: its own, or those of its session.
+        """Return the partitions to read for a request: those that it names, or those of its session.
 
         Raises:
             RefusedSessionError: there is no such session, or the request is not its next one.
@@ -138,7 +142,10 @@ class FetchSessions:
             return asked.session_id, results if session is None else session.changed(results)
 
     def withheld(self, asked: FetchRequest, session_id: int) -> int:
-        """Return the id of the session for a response without the results of ``sent``; a later response has them."""
+        """Return the id of the session for a response without results, in place of the one of ``sent``.
+
+        The results are in a later response.
+        """
         with self._lock:
             session = self._sessions.get(session_id)
             if session is None or asked.session_epoch == _OPENS:
@@ -163,7 +170,10 @@ class FetchSessions:
         return found
 
     def _make_room(self, sessions: int, partitions: int) -> bool:
-        """End sessions that were not used for long while more do not fit; return True if they fit."""
+        """Return True if this number of sessions and partitions can be added.
+
+        If necessary, sessions that were unused for two minutes are ended, the oldest first.
+        """
         while len(self._sessions) + sessions > _MOST_SESSIONS or self._partitions + partitions > _MOST_PARTITIONS:
             oldest = next(iter(self._sessions.values()), None)
             if oldest is None or self._now_ns() - oldest.used_ns <= _UNUSED_NS:

@@ -19,7 +19,7 @@ _CLASSIC: Final = "Classic"
 
 
 class GroupAdminHandlers:
-    """Groups with members, and groups that have only committed offsets."""
+    """Requests about groups with members, and about groups that have only committed offsets."""
 
     def __init__(self, node: Node, groups: GroupCoordinator) -> None:
         self._node, self._groups = node, groups
@@ -50,7 +50,10 @@ class GroupAdminHandlers:
         return make(error_code=Code.NONE, groups=tuple(found))
 
     def describe_groups(self, request: Request) -> Any:
-        """Return states and members of groups. One without members and offsets, or of another protocol, is dead, as in Kafka."""
+        """Return states and members of classic groups.
+
+        As in Kafka, a group without members and offsets, or a group of the consumer protocol, has the state Dead.
+        """
         make, found = request.make, []
         for name in request.body.groups:
             refused = request.client.refusal(Operation.DESCRIBE, ResourceType.GROUP, name)

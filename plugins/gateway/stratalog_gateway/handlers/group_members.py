@@ -37,7 +37,7 @@ class GroupMemberHandlers:
         self._groups = groups
 
     def join_group(self, request: Request) -> Any:
-        """Join a group; the response comes when the rebalance is complete."""
+        """Join a group. The response is sent when the rebalance is complete."""
         body, header, make = request.body, request.header, request.make
         refused = _refusal(request)
         if refused:
@@ -79,7 +79,7 @@ class GroupMemberHandlers:
         )
 
     def sync_group(self, request: Request) -> Any:
-        """Return the assignment of a member, when the leader has sent all assignments."""
+        """Return the assignment of a member as soon as the leader has sent all assignments."""
         body = request.body
         refused = _refusal(request)
         if refused:

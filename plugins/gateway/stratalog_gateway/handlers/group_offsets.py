@@ -69,7 +69,7 @@ class GroupOffsetHandlers:
         if offsets:
             engine = (
                 self._node.engine
-            )  # `_check` has looked up the partitions; those of a read-only gateway are not in the engine
+            )  # must_exist=False: `_check` found the partitions, which a read-only gateway does not have in its engine
             failed, _ = outcome(lambda: engine.alter_group_offsets(body.group_id, offsets, must_exist=False))
             errors |= dict.fromkeys(offsets, failed) if failed else {}
         return make(
@@ -105,7 +105,7 @@ class GroupOffsetHandlers:
         return Code.OFFSET_METADATA_TOO_LARGE if is_long else Code.NONE
 
     def offset_fetch(self, request: Request) -> Any:
-        """Return committed offsets: of some partitions, or of all that have one."""
+        """Return the committed offsets of some partitions, or of all partitions that have one."""
         body, make = request.body, request.make
         if request.header.version < _MANY_GROUPS:
             error, topics = self._committed(request, body.group_id, body.topics, "")
@@ -127,7 +127,7 @@ class GroupOffsetHandlers:
     def _committed(
         self, request: Request, group: str, asked: Iterable[Any] | None, plural: str
     ) -> tuple[int, tuple[Any, ...]]:
-        """Return an error code, and the offsets of a group. The names of the messages end with ``plural``."""
+        """Return an error code, and the offsets of a group. ``plural`` is the end of the names of kio's classes."""
         client = request.client
         try:
             require(client, Operation.DESCRIBE, ResourceType.GROUP, group)
@@ -175,7 +175,7 @@ class GroupOffsetHandlers:
         pending: Collection[TopicPartition],
         plural: str,
     ) -> Any:
-        """Return the response for a topic; without id if the topic was deleted, which version 10 cannot name."""
+        """Return the response for a topic. It has no id if the topic was deleted; version 10 then leaves the topic out."""
         make, partitions = request.make, []
         hidden = request.client.refusal(Operation.DESCRIBE, ResourceType.TOPIC, topic)
         for number in numbers:
@@ -198,7 +198,7 @@ class GroupOffsetHandlers:
         )
 
     def offset_delete(self, request: Request) -> Any:
-        """Delete offsets of a group. Members keep the offsets of the topics to which they subscribe."""
+        """Delete offsets of a group. Offsets of topics to which members subscribe are not deleted, as in Kafka."""
         body, make = request.body, request.make
         refused = request.client.refusal(Operation.DELETE, ResourceType.GROUP, body.group_id)
         if refused:
@@ -232,7 +232,7 @@ class GroupOffsetHandlers:
 
 
 def _subscribed(view: GroupView) -> set[str]:
-    """Return the topics to which the members of a group subscribe, by the metadata of their protocols."""
+    """Return the topics to which the members of a group subscribe. Those of a classic group are in their metadata."""
     topics = set(view.topics)
     for member in view.members:
         try:

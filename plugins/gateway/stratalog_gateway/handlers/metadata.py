@@ -27,7 +27,7 @@ _MAX_PARTITIONS: Final = 2000  # max.request.partition.size.limit
 
 
 class MetadataHandler:
-    """Describes topics, and creates those that a client asks for."""
+    """Handler of requests that describe topics. A topic that a client asks for is created if settings allow it."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -69,7 +69,10 @@ class MetadataHandler:
         return self._topic(request, info)
 
     def _create(self, request: Request, name: str) -> int:
-        """Create a topic if client and settings allow it; return the error code for a topic that then is missing."""
+        """Create a topic if settings and permissions allow it.
+
+        Return the error code for the case that the topic does not exist afterwards.
+        """
         allowed = self._node.settings.auto_create and request.field("allow_auto_topic_creation", True)
         if not allowed or name in INTERNAL_TOPICS:
             return Code.UNKNOWN_TOPIC_OR_PARTITION
@@ -80,7 +83,7 @@ class MetadataHandler:
         try:
             self._node.engine.create_topic(name, partitions=self._node.settings.partitions)
         except TopicExistsError:
-            return Code.UNKNOWN_TOPIC_OR_PARTITION  # deleted since another request created it: the client asks again
+            return Code.UNKNOWN_TOPIC_OR_PARTITION  # it was created and deleted meanwhile: the client asks again
         except StorageError as error:
             return error.kafka_code
         return Code.UNKNOWN_TOPIC_OR_PARTITION

@@ -25,7 +25,7 @@ _NONE: Final = (-1, -1)  # offset, timestamp
 
 
 class OffsetHandlers:
-    """Look-ups of offsets, and deletion of the records below an offset."""
+    """Requests that look up offsets, or delete the records below an offset."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -90,7 +90,7 @@ class OffsetHandlers:
         return make(topics=tuple(topics))
 
     def delete_records(self, request: Request) -> Any:
-        """Hide the records below an offset of each partition."""
+        """Delete the records below an offset of each partition, by raising the log start offset."""
         make, topics = request.make, []
         for topic in request.body.topics:
             partitions = []
@@ -114,7 +114,7 @@ class OffsetHandlers:
 
 
 def _offset_at(log: Log, timestamp_ms: int, isolation: str) -> tuple[int, int]:
-    """Return offset and timestamp (ms) for a timestamp or a special value; -1 for each that does not exist."""
+    """Return offset and timestamp (ms) for a timestamp or a special value. A value that does not exist is -1."""
     bounds = log.offsets()
     if timestamp_ms == _LATEST:
         return (bounds.last_stable if isolation == "read_committed" else bounds.high_watermark), -1

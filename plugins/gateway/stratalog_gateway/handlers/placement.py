@@ -17,13 +17,13 @@ from stratalog_gateway.security.resources import CLUSTER_NAME, Operation, Resour
 
 
 class PlacementHandlers:
-    """The only replica of a partition moves between the directories of this broker, and to no other broker."""
+    """Requests that move replicas. The only replica of a partition can move only between directories of this broker."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
 
     def alter_replica_log_dirs(self, request: Request) -> Any:
-        """Move partitions to another directory. A response is sent when they are there."""
+        """Move partitions to another directory. Unlike Kafka, send the response only when they have moved."""
         make, topics = request.make, dict[str, list[Any]]()
         refused = request.client.refusal(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
         for wanted in request.body.dirs:
@@ -58,7 +58,7 @@ class PlacementHandlers:
         return outcome(move)[0]
 
     def alter_partition_reassignments(self, request: Request) -> Any:
-        """Accept reassignments to this broker, where the replicas are, and refuse others."""
+        """Accept reassignments to this broker, which has all replicas already, and refuse others."""
         make, body = request.make, request.body
         refused = request.client.refusal(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
         if refused:

@@ -1,4 +1,4 @@
-"""Produce.
+"""Handler of Produce requests.
 
 Source: apache/kafka KafkaApis.handleProduceRequest.
 """
@@ -41,7 +41,7 @@ _ACKS: Final = {_ALL: None, 0: "written", 1: "written"}  # durability; None is t
 
 
 class ProduceHandler:
-    """Appends records."""
+    """Handler of Produce requests, which append records."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -122,7 +122,7 @@ class ProduceHandler:
     def _append_in_transaction(
         self, version: int, asked: ProduceRequest, log: Log, records: memoryview, producer: ProducerId
     ) -> AppendResult:
-        """Append a batch while its transaction is open: after its end marker, the batch would open another one.
+        """Append a batch while its transaction is open. After the end marker, the batch would open another transaction.
 
         Source: apache/kafka ReplicaManager.handleProduceAppend, KIP-890.
         """

@@ -34,7 +34,7 @@ class Response(NamedTuple):
     """A response frame in pieces to send, and the transfers to release afterwards.
 
     Attributes:
-        throttle_ms: time for which the client's next request waits.
+        throttle_ms: time before the client's next request is read.
         is_last: True if the connection is closed after the response.
         is_short: True if the request waited for nothing, and the next one of the client probably does not wait either.
     """
@@ -56,7 +56,7 @@ ISOLATIONS: Final = {0: "read_uncommitted", 1: "read_committed"}
 
 
 class RefusedError(Exception):
-    """A part of a request has an error code of its own."""
+    """A request, or one item of a request, is refused with an error code of Kafka."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)

@@ -35,7 +35,7 @@ Dispatch = Callable[[memoryview, Client], Response]
 
 
 class _State(Enum):
-    """Expected requests."""
+    """State of a connection, named after the next expected request."""
 
     INITIAL = auto()  # ApiVersions or SaslHandshake
     HANDSHAKE = auto()  # SaslHandshake
@@ -50,9 +50,9 @@ class SaslRequests:
     Requests out of order close the connection, as in Kafka. For one thread.
 
     Args:
-        client: gets its principal here.
+        client: client of the connection. Its principal is set when it is authenticated.
         dispatch: answers the requests of an authenticated client.
-        mechanisms: makes an authentication, by the name of its mechanism.
+        mechanisms: functions that begin an authentication, by the name of the mechanism.
         settings: time limits and the limit of requests before authentication.
         request_bytes: maximum size of a request after authentication.
         clock: source of the time.
@@ -113,7 +113,7 @@ class SaslRequests:
         raise MalformedRequestError(f"api {header.api} before the authentication")
 
     def _may_renew(self) -> bool:
-        """Return True if a new authentication may begin: not without a time limit, and at most one in a second."""
+        """Return True if a re-authentication may begin: only if the session has a time limit, and once per second."""
         now_ns = self._clock.monotonic_ns()
         if self._expires_ns is None:
             return False
@@ -170,7 +170,7 @@ class SaslRequests:
         return Response([encode(header, found)])
 
     def _evaluated(self, token: bytes) -> bytes:
-        """Return the mechanism's response; raise AuthenticationError."""
+        """Return the mechanism's response to a token; raise AuthenticationError if the authentication fails."""
         if self._state == _State.WRONG_MECHANISM or self._mechanism is None:
             raise AuthenticationError(f"SASL mechanism is not that of the authentication before, {self._used}")
         answer = self._mechanism.evaluate(token)
@@ -205,7 +205,7 @@ class SaslRequests:
 
 
 def illegal_state(request: Any) -> Any:
-    """Return the response to a request of SASL on a connection that needs none."""
+    """Return the response to a SASL request on a connection without SASL, or outside of an authentication."""
     return request.make(
         error_code=Code.ILLEGAL_SASL_STATE, mechanisms=(), error_message="SASL request received after successful "
         "authentication", auth_bytes=b"", session_lifetime=dt.timedelta(),

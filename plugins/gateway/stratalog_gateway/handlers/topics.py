@@ -19,7 +19,7 @@ from stratalog_gateway.security.resources import CLUSTER_NAME, Operation, Resour
 
 
 class TopicHandlers:
-    """Changes of topics. Each topic of a request succeeds or fails alone."""
+    """Requests that change topics. Each topic of a request succeeds or fails independently."""
 
     def __init__(self, node: Node) -> None:
         self._node = node

@@ -31,13 +31,13 @@ _START: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 class TransactionAdminHandlers:
-    """States of transactions and of producers."""
+    """Requests of administrators about transactions and producers."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
 
     def list_transactions(self, request: Request) -> Any:
-        """Return transactional ids, optionally only those of some states and producers, or open for some time."""
+        """Return transactional ids. Filters select states, producer ids, and how long transactions are open."""
         body, make, now_ms = request.body, request.make, self._node.clock.now_ms()
         states, producers = set(body.state_filters), set(body.producer_id_filters)
         open_ms = request.field("duration_filter", -1)

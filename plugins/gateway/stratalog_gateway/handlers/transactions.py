@@ -30,13 +30,13 @@ _FIRST_MANY: Final = 4  # first version of AddPartitionsToTxn with several trans
 
 
 class TransactionHandlers:
-    """Transactions of producers."""
+    """Requests of transactional producers."""
 
     def __init__(self, node: Node, groups: GroupCoordinator) -> None:
         self._node, self._groups = node, groups
 
     def init_producer_id(self, request: Request) -> Any:
-        """Return the id and epoch of a producer; with a transactional id, fence the producer before it."""
+        """Return the id and epoch of a producer. With a transactional id, fence the previous producer of this id."""
         body = request.body
         producer, code = _NOBODY, int(Code.NONE)
         expected = ProducerId(request.field("producer_id", -1), request.field("producer_epoch", -1))
@@ -59,7 +59,7 @@ class TransactionHandlers:
         return request.make(error_code=code, producer_id=producer.producer_id, producer_epoch=producer.epoch)
 
     def add_partitions_to_txn(self, request: Request) -> Any:
-        """Add partitions to transactions, or check that they were added. All partitions of a transaction, or none."""
+        """Add partitions to transactions, or check that they were added. A transaction gets all its partitions or none."""
         body, make, version, client = request.body, request.make, request.header.version, request.client
         if version >= _FIRST_MANY:  # only brokers send it
             refused = client.refusal(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
@@ -192,7 +192,7 @@ class TransactionHandlers:
         return make(topics=tuple(topics))
 
     def _refused_commit(self, request: Request) -> int:
-        """Return an error code if a member must not commit. A producer of an old client does not name its member.
+        """Return an error code if a member must not commit, or 0. Old clients do not send a member id.
 
         Source: ClassicGroup.validateOffsetCommit: a commit of a transaction is allowed during a rebalance.
         """
@@ -276,7 +276,7 @@ def _outcome(act: Callable[[], object], api: str, version: int, transactional_id
 
 
 def _known_code(error: StorageError, api: str, version: int) -> int:
-    """Return the code of an error. Older versions do not know PRODUCER_FENCED."""
+    """Return the code of an error. Older versions get INVALID_PRODUCER_EPOCH instead of PRODUCER_FENCED."""
     if error.kafka_code == Code.PRODUCER_FENCED and version < _FIRST_FENCED[api]:
         return Code.INVALID_PRODUCER_EPOCH
     return error.kafka_code

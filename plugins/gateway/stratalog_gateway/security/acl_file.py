@@ -25,11 +25,11 @@ class AclFile(EditedFile[Acls]):
         super().__init__(path, load_acls, save_acls, files, clock)
 
     def add(self, acls: Sequence[Acl]) -> None:
-        """Add ACLs durably; those that are there already change nothing. Raises OSError."""
+        """Add ACLs durably. Existing ACLs are ignored. Raise OSError if the file cannot be written."""
         self.change(lambda known: Acls((*known.all, *acls)))
 
     def remove(self, matches: Callable[[Acl], bool]) -> list[Acl]:
-        """Remove ACLs durably, and return them. Raises OSError."""
+        """Remove ACLs durably, and return them. Raise OSError if the file cannot be written."""
         gone: list[Acl] = []
 
         def without(known: Acls) -> Acls:

@@ -1,4 +1,4 @@
-"""ACLs: their file, and the decision of an authorizer.
+"""ACLs: their file, and the search for the ACLs that concern an operation.
 
 The file is JSON: ``{"version": 1, "acls": [...]}``. The fields of an ACL have the names of Kafka's ``AclBinding``; the
 values are Kafka's words in any case, such as ``Topic``, ``Prefixed``, ``DescribeConfigs`` and ``Allow``.
@@ -34,7 +34,7 @@ Word = TypeVar("Word", bound=IntEnum)
 
 
 class Acl(NamedTuple):
-    """One ACL. ``name`` of the pattern type LITERAL may be ``*``: any resource of the type."""
+    """One ACL. With the pattern type LITERAL, the name ``*`` means any resource of the type."""
 
     kind: ResourceType
     name: str
@@ -45,7 +45,7 @@ class Acl(NamedTuple):
     permission: Permission
 
     def to_json(self) -> dict[str, str]:
-        """Return the form of the file."""
+        """Return the ACL in the form of the file."""
         return {
             "resourceType": word(self.kind),
             "resourceName": self.name,
@@ -57,7 +57,7 @@ class Acl(NamedTuple):
         }
 
     def concerns(self, principal: str, host: str, operation: Operation) -> bool:
-        """Return True if the ACL has an effect on an operation of a principal, whatever the resource."""
+        """Return True if the ACL applies to an operation of a principal from the address ``host``, on any resource."""
         if self.principal not in {principal, ANY_PRINCIPAL} or self.host not in {host, ANY}:
             return False
         if self.operation in {Operation.ALL, operation}:

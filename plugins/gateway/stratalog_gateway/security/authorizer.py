@@ -1,4 +1,4 @@
-"""The decision if a principal may perform an operation.
+"""Authorization of operations of principals.
 
 Source: apache/kafka StandardAuthorizer, StandardAuthorizerData, Authorizer.authorizeByResourceType.
 """
@@ -17,15 +17,15 @@ _MAX_DECISIONS: Final = 10_000
 
 
 class Authorizer:
-    """Decides by a file of ACLs, which is read again when it changes. Thread-safe.
+    """Authorizer with the ACLs of a file, which is reloaded when it changes. Thread-safe.
 
-    An ACL that denies has priority. A resource that no ACL covers is closed, unless ``allow_everyone`` is set. Super
+    An ACL that denies has priority. If no ACL covers a resource, access is denied unless ``allow_everyone`` is set. Super
     users may do everything.
 
     Args:
         acls: the file of ACLs.
         super_users: principals, such as ``User:admin``.
-        allow_everyone: True if resources without ACLs are open.
+        allow_everyone: True if every principal may access a resource that no ACL covers.
     """
 
     def __init__(self, acls: AclFile, super_users: frozenset[str], *, allow_everyone: bool) -> None:

@@ -12,7 +12,7 @@ ANONYMOUS: Final = "User:ANONYMOUS"
 
 
 class Permissions(Protocol):
-    """Decides what principals may do. Thread-safe."""
+    """Decides if a principal may perform an operation. Thread-safe."""
 
     def allows(self, principal: str, host: str, operation: Operation, kind: ResourceType, name: str) -> bool:
         """Return True if a principal may perform an operation on a resource from the address ``host``."""

@@ -1,4 +1,4 @@
-"""Limits of connections: in all, of one address, and of new ones in a second.
+"""Limits of connections: their total number, the number for one address, and new connections per second.
 
 Source: apache/kafka ConnectionQuotas in SocketServer.
 """
@@ -29,14 +29,14 @@ class _Counts:
 
 
 class ConnectionQuotas:
-    """Counts the connections of all listeners. Thread-safe.
+    """Counts and limits the connections of all listeners. Thread-safe.
 
-    Connections use at most three eighths of the file descriptors that the process may open: a flood of them then
-    leaves the engine its half and some more for its files.
+    Connections use at most three eighths of the file descriptors that the process may open. The engine uses up to half
+    of them for its files, and even a flood of connections does not take these.
 
     Args:
         settings: the limits.
-        quotas: limits of new connections of an address in a second.
+        quotas: limits of new connections per second and address.
         clock: source of the time.
 
     Raises:
@@ -51,7 +51,7 @@ class ConnectionQuotas:
         self._counts = _Counts(0, Counter())  # under _lock
 
     def pause_ms(self) -> int:
-        """Count a new connection, and return the time for which it must wait (ms)."""
+        """Count a new connection, and return the time (ms) before the next one may be accepted."""
         return self._created.record(1, self._clock.now_ms())
 
     def refusal(self, host: str) -> str:
@@ -69,7 +69,7 @@ class ConnectionQuotas:
         return ""
 
     def closed(self, host: str) -> None:
-        """Stop counting a connection that was accepted."""
+        """Stop counting an accepted connection, because it has ended."""
         with self._lock:
             self._counts.total -= 1
             self._counts.by_host[host] -= 1

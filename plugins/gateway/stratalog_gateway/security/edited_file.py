@@ -1,4 +1,4 @@
-"""A file that is read again when it changes, and that requests of administrators change."""
+"""Files that are reloaded when they change, and that requests of administrators change."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class EditedFile(Generic[T]):
-    """The contents of a file. Thread-safe.
+    """Contents of a file, which is reloaded when it changes. Thread-safe.
 
     Args:
         path: the file.
@@ -44,7 +44,9 @@ class EditedFile(Generic[T]):
         return self._watched.value()
 
     def change(self, edited: Callable[[T], T]) -> None:
-        """Replace the contents by those that ``edited`` makes of them, durably; do nothing if it returns its argument.
+        """Replace the contents durably by the result of ``edited``, which gets the present contents.
+
+        If ``edited`` returns its argument, nothing is written.
 
         Raises:
             OSError: the file cannot be written.

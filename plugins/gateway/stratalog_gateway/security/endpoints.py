@@ -42,7 +42,7 @@ class Endpoint:
 
     Attributes:
         host: address to listen on.
-        port: port to listen on; 0 until the listener has chosen a free one.
+        port: port to listen on. 0 means any free port; the listener replaces it by the chosen port.
         advertised_host: host that clients are given.
         advertised_port: port that clients are given; 0 means ``port``.
     """
@@ -77,7 +77,7 @@ def parse_endpoints(
         protocols: security protocol by the name of a listener; a name that is missing is itself a protocol.
 
     Raises:
-        ConfigError: a text has another form, a name is there twice, or its protocol is unknown.
+        ConfigError: a text has another form, a name occurs twice, or its protocol is unknown.
     """
     given = {name: (host, port) for name, host, port in map(_parts, advertised)}
     found: dict[str, Endpoint] = {}

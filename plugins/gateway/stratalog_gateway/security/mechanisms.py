@@ -97,7 +97,7 @@ class Plain(Mechanism):
 
 
 class Scram(Mechanism):
-    """SCRAM: the client proves that it has the password, and learns that the server has the keys."""
+    """SCRAM: the client proves that it knows the password, and the server proves that it has the user's keys."""
 
     def __init__(self, mechanism: str, users: Users) -> None:
         super().__init__()
@@ -106,7 +106,7 @@ class Scram(Mechanism):
         self._credential: Credential | None = None
 
     def evaluate(self, token: bytes) -> bytes:
-        """Answer the client's first message, then its final message."""
+        """Answer the client's first message; at the second call, its final message."""
         try:
             text = token.decode()
         except UnicodeDecodeError as error:
@@ -155,7 +155,7 @@ class OAuthBearer(Mechanism):
         self._check, self._failed = check, ""
 
     def evaluate(self, token: bytes) -> bytes:
-        """Check the token. A wrong one is answered with a status, and fails with the client's next message."""
+        """Check the token. If it is wrong, return an error status, and raise AuthenticationError at the next message."""
         if self._failed:
             raise AuthenticationError(self._failed)
         authzid, bearer = _bearer(token)
@@ -185,7 +185,10 @@ _SECRET: Final = secrets.token_bytes(32)
 
 
 def _unknown_user(mechanism: str, name: str) -> Credential:
-    """Return a credential for a user that does not exist: always the same salt for a name, and keys that no password has."""
+    """Return a credential for a user that does not exist.
+
+    A name always gets the same salt, and no password fits the keys.
+    """
     salt = hmac.digest(_SECRET, normalized(name).encode(), "sha256")[:24]
     size = hashlib.new(ALGORITHMS[mechanism]).digest_size
     return Credential(mechanism, salt, bytes(size), bytes(size), DEFAULT_ITERATIONS)

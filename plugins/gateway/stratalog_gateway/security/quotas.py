@@ -2,7 +2,7 @@
 
 The file is JSON: ``{"version": 1, "quotas": [...]}``. A quota has an entity, ``user`` and/or ``client-id``, or ``ip``, and
 limits: ``producer_byte_rate``, ``consumer_byte_rate`` (bytes a second), ``connection_creation_rate`` (connections a second of
-an ``ip``). The name ``<default>`` stands for all that have no quota of their own.
+an ``ip``). The name ``<default>`` means each user, client id or address without its own quota.
 
 Source: apache/kafka ClientQuotaManager, QuotaUtils, Rate, SampledStat.
 """
@@ -39,7 +39,7 @@ class Rate:
     """The rate of a value over the last seconds, and its limit. Thread-safe.
 
     Args:
-        limit: values a second.
+        limit: maximum sum of the values per second.
     """
 
     def __init__(self, limit: float) -> None:
@@ -48,7 +48,7 @@ class Rate:
         self._samples: deque[list[float]] = deque()  # begin (ms), sum
 
     def record(self, value: float, now_ms: int) -> int:
-        """Add a value, and return the time (ms) after which the rate is at its limit; 0 if it is not above it."""
+        """Add a value. Return the time (ms) after which the rate falls to its limit; 0 if it is not above the limit."""
         with self._lock:
             samples = self._samples
             while samples and now_ms - samples[0][0] >= _SAMPLES * _SAMPLE_MS:
@@ -64,7 +64,7 @@ class Rate:
 
 
 class Quotas:
-    """The quotas of a file, which is read again when it changes, and the rates of its entities. Thread-safe.
+    """Quotas of a file, which is reloaded when it changes, and the present rates of its entities. Thread-safe.
 
     Args:
         path: the file; empty means no quotas.
@@ -83,7 +83,7 @@ class Quotas:
         self._rates: OrderedDict[tuple[Entity, str], Rate] = OrderedDict()  # under _lock
 
     def record(self, limit: str, client: Client, client_id: str, count: int) -> int:
-        """Add bytes of a client to the rate of the limit's name; return the time (ms) for which it must wait.
+        """Add ``count`` bytes of a client to the rate that ``limit`` names. Return the time (ms) that it must wait.
 
         A negative count subtracts bytes that were added before.
         """
@@ -97,7 +97,7 @@ class Quotas:
         return 0
 
     def window_bytes(self, client: Client, client_id: str) -> int | None:
-        """Return the size up to which a single fetch is never throttled, in bytes; None without a quota."""
+        """Return the maximum size (bytes) of a single fetch that is never throttled; None without a quota."""
         table = {} if self.file is None else self.file.current
         for wanted, _ in _entities(client.principal.partition(":")[2], client_id) if table else ():
             found = table.get((wanted, FETCHED))
@@ -122,7 +122,7 @@ class Quotas:
     def _rate(self, entity: Entity, name: str, limit: float) -> Rate:
         with self._lock:
             found = self._rates.pop((entity, name), None) or Rate(limit)
-            self._rates[entity, name] = found  # the last one was used last
+            self._rates[entity, name] = found  # the most recently used rate is at the end
             if len(self._rates) > _MAX_RATES:
                 self._rates.popitem(last=False)
         found.limit = limit
@@ -130,7 +130,10 @@ class Quotas:
 
 
 def _entities(user: str, client_id: str) -> tuple[tuple[Entity, Entity], ...]:
-    """Return the quotas that may concern a client, in Kafka's order, each with the entity whose rate it limits."""
+    """Return the entities of quotas that may apply to a client, in Kafka's order of priority.
+
+    Each one comes with the entity whose rate the quota limits.
+    """
     both, of_user, of_client = (user, client_id, ""), (user, "", ""), ("", client_id, "")
     return (
         (both, both),

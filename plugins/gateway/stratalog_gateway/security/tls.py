@@ -1,4 +1,4 @@
-"""TLS: the context of listeners, loaded again when the files change, and principals of certificates.
+"""TLS: the context of listeners, which is reloaded when its files change, and principals of certificates.
 
 Source: apache/kafka DefaultSslEngineFactory, SslPrincipalMapper, DefaultKafkaPrincipalBuilder; RFC 2253.
 """
@@ -32,9 +32,9 @@ _GROUP: Final = re.compile(r"\$(\d+)")
 
 
 class TlsContext:
-    """Encrypts the connections of a listener. Thread-safe.
+    """TLS settings of a listener, which encrypts its connections. Thread-safe.
 
-    If a file changes, new connections use the new contents; open connections keep the old.
+    If a file changes, new connections use its new contents. Open connections do not change.
 
     Args:
         settings: files and versions.
@@ -79,7 +79,7 @@ def certificate_subject(connection: ssl.SSLSocket) -> str | None:
 
 
 def distinguished_name(subject: Iterable[Iterable[tuple[str, str]]]) -> str:
-    """Return a subject, the last name first, such as ``CN=orders,O=Example``."""
+    """Return a subject as text with its names in reverse order, such as ``CN=orders,O=Example``."""
     return ",".join("+".join(_attribute(*found) for found in names) for names in reversed(list(subject)))
 
 
@@ -96,11 +96,13 @@ def _attribute(name: str, value: str) -> str:
 
 
 def principal_mapping(rules: str) -> Callable[[str | None], str]:
-    """Return the function from the subject of a certificate to a principal.
+    """Return a function that converts the subject of a certificate to a principal.
+
+    The function raises ssl.SSLError if no rule matches. It returns ``User:ANONYMOUS`` for None.
 
     Args:
-        rules: rules separated by commas, of which the first counts whose pattern matches the whole subject. A rule is
-            ``DEFAULT``, or ``RULE:PATTERN/REPLACEMENT/`` with ``L`` or ``U`` behind it for lower or upper case.
+        rules: rules separated by commas. The first rule whose pattern matches the whole subject applies. A rule is
+            ``DEFAULT``, or ``RULE:PATTERN/REPLACEMENT/``, followed by ``L`` or ``U`` for lower or upper case.
 
     Raises:
         ConfigError: a rule has another form.

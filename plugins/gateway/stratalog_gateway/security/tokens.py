@@ -26,11 +26,11 @@ class TokenCheck:
     """Checks signature, time, audience and issuer of tokens. Thread-safe.
 
     Args:
-        settings: the issuer's keys, and what a token must have.
+        settings: location of the issuer's keys, and requirements for tokens.
         clock: source of the time between checks of a file of keys.
 
     Raises:
-        ConfigError: the setting of the keys is missing, or its file is.
+        ConfigError: the location of the keys is not an http or file URL, or the file is missing or wrong.
     """
 
     def __init__(self, settings: SecuritySection, clock: Clock) -> None:

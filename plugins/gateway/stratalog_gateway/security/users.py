@@ -41,7 +41,7 @@ class Credential(NamedTuple):
     iterations: int
 
     def accepts(self, password: str) -> bool:
-        """Return True if the keys were made of this password. Takes milliseconds."""
+        """Return True if the keys were computed from this password. Takes milliseconds."""
         made = make_credential(self.mechanism, password, self.salt, self.iterations)
         return hmac.compare_digest(made.stored_key, self.stored_key)
 
@@ -52,7 +52,7 @@ Users = Mapping[str, Mapping[str, Credential]]
 def make_credential(
     mechanism: str, password: str, salt: bytes | None = None, iterations: int = DEFAULT_ITERATIONS
 ) -> Credential:
-    """Return the keys of a password; without ``salt``, with a new random salt."""
+    """Return the keys of a password. If ``salt`` is None, a random salt is used."""
     algorithm = ALGORITHMS[mechanism]
     salt = secrets.token_bytes(_SALT_BYTES) if salt is None else salt
     salted = hashlib.pbkdf2_hmac(algorithm, normalized(password).encode(), salt, iterations)
@@ -68,7 +68,7 @@ def credential_of(mechanism: str, salted: bytes, salt: bytes, iterations: int) -
 
 
 def normalized(text: str) -> str:
-    """Return a name or a password in the form of which clients make keys: Unicode's normal form KC."""
+    """Return a name or a password in Unicode's normal form KC, from which clients compute keys."""
     return unicodedata.normalize("NFKC", text)
 
 

@@ -1,4 +1,4 @@
-"""Contents of files that are read again when a file changes."""
+"""Values that are loaded from files, and reloaded when a file changes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Stamp = tuple[int, int, int]
 
 
 class WatchedFiles(Generic[T]):
-    """A value that is made of files. Thread-safe.
+    """A value that is loaded from files. Thread-safe.
 
     A change is noticed at the first call of ``value`` a second or more after the last check. If a changed file is
     missing or wrong, the last good value stays in use, and a warning is logged once for each change.
@@ -43,7 +43,7 @@ class WatchedFiles(Generic[T]):
         self._next_ns = clock.monotonic_ns() + _CHECK_NS
 
     def value(self) -> T:
-        """Return the value."""
+        """Return the value. Once a second, check the files first, and reload them if one has changed."""
         if self._clock.monotonic_ns() >= self._next_ns:
             self.refresh()
         return self._value

@@ -1,4 +1,4 @@
-"""Fetch requests and responses, versions 4 to 18. Responses are pieces, so that fetched bytes are not copied.
+"""Fetch requests and responses, versions 4 to 18. A response consists of pieces, to avoid copies of fetched bytes.
 
 Source: apache/kafka FetchRequest.json, FetchResponse.json.
 """
@@ -78,7 +78,7 @@ class FetchResult(NamedTuple):
 
 
 def decode_fetch(version: int, data: memoryview, at: int) -> FetchRequest:
-    """Return the request whose body begins at position ``at``; raise MalformedRequestError if it does not fit."""
+    """Return the request whose body begins at position ``at``; raise MalformedRequestError if it is not valid."""
     read = Reader(data, at, flexible=version >= FIRST_FLEXIBLE)
     if version < _FIRST_WITHOUT_REPLICA:
         read.number(I32)
@@ -103,7 +103,7 @@ def decode_fetch(version: int, data: memoryview, at: int) -> FetchRequest:
 
 @functools.cache
 def _partition_form(version: int) -> _Form:
-    """Return the form of a wanted partition, and the place of each field of ``WantedPartition`` in it."""
+    """Return the form of a wanted partition, and the index of each field of ``WantedPartition`` in it, or None."""
     return _PARTITION[max(first for first in _PARTITION if first <= version)]
 
 

@@ -1,4 +1,4 @@
-"""Frames out of a stream of bytes: a size of four bytes, and a request of that size."""
+"""Separation of a stream of bytes into frames: a size of four bytes, followed by a request of that size."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _TRUSTED_BYTES: Final = 1 << 20  # a larger buffer is only made for bytes that h
 class Frames:
     """The receive buffer of one connection. For one thread.
 
-    A client that announces a large frame and does not send it costs no more memory than the bytes that it sends,
-    doubled, or 1 MiB. A buffer above 1 MiB is kept until a small frame follows.
+    Whatever size a frame announces, its buffer is at most twice as large as the bytes that have arrived, or 1 MiB. A buffer
+    above 1 MiB is kept until a small frame follows.
 
     Args:
         limit_bytes: maximum size of a frame.
@@ -43,7 +43,10 @@ class Frames:
         return api
 
     def next(self) -> memoryview:
-        """Return the next frame, without its size. Valid until ``room`` is called. Call ``next_api`` before."""
+        """Return the next frame, without its size. It is valid until the next call of ``room``.
+
+        Call this method only if ``next_api`` returned an API.
+        """
         start = self._start + _SIZE_BYTES
         self._start = start + self._size()
         return memoryview(self._buffer)[start : self._start]
@@ -59,7 +62,7 @@ class Frames:
         return memoryview(self._buffer)[self._end :]
 
     def received(self, count: int) -> None:
-        """Note that ``count`` bytes were written into the last ``room``."""
+        """Add the ``count`` bytes that were written into the result of ``room``."""
         self._end += count
 
     def _size(self) -> int:

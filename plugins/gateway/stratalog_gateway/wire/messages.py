@@ -39,7 +39,7 @@ class Header(NamedTuple):
 
 
 def read_header(data: memoryview) -> Header:
-    """Return the header of a request, without the tagged fields of flexible versions: the version need not be known.
+    """Return the header of a request. Tagged fields are not read, so the version may be unknown.
 
     Raises:
         MalformedRequestError: the request is shorter than its header.
@@ -78,7 +78,7 @@ def read_body(header: Header, data: memoryview) -> Any:
 class Maker:
     """Builds the messages of one response.
 
-    ``make(...)`` is the response itself, and ``make.part("Name", ...)`` a message inside it. Error codes are numbers.
+    ``make(...)`` is the response itself, and ``make.part("Name", ...)`` a message inside it. Error codes are given as numbers.
     """
 
     def __init__(self, header: Header) -> None:

@@ -17,7 +17,7 @@ class MalformedRequestError(Exception):
 
 
 class Reader:
-    """Reads the values of a request, one after the other.
+    """Reader of the values of a request, in their order.
 
     Raises:
         MalformedRequestError: a value does not fit into the request.

@@ -1,4 +1,4 @@
-"""Produce requests and responses, versions 3 to 13. Records stay views of the request; kio would copy them.
+"""Produce requests and responses, versions 3 to 13. Records are views of the request, whereas kio would copy them.
 
 Source: apache/kafka ProduceRequest.json, ProduceResponse.json.
 """
@@ -36,7 +36,7 @@ class ProduceRequest(NamedTuple):
 
 
 class ProduceResult(NamedTuple):
-    """The result for one partition. ``record_errors`` are indexes in the batch and messages of records that break a rule."""
+    """The result for one partition. ``record_errors`` has the index in the batch, and the message, of each invalid record."""
 
     partition: int
     error: int
@@ -48,7 +48,7 @@ class ProduceResult(NamedTuple):
 
 
 def decode_produce(version: int, data: memoryview, at: int) -> ProduceRequest:
-    """Return the request whose body begins at position ``at``; raise MalformedRequestError if it does not fit."""
+    """Return the request whose body begins at position ``at``; raise MalformedRequestError if it is not valid."""
     read = Reader(data, at, flexible=version >= FIRST_FLEXIBLE)
     transactional_id = read.string()
     acks, timeout_ms = read.unpack(_ACKS_TIMEOUT)

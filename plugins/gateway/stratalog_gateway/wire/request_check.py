@@ -1,7 +1,7 @@
 """Check of a request's lengths, before kio decodes it.
 
-kio allocates an array of the announced length before it reads the elements. A request of twenty bytes with a length of
-2^31 would end the process. kio also accepts null for arrays that must not be null.
+kio allocates an array of the announced length before it reads the elements. A request of twenty bytes that announces an
+array of 2^31 elements would therefore exhaust the memory. kio also accepts null for arrays that must not be null.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ _DISABLED: Final = "No Authorizer is configured."
 
 
 class AclHandlers:
-    """Reads and changes ACLs. A change is durable when it is answered."""
+    """Reads and changes ACLs. A change is durable before its response is sent."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -65,7 +65,7 @@ class AclHandlers:
         return make(error_code=Code.NONE, error_message=None, resources=tuple(resources))
 
     def create_acls(self, request: Request) -> Any:
-        """Add ACLs. Those that are right are added even if others are wrong, as in Kafka."""
+        """Add ACLs. As in Kafka, valid ACLs of a request are added even if others are invalid."""
         error, message = self._refused_change(request)
         results, acls = list[tuple[int, str | None]](), list[Acl]()
         for wanted in request.body.creations:
@@ -88,7 +88,7 @@ class AclHandlers:
         )
 
     def delete_acls(self, request: Request) -> Any:
-        """Delete the ACLs that filters match, and return them."""
+        """Delete the ACLs that the filters match, and return the deleted ACLs."""
         return request.make(filter_results=tuple(self._deleted(request, wanted) for wanted in request.body.filters))
 
     def _deleted(self, request: Request, wanted: Any) -> Any:

@@ -21,7 +21,7 @@ _ANY: Final = 2
 
 
 class ClientQuotaHandlers:
-    """Reads and changes quotas. A change is durable when it is answered."""
+    """Reads and changes quotas. A change is durable before its response is sent."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -45,7 +45,7 @@ class ClientQuotaHandlers:
         return make(error_code=Code.NONE, error_message=None, entries=entries)
 
     def alter(self, request: Request) -> Any:
-        """Set and remove limits. An entity with a wrong change keeps its limits; the others change."""
+        """Set and remove limits. If a change of an entity is invalid, this entity keeps its limits; others change."""
         make, body = request.make, request.body
         results: list[tuple[int, str | None]] = [(Code.NONE, None)] * len(body.entries)
 
@@ -96,7 +96,7 @@ def _parts(make: Any, entity: Entity) -> tuple[Any, ...]:
 
 
 def _altered(table: Table, entry: Any, entities: Sequence[Any]) -> Table:
-    """Return the limits after the changes of one entity; raise RefusedError if one is wrong."""
+    """Return the limits after the changes of one entity; raise RefusedError if a change is wrong."""
     named: dict[str, str] = {}
     for part in entry.entity:
         if part.entity_type in named or part.entity_type not in ENTITIES:

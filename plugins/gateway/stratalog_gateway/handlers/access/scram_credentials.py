@@ -30,13 +30,13 @@ _NO_FILE: Final = "users.file is not set"
 
 
 class ScramCredentialHandlers:
-    """Reads and changes the keys of users. A change is durable when it is answered."""
+    """Reads and changes the keys of users. A change is durable before its response is sent."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
 
     def describe(self, request: Request) -> Any:
-        """Return the mechanisms and iterations of users: of those that the request names, or of all."""
+        """Return the mechanisms and iterations of the users that the request names, or of all users."""
         make, asked = request.make, [user.name for user in request.body.users or ()]
         error: int = request.client.refusal(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
         if error or self._node.users is None:
@@ -69,7 +69,7 @@ class ScramCredentialHandlers:
         return make(error_code=Code.NONE, error_message=None, results=tuple(results))
 
     def alter(self, request: Request) -> Any:
-        """Add, change and delete keys of users. A user with a wrong change stays as it was; the others change."""
+        """Add, change and delete keys of users. If a change of a user is invalid, this user is unchanged."""
         body = request.body
         results: dict[str, tuple[int, str | None]] = {
             wanted.name: (Code.NONE, None) for wanted in (*body.deletions, *body.upsertions)
