@@ -97,8 +97,8 @@ def _node(found: list[Any]) -> Node:
 def narrowed(node: Node, log: LogReader, whole: OffsetRange, isolation: Isolation) -> list[OffsetRange]:
     """Return the parts of the range ``whole`` that can have records for which the predicate is true.
 
-    If only the number of records is wanted (``whole.is_counted``), this also applies to parts in which the predicate is
-    true for every record. The records of the other parts must be read.
+    A part in which the predicate is true for every record keeps ``is_counted`` of ``whole``. The other parts have
+    ``is_counted=False``, because their records must be read.
     """
     found = _spans(node, log, (whole.start, whole.end), isolation)
     if not whole.is_counted:

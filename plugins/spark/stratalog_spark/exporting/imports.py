@@ -85,7 +85,7 @@ def import_topics(
     Raises:
         ConfigError: nothing was exported there, or the values are not raw.
         TopicExistsError: a topic exists with fewer or more partitions.
-        Others as ``BulkWriter.append``.
+        Other errors are those of ``BulkWriter.append``.
         SparkJobError: a task failed; the runs of the export before this one are imported.
     """
     where = WriteTarget(target) if isinstance(target, str) else target

@@ -49,7 +49,12 @@ def convert(
         progress: called with the progress of tasks.
 
     Raises:
-        As ``compact``.
+        ConfigError: ``tier`` is no tier.
+        UnknownTopicError: a topic does not exist.
+        FencedEpochError: an engine writes to a topic, or has records that are not in the tier.
+        StorageError: another program replaced segments of a log while the job ran; this log is unchanged. Run the job
+            again.
+        SparkJobError: a task failed; nothing was changed.
         UnknownComponentError: the codec or layout does not exist.
     """
     source = source_of(tier)

@@ -1,6 +1,7 @@
 """Erasure of keys: all segments of a tier that contain records of the keys are rewritten without these records.
 
-Keys are erased in rounds: driver and tasks hold the hashes of the keys of one round, so any number of keys needs the same memory.
+Keys are erased in rounds. Driver and tasks hold the hashes of the keys of one round, so any number of keys needs the same
+memory.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ def erase(
     If a run fails, a repeated run erases the remaining records.
 
     Offsets, headers and markers of the remaining records do not change. Aborted records are dropped from rewritten
-    segments. Earlier states of the tier hold the keys until ``tier.history.ms`` and the grace time have passed and the
+    segments. Earlier states of the tier contain the keys until ``tier.history.ms`` and the grace time have passed and the
     collector has deleted them.
 
     Args:
@@ -82,8 +83,12 @@ def erase(
         progress: called with the progress of tasks.
 
     Raises:
-        ConfigError: there are no keys, ``tier`` is no tier, or ``memory_bytes`` is below 1 KiB.
-        Other errors as ``compact``.
+        ConfigError: ``tier`` is no tier, there are no keys, or ``memory_bytes`` is below 1 KiB.
+        UnknownTopicError: a topic does not exist.
+        FencedEpochError: an engine writes to a topic, or has records that are not in the tier.
+        StorageError: another program replaced segments of a log while the job ran; this log is unchanged. Run the job
+            again.
+        SparkJobError: a task failed; the keys of earlier rounds are erased.
     """
     if memory_bytes < _LEAST_BYTES:
         raise ConfigError(f"an erasure needs {_LEAST_BYTES} bytes of memory or more for keys, not {memory_bytes}")

@@ -62,7 +62,12 @@ def merge(
         progress: called with the progress of tasks.
 
     Raises:
-        As ``compact``.
+        ConfigError: ``tier`` is no tier, or ``segment_bytes`` is below 1.
+        UnknownTopicError: a topic does not exist.
+        FencedEpochError: an engine writes to a topic, or has records that are not in the tier.
+        StorageError: another program replaced segments of a log while the job ran; this log is unchanged. Run the job
+            again.
+        SparkJobError: a task failed; nothing was changed.
     """
     if segment_bytes < 1:
         raise ConfigError(f"the segment size must be at least 1 byte, not {segment_bytes}")

@@ -80,7 +80,7 @@ def target_of(source: ReadSource, *, take_over: bool) -> WriteTarget:
 
 
 def plan_runs(reader: Reader, spans: Iterable[ReplaceSpan], *, tasks: int) -> list[Run]:
-    """Cut the committed records of spans into runs of 4 to 128 MiB, one per task if the sizes allow."""
+    """Return spans divided into runs with 4 to 128 MiB of committed records, one run per task if sizes allow."""
     held = [(span, _pieces(reader, span)) for span in spans]
     total = sum(piece.span_bytes for _, pieces in held for piece in pieces)
     target = min(max(-(-total // max(tasks, 1)), SMALLEST_RUN_BYTES), LARGEST_RUN_BYTES)
@@ -92,7 +92,7 @@ def plan_runs(reader: Reader, spans: Iterable[ReplaceSpan], *, tasks: int) -> li
 
 
 def _pieces(reader: Reader, span: ReplaceSpan) -> list[Piece]:
-    """Return one piece per segment that has bytes."""
+    """Return the committed records of a span as one ``Piece`` for each segment that has bytes."""
     wanted = OffsetRange(span.log, span.start, span.end)
     splits = plan_splits(reader, [wanted], isolation=Isolation.READ_COMMITTED, split_bytes=_WHOLE)
     return [piece for split in splits for piece in split.pieces]
@@ -121,7 +121,7 @@ def publish(
 ) -> tuple[Replaced, ...]:
     """Replace each span by one commit.
 
-    If a span fails, its parts are discarded, and the other spans are still replaced.
+    If the replacement of a span fails, its new segments are discarded, and the other spans are still replaced.
 
     Args:
         writer: writer of the tier.

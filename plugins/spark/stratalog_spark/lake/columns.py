@@ -82,7 +82,7 @@ def stored_schema(schema: Any) -> Any:
 
 
 def with_added(table: Any, wanted: Any, name: str) -> Any:
-    """Return the columns of a table with those of another schema added.
+    """Return the schema of a table, with the missing columns and nested fields of another schema added.
 
     Args:
         table: a ``pyarrow.Schema``.

@@ -153,7 +153,7 @@ class DeltaLakeTable:
         self.exists = True
 
     def add_columns(self, columns: Any) -> None:
-        """Add columns and nested fields."""
+        """Add the columns and nested fields of a ``pyarrow.Schema`` that are not in the table."""
         errors = import_module("deltalake.exceptions")
         held = {each.name: each.type for each in self.columns}
         pa = import_module("pyarrow")

@@ -60,7 +60,7 @@ class IcebergFiles:
                 files.delete(self.path(name))
 
     def path(self, name: str) -> str:
-        """Return the URI of a data file. A name that is a whole URI, of a file of another program, is returned unchanged."""
+        """Return the URI of a data file. A whole URI, the name of another program's file, is unchanged."""
         return name if ":" in name or name.startswith("/") else f"{self.location}/data/{name}"
 
     def _io(self) -> Any:
@@ -127,7 +127,7 @@ class IcebergLakeTable:
         self._table, self.exists = self._catalog.load_table(self._identifier), True
 
     def add_columns(self, columns: Any) -> None:
-        """Add columns and nested fields."""
+        """Add the columns and nested fields of a ``pyarrow.Schema`` that are not in the table."""
         try:
             with self._table.update_schema() as update:
                 update.union_by_name(columns)

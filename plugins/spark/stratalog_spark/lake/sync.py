@@ -42,9 +42,9 @@ def sync(
     """Start a stream that keeps an Iceberg or Delta table up to date with a topic. Each record is written exactly once.
 
     The columns are ``kafka_key``, ``kafka_partition``, ``kafka_offset``, ``kafka_timestamp`` and ``kafka_headers`` of the
-    record, and the fields of its value. Each micro-batch is one commit of the table, which also stores the end offset of each partition.
-    Therefore a repeated micro-batch, a killed driver, or a lost checkpoint neither repeats nor loses a record. Only one
-    stream may write a topic to a table.
+    record, and the fields of its value. Each micro-batch is one commit of the table, which also stores the end offset of
+    each partition. Therefore a repeated micro-batch, a killed driver, or a lost checkpoint neither repeats nor loses a
+    record. Only one stream may write a topic to a table.
 
     Args:
         spark: a session, classic or Connect.

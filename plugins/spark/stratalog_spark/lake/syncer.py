@@ -140,7 +140,7 @@ class Syncer:
                 )
 
     def _columns(self, columns: Any, schemas: Mapping[int | None, object]) -> Any:
-        """Return columns with those of the schemas added, in the order of their ids."""
+        """Return ``columns`` with the missing columns of the schemas added, in the order of the schemas' ids."""
         if self.layout.schema == "raw":
             return with_added(columns, raw_columns(), "the column 'value'")
         for number in sorted(schemas, key=lambda number: -1 if number is None else number):
@@ -227,9 +227,10 @@ class Syncer:
         )
 
     def _add_quarantined(self, table: LakeTable, files: Sequence[NewFile] | None = None) -> None:
-        """Add the bad records of the table's last commit that had some to the quarantine, unless it contains them.
+        """Add the bad records of a commit to the quarantine, unless it contains them.
 
-        ``files`` are the files with these records; None if an earlier driver may have written them.
+        This is the last commit of the table that had bad records. ``files`` are the files with these records; None if an
+        earlier driver may have written them.
         """
         if files is not None and not files:
             return

@@ -288,8 +288,8 @@ def latest(rows: Any, *, each_partition: bool) -> Any:
 
     Args:
         rows: a ``pyarrow.Table`` with the columns of a read.
-        each_partition: True for the last record of each key in each partition; False for the record with the latest
-            timestamp of each key, if it is in several partitions.
+        each_partition: True for one record per key and partition, that with the largest offset; False for one record per
+            key, that with the latest timestamp.
     """
     pa = import_module("pyarrow")
     np = import_module("numpy")

@@ -1,1 +1,1 @@
-"""Batches and streams that read."""
+"""Reading of batches and streams."""

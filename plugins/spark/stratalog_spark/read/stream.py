@@ -321,7 +321,8 @@ class PlainStreamReader(DataSourceStreamReader):
     def commit(self, end: Json) -> None:
         """Commit the offsets of the consumer group if option ``commitGroupOffsets`` is on.
 
-        Spark calls this method after each micro-batch, but perhaps not after the last one. An error is only logged: it does not affect the query, and the next batch commits newer offsets.
+        Spark calls this method after each micro-batch, but perhaps not after the last one. An error is only logged: it does
+        not affect the query, and the next batch commits newer offsets.
         """
         group, source = self._options.group, self._options.source
         if group is None:

@@ -33,7 +33,7 @@ _RAISED: Final = re.compile(r"^(?:[\w.]+\.)?(\w+(?:Error|Exception|Interrupt)): 
 
 
 class SparkJobError(StorageError):
-    """A job on Spark failed; nothing was published.
+    """A task of a Spark job failed permanently.
 
     The message contains the task's error. Fix its cause and run the job again.
     """

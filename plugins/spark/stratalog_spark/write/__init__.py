@@ -1,1 +1,1 @@
-"""Batches and streams that write."""
+"""Writing of batches and streams."""
