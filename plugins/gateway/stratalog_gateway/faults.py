@@ -147,7 +147,7 @@ class Faults:
 
     @property
     def leader_changes(self) -> int:
-        """Number of leader changes so far: one at the begin and one at the end of each fault ``not_leader``."""
+        """Number of leader changes so far: one at the start and one at the end of each fault ``not_leader``."""
         return self._moved
 
     def check_leader(self, topic: str) -> None:

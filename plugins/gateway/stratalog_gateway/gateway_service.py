@@ -32,7 +32,7 @@ class GatewayService(Service):
         return "" if gateway is None else gateway.address
 
     def faults(self) -> Faults:
-        """Return the object through which a test injects faults. Call it before ``start``; later, it has no effect."""
+        """Return the object through which a test injects faults. Without a call before ``start``, faults have no effect."""
         if self._faults is None:
             self._faults = Faults(self._clock)
         return self._faults

@@ -44,7 +44,7 @@ class EndpointHandshake:
         """Complete the TLS handshake of a connection from the address ``host``. Return the handler of its requests.
 
         Raises:
-            OSError: the handshake failed, or no rule makes a principal of the certificate.
+            OSError: the handshake failed, or no rule converts the certificate to a principal.
         """
         client = Client(host, self._endpoint, self._permissions)
         if isinstance(connection, ssl.SSLSocket):

@@ -47,7 +47,7 @@ class Listener:
         handshake: prepares each connection for requests.
         quotas: limits of connections, shared by all listeners.
         clock: source of the time for waits.
-        idle_ms: time after which a connection is closed whose client neither sends nor receives.
+        idle_ms: a connection is closed if its client neither sends nor receives for this time.
 
     Raises:
         OSError: the address cannot be used.

@@ -1,4 +1,4 @@
-"""State that all requests share: the engine, the address that clients are given, and caches of topics and logs."""
+"""State that all requests share: the engine, the settings, security files, and caches of topics and logs."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ class _Known:
 
 
 class Watch:
-    """Fetches that wait for one log to grow. Thread-safe."""
+    """Waiting fetches of one log. They are woken when the bounds of the log move. Thread-safe."""
 
     def __init__(self, log: Log) -> None:
         self._log, self._lock = log, threading.Lock()
@@ -190,7 +190,7 @@ class Watch:
         self._unsubscribe = log.subscribe(self._moved)
 
     def add(self, event: threading.Event, seen: LogOffsets) -> bool:
-        """Set ``event`` when the bounds move. Return False if they differ from ``seen`` already, or after ``close``."""
+        """Set ``event`` when the log's bounds move. Return False if they already differ from ``seen``, or if closed."""
         with self._lock:
             if self._closed:
                 return False

@@ -86,7 +86,7 @@ class ReadOnlySource:
         return self._topics
 
     def log(self, topic: str, partition: int) -> Log:
-        """Return a log for reading; errors as ``Reader.log``. Nothing appends to it: ``ReadOnlyPermissions`` forbids it."""
+        """Return a log, which has no methods that write; raise the same errors as ``Reader.log``."""
         name = TopicPartition(topic, partition)
         with self._lock:
             found = self._opened.get(name)

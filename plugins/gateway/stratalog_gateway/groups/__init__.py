@@ -1,1 +1,1 @@
-"""Classic consumer groups: their members, generations and assignments."""
+"""Consumer groups of the classic and of the consumer protocol: members, rebalances and assignments."""

@@ -1,4 +1,4 @@
-"""The coordinator of groups of the consumer protocol (KIP-848): heartbeats, and what they change.
+"""The coordinator of groups of the consumer protocol (KIP-848), which handles heartbeats.
 
 A heartbeat never waits. It changes the group, stores the changed records, and returns the member's next step.
 Source: apache/kafka GroupMetadataManager.consumerGroupHeartbeat; KIP-848.
@@ -97,6 +97,8 @@ class ConsumerGroupCoordinator:
 
     def heartbeat(self, asked: Heartbeat) -> Progress:
         """Handle a heartbeat, with which a member joins, keeps its session, acknowledges an assignment, or leaves.
+
+        Return the response.
 
         Raises:
             RefusedMemberError: the request is refused.
@@ -205,7 +207,13 @@ class ConsumerGroupCoordinator:
 
     @contextlib.contextmanager
     def _group(self, name: str, *, is_created: bool) -> Iterator[ConsumerGroup]:
-        """Yield a group under its lock; its changes are stored before the lock is released."""
+        """Yield a group under its lock. Its changes are stored before the lock is released.
+
+        If the group does not exist, it is created if ``is_created`` is True.
+
+        Raises:
+            RefusedMemberError: the group does not exist, or uses the classic protocol.
+        """
         with self._groups.opened(name) as slot:
             group = slot.modern
             if group is None:

@@ -110,7 +110,7 @@ class ConsumerGroup:
         return (self.epoch, self.target_epoch, self.members) != self.seen
 
     def saved(self) -> None:
-        """Note that all records are stored."""
+        """Record that the present state is stored: ``is_changed`` returns False until the next change."""
         self.seen = (self.epoch, self.target_epoch, dict(self.members))
 
     def check_commit(self, member_id: str, epoch: int, *, knows_epochs: bool) -> int:
@@ -153,7 +153,7 @@ class ConsumerGroup:
         return max(votes, key=lambda name: (votes[name], name == "uniform")) if votes else next(iter(ASSIGNORS))
 
     def names_of(self, member: ConsumerMember) -> set[str]:
-        """Return the names of a member's topics, with those that its regular expression matches."""
+        """Return the names of the topics to which a member subscribes, by name or by regular expression."""
         found = None if member.pattern is None else self.patterns.get(member.pattern)
         return {*member.topics, *(() if found is None else found.topics)}
 
@@ -215,7 +215,7 @@ class ConsumerGroup:
         return min((*self.session_ends_ns.values(), *self.revoke_ends_ns.values()), default=NEVER_NS)
 
     def reconcile(self, member_id: str, owned: Partitions | None, now_ns: int) -> None:
-        """Take a member one step towards the target assignment, if it can take one.
+        """Move a member one step towards the target assignment, if possible.
 
         Args:
             member_id: the member.
@@ -238,7 +238,10 @@ class ConsumerGroup:
             self.revoke_ends_ns[member_id] = now_ns + member.rebalance_ms * _NS_PER_MS
 
     def _next(self, before: ConsumerMember, epoch: int, owned: Partitions | None) -> ConsumerMember:
-        """Return the member after one step. If it must give up partitions first, its epoch becomes ``epoch``."""
+        """Return the member after one step.
+
+        If it must give up partitions first, its epoch becomes ``epoch``; otherwise it becomes the target epoch.
+        """
         target = self.target.get(before.id, NOTHING)
         kept, revoking = before.assigned & target, before.assigned - target
         if revoking and (owned is None or owned & revoking):

@@ -76,7 +76,10 @@ class GroupCoordinator:
         )
 
     def _is_classic(self, group: Group) -> bool:
-        """Return True if members may use the classic protocol. A group without members changes to it."""
+        """Return True if members may use the classic protocol.
+
+        A group of the consumer protocol without members is changed to the classic protocol.
+        """
         if group.modern is None:
             return True
         if group.modern.members:
@@ -158,7 +161,9 @@ class GroupCoordinator:
                 0, member_id, found.generation, found.protocol_type, found.protocol, member_id, found.members,
                 skip_assignment=True,
             )  # fmt: skip
-        return Joined(0, member_id, found.generation, found.protocol_type, found.protocol, known)  # a leader assigns
+        return Joined(
+            0, member_id, found.generation, found.protocol_type, found.protocol, known
+        )  # with its own id, it would assign
 
     def sync(
         self, name: str, member_id: str, generation: int, instance_id: str | None, assignments: Mapping[str, bytes]
@@ -187,7 +192,7 @@ class GroupCoordinator:
         return self._wait(group, answer, Synced(Code.COORDINATOR_NOT_AVAILABLE))
 
     def heartbeat(self, name: str, member_id: str, generation: int, instance_id: str | None) -> int:
-        """Keep a member's session; return REBALANCE_IN_PROGRESS if the member must join again."""
+        """Extend a member's session. Return NONE, or an error code: REBALANCE_IN_PROGRESS if it must join again."""
         with self._found(name) as group:
             if group is None:
                 return Code.UNKNOWN_MEMBER_ID
@@ -198,7 +203,10 @@ class GroupCoordinator:
             return Code.REBALANCE_IN_PROGRESS if group.state is State.PREPARING else Code.NONE
 
     def leave(self, name: str, member_id: str, instance_id: str | None) -> int:
-        """Remove a member, by its id or its instance id, and begin a rebalance of the others."""
+        """Remove a member, by its id or its instance id, and begin a rebalance of the others.
+
+        Return NONE, or an error code.
+        """
         with self._found(name) as group:
             if group is None:
                 return Code.UNKNOWN_MEMBER_ID
@@ -292,7 +300,7 @@ class GroupCoordinator:
         """Delete the state and the offsets of a group without members.
 
         Returns:
-            NON_EMPTY_GROUP if the group has members; GROUP_ID_NOT_FOUND if nothing of it is stored.
+            NON_EMPTY_GROUP if the group has members; GROUP_ID_NOT_FOUND if nothing of it is stored; otherwise NONE.
 
         Raises:
             StorageError: the deletion could not be stored.

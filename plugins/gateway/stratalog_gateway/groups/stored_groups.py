@@ -1,7 +1,9 @@
 """The stored state of groups: records of ``__consumer_offsets`` as Kafka writes them.
 
-A classic generation is stored when the leader's assignment arrives, when a static member gets a new id, and when the last member
-has left. A group that is loaded is stable or empty. Source: apache/kafka GroupCoordinatorRecordHelpers, ClassicGroup.
+A classic generation is stored when the leader's assignment arrives, when a static member gets a new id, and when the
+last member has left. A loaded group is therefore stable or empty.
+
+Source: apache/kafka GroupCoordinatorRecordHelpers, ClassicGroup.
 """
 
 from __future__ import annotations
@@ -79,7 +81,7 @@ class StoredGroups:
         group.stored = records
 
     def store(self, group: Group, assignments: dict[str, bytes]) -> int:
-        """Store the present generation with these assignments by member id; return an error code.
+        """Store the present generation with these assignments by member id. Return NONE, or an error code.
 
         Source of the codes: apache/kafka GroupMetadataManager.appendGroupMetadataErrorToResponseError.
         """

@@ -74,7 +74,7 @@ class BrokerHandlers:
             return 0
 
     def elect_leaders(self, request: Request) -> Any:
-        """Refuse elections: the only replica of a partition leads it already."""
+        """Refuse elections with ELECTION_NOT_NEEDED, because the only replica of a partition leads it already."""
         make, body = request.make, request.body
         refused = request.client.refusal(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
         if refused:

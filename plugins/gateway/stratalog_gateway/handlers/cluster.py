@@ -46,7 +46,7 @@ class ClusterHandlers:
         )
 
     def find_coordinator(self, request: Request) -> Any:
-        """Return this broker for groups and transactional ids."""
+        """Return this broker as the coordinator of groups and transactional ids."""
         make = request.make
         if not make.has("coordinators"):
             return make(**self._coordinator(request, request.body.key))

@@ -187,8 +187,8 @@ class Dispatcher:
         """Return the response to a request of a client; without pieces if the client wants no response.
 
         Raises:
-            MalformedRequestError: the request does not fit its schema, or its API or version is not announced. Kafka
-                closes the connection then.
+            MalformedRequestError: the request does not fit its schema, or its API or version is not announced. As in
+                Kafka, the connection is then closed.
         """
         header = read_header(data)
         api = APIS.get(header.api)

@@ -41,7 +41,7 @@ class _Found:
     """The results of one pass over all partitions.
 
     Attributes:
-        is_done: True if the response must not wait: a partition has an error or diverges.
+        is_done: True if the response must not wait: a partition has an error, or the client's log diverges.
         ends: the bounds of each log that was read.
         transfers: the batches of the results.
     """

@@ -38,7 +38,7 @@ def _hidden(request: Request, operation: Operation, topic: str | None) -> int:
 
 
 class GroupOffsetHandlers:
-    """Committed offsets of groups."""
+    """Requests about the committed offsets of groups."""
 
     def __init__(self, node: Node, groups: GroupCoordinator) -> None:
         self._node, self._groups = node, groups
@@ -92,7 +92,7 @@ class GroupOffsetHandlers:
         )
 
     def _name_of(self, topic: Any) -> str | None:
-        """Return the name of a topic in a request, which has its name or, from version 10 on, its id; None if unknown."""
+        """Return the name of a topic that a request names by name, or from version 10 on by id; None if it is unknown."""
         if hasattr(topic, "name"):
             name: str = topic.name
             return name

@@ -136,7 +136,7 @@ class ProduceHandler:
 def _refusal(
     asked: ProduceRequest, topic: str, records: memoryview, transactional: int, batches: int
 ) -> tuple[int, str] | None:
-    """Return error code and message if the records must not be appended."""
+    """Return error code and message if the records must not be appended; otherwise None."""
     if asked.acks not in _ACKS:
         return Code.INVALID_REQUIRED_ACKS, f"acks must be -1, 0 or 1, not {asked.acks}"
     if topic in INTERNAL_TOPICS:

@@ -113,7 +113,7 @@ class SaslRequests:
         raise MalformedRequestError(f"api {header.api} before the authentication")
 
     def _may_renew(self) -> bool:
-        """Return True if a re-authentication may begin: only if the session has a time limit, and once per second."""
+        """Return True if a re-authentication may begin: only with a time limit, and once per second."""
         now_ns = self._clock.monotonic_ns()
         if self._expires_ns is None:
             return False

@@ -93,7 +93,10 @@ class TransactionHandlers:
         *,
         only_checks: bool = False,
     ) -> dict[TopicPartition, int]:
-        """Add partitions, and return an error code for each."""
+        """Add partitions to a transaction, or with ``only_checks`` check that it contains them.
+
+        Return an error code for each partition.
+        """
         names = [TopicPartition(topic.name, number) for topic in topics for number in topic.partitions]
         version, client = request.header.version, request.client
         refused = client.refusal(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
@@ -130,7 +133,7 @@ class TransactionHandlers:
         return request.make(error_code=code if body.group_id else Code.INVALID_GROUP_ID)
 
     def end_txn(self, request: Request) -> Any:
-        """Commit or abort a transaction. From version 5 on the epoch rises, and the response has it."""
+        """Commit or abort a transaction. From version 5 on, the epoch rises, and the response contains it."""
         body, version = request.body, request.header.version
         producer, code = _NOBODY, int(Code.NONE)
         if refused := _refused_id(request):

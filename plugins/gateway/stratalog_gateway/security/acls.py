@@ -116,7 +116,7 @@ def load_acls(path: Path) -> Acls:
 
 
 def save_acls(files: Vfs, path: Path, acls: Acls) -> None:
-    """Replace a file of ACLs; errors as ``replace_json``."""
+    """Replace a file of ACLs durably; raise OSError if it cannot be written."""
     replace_json(files, path, {"version": VERSION, "acls": [acl.to_json() for acl in acls.all]})
 
 

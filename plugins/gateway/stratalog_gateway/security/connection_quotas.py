@@ -40,7 +40,7 @@ class ConnectionQuotas:
         clock: source of the time.
 
     Raises:
-        ConfigError: an exception for an address is not of the form ADDRESS:NUMBER.
+        ConfigError: an item of ``max.connections.per.ip.overrides`` is not of the form ADDRESS:NUMBER.
     """
 
     def __init__(self, settings: SecuritySection, quotas: Quotas, clock: Clock) -> None:
@@ -78,7 +78,7 @@ class ConnectionQuotas:
 
 
 def _total(wanted: int) -> int:
-    """Return the maximum number of connections that leaves file descriptors for files."""
+    """Return ``wanted``, or less (and log a warning) if the process may open too few files."""
     allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = wanted if allowed == resource.RLIM_INFINITY else max(allowed * 3 // 8, 1)
     if most < wanted:

@@ -43,8 +43,8 @@ class Endpoint:
     Attributes:
         host: address to listen on.
         port: port to listen on. 0 means any free port; the listener replaces it by the chosen port.
-        advertised_host: host that clients are given.
-        advertised_port: port that clients are given; 0 means ``port``.
+        advertised_host: host in metadata, to which clients connect.
+        advertised_port: port in metadata, to which clients connect; 0 means ``port``.
     """
 
     name: str
@@ -56,12 +56,12 @@ class Endpoint:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Host and port that clients are given."""
+        """Host and port in metadata, to which clients connect."""
         return self.advertised_host, self.advertised_port or self.port
 
     @property
     def uri(self) -> str:
-        """Name, host and port that clients are given, as in ``advertised.listeners``."""
+        """Name, host and port to which clients connect, as in ``advertised.listeners``."""
         host, port = self.address
         return f"{self.name}://{f'[{host}]' if ':' in host else host}:{port}"
 
@@ -69,11 +69,11 @@ class Endpoint:
 def parse_endpoints(
     listeners: Iterable[str], advertised: Iterable[str], protocols: Mapping[str, str]
 ) -> tuple[Endpoint, ...]:
-    """Return the listeners of texts such as ``SASL_SSL://0.0.0.0:9093``.
+    """Parse listeners such as ``SASL_SSL://0.0.0.0:9093``.
 
     Args:
         listeners: names and addresses to listen on.
-        advertised: names and addresses that clients are given, for some of the listeners.
+        advertised: names of listeners, and the addresses to which clients connect. Default: the listener's address.
         protocols: security protocol by the name of a listener; a name that is missing is itself a protocol.
 
     Raises:

@@ -147,7 +147,7 @@ class Scram(Mechanism):
 
 
 class OAuthBearer(Mechanism):
-    """OAUTHBEARER: a token that an issuer has signed."""
+    """OAUTHBEARER: the client sends a token that an issuer has signed."""
 
     def __init__(self, check: Callable[[str], tuple[str, int]]) -> None:
         """``check`` returns name and expiry (ms since 1970) of a token; raises AuthenticationError."""

@@ -161,7 +161,7 @@ def load_quotas(path: Path) -> Table:
 
 
 def save_quotas(files: Vfs, path: Path, table: Table) -> None:
-    """Replace a file of quotas; errors as ``replace_json``."""
+    """Replace a file of quotas durably; raise OSError if it cannot be written."""
     items: dict[Entity, dict[str, object]] = {}
     for (entity, name), limit in table.items():
         named = {kind: found for kind, found in zip(ENTITIES, entity, strict=True) if found}

@@ -42,7 +42,7 @@ class TlsContext:
         clock: source of the time between checks of the files.
 
     Raises:
-        ConfigError: a file is missing or wrong, or a setting is.
+        ConfigError: a file or a setting is missing or wrong.
     """
 
     def __init__(self, settings: SecuritySection, client_auth: str, clock: Clock) -> None:

@@ -110,7 +110,7 @@ def _credential(mechanism: str, fields: object, place: str) -> Credential:
 
 
 def save_users(files: Vfs, path: Path, users: Users) -> None:
-    """Replace a file of users; errors as ``replace_json``."""
+    """Replace a file of users durably; raise OSError if it cannot be written."""
     table = {
         name: {
             kind: {

@@ -64,7 +64,7 @@ Piece = bytes | bytearray | memoryview | Transfer
 
 
 class FetchResult(NamedTuple):
-    """The result for one partition; ``diverging`` is epoch and end offset."""
+    """The result for one partition. ``diverging`` has an epoch and its end offset if the client's log diverges."""
 
     topic: str | bytes
     partition: int

@@ -63,11 +63,14 @@ class Reader:
             shift += 7
 
     def size(self, form: struct.Struct = I32) -> int:
-        """Return the size of a string or of bytes; -1 is null."""
+        """Return the size of a string, of bytes or of an array; -1 is null."""
         return self.uvarint() - 1 if self._flexible else self.number(form)
 
     def count(self) -> int:
-        """Return the length of an array; a null array has length 0. Each element has at least one byte."""
+        """Return the length of an array; a null array has length 0.
+
+        Each element has at least one byte, so a length above the number of remaining bytes is an error.
+        """
         count = self.size()
         if count > self._end - self.at:
             raise MalformedRequestError(f"an array of {count} elements at {self.at} is longer than the request")
@@ -103,7 +106,7 @@ class Reader:
 
 
 def put_uvarint(value: int) -> bytes:
-    """Return an unsigned number of variable size."""
+    """Encode an unsigned number of variable size."""
     if value < 0x80:
         return bytes((value,))
     out = bytearray()
@@ -115,7 +118,7 @@ def put_uvarint(value: int) -> bytes:
 
 
 def put_string(text: str | None, *, flexible: bool) -> bytes:
-    """Return a nullable string with its size."""
+    """Encode a nullable string with its size."""
     if text is None:
         return b"\0" if flexible else b"\xff\xff"
     raw = text.encode()
@@ -123,5 +126,5 @@ def put_string(text: str | None, *, flexible: bool) -> bytes:
 
 
 def put_count(count: int, *, flexible: bool) -> bytes:
-    """Return the length of an array, or the size of bytes."""
+    """Encode the length of an array, or the size of bytes."""
     return put_uvarint(count + 1) if flexible else I32.pack(count)

@@ -62,7 +62,7 @@ def _field_check(hint: Any, metadata: Any) -> Step:
 
 
 def _nullable_check(message: Step) -> Step:
-    """Return the check of a message after a byte that is negative for null."""
+    """Return the check of a message that may be null: the byte before it is negative for null."""
 
     def check(read: Reader) -> None:
         if read.number(I8) >= 0:

@@ -118,7 +118,7 @@ class AclHandlers:
         return make.part("DeleteAclsFilterResult", error_code=error, error_message=message, matching_acls=matching)
 
     def _refused_change(self, request: Request) -> tuple[int, str | None]:
-        """Return code and message if ACLs must not be changed."""
+        """Return error code and message if the client must not change ACLs; otherwise NONE and None."""
         refused = request.client.refusal(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
         if refused:
             return refused, None
