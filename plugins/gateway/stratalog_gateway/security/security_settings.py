@@ -73,7 +73,7 @@ class SecuritySection(Section):
     jwks_url: str = key(
         "sasl.oauthbearer.jwks.endpoint.url",
         "",
-        doc="Keys of the issuer of tokens for OAUTHBEARER, as a JSON Web Key Set: an https URL or a file URL.",
+        doc="Keys of the issuer of tokens for OAUTHBEARER, as a JSON Web Key Set: an https, http or file URL.",
     )
     expected_audience: tuple[str, ...] = key(
         "sasl.oauthbearer.expected.audience", (), doc="Audiences of which a token must have one; empty accepts all."

@@ -44,7 +44,7 @@ class TokenCheck:
         elif url.scheme in {"http", "https"}:
             self._issuer = jwt.PyJWKClient(settings.jwks_url, timeout=_FETCH_S)
         else:
-            raise ConfigError("sasl.oauthbearer.jwks.endpoint.url must be an https URL or a file URL")
+            raise ConfigError("sasl.oauthbearer.jwks.endpoint.url must be an http, https or file URL")
 
     def __call__(self, token: str) -> tuple[str, int]:
         """Return the name of the principal, and the expiry of a token (ms since 1970).
