@@ -1,7 +1,7 @@
-"""One round of compaction over one part of a log that is due.
+"""One round of compaction: it rewrites one part of a log, the local part or the part in the tier.
 
-If a policy raises an error or plans an impossible rewrite, only the compaction of that log ends. The log is uncleanable
-from then on, like a log with a damaged segment.
+If a policy or its filter raises an error, only the compaction of that log ends. That part of the log is uncleanable
+from then on: no further round compacts it until the log is opened again. A damaged segment has the same effect.
 
 Source: apache/kafka LogCleaner, LogCleanerManager.
 """
@@ -58,11 +58,22 @@ class CleanerLimits:
 class CompactionResult:
     """Result of one round, or of a dry run, over one log.
 
-    The round rewrote offsets in [``start``, ``end``). The dirty offsets begin at ``dirty_start``, and the next round begins at
-    ``end``. ``end`` is below the planned end if the filter's memory was full; ``reason`` then says this. ``map_load`` is the
-    used share of that memory. ``error`` is the reason why the round did nothing or ended early. With ``error``, the log is
-    uncleanable, unless ``stopped`` is set: then the next round tries again. ``part`` is the same as in the plan. ``traffic``
-    counts the bytes downloaded from the tier and uploaded to it.
+    Attributes:
+        log: the log.
+        start: first offset that the round rewrites.
+        dirty_start: first offset that no earlier round has compacted.
+        end: exclusive end of the compacted offsets; the dirty part begins here afterwards. It is below the planned end
+            if the filters' memory was full; ``reason`` then says so.
+        dirty_ratio: share of dirty bytes before the round, from 0 to 1.
+        reason: cause of the round, for people.
+        stats: counts of the work.
+        map_load: used share of the filters' memory, from 0 to 1.
+        elapsed_ms: duration of the round.
+        stopped: reason why the round ended early although the part stays cleanable: the next round tries again. "" if
+            it did not end for such a reason.
+        error: error that ended the round. If ``stopped`` is "", the part is uncleanable until the log is opened again.
+        part: the compacted part of the log, "local" or "tier".
+        traffic: bytes that were downloaded from the tier and uploaded to it.
     """
 
     log: TopicPartition
@@ -89,9 +100,10 @@ def compact(
     now_ms: int,
     progress: Progress | None = None,
 ) -> CompactionResult:
-    """Run one round over one log; return an error in the result instead of raising it.
+    """Run the planned round over one part of a log, and return its result. Errors are in the result and not raised.
 
-    ``progress`` is called with the bytes that both passes have read.
+    The exception is an error that ``progress`` raises. ``progress`` is called with the bytes that both passes have
+    read.
     """
     log, rewrite = plan.log, plan.rewrite
     assert rewrite is not None
@@ -145,7 +157,7 @@ def compact(
 
 @dataclass(slots=True)
 class _Round:
-    """One round over one part of a log, with the state that is kept even if the round fails."""
+    """One round over one part of a log. ``end``, ``load``, ``stats`` and ``traffic`` are valid even if it fails."""
 
     plan: CompactionPlan
     job: RewriteJob
@@ -161,7 +173,12 @@ class _Round:
     traffic: Traffic = field(default_factory=Traffic)
 
     def run(self) -> None:
-        """Run both passes; raise RewriteStoppedError if another thread holds the lock of the same part."""
+        """Run both passes.
+
+        Raises:
+            RewriteStoppedError: another thread compacts or offloads this part of the log, or the log changed meanwhile.
+            Others: as ``run_passes``.
+        """
         self.end = self.job.dirty_start
         log, tier = self.plan.log, self.plan.tier
         lock = log.maintenance.cleaning.busy if tier is None else log.maintenance.cleaning.tier_busy
@@ -228,7 +245,7 @@ class _Round:
 
 
 def reason_of(rewrite: Rewrite, end: int, limits: CleanerLimits) -> str:
-    """Return why a round is or was due, and if it ends early, the cause and the alternative."""
+    """Return the cause of a round as a text. If the round ends early at ``end``, the text also says why."""
     if end >= rewrite.end:
         return rewrite.reason
     return (
@@ -239,9 +256,10 @@ def reason_of(rewrite: Rewrite, end: int, limits: CleanerLimits) -> str:
 
 
 def check_settled(log: Log) -> None:
-    """Raise RewriteStoppedError while it is unknown whether the last commit to the tier took effect.
+    """Raise RewriteStoppedError if it is unknown whether the last commit to the tier took effect.
 
-    The round could otherwise rewrite segments that are already committed, and drop tombstones while older records stay.
+    A round over the local part could otherwise rewrite segments that the tier has already. It could also drop a
+    tombstone while the tier still holds older records of its key.
     """
     if not log.maintenance.settle_remote():
         raise RewriteStoppedError(
@@ -250,9 +268,10 @@ def check_settled(log: Log) -> None:
 
 
 def has_older(log: Log, job: RewriteJob) -> bool:
-    """Return True if records exist before those of a round: the round may then drop neither tombstones nor markers.
+    """Return True if the log has records below the start of a round.
 
-    A tier holds the older records, or retention has yet to delete them and may still keep them.
+    The round may then drop neither tombstones nor transaction markers, because the older records still need them. The
+    older records are in the tier, or in local segments that the next retention pass is expected to delete.
     """
     view = log.view()
     remote = view.remote

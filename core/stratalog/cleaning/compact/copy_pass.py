@@ -1,4 +1,4 @@
-"""Pass 2 of a compaction round over one group of segments: one new segment with the records that stay.
+"""Pass 2 of a compaction round over one group of segments: it writes the records that stay into one new segment.
 
 Source: apache/kafka Cleaner (cleanSegments, cleanInto), MemoryRecords.RecordFilter.
 """
@@ -38,17 +38,20 @@ _WRITTEN_BYTES: Final = 1 << 19  # written at once
 
 @dataclass(slots=True)
 class CopyPass(Generic[S]):
-    """Copy of one group of segments without the dropped records, and what must stay regardless of the filters' verdicts.
+    """Copy of one group of segments into a new segment, without the records that are dropped.
 
-    The new segment is begun at the first loss, unless ``begin`` is called first: a segment that loses nothing is not written.
+    Transaction markers, and empty batches that a producer's state needs, stay regardless of the filters' verdicts. The
+    new segment is begun when the first record is dropped, or by ``begin``. If nothing is dropped and ``begin`` is not
+    called, no segment is written.
 
     Attributes:
         of: the round.
-        end: end of the range that the filters know.
-        legacy_horizon_ms: tombstones of formats without horizons have expired in segments that are not newer.
-        last_records: last offset and epoch of each producer.
-        transactions: state of transactions at the position in the log.
-        notes: notes for the digest of the new segment.
+        end: exclusive end of the offsets that the filters have observed; records from here on stay.
+        legacy_horizon_ms: tombstones of V0 and V1, which have no delete horizon, have expired in segments that were
+            last modified at or before this time.
+        last_records: last data offset and epoch of each producer, by producer id.
+        transactions: state of transactions at the current position in the log.
+        notes: writer of the new segment's digest.
         aborted: aborted transactions of the segments.
     """
 
@@ -66,11 +69,11 @@ class CopyPass(Generic[S]):
     _held_bytes: int = 0
 
     def begin(self, base_offset: int) -> None:
-        """Begin the new segment."""
+        """Begin the new segment; everything that is copied from now on is written to it."""
         self._builder = self.of.publisher.begin(base_offset)
 
     def finish(self, group: Sequence[S]) -> BuiltSegment | None:
-        """Return the new segment of a group that was copied; None if nothing was written."""
+        """Complete the new segment of ``group``, and return it; None if no segment was begun."""
         if self._builder is None:
             return None
         return self._builder.finish(group[-1].end_offset, self.of.log.modified_ms(group[-1]))
@@ -82,7 +85,7 @@ class CopyPass(Generic[S]):
             self._builder.discard()
 
     def copy(self, segment: S) -> None:
-        """Write the kept part of a segment."""
+        """Read a segment, and write the batches and records of it that stay."""
         of, components = self.of, self.of.log.components
         after = segment.end_offset
         self.transactions.kept.clear()
@@ -104,7 +107,10 @@ class CopyPass(Generic[S]):
         self._flush()
 
     def passes_over(self, segment: S, digest: Digest) -> bool:
-        """Return True if reading a segment would change nothing in it; then apply its effects as if it had been read."""
+        """Return True if this pass need not read a segment, because it would leave every byte as it is.
+
+        If True, the pass's state (transactions, digest) is advanced as if the segment had been read.
+        """
         unchanged, met = digest.unchanged, self.transactions.committed
         if not unchanged.holds(met, self.last_records, old_tombstones_stay=not self._is_old(segment)):
             return False
@@ -113,7 +119,7 @@ class CopyPass(Generic[S]):
         return True
 
     def copy_spared(self, segment: S, digest: Digest) -> None:
-        """Write a segment that loses nothing; check the bytes, and do not look at the records."""
+        """Write all batches of a segment that loses nothing. CRCs are checked, but no record is decoded."""
         of = self.of
         for chunk in walk(segment, 0, of.log.components, read_bytes=of.read_bytes, below=segment.end_offset):
             of.step(chunk.data.nbytes)
@@ -123,7 +129,7 @@ class CopyPass(Generic[S]):
         self.notes.take_over(digest)
 
     def _copy_range(self, segment: S, end: int) -> None:
-        """Write the batches before position ``end``, which lose nothing."""
+        """Write the batches of a segment before position ``end`` unchanged."""
         components = self.of.log.components
         for chunk in walk(
             segment, 0, components, check_crc=False, read_bytes=self.of.read_bytes, below=segment.end_offset
@@ -136,7 +142,7 @@ class CopyPass(Generic[S]):
                 self._write(chunk.data[table.position[0] : last - chunk.position])
 
     def _write(self, data: Buffer) -> None:
-        """Hold data to write it with what follows, because the kept part of a chunk may be small."""
+        """Buffer data, and write the buffer when it is large enough: the kept part of a chunk may be small."""
         if len(data):
             self._held.append(data)
             self._held_bytes += len(data)
@@ -144,7 +150,7 @@ class CopyPass(Generic[S]):
                 self._flush()
 
     def _flush(self) -> None:
-        """Write the held data; must happen before ``transactions`` changes to those of another segment."""
+        """Write the buffered data with the markers in ``transactions.kept``, before the next segment is read."""
         if not self._held or self._builder is None:
             return
         data = self._held[0] if len(self._held) == 1 else b"".join(self._held)
@@ -154,7 +160,7 @@ class CopyPass(Generic[S]):
         self._held, self._held_bytes = [], 0
 
     def _retained(self, segment: S, chunk: Chunk, table: BatchTable) -> Buffer:
-        """Return the batches of a table without the dropped records."""
+        """Return the encoded batches of a table without the dropped records, b"" if nothing stays."""
         formats = self.of.log.components.formats
         found = formats.get(table.magic) or formats.of(table.magic, segment.label, chunk.position + table.position[0])
         verdicts = self._verdicts(segment, chunk, table)
@@ -183,7 +189,7 @@ class CopyPass(Generic[S]):
         return b"".join(pieces)  # a view would keep the chunk in memory until it is written
 
     def _verdicts(self, segment: S, chunk: Chunk, table: BatchTable) -> list[Buffer]:
-        """Return one list of verdicts for each batch."""
+        """Return one byte string for each batch of a table, with one verdict for each record of the batch."""
         self._aborted_rows = None
         if not is_special(table):
             verdicts = list[Buffer](self._judged(segment, chunk, table))
@@ -204,14 +210,14 @@ class CopyPass(Generic[S]):
         return verdicts
 
     def _below_end(self, segment: S, chunk: Chunk, row: BatchTable, count: int) -> int:
-        """Return the number of judged records among the ``count`` records of a batch."""
+        """Return how many of the ``count`` records of a batch are below ``end``: only these were judged by filters."""
         if row.last_offset[0] < self.end or row.attributes[0] & CONTROL_BIT:
             return count
         decoded = decode(chunk, row, segment, self.of.log.components, Fields.OFFSET)
         return sum(bisect_left(columns.offset, self.end) for columns in decoded)
 
     def _judged(self, segment: S, chunk: Chunk, table: BatchTable) -> Iterator[Buffer]:
-        """Return the filters' verdicts on a table of data."""
+        """Iterate over the filters' verdicts on a table without markers, one byte string for each batch."""
         of = self.of
         decoded = decode(chunk, table, segment, of.log.components, of.fields)
         return by_batch(table, (judged(of.filters, columns, self.end) for columns in decoded))
@@ -237,5 +243,5 @@ class CopyPass(Generic[S]):
         return verdicts
 
     def _is_old(self, segment: S) -> bool:
-        """Return True if tombstones of formats without horizons have expired."""
+        """Return True if the tombstones of V0 and V1 in a segment have expired, and may be dropped."""
         return self.of.log.modified_ms(segment) <= self.legacy_horizon_ms and not self.of.keeps_tombstones

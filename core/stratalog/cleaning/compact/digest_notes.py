@@ -1,4 +1,4 @@
-"""Notes of a round about the segments that it reads, which let later rounds skip unchanged segments."""
+"""Digests that a round writes for the segments that it reads; later rounds skip unchanged segments by these digests."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ from stratalog.spi.cleanup import RecordFilter
 
 
 class DigestNotes:
-    """Digest of the segment that replaces one group of segments.
+    """Collector of the digest of one new segment, while the pass reads the group of segments that it replaces.
 
-    No digest is written if the next round will drop or change something in the segment, for example the marker of a
-    transaction that is empty now. None is written either for a segment that the round has not read to its end.
+    No digest is written if the next round will change the segment, for example drop the marker of a transaction that is
+    empty now. No digest is written for a segment that the round has not read to its end.
 
     Args:
-        digests: where the digest is written; None: nowhere.
-        filters: filters of the round; all must make digests.
+        digests: creates the digest file; None to write no digest.
+        filters: filters of the round. If one of them makes no digests, no digest is written.
         base_offset: base offset of the group.
-        state: state of the pass.
-        is_whole: True if the filters judge all records of the group, and the due time of the kept records is known.
+        state: state of producers and transactions in this pass.
+        is_whole: True if the filters judge all records of the group and expired tombstones may be dropped; otherwise no
+            digest is written.
     """
 
     def __init__(
@@ -44,10 +45,10 @@ class DigestNotes:
         self._writer = digests.begin(base_offset) if digests is not None and is_wanted and is_whole else None
 
     def note(self, table: BatchTable, facts: BatchVerdicts, *, is_plain: bool = False) -> None:
-        """Note the batches of a table; call once for every table.
+        """Record the batches of a table in the digest. Call this method once for each table of the group.
 
-        Batches that need a delete horizon and have none get the one of ``facts``. ``is_plain`` says that no batch needs a
-        horizon and that no batch stays empty.
+        Batches that need a delete horizon and have none get ``facts.horizon_ms``. ``is_plain`` is True if no batch
+        needs a delete horizon and no batch stays without records.
         """
         if self._digests is None or (is_plain and not is_special(table)):
             return
@@ -61,20 +62,21 @@ class DigestNotes:
                 self._due_ms = min(self._due_ms, table.base_timestamp_ms[row] if has_one else facts.horizon_ms)
 
     def pass_over(self, found: UnchangedState) -> None:
-        """Apply the effects of a segment that is not read, as if the pass had read it."""
+        """Advance the transaction state past a segment that the pass does not read and whose state is ``found``."""
         found.pass_over(self._state.met)
 
     def old_tombstones(self, *, stay: bool, is_last_kept: bool) -> None:
-        """Note a table of a format without horizons: tombstones that ``stay`` expire by the segment's time.
+        """Record a table of V0 or V1, whose tombstones expire by the segment's modification time.
 
-        ``is_last_kept`` says that the last record of the table stays only because it ends this round.
+        ``stay`` is True if the table keeps tombstones. ``is_last_kept`` is True if the last record of the table stays
+        only because this round ends there: the next round will drop it, so no digest is written.
         """
         self._unchanged.has_old_tombstones |= stay
         if is_last_kept:
             self.abandon()
 
     def collect(self, *, end: bool) -> None:
-        """Write the sections that the filters have completed so far."""
+        """Write the digest sections that the filters have completed so far. ``end`` is True at the end of the group."""
         if self._digests is None:
             return
         for found in self._filters:
@@ -83,7 +85,7 @@ class DigestNotes:
                     self._writer.add(found.digest_kind, section)
 
     def take_over(self, digest: Digest) -> None:
-        """Add the digest of a segment whose records the round did not read."""
+        """Copy the digest of a segment whose records the round did not decode into the new digest."""
         if self._writer is None or self._digests is None:
             return
         self._due_ms = min(self._due_ms, digest.due_ms)
@@ -92,7 +94,7 @@ class DigestNotes:
             self._writer.add(kind, section)
 
     def seal(self) -> None:
-        """Complete the digest after all records were read: it describes the segment that is stored now."""
+        """Complete the digest file. Call this method after the new segment, if there is one, was published."""
         self.collect(end=True)
         if self._writer is not None:
             if self._unchanged:
@@ -100,7 +102,7 @@ class DigestNotes:
             self._writer.seal(self._due_ms)
 
     def abandon(self) -> None:
-        """Discard the digest; later calls write nothing."""
+        """Discard the digest file; later calls of other methods write nothing."""
         if self._writer is not None:
             self._writer.abandon()
             self._writer = None

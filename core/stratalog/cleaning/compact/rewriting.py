@@ -1,4 +1,4 @@
-"""One round of compaction over a range of segments: its bounds, its filters, and where it writes."""
+"""Description of one compaction round over a range of segments: its bounds, its filters and its publisher."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from stratalog.spi.cleanup import RecordFilter, RewriteJob
 
 
 def fields_of(filters: Sequence[RecordFilter]) -> Fields:
-    """Return the fields that filters read, and the offsets."""
+    """Return the union of the record fields that the filters read; the offset is always one of them."""
     wanted = Fields.OFFSET
     for found in filters:
         wanted |= found.fields
@@ -25,10 +25,14 @@ def fields_of(filters: Sequence[RecordFilter]) -> Fields:
 
 
 def whole_log(log: Log) -> Callable[[Fields], Iterator[RecordColumns]]:
-    """Return a function that reads the committed records of a log, in the tier and on local disk."""
+    """Return a function that reads the given fields of all committed records of a log, in the tier and on local disk.
+
+    The function first makes the log durable. Otherwise a power loss could lose a record because of which the round has
+    dropped another record.
+    """
 
     def read(fields: Fields) -> Iterator[RecordColumns]:
-        log.flush()  # a power loss must not take a record that decides about another one
+        log.flush()
         return read_columns(log.view, log.components, log.offsets().log_start, None, "read_committed", fields)
 
     return read
@@ -36,23 +40,26 @@ def whole_log(log: Log) -> Callable[[Fields], Iterator[RecordColumns]]:
 
 @dataclass(slots=True)
 class Rewriting(Generic[S]):
-    """One round over one log.
+    """One compaction round over one part of a log.
 
     Attributes:
-        log: the log, or the part of it that is rewritten.
-        publisher: makes the new segments and puts them in the place of others.
-        job: bounds of the round: closed segments from ``start`` up to ``end``; records from ``end`` on must stay.
-        filters: filters that must all return KEEP for a record to stay.
-        keeps_tombstones: True if a tier holds older segments: the round then drops neither tombstones nor markers.
-        read_bytes: bytes that are read at once.
-        throttle: counts the bytes.
+        log: the part of the log that is rewritten.
+        publisher: begins the new segments, and replaces the old ones by them.
+        job: bounds of the round: it rewrites the closed segments from ``start`` to ``end`` (exclusive).
+        filters: a record is dropped if at least one of these filters drops it.
+        keeps_tombstones: True if the log has older records below ``job.start``: the round then drops neither tombstones
+            nor transaction markers.
+        read_bytes: number of bytes to read with one call.
+        throttle: limits the bytes per second.
         check: called regularly; an error that it raises ends the round.
-        on_bytes: called with the bytes that were read.
-        is_copied: True if a group of one segment is always written from its beginning, even if it may lose nothing:
-            reading it twice would cost more.
+        on_bytes: called with the number of bytes of each read.
+        is_copied: True to write each new segment while its group is read for the first time, even if nothing may be
+            dropped. For a group of one segment in a tier, a second read costs more than the temporary file.
         stats: statistics of the round.
-        digests: digests of segments that need not be read; None: all are read. The job's secret is theirs.
-        whole_log: returns the committed records of the log in both parts, with these fields; None: they cannot be read.
+        digests: digests of segments, made with ``job.secret``, by which the round skips unchanged segments; None to
+            read all segments.
+        whole_log: returns the given fields of the committed records of both parts of the log; None if these cannot be
+            read.
     """
 
     log: SegmentRange[S]
@@ -79,11 +86,11 @@ class Rewriting(Generic[S]):
 
     @property
     def fields(self) -> Fields:
-        """Fields that the filters read."""
+        """Record fields that at least one filter reads, and the offset."""
         return fields_of(self.filters)
 
     def step(self, size_bytes: int) -> None:
-        """Call ``check`` and count bytes that were read."""
+        """Call ``check``, and report ``size_bytes`` to ``throttle``, which may wait, and to ``on_bytes``."""
         self.check()
         self.throttle.took(size_bytes)
         self.on_bytes(size_bytes)

@@ -1,7 +1,7 @@
-"""Digest files beside compacted segments, which let later rounds skip segments.
+"""Digest files, one beside each compacted segment; by its digest a later round can skip an unchanged segment.
 
-The filters define the digest of the records. No digest is required: if a file is missing, damaged, or describes another
-segment than the present one, the round reads the segment. docs/formats/digest.md describes the bytes.
+The filters define which digest they make of the records. A digest is optional: if the file is missing, damaged, or
+describes an earlier version of the segment, the round reads the segment. docs/formats/digest.md describes the format.
 """
 
 from __future__ import annotations
@@ -52,8 +52,12 @@ class DigestSection:
 class Digest:
     """Content of a digest file.
 
-    ``due_ms`` is the time when the first tombstone of the segment expires. ``secret`` is the secret of its
-    key hashes. ``unchanged`` is the state that a round must have before the segment; it is read with the sections.
+    Attributes:
+        identity: bounds, size and time of the segment that the digest describes.
+        due_ms: time when the first tombstone of the segment expires.
+        secret: secret with which the filters have hashed the keys in the sections.
+        sections: positions of the sections in the file.
+        unchanged: state in which a round must reach the segment to skip it; empty until ``Digests.sparing`` reads it.
     """
 
     identity: Identity
@@ -64,7 +68,7 @@ class Digest:
 
 
 class Digests(Protocol[S_contra]):
-    """Digests of a log, or of a part of a log, for one round."""
+    """Digests of the segments of one part of a log, for one compaction round."""
 
     def sparing(self, segment: S_contra, filters: Sequence[RecordFilter], now_ms: int) -> Digest | None:
         """Return the digest of a segment if no filter drops any record of it and no tombstone expires; otherwise None."""
@@ -77,14 +81,14 @@ class Digests(Protocol[S_contra]):
 
 
 class SegmentDigests:
-    """Digests of one log's local part. Used by the thread of the round.
+    """Digest files of the local segments of one log. Only the thread of the compaction round uses it.
 
     Args:
         log: the log.
         writable: True if files may be written and removed.
 
     Attributes:
-        secret: the secret with which filters hash keys: the secret of the existing files, or a new one.
+        secret: the secret with which filters hash keys: that of the existing files, or a new random one if none exists.
     """
 
     def __init__(self, log: Log, *, writable: bool = True) -> None:
@@ -146,9 +150,10 @@ class SegmentDigests:
 
 
 class DigestWriter:
-    """Writer of one digest file, which replaces an older file when it is complete. A full disk only ends the digest.
+    """Writer of one digest file. ``seal`` renames the complete file to its final name, in place of an older one.
 
-    The writer syncs nothing: after a power loss the checksums of an incomplete file do not match.
+    If the disk is full, the writer gives up without an error. It syncs nothing: if a power loss leaves an incomplete
+    file, its checksums do not match, and the file is ignored.
     """
 
     def __init__(self, log: Log, files: LogFiles, base_offset: int, secret: bytes) -> None:
@@ -160,14 +165,18 @@ class DigestWriter:
         self._count = 0
 
     def add(self, kind: str, section: Buffer) -> None:
-        """Write a section; ``kind`` names the kind of filter that made it."""
+        """Write a section. ``kind`` is the ``digest_kind`` of the filter that made it."""
         name = kind.encode("ascii")
         if self._append(section):
             self._directory += _SECTION.pack(memoryview(section).nbytes, crc32c(section), len(name)) + name
             self._count += 1
 
     def seal(self, due_ms: int) -> None:
-        """Complete the file as the digest of the segment that is stored now."""
+        """Complete the file with the identity of the segment that the log has now at the base offset.
+
+        ``due_ms`` is the time when the segment's first tombstone expires. If the log has no such segment any longer,
+        the file is removed.
+        """
         segment = next((found for found in self._log.view().segments if found.base_offset == self._base), None)
         try:
             found = None if segment is None else Identity.of(segment)
@@ -185,7 +194,7 @@ class DigestWriter:
             self._files.rename(self._name + _NEW, self._name)
 
     def abandon(self) -> None:
-        """Remove the written file; later calls of ``add`` do nothing."""
+        """Remove the incomplete file; later calls of ``add`` do nothing."""
         self._is_given_up = True
         if self._file is not None:
             self._file.close()
@@ -211,7 +220,7 @@ def _name(base_offset: int) -> str:
 
 
 def _read(files: LogFiles, name: str) -> Digest | None:
-    """Return the content of a file; None if it is not a digest, is damaged at its end, or was deleted meanwhile."""
+    """Return the digest in a file, or None if the file is not a digest, is damaged, or was deleted meanwhile."""
     try:
         with contextlib.closing(files.open_segment(name)) as file:
             return unpack_digest(file.read, file.size_bytes)
@@ -220,7 +229,11 @@ def _read(files: LogFiles, name: str) -> Digest | None:
 
 
 def unpack_digest(read: Callable[[int, int], Buffer], size_bytes: int) -> Digest | None:
-    """Read the trailer of a file; return None if it is no digest or is damaged. ``read`` receives position and size."""
+    """Return the digest in a file, or None if the file is not a digest or is damaged.
+
+    Only the trailer and the directory of sections are read. ``read`` is called with a position and a size, both in
+    bytes, and returns the bytes. The sections are not read.
+    """
     body = size_bytes - _TRAILER.size
     if body < 0:
         return None

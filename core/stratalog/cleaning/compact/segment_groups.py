@@ -1,4 +1,4 @@
-"""Grouping of adjacent segments that compaction merges into one.
+"""Choice of the groups of adjacent segments that compaction merges into one segment each.
 
 Source: apache/kafka Cleaner.groupSegmentsBySize.
 """
@@ -21,13 +21,14 @@ _MEASURED: Final = (IndexRole.OFFSET, IndexRole.TIME)
 def groups_of(
     segments: Iterable[S], index_bytes: Callable[[S, IndexRole], int], config: TopicConfig
 ) -> Iterator[list[S]]:
-    """Yield runs of segments that fit into one segment, greedily.
+    """Yield groups of adjacent segments; each group is as long as one segment can hold.
 
-    The limits are the bytes, the sizes of the offset index and of the time index, and the range of offsets.
+    The limits are ``segment.bytes`` for the batches, ``segment.index.bytes`` for the offset index and for the time
+    index, and the range of relative offsets (32 bits).
 
     Args:
         segments: adjacent closed segments.
-        index_bytes: returns the size of an index of a segment.
+        index_bytes: returns the size (bytes) of the index with this role of a segment.
         config: settings of the topic.
     """
     limits = (config.segment_bytes, config.segment_index_bytes, config.segment_index_bytes)
@@ -49,5 +50,8 @@ def groups_of(
 
 
 def _in_range(first: ReadableSegment, segment: ReadableSegment) -> bool:
-    """Return True if the segment's last offset can be written relative to the base offset of the group."""
+    """Return True if the offsets of ``segment``, relative to the base offset of ``first``, fit into 32 bits.
+
+    Also return True for a segment without batches.
+    """
     return not segment.size_bytes or segment.end_offset - 1 - first.base_offset <= MAX_RELATIVE_OFFSET

@@ -1,4 +1,7 @@
-"""Input of a compaction round (a log, or the part of it in one tier), its output, and the statistics of the round."""
+"""Interfaces for the input and the output of a compaction round, their versions for local disk, and statistics.
+
+The input is one part of a log: its local segments, or its segments in the tier.
+"""
 
 from __future__ import annotations
 
@@ -22,15 +25,24 @@ S_contra = TypeVar("S_contra", bound=ReadableSegment, contravariant=True)
 
 
 class RewriteStoppedError(Exception):
-    """The log was changed or is being closed during the round: finished work stays, the rest is not done."""
+    """A round ended early because its log was changed, is in use or is being closed. Finished segments stay."""
 
 
 @dataclass(slots=True)
 class RewriteStats:
-    """Counts of the work of a round. Pass 1 reads the dirty range, pass 2 all segments except the spared ones.
+    """Statistics of one compaction round.
 
-    ``segments_spared`` of the ``segments_before`` lose nothing according to their digests: the round did not look at their
-    records. ``bytes_freed`` is the size of the replaced segments minus the size of the new ones; it can be negative.
+    Attributes:
+        bytes_observed: bytes that pass 1 has read, usually those of the dirty range.
+        bytes_read: bytes that pass 2 has read.
+        bytes_written: bytes of the batches that were written to new segments.
+        records_read: records that pass 2 has read.
+        records_kept: records that stay, of those that pass 2 has read.
+        segments_before: segments of the processed groups.
+        segments_after: segments that these groups have become.
+        segments_spared: segments of ``segments_before`` that lose nothing according to their digests; no record of them
+            was decoded.
+        bytes_freed: size of the replaced segments minus the size of the new ones; it can be negative.
     """
 
     bytes_observed: int = 0
@@ -45,7 +57,7 @@ class RewriteStats:
 
 
 class SegmentRange(Protocol[S]):
-    """A log, or the part of it in one tier, at the time when a round begins."""
+    """Input of a compaction round: the segments of one part of a log, as they were when the round began."""
 
     @property
     def name(self) -> TopicPartition:
@@ -60,38 +72,38 @@ class SegmentRange(Protocol[S]):
         """The topic's settings."""
 
     def from_offset(self, offset: int) -> Iterator[S]:
-        """Return the segments that end above ``offset``, ascending.
+        """Iterate over the segments that end above ``offset``, ascending.
 
-        Each segment is released when the next one is requested, because there may be many. Segments that follow this part
-        in the log are included as far as they may hold markers of its transactions.
+        Segments after this part of the log follow, because they may hold the markers of its transactions. There may be
+        many segments: the iterator keeps no reference to the segments that it has returned.
         """
 
     def producers(self) -> list[ProducerEntry]:
         """Return the known producers of the log."""
 
     def modified_ms(self, segment: S) -> int:
-        """Return the time of the last write to a segment."""
+        """Return the time (ms since 1970) of the last write to a segment."""
 
     def index_bytes(self, segment: S, role: IndexRole) -> int:
-        """Return the size of an index of a segment."""
+        """Return the size (bytes) of a segment's index with this role."""
 
 
 class SegmentPublisher(Protocol[S_contra]):
-    """Maker of new segments, which it puts in the place of others."""
+    """Output of a compaction round: it begins new segments, and replaces old segments by them."""
 
     def begin(self, base_offset: int) -> SegmentBuilder:
-        """Begin a segment that replaces others; its errors are those of the first write."""
+        """Return the builder of a new segment. Raises the errors of a write, for example DiskFullError."""
 
     def replace(self, built: BuiltSegment, old: Sequence[S_contra]) -> bool:
-        """Replace ``old`` by a finished segment, or remove its files.
+        """Replace the adjacent segments ``old`` by one finished segment.
 
         Returns:
-            False if the log has changed meanwhile: nothing was replaced.
+            False if the log has changed meanwhile: nothing was replaced, and the files of ``built`` were removed.
         """
 
 
 class LocalRange:
-    """Local part of a log at the time of the call."""
+    """Local segments of a log at the time of the call, as the input of a round (a ``SegmentRange``)."""
 
     def __init__(self, log: Log) -> None:
         self.name, self.components, self.config, self.segments = (
@@ -104,16 +116,16 @@ class LocalRange:
         self.producers = log.producers
 
     def from_offset(self, offset: int) -> Iterator[Segment]:
-        """Return the segments that end above ``offset``, ascending."""
+        """Iterate over the segments that end above ``offset``, ascending; the active segment is the last one."""
         first = bisect_right(self.segments, offset, key=lambda segment: segment.end_offset)
         return iter(self.segments[first:])
 
     def modified_ms(self, segment: Segment) -> int:
-        """Return the time of the last write to the ``.log`` file."""
+        """Return the time (ms since 1970) of the last write to a segment's ``.log`` file."""
         return segment.log.modified_ms
 
     def index_bytes(self, segment: Segment, role: IndexRole) -> int:
-        """Return the size of an index file; the folder is listed only once."""
+        """Return the size (bytes) of an index file, 0 if it is missing. The folder is listed only at the first call."""
         if self._sizes is None:
             self._sizes = {found.name: found.size_bytes for found in segment.files.list()}
         return self._sizes.get(segment.file_name(segment.components.indexes[role].suffix), 0)

@@ -1,9 +1,10 @@
-"""Committed part of a log as the input and the output of a compaction round.
+"""Segments that a log has committed to its tier, as the input and the output of a compaction round.
 
-The round reads a local copy of a segment if there is one. It writes new segments into the tier.
+If a segment has a copy on local disk, the round reads the copy. It writes new segments into the tier.
 
-The order is: upload the new objects, delete the local copies of the replaced segments, commit. A local copy therefore never
-differs from the committed segment. A crash between these steps loses nothing, because the tier still holds all of it.
+The round first uploads the new objects, then deletes the local copies of the replaced segments, and then commits.
+Therefore a local copy never differs from the committed segment. A crash between these steps loses nothing, because the
+tier still has the old segments.
 """
 
 from __future__ import annotations
@@ -38,14 +39,14 @@ from stratalog.tier.upload.segment_source import SegmentFacts
 
 @dataclass(slots=True)
 class Traffic:
-    """Bytes of ``.log`` files that were downloaded from the tier and uploaded to it."""
+    """Numbers of bytes of segments that one round has downloaded from the tier and uploaded to it."""
 
     downloaded_bytes: int = 0
     uploaded_bytes: int = 0
 
 
 class TierSource(StoredBounds):
-    """A committed segment (a ReadableSegment), which reads its local copy while there is one."""
+    """A committed segment (a ``ReadableSegment``) whose bytes are read from its local copy while the copy exists."""
 
     __slots__ = ("_local", "_traffic", "remote", "stored")
 
@@ -54,11 +55,11 @@ class TierSource(StoredBounds):
 
     @property
     def label(self) -> str:
-        """Name of the file or object that is read."""
+        """Path of the local copy, or key of the object, from which the next read takes the bytes."""
         return self.remote.label if self._local is None else self._local.label
 
     def read(self, position: int, size_bytes: int) -> memoryview:
-        """Return up to ``size_bytes`` from ``position``; raises the errors of a segment in a tier."""
+        """Return up to ``size_bytes`` of the batches from ``position`` (bytes) on; errors as ``RemoteSegment.read``."""
         if self._local is not None:
             try:
                 return self._local.read(position, size_bytes)
@@ -73,7 +74,10 @@ class TierSource(StoredBounds):
         return self.remote.index_entries(role)
 
     def forget(self) -> bool:
-        """Drop the cached bytes, which may have been damaged in transfer; do not read a damaged local copy again."""
+        """Prepare a second read after damage: discard the cached bytes, or read the tier instead of the local copy.
+
+        Return True if the second read may get other bytes.
+        """
         if self._local is None:
             return self.remote.forget()
         self._local = None
@@ -87,7 +91,8 @@ class TierRange:
         name: the log.
         components: its components.
         config: settings of the topic.
-        committed: returns the committed segments that end above an offset, ascending, read page by page.
+        committed: returns the committed segments that end above an offset, ascending; manifest pages are read as
+            needed.
         producers: returns the known producers of the log.
         traffic: counts the downloaded bytes.
     """
@@ -109,7 +114,7 @@ class TierRange:
 
     @classmethod
     def of(cls, log: Log, traffic: Traffic) -> Self:
-        """Return the committed part of an engine's log, whose local copies are read while they exist."""
+        """Return the committed segments of an engine's log. Their local copies are read while they exist."""
         view = log.view()
         remote = view.remote
         assert remote is not None
@@ -120,32 +125,33 @@ class TierRange:
         return found
 
     def from_offset(self, offset: int) -> Iterator[ReadableSegment]:
-        """Return the segments that end above ``offset``, ascending, and local ones after the committed part."""
+        """Iterate over the committed segments that end above ``offset``, and then over the later local segments."""
         for found in self._committed(offset):
             if isinstance(found, RemoteSegment):
                 yield TierSource(found, _copy_of(found, self._copies, self._doubt), self._traffic)
         yield from (segment for segment in self._behind if segment.end_offset > offset)
 
     def modified_ms(self, segment: ReadableSegment) -> int:
-        """Return the time of the last write to the ``.log`` file."""
+        """Return the time (ms since 1970) of the last write to the ``.log`` file from which a segment was uploaded."""
         return entry_of(segment).info.modified_ms
 
     def index_bytes(self, segment: ReadableSegment, role: IndexRole) -> int:
-        """Return the stored size of an index."""
+        """Return the size (bytes) of a segment's index in the tier, 0 if the tier does not store the index."""
         place = entry_of(segment).slices.get(INDEX_KINDS[role])
         return 0 if place is None else place.size_bytes
 
     def forget(self, label: str) -> None:
-        """Drop the cached bytes of the segment with this label."""
+        """Discard the cached bytes of the segment with this label, so that the next read requests them again."""
         for segment in self.from_offset(0):
             if segment.label == label:
                 segment.forget()
 
 
 class CommittedPublisher:
-    """Publisher of an engine that replaces committed segments of a log (a ``SegmentPublisher``). For one thread.
+    """Publisher with which an engine replaces committed segments of a log (a ``SegmentPublisher``). For one thread.
 
-    ``commit`` commits the new segments; ``abandon`` deletes them.
+    ``replace`` uploads the new segments. ``commit`` makes them part of the log. ``abandon`` deletes uploaded segments
+    that were not committed.
 
     Args:
         log: the log; it must be the leader.
@@ -155,7 +161,8 @@ class CommittedPublisher:
         traffic: counts the uploaded bytes.
 
     Attributes:
-        placed: replacements that were committed so far, if ``keeps_placed`` is set: their number is not limited.
+        keeps_placed: True to collect the committed replacements in ``placed``, which may become many.
+        placed: the committed replacements; empty unless ``keeps_placed`` is True.
     """
 
     def __init__(self, log: Log, tier: TierPublisher, kind: ChangeKind, reason: str, traffic: Traffic) -> None:
@@ -171,7 +178,7 @@ class CommittedPublisher:
     def open(
         cls, log: Log, tier: TierLog, reason: str, traffic: Traffic, kind: ChangeKind = ChangeKind.COMPACT
     ) -> Self:
-        """Read the tier again and return a publisher for it.
+        """Read the newest state of the tier, claim the log for this engine's leader epoch, and return a publisher.
 
         Raises:
             FencedEpochError: another writer owns the log. The log no longer accepts appends here.
@@ -185,11 +192,15 @@ class CommittedPublisher:
         return cls(log, publisher, kind, reason, traffic)
 
     def begin(self, base_offset: int) -> SegmentBuilder:
-        """Begin a segment in a file beside the log: a layout must know all bytes before an upload begins."""
+        """Return the builder of a segment in a temporary file: a layout needs all bytes before the upload begins."""
         return self._log.maintenance.new_spooled(base_offset)
 
     def replace(self, built: BuiltSegment, old: Sequence[ReadableSegment]) -> bool:
-        """Upload a finished segment unless it equals the committed one; raises the errors of ``TierPublisher.upload``."""
+        """Upload a finished segment in place of ``old``, and remove its local file. Always return True.
+
+        Nothing is uploaded if the new segment equals the single old one. After many replacements, the method commits
+        them. Errors are those of ``TierPublisher.upload`` and ``commit``.
+        """
         entries = tuple(entry_of(segment) for segment in old)
         try:
             has_size = len(entries) == 1 and built.size_bytes == entries[0].info.size_bytes
@@ -214,7 +225,8 @@ class CommittedPublisher:
         Raises:
             FencedEpochError: another writer owns the log. The log no longer accepts appends here.
             RewriteStoppedError: the log leads in another epoch now.
-            StoreError: the store failed. Read the head again to find out whether the commit took effect.
+            StoreError: the store failed, and the commit may have taken effect. ``TierLog.refresh`` reads the actual
+                state.
         """
         if not self._made and first_dirty_offset is None and not always:
             return
@@ -235,13 +247,16 @@ class CommittedPublisher:
             log.maintenance.refresh_remote()
 
     def abandon(self) -> None:
-        """Delete the objects that were uploaded and not committed."""
+        """Delete the uploaded objects that were not part of a commit."""
         made, self._made = self._made, []
         if made:
             self._tier.discard([found.new for found in made])
 
     def _evict(self) -> None:
-        """Delete local copies up to the end of the last one that is about to be replaced, if there is one."""
+        """Delete the local copies of the segments that the next commit replaces, and all older local segments.
+
+        Nothing is deleted if no replaced segment has a local copy.
+        """
         spans = [(found.old[0].info.base_offset, found.old[-1].info.end_offset) for found in self._made]
         copies = [found for found in self._log.view().segments[:-1] if found.end_offset <= self._end]
         stale = [
@@ -256,7 +271,10 @@ class CommittedPublisher:
 
 
 def facts_of(old: Sequence[ReadableSegment]) -> SegmentFacts:
-    """Return the facts about the segment that replaces ``old``: compaction does not change the producers' state at its end."""
+    """Return the leader epochs and the producer snapshot of the segment that replaces ``old``.
+
+    Compaction does not change the producers' state, so the snapshot is that of the last old segment.
+    """
     epochs = merged_epochs(entry_of(segment).info.leader_epochs for segment in old)
     last = old[-1]
     assert isinstance(last, TierSource)
@@ -264,13 +282,17 @@ def facts_of(old: Sequence[ReadableSegment]) -> SegmentFacts:
 
 
 def entry_of(segment: ReadableSegment) -> StoredSegment:
-    """Return the manifest's entry of a committed segment of a ``TierRange``."""
+    """Return the manifest entry of a segment that a ``TierRange`` returned. The segment must be a committed one."""
     assert isinstance(segment, TierSource)  # segments above the tier's end are only read
     return segment.stored
 
 
 def _copy_of(remote: RemoteSegment, local: Mapping[int, Segment], doubt: str) -> Segment | None:
-    """Return the local copy of a committed segment if bounds and size match and the copy is not in doubt; otherwise None."""
+    """Return the local copy of a committed segment, or None if there is none that may be read.
+
+    The copy must have the same offsets and size. ``doubt`` is the text of the last error of damage: a copy that it
+    names is not read.
+    """
     found = local.get(remote.base_offset)
     if found is None or (found.end_offset, found.size_bytes) != (remote.end_offset, remote.size_bytes):
         return None

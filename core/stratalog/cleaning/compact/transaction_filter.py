@@ -1,4 +1,4 @@
-"""Choice of the transactional batches and markers that a pass over a log may drop.
+"""Choice of the transactional batches and end markers that a compaction pass over a log may drop.
 
 Source: apache/kafka CleanedTransactionMetadata.
 """
@@ -22,23 +22,25 @@ _SPECIAL: Final = CONTROL_BIT | TRANSACTIONAL_BIT
 
 
 def is_special(table: BatchTable) -> bool:
-    """Return True if the table has a batch of a transaction, or a marker."""
+    """Return True if a table has a transactional batch or a control batch."""
     return table.magic >= 2 and any(attributes & _SPECIAL for attributes in set(table.attributes))
 
 
 @dataclass(slots=True)
 class _Aborted:
-    """A transaction that a later marker aborts; ``seen`` is True if the pass met a batch of it."""
+    """A transaction that a later marker aborts; ``seen`` is True if the pass has read a batch of it."""
 
     entry: AbortedTransaction
     seen: bool = False
 
 
 class AbortedIndex:
-    """Aborted transactions of a log, passed on when a pass reaches their segments. Each index is read once.
+    """Reader of the transaction indexes of a log, which gives a pass the aborted transactions of each segment.
+
+    The indexes are read as the pass advances, each of them once.
 
     Args:
-        segments: segments from the first one of the pass on, ascending.
+        segments: segments from the first one of the pass to the end of the log, ascending.
         components: the log's components.
     """
 
@@ -47,9 +49,12 @@ class AbortedIndex:
         self._stable = 0  # below this offset all aborted transactions are known
 
     def load_for(self, segment: ReadableSegment, to: TransactionPass) -> None:
-        """Pass on all aborted transactions with data in a segment, and maybe later ones; call in order of segments.
+        """Add all aborted transactions with data in ``segment`` to the pass ``to``, and possibly some later ones.
 
-        Source: apache/kafka TransactionIndex.collectAbortedTxns; the stop rule rests on the stored last stable offset.
+        Call this method for ascending segments. A later segment's index may list a transaction that has data in this
+        segment. Reading stops at an index entry with a last stable offset at or above the segment's end.
+
+        Source: apache/kafka TransactionIndex.collectAbortedTxns.
         """
         while self._stable < segment.end_offset:
             found = next(self._segments, None)
@@ -64,13 +69,15 @@ class AbortedIndex:
 
 @dataclass(slots=True)
 class TransactionPass:
-    """State of transactions during one pass, which must see every batch in order.
+    """State of transactions during one pass over a log. ``rows`` must be called for every special table, in order.
 
     Attributes:
         components: the log's components.
-        keeps_markers: True if all markers stay, also in the index, because a tier may hold data of their transactions.
-        committed: producers of committed transactions whose data was met, but not yet their marker.
-        kept: abort markers that stay, with the index entries of their transactions, by the marker's offset.
+        keeps_markers: True if all markers, and the index entries of abort markers, stay: older parts of the log may
+            hold data of their transactions.
+        committed: ids of producers whose current transaction is committed later; the pass has read data of that
+            transaction, but not yet its marker.
+        kept: index entries of the aborted transactions whose markers stay, by the marker's offset.
     """
 
     components: Components
@@ -81,12 +88,16 @@ class TransactionPass:
     committed: set[int] = field(default_factory=set)
 
     def expect(self, aborted: Iterable[AbortedTransaction]) -> None:
-        """Add aborted transactions before their first batch; the same one may be added again."""
+        """Add aborted transactions, before ``rows`` gets their first batches. A transaction may be added twice."""
         for entry in aborted:
             heapq.heappush(self._coming, (entry.first_offset, entry.last_offset, entry))
 
     def rows(self, table: BatchTable, data: Buffer) -> list[bool]:
-        """Return True for each batch that can be dropped: aborted data, or a marker whose transaction is empty."""
+        """Return one bool for each batch of a table, in order: True if the batch can be dropped.
+
+        Batches of aborted transactions can be dropped, and so can markers of transactions that have no batches any
+        more.
+        """
         return [self._is_dropped(batch, data) for batch in table]
 
     def _is_dropped(self, batch: RecordBatch, data: Buffer) -> bool:

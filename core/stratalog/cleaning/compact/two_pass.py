@@ -1,4 +1,4 @@
-"""Compaction in two passes: filters observe the dirty range, then every segment up to its end is rewritten.
+"""Compaction in two passes: pass 1 shows the dirty records to the filters, and pass 2 rewrites the segments.
 
 Source: apache/kafka Cleaner (doClean, buildOffsetMap, cleanSegments, cleanInto), MemoryRecords.RecordFilter.
 """
@@ -25,13 +25,13 @@ from stratalog.spi.cleanup import RecordFilter
 
 
 def run_passes(of: Rewriting[S]) -> int:
-    """Run both passes; return the exclusive end offset of the clean part.
+    """Run both passes; return the exclusive end of the offsets that are compacted now.
 
     Raises:
-        CorruptBatchError: an entry is damaged. Its segment loses nothing, and the segments before it are rewritten.
-        DiskFullError: the disk is full. The segments before are rewritten.
+        CorruptBatchError: a batch is damaged. Its segment is unchanged; segments before it may be compacted already.
+        DiskFullError: the disk is full. The current segment is unchanged; earlier segments may be compacted already.
         PluginError: a filter accepts no record, or returns wrong verdicts.
-        RewriteStoppedError: see the class.
+        RewriteStoppedError: the log was changed or is being closed.
     """
     try:
         end = observe(of)
@@ -45,7 +45,10 @@ def run_passes(of: Rewriting[S]) -> int:
 
 
 def observe(of: Rewriting[S]) -> int:
-    """Run pass 1 alone: show filters their records; return the offset where they stopped. Errors as for ``run``."""
+    """Run pass 1 alone: show the records to the filters. Return the offset from which on records were not observed.
+
+    That offset is the end of the job, or a lower one if a filter's memory was full. Errors are those of ``run_passes``.
+    """
     by_kind: dict[str, list[RecordFilter]] = {"dirty": [], "part": [], "log": []}
     for found in of.filters:
         if found.observes not in by_kind:
@@ -97,7 +100,10 @@ def _observe_table(
     transactions: TransactionPass,
     seen: int,
 ) -> int | None:
-    """Return None, or the offset at which the round ends because a filter is full."""
+    """Show the records of a table to the filters. Return None, or the round's end offset if a filter's memory is full.
+
+    ``seen`` is the exclusive end of the offsets that were observed before the table.
+    """
     wanted = table
     if is_special(table):
         dropped = transactions.rows(table, chunk.data)
@@ -121,7 +127,7 @@ def _observe_table(
 
 
 def _observed(filters: Sequence[RecordFilter], records: RecordColumns) -> int:
-    """Show records to filters, and return how many of them all filters added."""
+    """Show records to the filters, and return how many of them, from the first on, every filter has added."""
     taken = min((found.observe(records) for found in filters), default=records.count)
     if not 0 <= taken <= records.count:
         raise PluginError(f"a filter reports that it read {taken} of {records.count} records")
@@ -145,7 +151,10 @@ def _full(of: Rewriting[S]) -> PluginError:
 
 
 def rewrite(of: Rewriting[S], end: int) -> None:
-    """Run pass 2 alone, with filters that already know the records of pass 1; errors as for ``run``."""
+    """Run pass 2 alone: rewrite the segments of the job that begin below ``end``, the result of ``observe``.
+
+    The filters must have observed the records of pass 1. Errors are those of ``run_passes``.
+    """
     log, job = of.log, of.job
     clean = next(of.segments(max(job.dirty_start - 1, job.start), job.dirty_start), None)  # the last one
     legacy_horizon_ms = 0 if clean is None else log.modified_ms(clean) - log.config.delete_retention_ms
@@ -160,7 +169,7 @@ def rewrite(of: Rewriting[S], end: int) -> None:
 
 
 def _rewrite_group(of: Rewriting[S], group: Sequence[S], over: CopyPass[S]) -> None:
-    """Make one segment of a group. A group of one segment that loses nothing is left as it is, without a write."""
+    """Replace a group by one segment. A group of one segment that loses nothing stays as it is."""
     if len(group) > 1 or _sparing(of, group[0], over) is None:
         _rewrite_read(of, group, over)
     of.stats.segments_before += len(group)
@@ -168,7 +177,11 @@ def _rewrite_group(of: Rewriting[S], group: Sequence[S], over: CopyPass[S]) -> N
 
 
 def _sparing(of: Rewriting[S], segment: S, over: CopyPass[S]) -> Digest | None:
-    """Return the digest of a segment that need not be read because it loses nothing; otherwise None."""
+    """Return the digest of a segment if the digest proves that the segment loses nothing; otherwise None.
+
+    If a digest is returned, the state of the pass is advanced past the segment, and no record of it needs to be
+    decoded.
+    """
     if of.digests is None or segment.end_offset > of.job.dirty_start:
         return None
     digest = of.digests.sparing(segment, of.filters, of.job.now_ms)

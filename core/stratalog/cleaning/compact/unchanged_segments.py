@@ -1,8 +1,9 @@
-"""State other than records that a later round may change: transactions, batches without records, old tombstones.
+"""Part of a segment's digest about transactions, batches without records, and tombstones of V0 and V1.
 
-Whether a round changes such state depends on the batches that it meets before the segment. The digest therefore stores the
-state that the last round met. If a later round meets the same state, reading the segment would leave the same bytes. The
-digest also stores the state after the segment, which a round needs for the segments that follow.
+A later round may drop a transaction marker or an empty batch, depending on the batches before the segment. The digest
+therefore stores the state in which the last round reached the segment. If a later round reaches the segment in the same
+state, it would leave the same bytes, and can skip the segment. The digest also stores the state after the segment,
+which a round that skips the segment needs for the following segments.
 
 Source: apache/kafka CleanedTransactionMetadata, Cleaner.cleanInto (shouldRetainRecord, lastRecordsOfActiveProducers).
 """
@@ -29,14 +30,18 @@ _NEEDS, _NEEDED, _LEAVES = 1, 2, 4
 
 @dataclass(slots=True)
 class UnchangedState:
-    """State that one segment, or several adjacent ones, must find before them, and state that they leave.
+    """State of transactions and empty batches that is required before a segment to skip it, and the state after it.
+
+    One object may describe several adjacent segments.
 
     Attributes:
-        needs: for each producer whose first transactional batch here is a commit marker: True if data of its transaction
-            must have been met before.
-        leaves: for each producer with transactions: True if data is met up to the segment's end whose marker follows later.
-        empties: batches that stay without records: producer, last offset, epoch, attributes.
-        has_old_tombstones: True if the segment has tombstones of V0 or V1, which expire by the segment's time.
+        needs: for each producer whose first transactional batch in the segment is a commit marker: True if an earlier
+            segment must have data of that transaction, False if none may.
+        leaves: for each producer with transactional batches in the segment: True if its last transaction has data but
+            its marker is in a later segment.
+        empties: for each batch that stays without records: producer id, last offset, producer epoch, attributes.
+        has_old_tombstones: True if the segment has tombstones of V0 or V1, which expire by the segment's modification
+            time.
     """
 
     needs: dict[int, bool] = field(default_factory=dict)
@@ -48,11 +53,12 @@ class UnchangedState:
         return bool(self.leaves or self.empties or self.has_old_tombstones)
 
     def holds(self, met: set[int], last_records: Mapping[int, tuple[int, int]], *, old_tombstones_stay: bool) -> bool:
-        """Return True if a round has the state that is needed.
+        """Return True if a round that reaches the segment in this state would leave the segment unchanged.
 
         Args:
-            met: producers of committed transactions whose data the round has met, but not their marker.
-            last_records: state of producers, as for ``verdicts.stay_empty``.
+            met: ids of producers whose open transaction is committed later; the round has read data of it, but not yet
+                its marker.
+            last_records: last data offset and epoch of each producer, as for ``verdicts.stay_empty``.
             old_tombstones_stay: True if tombstones of V0 and V1 in the segment stay.
         """
         if self.has_old_tombstones and not old_tombstones_stay:
@@ -62,12 +68,12 @@ class UnchangedState:
         return all(is_last(last_records.get(producer), *rest) for producer, *rest in self.empties)
 
     def pass_over(self, met: set[int]) -> None:
-        """Change the state of a round as reading the segment would have changed it."""
+        """Change ``met``, the state of a round, as reading the segment would have changed it."""
         met.difference_update(producer for producer, is_left in self.leaves.items() if not is_left)
         met.update(producer for producer, is_left in self.leaves.items() if is_left)
 
     def join(self, behind: UnchangedState) -> None:
-        """Add the state of the segment that follows."""
+        """Extend this state by that of the following segment; afterwards it describes both segments."""
         for producer, needed in behind.needs.items():
             if producer not in self.leaves:
                 self.needs[producer] = needed
@@ -76,7 +82,7 @@ class UnchangedState:
         self.has_old_tombstones |= behind.has_old_tombstones
 
     def encode(self) -> bytes:
-        """Return the bytes of a section; see docs/formats/digest.md."""
+        """Return the state as the bytes of a digest section; see docs/formats/digest.md."""
         head = _COUNTS.pack(self.has_old_tombstones, len(self.leaves), len(self.empties))
         producers = (
             _PRODUCER.pack(
@@ -89,7 +95,7 @@ class UnchangedState:
 
     @classmethod
     def decode(cls, data: Buffer) -> UnchangedState:
-        """Return the state that is encoded in bytes whose CRC was checked."""
+        """Return the state from the bytes of a digest section. The caller has checked their CRC."""
         view = memoryview(data)
         old, producers, empties = _COUNTS.unpack_from(view)
         split = _COUNTS.size + producers * _PRODUCER.size
@@ -103,15 +109,15 @@ class UnchangedState:
 
 
 class BatchVerdicts(NamedTuple):
-    """Facts that a pass knows about the batches of a table, row by row.
+    """Decisions of a pass about the batches of a table; each sequence has one item for each batch.
 
     Attributes:
         data: bytes to which the table's positions refer.
-        verdicts: verdicts of the records.
-        stay_empty: True for each batch that stays without records; None: no batch does.
-        aborted: True for each batch of an aborted transaction and each marker that ends nothing; None: the table has no
-            transactions.
-        horizon_ms: delete horizon for batches that need one and have none.
+        verdicts: verdicts on the records of each batch, one byte for each record.
+        stay_empty: True for a batch that must stay even without records; None if there is no such batch.
+        aborted: True for a batch of an aborted transaction, and for a marker whose transaction has no batches; None if
+            the table has no transactions.
+        horizon_ms: delete horizon (ms since 1970) for batches that need one and have none.
     """
 
     data: Buffer
@@ -123,12 +129,13 @@ class BatchVerdicts(NamedTuple):
 
 @dataclass(slots=True)
 class UnchangedTracker:
-    """Tracker of the state of segments after a pass, as the next round will find it.
+    """Tracker of transactions in the segments that a pass writes: it computes the state that the next round will find.
 
     Attributes:
         components: the log's components.
-        last_records: state of producers, as for ``verdicts.stay_empty``.
-        met: producers of committed transactions whose data is stored before this position, but not their marker.
+        last_records: last data offset and epoch of each producer, as for ``verdicts.stay_empty``.
+        met: ids of producers with a committed transaction that has data, but not its marker, before the current
+            position.
     """
 
     components: Components
@@ -136,7 +143,10 @@ class UnchangedTracker:
     met: set[int] = field(default_factory=set)
 
     def note(self, table: BatchTable, facts: BatchVerdicts, to: UnchangedState) -> bool:
-        """Note the batches of a table as the pass leaves them; return False if the next round will change one of them."""
+        """Add the batches of a table, as the pass writes them, to the segment state ``to``.
+
+        Return False if the next round will drop or change one of them.
+        """
         is_unchanged = True
         for row, words in enumerate(facts.verdicts):
             said = bytes(words)
@@ -153,7 +163,10 @@ class UnchangedTracker:
         return is_unchanged
 
     def _empty(self, batch: RecordBatch, to: UnchangedState) -> bool:
-        """Note an empty batch. Inside a transaction it counts as data; an empty control batch ends nothing."""
+        """Add a batch without records to ``to``; return False if the next round will drop the batch.
+
+        An empty data batch of a transaction counts as data of it. An empty control batch ends no transaction.
+        """
         found = (batch.producer_id, batch.last_offset, batch.producer_epoch, batch.attributes)
         if batch.producer_id == NO_PRODUCER or not is_last(self.last_records.get(batch.producer_id), *found[1:]):
             return False  # it stays only because it was the last batch of the round

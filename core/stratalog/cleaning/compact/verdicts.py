@@ -1,4 +1,4 @@
-"""Verdicts of filters on records, batch by batch, and the batches that stay although all of their records are dropped.
+"""Verdicts of filters on the records of each batch, and the choice of batches that stay even if they lose all records.
 
 Source: apache/kafka Cleaner.cleanInto (discardBatchRecords, lastRecordsOfActiveProducers), MemoryRecords.RecordFilter.
 """
@@ -29,9 +29,10 @@ _NO_PRODUCER_BYTES: Final = NO_PRODUCER.to_bytes(8, "little", signed=True)
 
 
 def judged(filters: Sequence[RecordFilter], records: RecordColumns, end: int) -> bytearray:
-    """Return one verdict for each record: a record is dropped if any filter drops it.
+    """Return one verdict (a byte) for each record: a record is dropped if any filter drops it.
 
-    Records from offset ``end`` on stay. As in Kafka, the time to the delete horizon begins for tombstones among them too.
+    Filters do not judge records from offset ``end`` on: these records stay. As in Kafka, tombstones among them get
+    DROP_AT_HORIZON, so their batch gets a delete horizon in this round.
 
     Raises:
         PluginError: a filter returns an unknown verdict, or not exactly one for each record.
@@ -58,7 +59,11 @@ def _joined(one: bytearray, other: bytearray) -> bytearray:
 
 
 def by_batch(table: BatchTable, judgements: Iterable[Buffer]) -> Iterator[memoryview]:
-    """Yield the verdicts of each row of a table; ``judgements`` come in pieces: runs of batches, or one wrapper each."""
+    """Yield the verdicts of each batch of a table, one byte for each record.
+
+    ``judgements`` are the verdicts in the same order, in parts of one or more whole batches. A batch of V0 or V1 whose
+    number of records is unknown before it is decompressed has a part of its own.
+    """
     pieces, counts = iter(judgements), table.record_count
     left = memoryview(b"")
     if min(counts, default=0) > 0:
@@ -80,7 +85,13 @@ def by_batch(table: BatchTable, judgements: Iterable[Buffer]) -> Iterator[memory
 
 
 class OldVerdicts(NamedTuple):
-    """Verdicts for a table of V0 or V1. ``is_last_kept`` is True if the last record stays only because it ends the round."""
+    """Verdicts on a table of V0 or V1.
+
+    Attributes:
+        words: verdicts on each batch, one byte for each record.
+        have_tombstones: True if tombstones in the table stay for now.
+        is_last_kept: True if the last record stays only because the round ends there.
+    """
 
     words: list[Buffer]
     have_tombstones: bool
@@ -88,9 +99,11 @@ class OldVerdicts(NamedTuple):
 
 
 def of_old_format(verdicts: Sequence[Buffer], *, is_over: bool, ends_round: bool) -> OldVerdicts:
-    """Return the verdicts for a format without horizons, where tombstones expire by the segment's time.
+    """Return the verdicts for a table of V0 or V1. These formats have no delete horizon and no empty batches.
 
-    These formats have no empty batches, so the last record of the round stays. Kafka marks such a log uncleanable instead.
+    Tombstones are dropped if ``is_over`` (they have expired by the segment's modification time), and stay otherwise. If
+    ``ends_round``, the last record of the table stays even if all records of its batch are dropped, because no empty
+    batch can take its place. Unlike stratalog, Kafka marks such a log uncleanable.
     """
     said = [bytes(words) for words in verdicts]
     have_tombstones = not is_over and any(AT_HORIZON in words for words in said)
@@ -107,7 +120,10 @@ def of_old_format(verdicts: Sequence[Buffer], *, is_over: bool, ends_round: bool
 def stay_empty(
     table: BatchTable, last_records: Mapping[int, tuple[int, int]], *, ends_round: bool
 ) -> list[bool] | None:
-    """Return True for each batch that stays without records: the last one of each known producer and of the round; or None.
+    """Return True for each batch that must stay even if it loses all records.
+
+    These are the last batch of each known producer, because recovery rebuilds the producer's state from it, and the
+    last batch of the round.
 
     Args:
         table: a table of magic 2.
@@ -115,7 +131,7 @@ def stay_empty(
         ends_round: True if the round ends with the table.
 
     Returns:
-        One bool a row; None if no batch of the table stays without records.
+        One bool for each batch; None instead if the table has no producer ids and does not end the round.
     """
     ids = table.producer_id
     if ids.tobytes() == _NO_PRODUCER_BYTES * len(ids):
@@ -131,7 +147,10 @@ def stay_empty(
 
 
 def is_last(known: tuple[int, int] | None, last_offset: int, epoch: int, attributes: int) -> bool:
-    """Return True if a batch is the last one of its producer, given the producer's known state."""
+    """Return True if a batch is the last one of its producer.
+
+    ``known`` is the producer's last data offset (-1 if it has only markers) and epoch; None if the producer is unknown.
+    """
     if known is None:
         return False
     last_data_offset, last_epoch = known

@@ -1,10 +1,12 @@
-"""Erasure of a key: every segment that holds a record of it, on local disk and in the tier, is rewritten without it.
+"""Erasure of a key: each segment with records of the key, on local disk and in the tier, is rewritten without them.
 
-Offsets, batch headers, markers and the producers' state stay: a batch that loses all of its records stays as a header alone.
-Segments are replaced as in compaction. A crash therefore leaves each segment either unchanged or without the key, and a second
-call continues the erasure. In the tier, the commit of the erasure also ends the history before it: objects that older roots
-name stay in the bucket for the collector's grace time, because readers may be using them. New readers cannot reach these
-objects (``as_of`` refuses), even if ``tier.history.ms`` is longer.
+Offsets, batch headers, markers and the producers' state stay. A batch that loses all of its records stays as a header
+without records. Segments are replaced as in compaction. A crash therefore leaves each segment either unchanged or
+without the key, and a second call continues the erasure.
+
+In the tier, the commit of the erasure also ends the history before it. Objects that only older roots refer to stay in
+the bucket for the collector's grace time, because readers may be using them. New readers cannot reach these objects:
+``as_of`` raises an error for a time before the erasure, even if ``tier.history.ms`` is longer.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ _REASON: Final = "erasure of a key"
 
 
 def searched_bytes(log: Log, tier: TierLog | None) -> int:
-    """Return the bytes of the segments that an erasure reads: those that only local disk has, and those in the tier."""
+    """Return the number of bytes that an erasure reads: all segments in the tier, and the local segments above them."""
     remote_end = _remote_end(log)
     local_bytes = sum(segment.size_bytes for segment in log.view().segments if segment.base_offset >= remote_end)
     return local_bytes + (0 if tier is None else tier.known_bytes())
@@ -46,15 +48,16 @@ def erase(
     dry_run: bool = False,
     on_bytes: OnBytes = uncounted,
 ) -> EraseResult:
-    """Erase a key from one log. The active segment is rolled first if it holds the key.
+    """Erase a key from one log, and return the result, which also contains an error that ended the erasure early.
 
-    Waits until a running round of compaction or offload has ended.
+    The active segment is rolled first if it holds the key. The call waits for a running compaction round or offload of
+    the log.
 
     Args:
         log: the log.
         key: the whole key.
         tier: the log's part in a tier; None if it has none.
-        dry_run: change nothing and only report; digests "after" are then "".
+        dry_run: search and report, but change nothing; ``sha256_after`` in the result is then "".
         on_bytes: called with the size of each segment that was searched.
     """
     end = log.offsets().log_end
@@ -92,7 +95,10 @@ def _erase_locally(
     *,
     dry_run: bool,
 ) -> None:
-    """Erase the key from the segments that only local disk has; finished work is reported even after an error."""
+    """Erase the key from the local segments above the end of the tier.
+
+    Rewritten segments are added to ``done``, and damaged ones to ``remnants``, also if a later segment raises an error.
+    """
     remote_end = _remote_end(log)
     for segment in log.view().segments:
         if segment.base_offset < remote_end or segment.base_offset >= end:
@@ -121,7 +127,10 @@ def _remote_end(log: Log) -> int:
 
 
 def _in_tier(log: Log, key: bytes, on_bytes: OnBytes) -> Iterator[Remnant]:
-    """Yield the committed segments that hold the key, and the local copies of them."""
+    """Yield a remnant for each committed segment that holds the key or is damaged, and for each local copy of it.
+
+    For a follower, which may not change the tier.
+    """
     view = log.view()
     for segment in () if view.remote is None else view.remote.segments:
         on_bytes(segment.size_bytes)
@@ -177,7 +186,9 @@ def _erase_in_tier(
     *,
     dry_run: bool,
 ) -> None:
-    """Erase a key from the committed part of a log that leads; finished work is reported even after an error.
+    """Erase a key from the segments of a log in the tier. The log must be the leader.
+
+    Rewritten segments are added to ``done``, also if an error is raised later.
 
     Raises:
         FencedEpochError: another writer owns the log. The log no longer accepts appends here.
@@ -221,7 +232,10 @@ def _erase_in_tier(
 def _holding(
     log: Log, part: TierRange, key: bytes, remnants: list[Remnant], on_bytes: OnBytes
 ) -> Iterator[tuple[TierSource, int]]:
-    """Yield the committed segments that hold the key and the number of its records; report damaged ones as remnants."""
+    """Yield each committed segment that holds the key, with the number of records of the key in it.
+
+    A damaged segment is added to ``remnants`` instead.
+    """
     for segment in part.from_offset(0):
         if not isinstance(segment, TierSource):
             continue
@@ -244,7 +258,7 @@ def _tier_result(segment: TierSource, count: int) -> ErasedSegment:
 
 
 def _left(log: Log, tier: TierLog, replaced: set[str]) -> Iterator[Remnant]:
-    """Yield the objects that the head does not name, and drop them from the caches of this process."""
+    """Yield a remnant for each stored object that the newest root does not refer to; remove these from the caches."""
     until_ms = log.components.env.clock.now_ms() + GRACE_MS
     named = object_keys(tier.entries(0, log.offsets().log_end, tier.root))
     left = sorted(tier.stored_keys() - named)

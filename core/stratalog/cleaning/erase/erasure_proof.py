@@ -1,7 +1,8 @@
 """Proof of an erasure as JSON, and the later check that the key is gone.
 
-The proof does not contain the key but a slow hash of it with a random salt, with which an owner of the key can check that the
-proof is about this key. A key that is easy to guess can also be guessed from the proof, at some hundredths of a second a try.
+The proof contains no key, but a slow hash (scrypt) of the key with a random salt. With the key, a reader can check that
+the proof is about this key. If a key is easy to guess, it can be found from the proof: each try takes some hundredths
+of a second.
 """
 
 from __future__ import annotations
@@ -29,9 +30,14 @@ _SALT_BYTES: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class ErasureCheck:
-    """Result of a check: ``remnants`` that still exist, and ``holding``, the segments that still hold the key.
+    """Result of a check of an erasure in one partition.
 
-    Records of the key that were written after the erasure do not count.
+    Attributes:
+        topic: name of the topic.
+        partition: number of the partition.
+        remnants: remnants of the proof that still exist, and segments that cannot be read because they are damaged.
+        holding: files and objects of segments that still hold records of the key, without records that were written
+            after the erasure.
     """
 
     topic: str
@@ -41,12 +47,12 @@ class ErasureCheck:
 
     @property
     def is_gone(self) -> bool:
-        """True if no known remnant is left."""
+        """True if no remnant exists any longer, and no segment holds the key."""
         return not self.remnants and not self.holding
 
 
 def proof_of(result: EraseResult, log: Log, key: bytes) -> dict[str, object]:
-    """Return the proof as a JSON object."""
+    """Return the proof of an erasure as a JSON object. It contains a salted hash of ``key``."""
     salt = log.components.env.chance.randbytes(_SALT_BYTES)
     return {
         "format": FORMAT,
@@ -67,10 +73,10 @@ def proof_of(result: EraseResult, log: Log, key: bytes) -> dict[str, object]:
 
 
 def check_erasure(proof: Mapping[str, object], log: Log, key: bytes, tier: TierLog | None) -> ErasureCheck:
-    """Check that all remnants are gone, and read the log, local and in the tier, for records of the key.
+    """Check which remnants of a proof still exist, and search all segments, local and in the tier, for the key.
 
     Raises:
-        ConfigError: the object is not a proof, or it is about another key or topic.
+        ConfigError: ``proof`` is not a proof, or it is about another key or topic.
         StoreError: the store failed.
     """
     _check_about(proof, log, key)
@@ -121,14 +127,17 @@ def _remnant(value: object) -> Remnant:
 
 
 def _is_there(found: Remnant, log: Log, objects: set[str]) -> bool:
-    """Return True if a remnant outside the log still exists; segments of the log are read separately."""
+    """Return True if a remnant still exists as a deleted file or as one of ``objects``, which the log does not use.
+
+    Return False for other kinds of remnants: they are segments of the log, which ``check_erasure`` searches.
+    """
     if found.kind == "object":
         return found.where in objects
     return found.kind == "deleted file" and log.components.env.files.stat(found.where) is not None
 
 
 def _stored(log: Log) -> Iterator[ReadableSegment]:
-    """Yield every segment of the tier and of local disk, copies included."""
+    """Yield every segment of the tier, then every local segment, including local copies of the tier's segments."""
     view = log.view()
     if view.remote is not None:
         yield from view.remote.segments

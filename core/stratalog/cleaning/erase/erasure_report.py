@@ -13,9 +13,19 @@ GONE_BY_ITSELF: Final = frozenset({"deleted file", "object"})  # kinds of remnan
 
 @dataclass(frozen=True, slots=True)
 class ErasedSegment:
-    """A segment that was rewritten; the digests are those of its ``.log`` before and after.
+    """A segment that an erasure has rewritten, or would rewrite in a dry run.
 
-    ``part`` is "local" or "tier". In a tier, the segment is stored in other objects afterwards.
+    Attributes:
+        base_offset: first offset of the segment.
+        end_offset: exclusive end offset.
+        records: number of erased records.
+        bytes_before: size of the segment's batches before the erasure.
+        bytes_after: size afterwards; in a dry run the size before.
+        sha256_before: hash (hex) of the segment's batches before the erasure.
+        sha256_after: hash (hex) afterwards; "" in a dry run.
+        part: "local" or "tier".
+        objects_before: keys of the objects of a tier segment before the erasure.
+        objects_after: keys of the new objects of a tier segment; () for a local segment or in a dry run.
     """
 
     base_offset: int
@@ -32,16 +42,19 @@ class ErasedSegment:
 
 @dataclass(frozen=True, slots=True)
 class Remnant:
-    """A place that may still hold the key.
+    """A file or object that may still hold the key after an erasure; ``where`` is its path or object key.
 
     ``kind`` is one of:
 
-    - "object": an object of an older root, or never committed. The first collection after ``until_ms`` deletes it.
-    - "deleted file": is deleted at ``until_ms``, or earlier at an orderly stop.
-    - "tier" and "local copy": this log does not lead; the leader of the log erases the key.
-    - "damaged segment": ``reason`` describes the damage.
+    - "object": an object in the tier that only an older root refers to, or that was never committed. The first
+      collection after ``until_ms`` deletes it.
+    - "deleted file": a local file that is already renamed for deletion. It is deleted at ``until_ms``, or earlier at a
+      clean stop of the engine.
+    - "tier" and "local copy": a segment in the tier, or a local copy of it, of a log that is a follower here. The
+      leader must erase the key.
+    - "damaged segment": a segment that could not be searched. ``reason`` describes the damage.
 
-    ``until_ms`` is -1 if the remnant does not go away by itself.
+    ``until_ms`` (ms since 1970) is -1 if no background duty deletes the remnant.
     """
 
     kind: str
@@ -52,9 +65,15 @@ class Remnant:
 
 @dataclass(frozen=True, slots=True)
 class EraseResult:
-    """Result of an erasure in one log. ``end`` is the log end offset at its begin; later records of the key stay.
+    """Result of an erasure in one log.
 
-    ``error`` is the error that ended the erasure early; a second call continues. ``made_ms`` is the time when it ended.
+    Attributes:
+        log: the log.
+        end: log end offset when the erasure began. Records of the key at or above it stay.
+        segments: the rewritten segments.
+        remnants: files and objects that may still hold the key.
+        error: error that ended the erasure early; a second call continues the erasure. None if it is finished.
+        made_ms: time (ms since 1970) when the erasure ended.
     """
 
     log: TopicPartition
@@ -66,11 +85,14 @@ class EraseResult:
 
     @property
     def is_complete(self) -> bool:
-        """True if no reader can find the key below ``end``: all remnants are out of the reach of readers."""
+        """True if no reader can find the key below ``end``, because readers cannot open any of the remnants."""
         return self.error is None and all(found.kind in GONE_BY_ITSELF for found in self.remnants)
 
     @property
     def gone_ms(self) -> int:
-        """Time from which nothing holds the key, if the tier is collected; -1 if a remnant stays for an unknown time."""
+        """Time (ms since 1970) from which no file or object holds the key, if the tier is collected regularly.
+
+        It is -1 if the erasure is incomplete, or if a remnant stays for an unknown time.
+        """
         untils = [found.until_ms for found in self.remnants]
         return -1 if not self.is_complete or -1 in untils else max(untils, default=self.made_ms)

@@ -23,10 +23,11 @@ _TO_VERDICT: Final = bytes.maketrans(b"\0\1", KEEP + DROP)
 
 
 def records_of(log: Log, segment: ReadableSegment, key: bytes, *, below: int | None = None) -> int:
-    """Return the number of records of the key in a segment; with ``below``, only of records below that offset.
+    """Return the number of records of the key in a segment, or, with ``below``, of those below that offset.
 
     Raises:
-        CorruptionError: a batch, or the file or object that holds it, is damaged, also when it is read a second time.
+        CorruptionError: a batch, or the file or object that holds it, is damaged. Bytes of a tier are read a second
+            time before this error is raised, because they may have been damaged in transfer.
     """
     try:
         return _counted(log, segment, key, below)
@@ -47,7 +48,7 @@ def _counted(log: Log, segment: ReadableSegment, key: bytes, below: int | None) 
 
 
 def without_key(log: Log, segment: ReadableSegment, key: bytes) -> Transform:
-    """Return the transform of a segment's batches that removes the records of the key."""
+    """Return a function that returns the batches of a table of ``segment`` without the records of the key."""
 
     def transform(chunk: Chunk, table: BatchTable) -> Iterable[Buffer]:
         judged = [rows_of_key(columns, key) for columns in _data_of(log, segment, chunk, table)]
@@ -60,12 +61,15 @@ def without_key(log: Log, segment: ReadableSegment, key: bytes) -> Transform:
 
 
 def _data_of(log: Log, segment: ReadableSegment, chunk: Chunk, table: BatchTable) -> Iterator[RecordColumns]:
-    """Decode offsets and keys of a table's records, except markers."""
+    """Iterate over the offsets and keys of a table's records, without transaction markers."""
     return decode(chunk, without_markers(table), segment, log.components, Fields.OFFSET | Fields.KEY)
 
 
 def _retained(log: Log, segment: ReadableSegment, chunk: Chunk, table: BatchTable, judged: Sequence[bytes]) -> bytes:
-    """Return a table's batches without the records that ``rows_of_key`` marks; batch headers and markers stay."""
+    """Return a table's batches without the records that ``judged`` (results of ``rows_of_key``) marks.
+
+    Markers stay, and batches of magic 2 that lose all records stay as headers.
+    """
     words = by_batch(without_markers(table), (found.translate(_TO_VERDICT) for found in judged))
     control_bit = CONTROL_BIT if table.magic >= CONTROL_MAGIC else 0
     verdicts: list[Buffer] = [

@@ -1,7 +1,7 @@
-"""Explanation of the fate of each part of a log, now or later, and of the rule that decides it.
+"""Explanation of when and why cleaning deletes, evicts, compacts or keeps each range of a log.
 
-The answers come from the code that cleans: a dry run of retention, a round of compaction that writes nothing, and the
-policies, which are asked for their plans at later times.
+The explanation uses the code that cleans: a dry run of retention, a compaction round that writes nothing, and plans of
+the policies for later times.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LOOKED_AT: Final = 100  # number of segments, oldest first, whose time is searc
 
 
 class Fate(StrEnum):
-    """Fate of a range at the next pass."""
+    """Effect of the next retention pass and compaction round on a range. EVICT deletes only the local copy."""
 
     DELETE = "delete"
     EVICT = "evict"
@@ -36,11 +36,19 @@ class Fate(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RangeFate:
-    """Fate of the segments that hold [start, end).
+    """Fate of one segment, or of adjacent segments that compaction merges, with the offsets [start, end).
 
-    ``when_ms`` is the time of their deletion if no record is written meanwhile. It is the present time if the next pass
-    deletes them. It is None if no rule deletes them, or if too many older segments exist for a search.
-    ``freed_bytes`` is the space that the next pass frees: everywhere, or for EVICT on local disk alone.
+    Attributes:
+        start: first offset.
+        end: exclusive end offset.
+        where: "active", "local", "tier" or "local, tier".
+        fate: effect of the next retention pass and compaction round.
+        when_ms: time (ms since 1970) when retention will delete the range if no record is written meanwhile; the
+            present time if the next pass deletes it. None if no policy deletes it, or if the log has too many older
+            segments to compute the time.
+        reason: reasons of the policies, for people.
+        size_bytes: present size.
+        freed_bytes: bytes that the next pass frees; for EVICT these are bytes on local disk.
     """
 
     start: int
@@ -55,7 +63,7 @@ class RangeFate:
 
 @dataclass(frozen=True, slots=True)
 class RecordFate:
-    """Fate of one record. ``newer_offset`` is the offset of the next record with its key, -1 if there is none."""
+    """Fate of one record. ``newer_offset`` is the offset of the next record with the same key, -1 if there is none."""
 
     offset: int
     fate: Fate
@@ -65,7 +73,7 @@ class RecordFate:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Explanation of a log: its ranges, and the requested records."""
+    """Explanation of one log: the fate of its ranges of offsets, and of the requested records."""
 
     ranges: tuple[RangeFate, ...]
     records: tuple[RecordFate, ...]
@@ -81,10 +89,12 @@ def explain(
     offset: int | None = None,
     key: bytes | None = None,
 ) -> Explanation:
-    """Return the results of the next passes; with ``offset`` or ``key``, only for these records and their ranges.
+    """Return the results of the next retention pass and compaction rounds over a log. Nothing is changed.
+
+    With ``offset`` or ``key``, the result contains only the matching records and the ranges that contain them.
 
     Raises:
-        StorageError: the passes would fail with this error.
+        StorageError: the pass or a round would fail with this error.
     """
     asked = _offsets(log, offset, key)
     planned = plan_pass(log, policies, tier, now_ms=now_ms)
@@ -104,13 +114,13 @@ def explain(
 
 @dataclass(frozen=True, slots=True)
 class RoundEffect:
-    """The next round of compaction over a part of the log; ``seen`` is None if no round is due."""
+    """Preview of the next compaction round over one part of a log; ``seen`` is None if no round is due."""
 
     plan: CompactionPlan
     seen: RoundPreview | None
 
     def made_of(self, segment: SegmentSummary) -> PlannedSegment | None:
-        """Return the planned segment that replaces ``segment``, maybe with its neighbours; None if it stays as it is."""
+        """Return the planned segment that replaces ``segment``, or its group; None if ``segment`` stays as it is."""
         made = () if self.seen is None else self.seen.segments
         return next((one for one in made if one.start <= segment.base_offset < one.end), None)
 
@@ -167,7 +177,7 @@ def _ranges(
 
 
 def removed_fate(segment: SegmentSummary, removal: Removal, whens: Mapping[int, int], now_ms: int) -> RangeFate | None:
-    """Return the fate of a segment that retention removes; None if it does not."""
+    """Return the fate of a segment that retention deletes or evicts; None for other segments."""
     if segment in removal.deleted:
         return range_fate(segment, Fate.DELETE, now_ms, "; ".join(removal.whole.reasons), segment.size_bytes)
     if segment in removal.evicted:
@@ -177,7 +187,7 @@ def removed_fate(segment: SegmentSummary, removal: Removal, whens: Mapping[int, 
 
 
 def range_fate(segment: SegmentSummary, fate: Fate, when_ms: int | None, reason: str, freed_bytes: int) -> RangeFate:
-    """Return the fate of one segment."""
+    """Return a fate with the offsets, the place and the size of one segment."""
     places = ("local",) * segment.is_local + ("tier",) * segment.is_remote
     where = "active" if segment.is_active else ", ".join(places)
     return RangeFate(
@@ -188,7 +198,11 @@ def range_fate(segment: SegmentSummary, fate: Fate, when_ms: int | None, reason:
 def deletion_times(
     summary: LogSummary, policies: Mapping[str, CleanupPolicy], config: TopicConfig, now_ms: int
 ) -> dict[int, int]:
-    """Return the deletion times of segments by base offset; policies are pure, so they can plan for any time."""
+    """Return the time when retention will delete each segment, by base offset, for the oldest segments of a log.
+
+    A segment that no policy deletes has no entry. The times are found by asking the policies for plans at later times;
+    policies are pure functions, so any time can be asked for.
+    """
 
     def end(at_ms: int) -> int:
         plans = (policy.plan(summary, config, at_ms) for policy in policies.values())
@@ -214,7 +228,10 @@ def deletion_times(
 
 
 def _offsets(log: Log, offset: int | None, key: bytes | None) -> dict[int, int]:
-    """Return the requested records' offsets, each with that of the next record of the same key (-1: there is none)."""
+    """Return a mapping from the offset of each requested record to the offset of the next record with the same key.
+
+    The value is -1 if there is no such record.
+    """
     if offset is None and key is None:
         return {}
     wanted = key

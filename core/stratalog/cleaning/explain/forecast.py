@@ -1,4 +1,4 @@
-"""Forecast of cleaning for a log that is only read: the plans of its policies, without a round of compaction."""
+"""Forecast of cleaning for a log that is opened for reading only: plans of its policies, without a compaction round."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ from stratalog.spi.cleanup import CleanupPolicy, Keep, LogSummary, Rewrite, Segm
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """Plans of the next passes over a log.
+    """Forecast of the next retention pass and compaction round over a log.
 
     Attributes:
-        segments: the segments, oldest first; a page of a very long manifest counts as one.
-        ranges: fate of each of them. COMPACT means that a round reads the segment; the bytes that the round frees
-            are not known without the round.
-        dirty_ratio: share of the closed segments that was not compacted yet, from 0 to 1; None if no policy compacts the log.
+        segments: the segments, oldest first. In a tier with very many segments, one item may describe a manifest page
+            of segments.
+        ranges: fate of each item of ``segments``. COMPACT means that the round reads the segment; ``freed_bytes`` is
+            then 0, because it is not known before the round.
+        dirty_ratio: share of the closed segments' bytes that were not compacted yet, from 0 to 1; None if no policy
+            compacts the log.
     """
 
     segments: tuple[SegmentSummary, ...]
@@ -38,15 +40,18 @@ def forecast(
     now_ms: int,
     dirty_start: int | None = None,
 ) -> Forecast:
-    """Return the plans of a log's policies. Reads no records and changes nothing; ``explain`` is for an open log.
+    """Return the forecast of a log. Reads no records and changes nothing.
+
+    For a log of an engine, ``explain`` returns more exact results.
 
     Args:
         log: the log.
         config: settings of its topic.
         policies: policies of its topic.
         has_tier: True if closed segments go to a tier.
-        now_ms: time of the passes.
-        dirty_start: the cleaner's checkpoint of local disk; None if there is none.
+        now_ms: time (ms since 1970) for which the policies plan.
+        dirty_start: offset up to which the local part is compacted, from the cleaner's checkpoint file; None if the
+            file has none.
 
     Raises:
         PluginError: a policy is wrong.

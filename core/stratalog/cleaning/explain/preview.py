@@ -1,4 +1,4 @@
-"""Preview of a compaction round: the same passes over the same log, which count what they would write."""
+"""Preview of a compaction round: both passes run over the log, but count bytes instead of writing them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ S = TypeVar("S", bound=ReadableSegment)
 
 @dataclass(frozen=True, slots=True)
 class PlannedSegment:
-    """One segment that a round would write in place of the segments that hold [start, end)."""
+    """One segment that a round would write in place of the segments with the offsets [start, end)."""
 
     start: int
     end: int
@@ -40,13 +40,14 @@ class PlannedSegment:
 
 @dataclass(frozen=True, slots=True)
 class RoundPreview:
-    """Preview of a round.
+    """Expected result of a compaction round.
 
     Attributes:
-        end: exclusive end offset of the cleaned range.
-        segments: the segments that the round would write; a segment that loses no record is not rewritten.
-        kept: the watched offsets in ``segments`` whose records would stay.
-        reason: cause of the round, and the reason if it would end before the end of the dirty range.
+        end: exclusive end offset of the range that the round would compact.
+        segments: the segments that the round would write. A segment that loses no record is not rewritten, and not
+            listed.
+        kept: those of the watched offsets that are in ``segments`` and whose records would stay.
+        reason: cause of the round; if it would end before the end of the dirty range, the reason for that, too.
     """
 
     end: int
@@ -62,14 +63,16 @@ def preview(
     now_ms: int,
     watched: Sequence[int] = (),
 ) -> RoundPreview | None:
-    """Run the planned round without writing; return None if no round is planned. For a tier's part this downloads.
+    """Run the planned round without writing, and return its expected result; None if no round is planned.
+
+    For the part in a tier, this downloads all segments that have no local copy.
 
     Args:
-        plan: plan of a log, or of its part in the tier.
+        plan: plan for one part of a log.
         policies: policies of the topic.
         limits: limits of the round.
         now_ms: time when the round would begin.
-        watched: ascending offsets; the result says which of their records would stay.
+        watched: ascending offsets; ``RoundPreview.kept`` contains those whose records would stay.
 
     Raises:
         SegmentGoneError: the log changed during the preview; call again.
@@ -126,7 +129,7 @@ def _previewed(
 
 @dataclass(slots=True)
 class _Counted:
-    """Builder that writes no file: it counts bytes, and notes the watched offsets among the appended records."""
+    """Builder that writes no file: it counts bytes, and adds watched offsets of the appended records to ``kept``."""
 
     components: Components
     watched: Sequence[int]
@@ -151,16 +154,16 @@ class _Counted:
                 ]
 
     def finish(self, end_offset: int, modified_ms: int) -> Self:
-        """Return the counts in place of a finished segment."""
+        """Return this object, whose ``size_bytes`` is that of the segment."""
         del end_offset, modified_ms
         return self
 
     def discard(self) -> None:
-        """Do nothing: nothing was written."""
+        """Do nothing, because there is no file to remove."""
 
 
 class _CountingPublisher:
-    """Publisher that writes and changes nothing.
+    """Publisher for a preview: it records what a round would write, and changes nothing.
 
     Attributes:
         planned: the segments that a round would publish.
@@ -173,12 +176,12 @@ class _CountingPublisher:
         self.kept: list[int] = []
 
     def begin(self, base_offset: int) -> SegmentBuilder:
-        """Return an object that counts instead of writing."""
+        """Return a builder that counts bytes instead of writing them."""
         del base_offset
         return cast(SegmentBuilder, _Counted(self._components, self._watched, self.kept))
 
     def replace(self, built: BuiltSegment, old: Sequence[ReadableSegment]) -> bool:
-        """Note the segments that a round would replace."""
+        """Add the segment to ``planned``. Always return True."""
         before = sum(segment.size_bytes for segment in old)
         self.planned.append(PlannedSegment(old[0].base_offset, old[-1].end_offset, before, built.size_bytes))
         return True

@@ -1,6 +1,6 @@
-"""Plans for compaction: the parts of logs that are due according to the policies of their topics.
+"""Compaction plans: which parts of logs are due, and in which order, according to the policies of their topics.
 
-If a policy raises an error or plans an impossible rewrite, only the compaction of that log fails.
+If a policy raises an error or plans an invalid rewrite, only the compaction of that log fails.
 
 Source: apache/kafka LogCleanerManager.
 """
@@ -21,11 +21,17 @@ from stratalog.tier.tier_log import TierLog
 
 @dataclass(frozen=True, slots=True)
 class CompactionPlan:
-    """Plan of compaction for one part of a log.
+    """Compaction plan for one part of a log.
 
-    ``rewrite`` is None if nothing is due; ``reason`` then says why. ``error`` is the error that prevented a plan. ``tier`` is
-    None for the part that only local disk has; otherwise the plan is for the part in that tier. A round downloads
-    ``download_bytes``: segments without a local copy, and the dirty ones of them a second time.
+    Attributes:
+        log: the log.
+        rewrite: bounds of the next round; None if no round is due.
+        reason: why a round is due, or why not.
+        error: error that prevented a plan.
+        tier: the log's part in the tier if the plan is for that part; None if it is for the local part, which consists
+            of the segments that are not in the tier.
+        download_bytes: bytes that the round downloads: all segments without a local copy once, and those of the dirty
+            range twice.
     """
 
     log: Log
@@ -37,17 +43,21 @@ class CompactionPlan:
 
     @property
     def part(self) -> str:
-        """Part that the plan is for: "local" or "tier"."""
+        """Part of the log for which the plan was made: "local" or "tier"."""
         return "local" if self.tier is None else "tier"
 
 
 def rewriters(policies: Mapping[str, CleanupPolicy]) -> dict[str, CleanupPolicy]:
-    """Return the policies with a record filter. Each round uses all of a topic's, because they share a checkpoint."""
+    """Return those of the policies that have a record filter, by name.
+
+    Every compaction round of a topic uses the filters of all of them, because each part of a log has only one
+    checkpoint of the offset up to which it is compacted.
+    """
     return {name: policy for name, policy in policies.items() if has_filter(policy)}
 
 
 def compacted_to(plan: CompactionPlan) -> int:
-    """Return the offset up to which the part of a plan is compacted; -1 if it never was."""
+    """Return the exclusive end of the compacted offsets in the part of the log that a plan is for; -1 if unknown."""
     if plan.tier is not None:
         return plan.tier.view().first_dirty_offset
     dirty_start = plan.log.maintenance.cleaning.dirty_start
@@ -63,19 +73,22 @@ def plan_parts(
     now_ms: int,
     asks_all: bool = False,
 ) -> list[CompactionPlan]:
-    """Return the plans for a log's local part and for its part in the tier; none if no policy rewrites logs.
+    """Return a plan for a log's local part, and one for its part in the tier; [] if no policy rewrites logs.
 
-    Segments that will go to a tier are not rewritten before they are in the tier. A log that is restored from the tier alone
-    therefore holds every record below the tier's end that was not outdated below that end.
+    Without segments in the tier, there is only the plan for the local part.
+
+    Segments that will be offloaded are rewritten only after they are in the tier. Otherwise a local round could drop a
+    record because of a newer record that is not in the tier yet, and a log that is restored from the tier alone would
+    lack both.
 
     Args:
         log: the log.
         policies: policies of its topic.
         tier: the log's part in a tier; None if it has none.
-        has_tier: True if closed segments go to a tier.
+        has_tier: True if closed segments of the topic are offloaded.
         now_ms: time when the round would begin.
-        asks_all: also ask policies for plans if none of them has a record filter. Then no rewrite is planned, and a Rewrite
-            is an error.
+        asks_all: True to call policies even if none of them has a record filter. A Rewrite is then an error, for which
+            a plan is returned; without an error, no plan is returned.
     """
     chosen, state = rewriters(policies), log.maintenance.cleaning
     if not chosen:
@@ -98,7 +111,10 @@ def plan_parts(
 
 
 def _mistaken(log: Log, policies: Mapping[str, CleanupPolicy], *, has_tier: bool, now_ms: int) -> list[CompactionPlan]:
-    """Return a plan with an error if a policy of a log without record filters is wrong; otherwise no plan."""
+    """Check the policies of a log if none of them has a record filter.
+
+    Return a plan with the error if a policy is wrong, a plan without a rewrite if the log is uncleanable, otherwise [].
+    """
     if log.maintenance.cleaning.uncleanable:
         return [CompactionPlan(log, None, f"uncleanable: {log.maintenance.cleaning.uncleanable}")]
     try:
@@ -111,7 +127,7 @@ def _mistaken(log: Log, policies: Mapping[str, CleanupPolicy], *, has_tier: bool
 
 
 def _waiting(plan: CompactionPlan) -> CompactionPlan:
-    """Return the plan without its rewrite: segments that go to the tier are compacted there."""
+    """Return a plan for the local part without its rewrite, because its segments are compacted after their offload."""
     if plan.rewrite is None:
         return plan
     return replace(plan, rewrite=None, reason="being offloaded to the tier, where it is compacted")
@@ -120,7 +136,11 @@ def _waiting(plan: CompactionPlan) -> CompactionPlan:
 def _asked(
     log: Log, policies: Mapping[str, CleanupPolicy], summary: LogSummary, now_ms: int
 ) -> Sequence[Keep | Rewrite]:
-    """Return the actions of the policies with a record filter; PluginError names the policy that fails or is wrong."""
+    """Return the Keep and Rewrite actions of the policies that have a record filter.
+
+    Raises:
+        PluginError: a policy raises an error or plans an invalid Rewrite; the text names the policy.
+    """
     found, chosen = list[Keep | Rewrite](), rewriters(policies)
     for name, policy in policies.items():
         try:
@@ -142,7 +162,10 @@ def _asked(
 def _joined(
     log: Log, summary: LogSummary, actions: Sequence[Keep | Rewrite], tier: TierLog | None, gone_to: int
 ) -> CompactionPlan:
-    """Join the actions for one part into one plan, above ``gone_to``, the end of what retention deletes first."""
+    """Return one plan for one part of a log, from the actions of all policies.
+
+    The plan begins at or above ``gone_to``, the end of the segments that retention is about to delete.
+    """
     tiered = [segment for segment in summary.segments if segment.is_remote]
     border = tiered[-1].end_offset if tiered else 0
     mine = [action for action in actions if (action.start < border) == (tier is not None)]
@@ -165,10 +188,10 @@ def _joined(
 
 
 def _joined_in_tier(log: Log, joined: Rewrite, tier: TierLog, segments: Sequence[SegmentSummary]) -> CompactionPlan:
-    """Return the plan for the part in a tier, which ends where the tier knows the outcome of every transaction.
+    """Return the plan for the part in a tier. It ends before the first transaction whose marker is not in the tier.
 
-    Segments above the first transaction whose outcome is not yet in the tier are left alone. If local disk were lost before,
-    that transaction would count as aborted, and a value that its records had outdated would be missing.
+    If the local disk is lost before the marker is offloaded, that transaction counts as aborted. A record that was
+    dropped because of a newer record of the transaction would then be missing.
     """
     try:
         stable = stable_end(tier.view(), log.components)
@@ -186,7 +209,10 @@ def _joined_in_tier(log: Log, joined: Rewrite, tier: TierLog, segments: Sequence
 
 
 def check_rewrite(summary: LogSummary, action: Rewrite) -> None:
-    """Raise PluginError unless a rewrite spans whole closed segments of one part and ends within the allowed range."""
+    """Raise PluginError unless a rewrite consists of whole closed segments of one part, and ends at or below its limit.
+
+    The limit is the last stable offset or the base of the active segment, whichever is lower.
+    """
     tiered = [segment for segment in summary.segments if segment.is_remote]
     own = [segment for segment in summary.segments if not segment.is_remote]
     border = tiered[-1].end_offset if tiered else 0
@@ -204,6 +230,6 @@ def check_rewrite(summary: LogSummary, action: Rewrite) -> None:
 
 
 def dirtiest(plans: Sequence[CompactionPlan]) -> CompactionPlan | None:
-    """Return the plan with the largest share of dirty bytes, to be carried out first; None if none is due."""
+    """Return the plan with the greatest dirty ratio of those that have a rewrite; None if none of them has one."""
     due = [plan for plan in plans if plan.rewrite is not None]
     return max(due, key=lambda plan: 0.0 if plan.rewrite is None else plan.rewrite.dirty_ratio, default=None)

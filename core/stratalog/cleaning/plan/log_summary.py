@@ -1,4 +1,4 @@
-"""Summary of a log, as cleanup policies see it."""
+"""Summaries of logs, which are the arguments of cleanup policies."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ from stratalog.tier.read.paged_segments import PagedSegments
 
 
 def summarise(log: LogReader, *, has_tier: bool, detailed_to: int = 0, dirty_start: int | None = None) -> LogSummary:
-    """Return the summary of all segments, in the tier and local, oldest first.
+    """Return the summary of a log with all segments, in the tier and local, oldest first.
 
     Args:
         log: the log.
-        has_tier: True if closed segments go to a tier.
-        detailed_to: in a tier with very many segments, a page of the manifest that begins at or above this offset counts as
-            one segment: the page is not read.
-        dirty_start: the cleaner's checkpoint, for a log that is only read; an open log knows its own.
+        has_tier: True if closed segments of the topic are offloaded.
+        detailed_to: for a tier whose manifest has pages: pages that begin below this offset are read, and their
+            segments are listed one by one. Other pages are not read; the summary has one item for each.
+        dirty_start: offset up to which the local part is compacted, from the cleaner's checkpoint file. Ignored for a
+            log of an engine, which knows the offset.
     """
     view = log.view()
     if view.remote is not None and isinstance(view.remote.segments, PagedSegments):
@@ -52,9 +53,11 @@ def summarise(log: LogReader, *, has_tier: bool, detailed_to: int = 0, dirty_sta
 
 
 def summarise_for_rewrite(log: Log, *, has_tier: bool) -> LogSummary:
-    """Return the summary with first timestamps, if the topic sets ``max.compaction.lag.ms``; they are in the segments.
+    """Return the summary of a log for compaction.
 
-    Of segments that only the tier has, only the first dirty one is read, by one request unless it is cached.
+    If the topic sets ``max.compaction.lag.ms``, the summary has the first timestamps of dirty segments, which are read
+    from the segments. Of the dirty segments that only the tier has, only the first one is read, with one request unless
+    it is cached.
     """
     found = summarise(log, has_tier=has_tier)
     if log.config.max_compaction_lag_ms == LONG_MAX:
@@ -80,12 +83,12 @@ def _with_first(summary: SegmentSummary, view: LogView, log: Log) -> SegmentSumm
 
 
 def evictable(summary: LogSummary) -> LogSummary:
-    """Return the summary of the local part of a log, for local retention."""
+    """Return the summary without segments that only the tier has, for local retention."""
     return replace(summary, segments=tuple(segment for segment in summary.segments if segment.is_local))
 
 
 def _coarse(view: LogView, remote: PagedSegments, detailed_to: int) -> Iterator[SegmentSummary]:
-    """Yield the segments and pages that only the tier has; a local segment hides its copy in the tier."""
+    """Yield the segments and manifest pages of the tier below the first local segment."""
     local_start = view.segments[0].base_offset if view.segments else view.offsets.log_end
     for item in remote.coarse(detailed_to, local_start):
         page = item if isinstance(item, PageRef) else page_of(item)

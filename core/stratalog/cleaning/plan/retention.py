@@ -1,7 +1,8 @@
-"""Execution of cleanup policies' plans: the policies choose, and this module deletes.
+"""Retention: deletion and eviction of segments as the cleanup policies plan them.
 
-Order: the tier's manifest first, then local files, then the tier's objects. A local segment of a tiered log is deleted only
-when a manifest root names it or the log start has passed it.
+A pass first commits the deletion in the tier's manifest, and then deletes local files. A later collection deletes the
+objects in the tier. A local segment of a log with a tier is deleted only if the tier has it, or if it is below the log
+start.
 """
 
 from __future__ import annotations
@@ -25,11 +26,18 @@ from stratalog.tier.tier_log import TierLog
 
 @dataclass(frozen=True, slots=True)
 class RetentionResult:
-    """Result of one pass, or of a dry run, over one log.
+    """Result of one retention pass over one log, or expected result in a dry run.
 
-    ``deleted_*`` count what was deleted in the tier and on local disk, ``evicted_*`` what was deleted on local disk alone.
-    ``reasons`` come from the policies. ``rolled`` is True if local retention applied to the active segment and closed it: the
-    tier can then store the segment, and the next pass evicts it.
+    Attributes:
+        log: the log.
+        log_start: log start offset after the pass.
+        deleted_segments: number of segments that were deleted on local disk and in the tier.
+        deleted_bytes: size of these segments.
+        evicted_segments: number of local segments that were deleted and stay in the tier.
+        evicted_bytes: size of these segments.
+        reasons: reasons of the policies.
+        rolled: True if the pass closed the active segment, because local retention applies to it. It can then be
+            offloaded, and a later pass evicts it.
     """
 
     log: TopicPartition
@@ -44,7 +52,7 @@ class RetentionResult:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """End of a deletion: all offsets below ``end`` are deleted; 0 deletes nothing."""
+    """Exclusive end offset of a deletion from the start of a log, and its reasons; ``end`` 0 means no deletion."""
 
     end: int
     reasons: tuple[str, ...]
@@ -52,13 +60,13 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """Segments that one pass removes.
+    """Segments that one retention pass removes.
 
     Attributes:
-        whole: cut of the whole log.
-        local: cut of the local part, which the tier has.
-        deleted: segments that no place keeps.
-        evicted: segments that leave local disk and stay in the tier.
+        whole: end of the deletion in the whole log.
+        local: end of the eviction from local disk.
+        deleted: segments that are deleted on local disk and in the tier.
+        evicted: segments that are deleted on local disk and stay in the tier.
     """
 
     whole: Cut
@@ -68,13 +76,21 @@ class Removal:
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Reasons of the policies for what is removed."""
+        """Reasons of the policies for the deletion, if there is one, and then for the eviction."""
         return (self.whole.reasons if self.deleted else ()) + (self.local.reasons if self.evicted else ())
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedPass:
-    """One pass over a log before it is executed: actions for the whole log and its local part, and what they remove."""
+    """Plan of one retention pass over a log.
+
+    Attributes:
+        summary: summary of the log.
+        total: actions for the whole log.
+        local: actions for the local part.
+        removal: segments that the actions remove.
+        result: expected result.
+    """
 
     summary: LogSummary
     total: Sequence[Action]
@@ -94,8 +110,8 @@ def plan_retention(
 ) -> tuple[LogSummary, Sequence[Action], Sequence[Action]]:
     """Return the log's summary, and the policies' actions for the whole log and for its local part.
 
-    In a tier with very many segments, policies see the oldest segments one by one, as far as any is deleted, and pages for
-    the rest. ``dirty_start`` is for a log that is only read: the cleaner's checkpoint, which an open log knows itself.
+    If the manifest of the tier has pages, the summary lists the oldest segments one by one up to the end of the
+    deletion, and after it one item for each page. ``dirty_start`` is as for ``summarise``.
     """
     summary = summarise(log, has_tier=has_tier, dirty_start=dirty_start)
     while True:
@@ -110,7 +126,10 @@ def plan_retention(
 def removal_of(
     summary: LogSummary, total: Sequence[Action], local: Sequence[Action], config: TopicConfig, remote_end: int
 ) -> Removal:
-    """Return the segments that a pass with these actions removes; ``remote_end`` is the end of the tier."""
+    """Return the segments that a pass removes with the actions for the whole log (``total``) and its local part.
+
+    ``remote_end`` is the exclusive end offset of the tier: no segment that ends above it is evicted.
+    """
     whole = cut_of(total, summary.offsets.high_watermark)
     held = [segment for segment in summary.segments if segment.is_local]
     evict = _widened(cut_of(local, remote_end), _pressed(held, config.local_hard_limit_bytes, remote_end))
@@ -127,7 +146,7 @@ def removal_of(
 
 
 def deleted_to(log: Log, policies: Mapping[str, CleanupPolicy], summary: LogSummary, *, now_ms: int) -> int:
-    """Return the end offset of the segments that the next pass deletes; 0 if there are none or a policy fails."""
+    """Return the end offset of the segments that the next retention pass deletes; 0 if it deletes none or fails."""
     if summary.has_tier and not log.is_leader:
         return 0  # only the leader of the log deletes
     try:
@@ -151,7 +170,11 @@ def _planned(
 def _wanted(
     policies: Mapping[str, CleanupPolicy], summary: LogSummary, ask: Callable[[CleanupPolicy], Sequence[Action]]
 ) -> list[Action]:
-    """Return the actions of all policies. If a policy is wrong, only the pass over that log fails."""
+    """Return the actions of all policies, for which ``ask`` is called with each policy.
+
+    Raises:
+        PluginError: a policy raises an error or returns an invalid action; the text names the policy and the log.
+    """
     found = list[Action]()
     for name, policy in policies.items():
         try:
@@ -182,7 +205,7 @@ def _check_action(policy: CleanupPolicy, summary: LogSummary, action: object) ->
 
 
 def check_prefix(summary: LogSummary, action: DeletePrefix) -> None:
-    """Raise PluginError unless a deletion starts at the start of the log and ends inside the log."""
+    """Raise PluginError if a deletion is empty, starts above the log's first offset, or ends above the log end."""
     start, end = summary.offsets.log_start, summary.offsets.log_end
     first = summary.segments[0].base_offset if summary.segments else start
     if action.start > max(first, start):
@@ -194,7 +217,7 @@ def check_prefix(summary: LogSummary, action: DeletePrefix) -> None:
 
 
 def has_filter(policy: CleanupPolicy) -> bool:
-    """Return True if a policy has a record filter, without which it cannot rewrite."""
+    """Return True if a policy implements ``record_filter``, which every policy that plans a Rewrite needs."""
     return type(policy).record_filter is not CleanupPolicy.record_filter
 
 
@@ -207,10 +230,11 @@ def check_filter(policy: CleanupPolicy, action: Rewrite) -> None:
 def apply_retention(
     log: Log, policies: Mapping[str, CleanupPolicy], tier: TierLog | None, *, now_ms: int, dry_run: bool = False
 ) -> RetentionResult:
-    """Run one pass over one log.
+    """Run one retention pass over one log.
 
     Raises:
-        PluginError: a policy is wrong. Nothing was deleted. Unless this is a dry run, the log is now uncleanable.
+        PluginError: a policy is wrong, and nothing was deleted. Unless this is a dry run, the local part of the log is
+            uncleanable now: compaction skips it until the log is opened again.
     """
     try:
         planned = plan_pass(log, policies, tier, now_ms=now_ms)
@@ -224,7 +248,7 @@ def apply_retention(
 
 
 def plan_pass(log: Log, policies: Mapping[str, CleanupPolicy], tier: TierLog | None, *, now_ms: int) -> PlannedPass:
-    """Return one pass over one log as ``apply_retention`` executes it.
+    """Return the plan of one retention pass over one log, as ``apply_retention`` executes it. Changes nothing.
 
     Raises:
         PluginError: a policy is wrong.
@@ -249,7 +273,7 @@ def plan_pass(log: Log, policies: Mapping[str, CleanupPolicy], tier: TierLog | N
 
 
 def _check_deletes(policies: Mapping[str, CleanupPolicy], before: LogSummary, total: Sequence[Action]) -> None:
-    """Raise PluginError if the plan has deletions but the pass changes nothing: every later pass would be the same."""
+    """Raise PluginError if a policy plans only deletions that end at or below the log start: they delete nothing."""
     log_start = before.offsets.log_start
     prefixes = [action for action in total if isinstance(action, DeletePrefix)]
     if prefixes and all(action.end <= log_start for action in prefixes):
@@ -261,7 +285,7 @@ def _check_deletes(policies: Mapping[str, CleanupPolicy], before: LogSummary, to
 
 
 def _rolls(log: Log, before: LogSummary, deleted_to: int, remote_end: int, local: Sequence[Action]) -> bool:
-    """Return True if the active segment is the next to leave local disk, but must first be closed and uploaded.
+    """Return True if local retention applies to the active segment, which must first be closed and offloaded.
 
     Source: apache/kafka UnifiedLog.deleteOldSegments (deletableSegments, shouldRoll).
     """
@@ -273,14 +297,17 @@ def _rolls(log: Log, before: LogSummary, deleted_to: int, remote_end: int, local
 
 
 def cut_of(actions: Sequence[Action], limit: int) -> Cut:
-    """Return the end of the prefix deletions, at most ``limit`` even if a policy wants more."""
+    """Return the greatest end of all DeletePrefix actions, but at most ``limit``, with the reasons of all of them."""
     prefixes = [action for action in actions if isinstance(action, DeletePrefix)]
     end = max((min(action.end, limit) for action in prefixes), default=0)
     return Cut(end, tuple(dict.fromkeys(action.reason for action in prefixes)))
 
 
 def relieve(log: Log) -> int:
-    """Evict local copies of tiered segments until ``local.hard.limit.bytes`` is kept; return the number of segments."""
+    """Evict local segments that the tier has, oldest first, until the log is well below ``local.hard.limit.bytes``.
+
+    Return the number of evicted segments.
+    """
     end = _pressed(log.view().segments, log.config.local_hard_limit_bytes, _tier_end(log)).end
     gone = log.maintenance.drop_local(end) if end else []
     for segment in gone:
@@ -291,15 +318,19 @@ def relieve(log: Log) -> int:
 
 
 def _tier_end(log: Log) -> int:
-    """Return the end of the log's own records in the tier; above it the tier may hold records of an unfollowed leader."""
+    """Return the exclusive end offset of this log's records in the tier, 0 if the tier has none.
+
+    Above it, the tier may hold records of another leader, which this log has not followed.
+    """
     remote = log.view().remote
     return 0 if remote is None else remote.end_offset
 
 
 def _pressed(segments: Sequence[Segment] | Sequence[SegmentSummary], limit: int, remote_end: int) -> Cut:
-    """Return the cut that evicts the oldest of the local segments that the tier has, while there are too many bytes.
+    """Return the end of the eviction that ``local.hard.limit.bytes`` (``limit``, negative for none) requires.
 
-    A quarter of the limit is kept free, so appends reach the limit only if the tier accepts no uploads.
+    Segments that the tier has are evicted, oldest first, until at most three quarters of the limit are used. Appends
+    reach the limit only if the tier accepts no uploads.
     """
     left = sum(segment.size_bytes for segment in segments)
     end = 0

@@ -1,4 +1,4 @@
-"""Logs that cleaning leaves alone, because a round failed or a policy is wrong."""
+"""Uncleanable logs: compaction skips a part of a log after a round failed there, or after a policy was wrong."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _LOGGER: Final = logging.getLogger(__name__)
 
 
 def mark_uncleanable(log: Log, error: StorageError, part: str = "local") -> None:
-    """Do not compact a part of a log until the log is opened again, and notify listeners of the reason.
+    """Mark a part of a log as uncleanable until the log is opened again; log the reason and notify listeners of it.
 
-    The same reason is reported once, however often a policy fails with it.
+    ``part`` is "local" or "tier". If the part is already uncleanable for the same reason, nothing is reported again.
     """
     reason = str(error)
     if log.maintenance.cleaning.mark_uncleanable(part, reason):
