@@ -42,8 +42,8 @@ class Engine(EngineDuties):
     """All logs of some log directories, for reading and writing. A context manager; thread-safe.
 
     If a log cannot be opened, the other logs are served, and ``log`` raises its error. Created by ``open_engine``.
-    The engine delegates to its owners: ``EngineLogs`` for directories, topics and logs, ``Clients`` for producers,
-    consumers and groups, ``Duties`` for the work on logs, and ``Services`` for plugins that run beside it.
+    The engine delegates its work: to ``EngineLogs`` for directories, topics and logs, to ``Clients`` for producers,
+    consumers and groups, to ``Duties`` for background duties, and to ``Services`` for services of plugins.
 
     Args:
         settings: all settings.
@@ -109,13 +109,13 @@ class Engine(EngineDuties):
     def topic_changes(self) -> int:
         """Number of changes of topics since the engine was opened.
 
-        It rises after each creation, change of settings, move and deletion, also a failed one. A program that keeps the
-        results of ``topics`` or ``log`` reads them again if the number differs from the one before.
+        The number increases after each creation, change of settings, move or deletion, even if it failed. A program
+        that keeps results of ``topics`` or ``log`` must read them again when the number has changed.
         """
         return self._logs.changes
 
     def topic_settings(self, name: str) -> dict[str, TopicSetting]:
-        """Return the settings of a topic by Kafka's names, with their defaults, sources and descriptions.
+        """Return the settings of a topic by their names in Kafka, each with its value, default, source and description.
 
         Raises:
             UnknownTopicError: the topic does not exist here.
@@ -123,11 +123,11 @@ class Engine(EngineDuties):
         return self._logs.settings(name)
 
     def log(self, topic: str, partition: int | None = None) -> Log:
-        """Return one log. ``partition`` may be left out if the topic has one partition.
+        """Return one log. ``partition`` may be omitted if the topic has one partition.
 
         Raises:
             UnknownTopicError: the log does not exist here.
-            ConfigError: ``partition`` is left out, and the topic has several.
+            ConfigError: ``partition`` is omitted, and the topic has several partitions.
             SystemLimitError: the process has too many open files; a later call opens the log.
             StorageError: the error with which the log could not be opened.
         """
@@ -136,8 +136,8 @@ class Engine(EngineDuties):
     def create_topic(self, name: str, *, partitions: int = 1, config: Mapping[str, object] | None = None) -> TopicInfo:
         """Create a topic; each partition is created in the log directory with the fewest logs.
 
-        The topic becomes visible when all its partitions exist. Its settings are stored before the first partition: a
-        crash can leave fewer partitions, but never other settings.
+        The topic becomes visible when all its partitions exist. Its settings are stored before the first partition is
+        created. A crash can therefore leave a topic with fewer partitions, but not with other settings.
 
         Args:
             name: name of the topic, according to Kafka's rules.
@@ -152,10 +152,10 @@ class Engine(EngineDuties):
         return self._logs.create(name, partitions, config or {})
 
     def create_partitions(self, name: str, partitions: int) -> TopicInfo:
-        """Add partitions to a topic, all of them or none; records that are stored keep their partitions.
+        """Add partitions to a topic, all of them or none. Stored records stay in their partitions.
 
-        A key of new records may belong to another partition than before. Producers that are open use the new partitions
-        only for records that name one.
+        A new record may belong to another partition than an older record with the same key. A producer that is already
+        open sends a record to a new partition only if the caller of ``send`` gives the partition.
 
         Args:
             name: name of the topic.
@@ -163,7 +163,7 @@ class Engine(EngineDuties):
 
         Raises:
             UnknownTopicError: the topic does not exist here.
-            ConfigError: the topic has as many partitions, or more; or ``limits.topic.partitions`` is lower.
+            ConfigError: the topic has this many partitions already, or more; or ``limits.topic.partitions`` is lower.
             LogDirOfflineError: a log directory is unavailable and may hold partitions of the topic.
             StorageError: partition 0 could not be opened.
             DiskFullError, LogDirError, StoreError: the creation failed; partitions created before were removed again.
@@ -179,8 +179,9 @@ class Engine(EngineDuties):
 
         Raises:
             UnknownTopicError, UnknownSettingError, ConfigError: nothing was changed.
-            StorageError: the settings cannot be stored, and nothing was changed; or with ``record.version``, which begins
-                a segment in each log: they are stored, and apply to the logs before the one that failed.
+            StorageError: the settings cannot be stored, and nothing was changed. Or a log cannot begin a new segment,
+                which a change of ``record.version`` requires: then the settings are stored, but logs after the failed
+                one still use the earlier settings.
         """
         found = self._logs.alter(name, config)
         if "record.version" in config:
@@ -190,13 +191,13 @@ class Engine(EngineDuties):
     def delete_topic(self, name: str) -> None:
         """Delete a topic with all its records, including those in the tier, and its committed offsets.
 
-        Its folders are renamed to ``-delete`` at once. They are removed after ``file.delete.delay.ms``, or at a clean
-        stop. A failed call can be repeated.
+        The folders of its partitions are renamed to ``-delete`` at once. They are removed after
+        ``file.delete.delay.ms``, or when the engine is closed. A failed call can be repeated.
 
         Raises:
             UnknownTopicError: the topic does not exist here.
-            StoreError: the tier refused; nothing on local disk was changed.
-            StorageError: a folder cannot be renamed; the partitions before it are deleted.
+            StoreError: the store of the tier failed; nothing on local disk was changed.
+            StorageError: a folder cannot be renamed; partitions with lower numbers are deleted already.
         """
         self._logs.delete(name)
         self._duties.write_checkpoints()
@@ -214,7 +215,7 @@ class Engine(EngineDuties):
         return self._logs.move(TopicPartition(topic, partition), os.fspath(log_dir))
 
     def left_folders(self) -> tuple[str, ...]:
-        """Return the paths of folders that a broker set aside (``-stray``, ``-future``) and the engine does not use."""
+        """Return the paths of folders that a broker has renamed to ``-stray`` or ``-future``; they are not used."""
         return self._logs.left_folders()
 
     @property
@@ -225,21 +226,25 @@ class Engine(EngineDuties):
     # --- clients -----------------------------------------------------------------------------------------------------
 
     def producer(self, *, transactional_id: str | None = None, **options: Unpack[ProducerKeywords]) -> Producer:
-        """Create a producer; arguments and errors are those of ``Clients.producer``, options of ``ProducerOptions``."""
+        """Create a producer. ``options`` are fields of ``ProducerOptions``; errors as ``Clients.producer``."""
         self._logs.check_open()
         return self._clients.producer(transactional_id=transactional_id, **options)
 
     def new_producer_id(self) -> int:
-        """Return a new id for an idempotent producer that encodes its batches itself; its first epoch is 0.
+        """Return a new producer id for a client that encodes its batches itself. The first epoch of the id is 0.
 
-        No other producer has the id: ids are random numbers from 2^62 to 2^63 - 1, and Kafka assigns ids from 0 upwards.
+        Ids are random numbers from 2^62 to 2^63 - 1. Kafka assigns ids from 0 upwards, so no other producer has this
+        id.
         """
         self._logs.check_open()
         return new_producer_id(self._logs.env.chance).producer_id
 
     @property
     def transactions(self) -> TransactionCoordinator:
-        """Coordinator of all transactional producers, for producers outside the process, and for their states."""
+        """Transaction coordinator of all transactional producers, including those outside the process.
+
+        A gateway calls it for its clients. It also returns the states of all transactions.
+        """
         self._logs.check_open()
         return self._clients.coordinator
 
@@ -290,15 +295,15 @@ class Engine(EngineDuties):
         )
 
     def groups(self) -> tuple[str, ...]:
-        """Return the groups that have committed offsets, sorted."""
+        """Return the names of the groups that have committed offsets, sorted."""
         return self._group_offsets().groups()
 
     def group_offsets(self, group: str) -> dict[TopicPartition, CommittedOffset]:
-        """Return the committed offsets of a group, by partition; none for an unknown group."""
+        """Return the committed offsets of a group, by partition; {} for an unknown group."""
         return self._group_offsets().committed(group)
 
     def pending_group_offsets(self, group: str) -> frozenset[TopicPartition]:
-        """Return the partitions whose offsets an open transaction commits for a group."""
+        """Return the partitions for which an open transaction has written an offset of the group."""
         return self._group_offsets().pending(group)
 
     def alter_group_offsets(
@@ -309,13 +314,16 @@ class Engine(EngineDuties):
         *,
         must_exist: bool = True,
     ) -> None:
-        """Commit offsets for a group that no consumer uses now; None deletes the offset of a partition.
+        """Commit offsets for a group from outside of its consumers; None deletes the committed offset of a partition.
+
+        Use it while no consumer of the group is running.
 
         Args:
             group: name of the group.
             offsets: offset of the next record to read, by partition.
             durability: ``written`` or ``durable``; None is the engine's setting.
-            must_exist: False for partitions that another engine has, whose records this group reads elsewhere.
+            must_exist: False to allow partitions that this engine does not have, for a group that reads them from
+                another engine.
 
         Raises:
             ConfigError: an offset is negative, or ``group`` is empty.
@@ -330,7 +338,7 @@ class Engine(EngineDuties):
         return self._group_offsets().delete(group, durability)
 
     def group_states(self) -> GroupStates:
-        """Return the stored states of groups, for a coordinator of groups: their members, generations and assignments."""
+        """Return the store of group states (members, generations, assignments), for a group coordinator."""
         return self._group_offsets()
 
     def _group_offsets(self) -> GroupOffsets:
@@ -339,7 +347,7 @@ class Engine(EngineDuties):
         return self._clients.offsets
 
     def _compact(self, name: TopicPartition) -> None:
-        """Compact a log now, including the records of its active segment, if its policies require it."""
+        """Roll a log, so that its last records can be compacted too, and compact it if its policies require it."""
         log = self.log(*name)
         log.roll()
         self._duties.cleaner.run([log])
@@ -349,11 +357,11 @@ class Engine(EngineDuties):
     def start(self) -> Self:
         """Start the threads of the background duties and the services; they run until the engine is closed. Idempotent.
 
-        Duties sync, roll by time, apply retention, compact, offload, delete files that were set aside, store
+        The duties sync logs, roll them by time, apply retention, compact, offload, remove renamed files, store
         checkpoints, and abort transactions that exceed their timeout.
 
         Raises:
-            PluginError: a service did not start; the duties run.
+            PluginError: a service did not start. The duties and the services before it are running.
         """
         self._logs.check_open()
         self._duties.start()
@@ -361,20 +369,23 @@ class Engine(EngineDuties):
         return self
 
     def service(self, name: str) -> Service:
-        """Return one of the services that the settings name, for what its class offers, such as an address.
+        """Return the service with this name, for example to read its address.
 
         Raises:
-            ConfigError: the settings do not name the service.
+            ConfigError: the setting ``services`` does not contain the name.
         """
         return self._services.named(name)
 
     def close(self) -> None:
-        """Stop the services, and close producers and logs as a clean stop of Kafka does. Idempotent.
+        """Stop the services, and close producers and logs. Idempotent.
+
+        As after a clean stop of Kafka, each directory has a clean-shutdown marker, and the next start needs no
+        recovery.
 
         Raises:
-            PluginError: a call into a plugin has not returned within ``service.stop.ms``; the text names it. The log
-                directories stay locked until the call returns. Then the engine closes; a further ``close`` waits for
-                that.
+            PluginError: a call into a plugin has not returned within ``service.stop.ms``; the text names the call. The
+                log directories stay locked until the call returns, and then the engine closes. A further ``close``
+                waits for that.
             StorageError: a log could not be closed cleanly.
         """
         try:

@@ -30,9 +30,9 @@ from stratalog.tier.upkeep.collect import CollectReport
 
 
 class EngineDuties(CheckedArguments, Closeable):
-    """The operations of ``Engine`` on its logs, with their documentation. It has no state: ``Engine`` sets the owners.
+    """Base class of ``Engine`` with its operations on logs: retention, cleaning, offload, erasure and checks.
 
-    ``EngineLogs`` owns the logs, and ``Duties`` does the work.
+    ``Engine`` sets ``_logs``, which owns the logs, and ``_duties``, which does the work.
     """
 
     _logs: EngineLogs
@@ -63,35 +63,35 @@ class EngineDuties(CheckedArguments, Closeable):
     def offload(
         self, logs: Iterable[TopicPartition] | None = None, *, progress: Progress | None = None
     ) -> tuple[OffloadResult, ...]:
-        """Move closed segments below the last stable offset to the tier, for topics with ``remote.storage.enable``.
+        """Copy closed segments below the last stable offset to the tier, for topics with ``remote.storage.enable``.
 
-        The call can be repeated at any time: segments in the tier are not sent again. If a log fails, for instance
-        because it is damaged or fenced, the other logs are still offloaded.
+        The call can be repeated at any time: segments that are in the tier are not sent again. If a log fails, for
+        instance because it is damaged or fenced, the other logs are still offloaded. Retention deletes the local copies
+        later.
 
         Args:
             logs: only these logs; None is all open logs.
             progress: called with the bytes of segments that were sent.
 
         Returns:
-            One result for each log with a tier that leads.
+            One result for each log that has a tier and is the leader.
 
         Raises:
             ConfigError: the engine has no tier.
-            StoreError: the store refused or failed; segments sent before stay committed.
+            StoreError: the store refused a request or failed; segments that were committed before stay committed.
             StorageError: error of the first log that failed, raised after all logs.
         """
         return self._duties.offload(self._chosen(logs), progress)
 
     def tier_lag(self, logs: Iterable[TopicPartition] | None = None) -> tuple[TierLag, ...]:
-        """Return the tier lag of each log that has a tier, with the error of its last attempt."""
+        """Return the tier lag of each log that has a tier, with the error of its last offload."""
         return self._duties.tier_lag(self._chosen(logs))
 
     def collect(self) -> CollectReport:
         """Delete the objects of all logs in the tier that no reader can need any longer; see ``tier.history.ms``.
 
         Raises:
-            StoreError: the store refused or failed. Objects deleted before stay deleted; the next call deletes the
-                rest.
+            StoreError: the store refused a request or failed. The next call deletes the remaining objects.
         """
         self._logs.check_open()
         return self._duties.collect()
@@ -108,15 +108,16 @@ class EngineDuties(CheckedArguments, Closeable):
         Args:
             logs: only these logs; None is all open logs.
             dry_run: return the results without any change.
-            progress: called with the local bytes of the logs that retention was applied to.
+            progress: called with the local size of each log after retention was applied to it.
 
         Raises:
-            StoreError, StorageError: as ``offload``.
+            StoreError: the store refused a request or failed.
+            StorageError: error of the first log that failed, raised after all logs.
         """
         return self._duties.apply_retention(self._chosen(logs), dry_run=dry_run, progress=progress)
 
     def make_extra_indexes(self, logs: Iterable[TopicPartition] | None = None) -> tuple[ExtrasResult, ...]:
-        """Build the extra indexes (``index.extra``) that closed local segments lack, as a background duty also does.
+        """Build the missing extra indexes (``index.extra``) of closed local segments. A background duty does the same.
 
         Args:
             logs: only these logs; None is all open logs.
@@ -129,14 +130,15 @@ class EngineDuties(CheckedArguments, Closeable):
     def run_cleaner(
         self, logs: Iterable[TopicPartition] | None = None, *, progress: Progress | None = None
     ) -> tuple[CompactionResult, ...]:
-        """Compact logs, the dirtiest first, until none is dirty enough: topics with ``cleanup.policy=compact``.
+        """Compact the logs of topics with ``cleanup.policy=compact``, the dirtiest first, until none is dirty enough.
 
-        The error of a log, for instance a damaged batch, is in its result, and the other logs are still compacted.
-        The log is not compacted again until it is opened again.
+        If the compaction of a log fails, for instance because a batch is damaged, the error is in its result, and the
+        other logs are still compacted. After damage or a wrong policy, the log is not compacted until it is opened
+        again.
 
         Args:
             logs: only these logs; None is all open logs.
-            progress: called with the bytes that were read; each round adds its bytes to the total when it begins.
+            progress: called with the bytes that were read. The total grows when a round begins.
 
         Returns:
             One result for each round; a log whose keys exceed ``log.cleaner.dedupe.buffer.size`` has several rounds.
@@ -147,11 +149,14 @@ class EngineDuties(CheckedArguments, Closeable):
         return tuple(self._duties.cleaner.run(self._chosen(logs), asks_all=True, progress=progress))
 
     def plan_cleaner(self, logs: Iterable[TopicPartition] | None = None) -> tuple[CompactionPlan, ...]:
-        """Return the plan of ``run_cleaner``, with reasons, for each log with a compacting policy; changes nothing."""
+        """Return the plans, with reasons, that ``run_cleaner`` would carry out now. Changes nothing.
+
+        Each log with a compacting policy has one plan for its local part, and one for its part in the tier.
+        """
         return tuple(self._duties.cleaner.plan(self._chosen(logs), asks_all=True))
 
     def preview_cleaner(self, plan: CompactionPlan) -> RoundPreview | None:
-        """Return the exact result of a planned round, after reading the same records; None if no round is due.
+        """Return the result that a planned round would have, after reading the same records; None if no round is due.
 
         Raises:
             StorageError: the error with which the round would fail.
@@ -181,9 +186,9 @@ class EngineDuties(CheckedArguments, Closeable):
     ) -> tuple[EraseResult, ...]:
         """Erase all records of a key below the current log end in all partitions of a topic; return a result for each.
 
-        In a tier, the erasure also ends the history: objects that only older roots name are deleted after the
-        collector's grace time, for any ``tier.history.ms``. ``EraseResult`` lists the files and objects that may
-        still contain the key, and until when; ``proof_of`` converts it to JSON.
+        In a tier, the erasure also ends the history: objects that only older roots refer to are deleted after the
+        collector's grace time, even if ``tier.history.ms`` is longer. ``EraseResult`` lists the files and objects that
+        may still contain the key, and until when. ``proof_of`` converts the result to JSON.
 
         Args:
             topic: name of the topic.
@@ -205,20 +210,22 @@ class EngineDuties(CheckedArguments, Closeable):
         repair: bool = False,
         progress: Progress | None = None,
     ) -> tuple[VerifyResult, ...]:
-        """Check the closed segments of logs on local disk and, except orphans, everything in the tier.
+        """Check the closed local segments of logs, and their manifests and objects in the tier.
 
-        The engine continues meanwhile. The active segment is not checked: ``Log.roll`` closes it.
+        Orphans, which are objects that no root refers to, are not searched for. The engine serves reads and writes
+        meanwhile. The active segment is not checked; ``Log.roll`` closes it.
 
         Args:
             logs: only these logs; None is all open logs.
             deep: decode every local record, and read every segment of the tier.
-            repair: restore damaged segments of the tier from local disk. ``stratalog verify --repair`` repairs the rest,
-                and needs the engine to be stopped.
+            repair: restore damaged segments of the tier from local disk. To repair local files, stop the engine, and
+                run ``stratalog verify --repair``.
             progress: called with the bytes of segments that were checked; a segment of the tier that is not read counts
                 with its size.
 
         Raises:
-            StoreError, StorageError: as ``offload``.
+            StoreError: the store refused a request or failed.
+            StorageError: error of the first log that failed, raised after all logs.
         """
         return self._duties.verify(self._chosen(logs), deep=deep, repair=repair, progress=progress)
 
@@ -227,9 +234,10 @@ class EngineDuties(CheckedArguments, Closeable):
         return proof_of(result, self._logs.log(*result.log), key)
 
     def check_erasure(self, proof: Mapping[str, object], key: bytes) -> ErasureCheck:
-        """Check that all files and objects that may have contained an erased key are gone.
+        """Check whether files, objects or records with an erased key still exist.
 
-        Searches the partition for the key, on local disk and in the tier.
+        The method searches the partition for the key, on local disk and in the tier, and checks each remnant of the
+        proof.
 
         Args:
             proof: result of ``proof_of``.
@@ -264,7 +272,7 @@ class EngineDuties(CheckedArguments, Closeable):
         env.watch.latencies = env.watch.latencies or Latencies(env.clock.monotonic_ns)
 
     def latencies(self) -> tuple[HistogramSample, ...]:
-        """Return the latencies in seconds since ``measure_latencies`` was called; nothing if it was not."""
+        """Return histograms of the latencies (seconds) since ``measure_latencies`` was called; () if it was not."""
         self._logs.check_open()
         latencies = self._logs.env.watch.latencies
         return () if latencies is None else tuple(histograms(latencies))

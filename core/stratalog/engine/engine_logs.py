@@ -64,7 +64,7 @@ class EngineLogs:
         tiering: creates and offloads logs in the tier; None without a tier.
         attached: logs that were taken over when the engine was opened.
         notifier: queue of events for the listeners.
-        changes: number of changes of topics and logs since the engine was opened.
+        changes: number of changes of topics since the engine was opened; see ``Engine.topic_changes``.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class EngineLogs:
         return self._host.env
 
     def check_open(self) -> None:
-        """Raise ClosedError after ``end``."""
+        """Raise ClosedError if ``end`` was called."""
         if self._closed:
             raise ClosedError("the engine is closed")
 
@@ -124,12 +124,12 @@ class EngineLogs:
         return {topic: self._changes.info(topic, names) for topic, names in grouped.items()}
 
     def settings(self, topic: str) -> dict[str, TopicSetting]:
-        """Return the settings of a topic, by name."""
+        """Return the settings of a topic by their names; see ``Engine.topic_settings``."""
         self.check_open()
         return self._changes.settings(topic)
 
     def log(self, topic: str, partition: int | None) -> Log:
-        """Return one log; open it again if the process had too many open files before."""
+        """Return one log. If its open failed because the process had too many open files, open it now."""
         self.check_open()
         if partition is None:
             partition = only_partition(self.open_logs.names(), topic, self.open_logs.places())
@@ -155,11 +155,11 @@ class EngineLogs:
         return self._host.policies(config)
 
     def left_folders(self) -> tuple[str, ...]:
-        """Return the paths of folders that a broker set aside and the engine does not use."""
+        """Return the paths of folders that a broker has renamed to ``-stray`` or ``-future``; they are not used."""
         return tuple(directory.store.path(name) for directory in self.open_logs.dirs for name in sorted(directory.left))
 
     def state(self, duties: Sequence[DutyStatus]) -> EngineState:
-        """Return the state from which the metrics are read, with the status of the duties."""
+        """Return a snapshot of the state from which the metrics are read. ``duties`` is the status of the duties."""
         tier, tiering = self._tier, self.tiering
         return EngineState(
             logs=[log for _, log in sorted(self.open_logs.logs.items())],
@@ -190,7 +190,7 @@ class EngineLogs:
         return self._changed(name, lambda: self._changes.alter(name, config))
 
     def _changed(self, topic: str, change: Callable[[], TopicInfo]) -> TopicInfo:
-        """Change a topic under the lock, store the inventory, and create new logs in the tier."""
+        """Call ``change`` under the lock, then store the inventory, and create new logs of the topic in the tier."""
         with self._changing:
             self.check_open()
             with self._counted():
@@ -201,7 +201,7 @@ class EngineLogs:
 
     @contextlib.contextmanager
     def _counted(self) -> Iterator[None]:
-        """Count a change when it ends: a failed one may have changed some logs."""
+        """Count a change at its end, also if it failed, because a failed change may have changed some logs."""
         try:
             yield
         finally:
@@ -223,18 +223,18 @@ class EngineLogs:
                 return self._changes.move(self.open_logs.log(name), path)
 
     def end(self) -> None:
-        """Refuse further use, after the change that is running."""
+        """Wait for a running change of a topic; from then on every call raises ClosedError."""
         with self._changing:  # released before the close, because listeners that it waits for may call the engine
             self._closed = True
 
     def close(self) -> None:
-        """Close the logs and directories, and wait for the listeners. Idempotent."""
+        """Close the logs and directories, and deliver the queued events to the listeners. Idempotent."""
         self._owned.close()
 
     # --- opening -----------------------------------------------------------------------------------------------------
 
     def _open_all(self, inventory: Inventory | None, attach: Attach | None) -> tuple[AttachedLog, ...]:
-        """Open the logs of all directories, or take over the logs of a tier, and return the latter."""
+        """Open the logs of all directories, or, with ``attach``, take over logs of the tier, and return these."""
         if attach is not None and self._tier is not None:
             self.open_logs.check_all_reached("attach needs all log directories to be available")
             return self._take_over(self._tier, attach)
@@ -248,7 +248,7 @@ class EngineLogs:
         return ()
 
     def _open_dirs(self, owned: contextlib.ExitStack) -> None:
-        """Lock the available log directories, and check that they belong together and to the tier."""
+        """Lock the available log directories, and check that they belong to one broker or engine and to this tier."""
         for number, path in enumerate(self._host.settings.engine.log_dirs):
             store = self._host.segment_store(path, read_only=False)
             try:
@@ -275,7 +275,7 @@ class EngineLogs:
         directory.close(failed=any(name in directory.folders for name in self.open_logs.failed))
 
     def _inventory(self) -> Inventory | None:
-        """Return the stored inventory of all directories, or None if all directories are available.
+        """Return the stored inventory if a directory is unavailable and an inventory exists; otherwise None.
 
         Raises:
             StorageError: the first directory cannot be opened, and no other directory has the topics' settings.
@@ -288,7 +288,7 @@ class EngineLogs:
         return found
 
     def _note_unreached(self, inventory: Inventory) -> None:
-        """Record partitions that are in no available directory as failed."""
+        """Add each partition of the inventory that is in no available directory to the failed logs."""
         known = {*self.open_logs.logs, *self.open_logs.failed}
         self.open_logs.failed.update(
             (name, self.open_logs.unreached_error(f"the log directory of {name} is unavailable"))
@@ -332,14 +332,14 @@ class EngineLogs:
         self.open_logs.publish((directory, log) for log in opened)
 
     def _create_in_tier(self, topic: str | None = None) -> None:
-        """Create the logs of a topic, or all logs, in the tier."""
+        """Create the manifests of the open logs of a topic, or, for None, of all topics, in the tier."""
         if self.tiering is not None:
             self.tiering.create(
                 log for name, log in list(self.open_logs.logs.items()) if topic is None or name.topic == topic
             )
 
     def _open_again(self, name: TopicPartition) -> None:
-        """Open a log that could not be opened before because the process had too many open files."""
+        """Open a log whose earlier open failed because the process had too many open files."""
         with self._changing:
             self.check_open()
             if not isinstance(self.open_logs.failed.get(name), SystemLimitError):

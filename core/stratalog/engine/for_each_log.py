@@ -21,12 +21,13 @@ def for_each(
 ) -> list[R]:
     """Call ``work`` with each log on up to ``threads`` threads, and return the results in the order of the logs.
 
-    The failure of one log does not stop the others. After a failure of the store, no more work that needs the store
-    starts, because it would fail too.
+    The failure of one log does not stop the work on others. But after a failure of the store, ``work`` is not called
+    for further logs with ``needs_store(log)``, because it would fail too.
 
     Raises:
-        StorageError: the first failure, of the store if it failed, with notes about the others. Raised after all logs.
-        Exception: raised by ``work``, and not a StorageError.
+        StorageError: the first failure of the store, or, without one, the first failure of a log. Raised after all
+            logs, with notes about the other failures.
+        Exception: the first exception of ``work`` that is not a StorageError.
     """
     failing = threading.Event()
 

@@ -89,7 +89,7 @@ def open_settled_engine(
     progress: Progress | None = None,
     attach: Attach | None = None,
 ) -> Engine:
-    """Open an engine with the result of ``engine_settings``; arguments and errors as ``open_engine``."""
+    """Open an engine with the result of ``engine_settings``; other arguments and errors as ``open_engine``."""
     host = open_host(settings, plugins, env)
     work = partial(_opened, host, settings, tier_options, progress, attach)
     locked = ": the log directories stay locked until the call returns, or the process ends"
@@ -146,7 +146,7 @@ def engine_settings(
     config: PathLike | Mapping[str, object] | None,
     topic_defaults: Mapping[str, object] | None = None,
 ) -> Settings:
-    """Return the settings of an engine; arguments and errors as ``open_engine``."""
+    """Return the settings of an engine. Arguments and errors are those of ``open_engine``."""
     settings = read_settings(config, os.environ)
     values: dict[str, object] = {}
     if log_dirs is not None:

@@ -85,7 +85,7 @@ class DigestNotes:
                     self._writer.add(found.digest_kind, section)
 
     def take_over(self, digest: Digest) -> None:
-        """Copy the digest of a segment whose records the round did not decode into the new digest."""
+        """Add a segment's existing digest to the new digest, because the round did not decode the segment's records."""
         if self._writer is None or self._digests is None:
             return
         self._due_ms = min(self._due_ms, digest.due_ms)

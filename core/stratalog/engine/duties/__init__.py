@@ -1,1 +1,1 @@
-"""Background duties and services."""
+"""Background duties of an engine, and the services of plugins that run beside it."""

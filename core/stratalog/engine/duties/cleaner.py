@@ -1,4 +1,4 @@
-"""The cleaner, which always compacts the dirtiest of all logs next.
+"""The cleaner: it compacts the logs of an engine, the dirtiest part of a log first.
 
 Source: apache/kafka LogCleaner, LogCleanerManager.grabFilthiestCompactedLog.
 """
@@ -28,22 +28,22 @@ from stratalog.model.names import TopicPartition
 from stratalog.spi.cleanup import CleanupPolicy, Rewrite
 from stratalog.tier.tier_log import TierLog
 
-_Part: TypeAlias = tuple[TopicPartition, str]  # of a log: as CompactionPlan.part
+_Part: TypeAlias = tuple[TopicPartition, str]  # name of a log, and CompactionPlan.part
 Policies = Callable[[TopicConfig], Mapping[str, CleanupPolicy]]
 
 
 @dataclass(slots=True)
 class _CleanedPart:
-    """One part of a log in one run of the cleaner.
+    """State of one part of a log (local or tier) during one run of the cleaner.
 
-    A round makes progress if the part is compacted further than before, or has fewer bytes or segments. All of these
-    are bounded, and so is the number of such rounds. If a policy plans the same round again after a round without
+    A round makes progress if the part is compacted up to a higher offset, or has fewer bytes or segments afterwards.
+    Only a limited number of rounds can make progress. If a policy plans the same round again after a round without
     progress, the policy is wrong.
 
     Attributes:
         log: log of the part.
         reached: the greatest offset up to which the part was compacted; -1 if it never was.
-        idle: the plan of the latest round if that round made no progress.
+        idle: the plan of the latest round if that round made no progress, otherwise None.
     """
 
     log: Log
@@ -51,7 +51,7 @@ class _CleanedPart:
     idle: Rewrite | None = None
 
     def note(self, rewrite: Rewrite, result: CompactionResult) -> bool:
-        """Record the result of a round. Return False if the part gets no further round in this run."""
+        """Record the result of a round. Return False after two consecutive rounds without progress: then stop."""
         stats = result.stats
         progress = result.end > self.reached or stats.bytes_freed > 0 or stats.segments_after < stats.segments_before
         was_idle, self.idle = self.idle is not None, None if progress else rewrite
@@ -59,7 +59,7 @@ class _CleanedPart:
         return progress or not was_idle
 
     def repeats(self, rewrite: Rewrite) -> bool:
-        """Return True if a plan has the bounds of the latest round, and that round made no progress."""
+        """Return True if a plan has the same bounds as the latest round, and that round made no progress."""
         idle = self.idle
         return idle is not None and _bounds(idle) == _bounds(rewrite)
 
@@ -72,7 +72,10 @@ class Cleaner:
         clock: clock of the engine.
         policies: opens the cleanup policies of a topic.
         tier_of: returns the tier of a log, or None if it has none.
-        written: called with the log after each round, to store the checkpoint.
+        written: called with the log after each round, to store the checkpoint of compacted offsets.
+
+    Attributes:
+        limits: memory and buffer size of each thread.
     """
 
     def __init__(
@@ -96,13 +99,13 @@ class Cleaner:
         self._stopping = False
 
     def stop(self) -> None:
-        """Stop running rounds soon, and start no further round."""
+        """Let running rounds end early, and start no further round. Does not wait."""
         self._stopping = True
 
     def plan(self, logs: Sequence[Log], *, asks_all: bool = False) -> list[CompactionPlan]:
-        """Return one plan for each part of the logs that have a compacting policy.
+        """Return one plan for each part of each log that has a compacting policy. Changes nothing.
 
-        ``asks_all``: as in ``plan_parts``.
+        A plan may say that no round is due, or contain an error. ``asks_all`` is as for ``plan_parts``.
         """
         now_ms = self._clock.now_ms()
         found = list[CompactionPlan]()
@@ -117,19 +120,20 @@ class Cleaner:
         return found
 
     def preview(self, plan: CompactionPlan) -> RoundPreview | None:
-        """Return the result that a planned round would have, after reading the same records; None without a plan."""
+        """Return the result that a planned round would have. Reads the same records; None if no round is due."""
         return preview(plan, self._policies(plan.log.config), self.limits, self._clock.now_ms())
 
     def run(
         self, logs: Sequence[Log], *, asks_all: bool = False, progress: Progress | None = None
     ) -> list[CompactionResult]:
-        """Compact until no log is dirty enough. Return the results in order of completion, failures of planning first.
+        """Compact logs until none is dirty enough, and return the result of each round.
 
-        If a policy plans a round again although that round has changed nothing, its log becomes uncleanable.
+        Errors of planning come first in the result, then the rounds in the order in which they ended. If a policy plans
+        a round again although that round has changed nothing, the part of the log becomes uncleanable.
 
         Args:
             logs: logs to compact.
-            asks_all: as in ``plan_parts``.
+            asks_all: as for ``plan_parts``.
             progress: called with the bytes that the rounds have read.
 
         Raises:
@@ -156,7 +160,7 @@ class Cleaner:
     def _plannable(
         self, logs: Sequence[Log], results: list[CompactionResult], *, asks_all: bool
     ) -> dict[_Part, _CleanedPart]:
-        """Return the parts of logs that can be planned, and add a result with the error for each part that cannot."""
+        """Plan all parts of logs. Return the parts without an error, and add each error to ``results``."""
         left = {}
         for plan in self.plan(logs, asks_all=asks_all):
             if plan.error is not None:
@@ -203,7 +207,7 @@ class Cleaner:
                 self._busy.discard(part)
 
     def _refused(self, plan: CompactionPlan, rewrite: Rewrite) -> CompactionResult:
-        """Make a part uncleanable because its policies plan the same round without end."""
+        """Mark a part as uncleanable, because its policies plan the same round without end. Return its result."""
         log, name = plan.log, "LogSummary.dirty_start" if plan.tier is None else "LogSummary.tier_dirty_start"
         error = PluginError(
             f"cleanup.policy={','.join(self._policies(log.config))} plans {rewrite} of {log.name} again, although a "

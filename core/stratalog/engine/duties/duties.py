@@ -1,4 +1,4 @@
-"""The duties of an engine over many of its logs, on a schedule or on request."""
+"""The duties of an engine, such as retention and offload: work on many logs, on a schedule or on request."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ TRANSACTIONS_TICK_MS: Final = 10_000  # as brokers check for transactions that e
 
 
 class Duties:
-    """The duties of one engine. Thread-safe. Closes only ``cleaner`` and ``tiering``.
+    """The duties of one engine. Thread-safe. ``close`` stops ``cleaner`` and ``tiering``, but closes no other argument.
 
-    A duty that fails for one log continues with the other logs, and raises the first error at the end.
+    If a duty fails for one log, it continues with the other logs, and raises the first error at the end.
 
     Args:
         settings: intervals of the duties, and numbers of threads.
-        env: its clock decides which duties are due, its watch observes them.
+        env: its clock decides which duties are due, and its watch measures and traces them.
         open_logs: logs of the engine.
         opener: returns the tier of a log.
         policies: opens the cleanup policies of a topic.
@@ -128,7 +128,7 @@ class Duties:
         )
 
     def _offload_due(self) -> None:
-        """Offload on schedule. If a plugin fails on some logs, only these logs are delayed."""
+        """Offload all logs. A log on which a plugin has failed is skipped during a pause, so others are not delayed."""
         if self._tiering is not None:
             with contextlib.suppress(PluginError):  # the error is logged, and part of the log's TierLag
                 self.offload([log for log in self._serving() if self._tiering.is_due(log)])
@@ -137,7 +137,7 @@ class Duties:
         return (Duty("EXTRA indexes", self._settings.extra_interval_ms, lambda: self.make_extras(self._serving())),)
 
     def _serving(self) -> list[Log]:
-        """Return the logs in service: a failed log must not make every duty fail."""
+        """Return the logs that are in service. A log that is out of service would make each run of a duty fail."""
         return [log for log in self.chosen(None) if log.healthy]
 
     def _sync_due(self) -> None:
@@ -164,7 +164,7 @@ class Duties:
     # --- on request --------------------------------------------------------------------------------------------------
 
     def chosen(self, names: Iterable[TopicPartition] | None) -> list[Log]:
-        """Return logs by name; None means all open logs, sorted. Raises the errors of ``OpenLogs.log``."""
+        """Return the logs with these names, or, for None, all open logs, sorted; errors as ``OpenLogs.log``."""
         if names is None:
             return [log for _, log in sorted(self._open_logs.logs.items())]
         return [self._open_logs.log(name) for name in names]
@@ -183,7 +183,7 @@ class Duties:
                 stack.callback(directory.write_checkpoints)
 
     def offload(self, logs: Sequence[Log], progress: Progress | None = None) -> tuple[OffloadResult, ...]:
-        """Offload logs once, several in parallel, and return a result for each log that has a tier and leads.
+        """Offload logs once, several in parallel. Return a result for each log that has a tier and is the leader.
 
         ``progress`` is called with the bytes that were sent.
 
@@ -198,11 +198,11 @@ class Duties:
         return tuple(result for result in found if result is not None)
 
     def collect(self) -> CollectReport:
-        """Delete the objects of all logs in the tier that no reader can need any longer."""
+        """Delete the objects in the tier that no reader of any log can need any longer. Does nothing without a tier."""
         return CollectReport() if self._tiering is None else self._tiering.collect(self.chosen(None))
 
     def make_extras(self, logs: Sequence[Log]) -> tuple[ExtrasResult, ...]:
-        """Build the extra indexes that closed segments lack."""
+        """Build the missing extra indexes (``index.extra``) of closed local segments."""
         return tuple(for_each(logs, lambda log: log.maintenance.make_extra_indexes()))
 
     def verify(
@@ -223,7 +223,7 @@ class Duties:
     ) -> tuple[RetentionResult, ...]:
         """Delete and evict segments according to the cleanup policies.
 
-        ``progress`` is called with the bytes of the logs that retention was applied to.
+        ``progress`` is called with the local size of each log after retention was applied to it.
         """
         now_ms = self._clock.now_ms()
         sizes_bytes = {log.name: sum(segment.size_bytes for segment in log.view().segments) for log in logs}

@@ -1,6 +1,7 @@
-"""The metrics of an engine: one table, whose values come from state that is published already.
+"""The metrics of an engine: tables of metrics, each with the function that reads its value.
 
-Reading the metrics takes no lock of a log, opens no file and sends no request to a store.
+The values come from state in memory. Reading them takes no lock of a log, opens no file and sends no request to a
+store.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class EngineState:
 
 
 class _Row(NamedTuple, Generic[T]):
-    """A metric, and the function that reads its value; None if there is no value."""
+    """A metric, and the function that reads its value from a part of the state. None means that there is no value."""
 
     metric: Metric
     read: Callable[[T], float | None]
@@ -267,7 +268,7 @@ METRICS: Final[tuple[Metric, ...]] = (
 
 
 def samples(state: EngineState) -> Iterator[Sample]:
-    """Iterate over all samples, grouped by metric."""
+    """Iterate over the samples of all metrics except latencies, grouped by metric."""
     yield from _read(_ENGINE, [((), state)])
     offline = {found.store.path(): found.failure is not None for found in state.dirs}
     offline |= dict.fromkeys(state.unreached, True)
@@ -288,7 +289,7 @@ def samples(state: EngineState) -> Iterator[Sample]:
 
 
 def histograms(latencies: Latencies) -> Iterator[HistogramSample]:
-    """Iterate over the latencies, grouped by metric."""
+    """Iterate over the latency histograms, grouped by metric."""
     for metric, read in _LATENCIES:
         for labels, latency in read(latencies).items():
             yield HistogramSample(metric, labels, *latency.snapshot())

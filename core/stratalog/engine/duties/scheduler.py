@@ -24,7 +24,7 @@ _NOTICED_MS: Final = 60_000  # the thread checks the clock at least this often
 
 @dataclass(frozen=True, slots=True)
 class Duty:
-    """A function to run every ``interval_ms``, first one interval after the creation of the scheduler."""
+    """A function to run every ``interval_ms``. The first run is one interval after the creation of the scheduler."""
 
     name: str
     interval_ms: int
@@ -33,7 +33,15 @@ class Duty:
 
 @dataclass(frozen=True, slots=True)
 class DutyStatus:
-    """Status of a duty: its ``runs`` and ``failures``, its consecutive failures (``failing``), and its last error."""
+    """Status of a duty.
+
+    Attributes:
+        name: name of the duty.
+        runs: number of runs, including failed ones.
+        failures: number of failed runs.
+        failing: number of failures since the last successful run.
+        error: error of the latest failed run; "" if none has failed.
+    """
 
     name: str
     runs: int = 0
@@ -50,16 +58,16 @@ class _Entry:
 
 
 class Scheduler:
-    """Runner of duties when they are due: on its own thread after ``start``, and on the threads that call ``run_due``.
+    """Scheduler that runs duties when they are due, on its own thread after ``start``, or on a caller's in ``run_due``.
 
-    A duty never runs twice concurrently. A failure is logged and counted. The duty is retried after its interval, or
+    Only one duty runs at a time. A failure is logged and counted. The failed duty is retried after its interval, or
     after a pause that doubles with each failure, whichever is longer. The other duties continue.
 
     Args:
         clock: its monotonic time decides which duties are due.
         duties: duties, run in this order if several are due.
         name: name of the thread.
-        watch: what observes each run.
+        watch: traces each run; None for no tracing.
     """
 
     def __init__(
@@ -77,7 +85,7 @@ class Scheduler:
         self._loop.start()
 
     def run_due(self) -> int:
-        """Run the duties that are due now. Return the time (ms) until the next duty is due."""
+        """Run the duties that are due now, on this thread. Return the time (ms) until the next duty is due."""
         with self._running:
             for entry in self._entries:
                 if not self._closed and entry.due_ns <= self._clock.monotonic_ns():

@@ -20,7 +20,7 @@ _LEAST_S: Final = 0.1  # each service gets at least this long to stop
 
 
 class Services:
-    """The services named in the settings, in that order. The constructor opens them. Thread-safe.
+    """The services of an engine, in the order of the setting ``services``. The constructor opens them. Thread-safe.
 
     Args:
         host: opens the services.
@@ -39,7 +39,7 @@ class Services:
         self._started = self._stopped = False
 
     def named(self, name: str) -> Service:
-        """Return one of the services; raise ConfigError if the settings do not name it."""
+        """Return the service with this name, or raise ConfigError if the setting ``services`` does not contain it."""
         found = self._found.get(name)
         if found is None:
             known = ", ".join(self._found) or "none"
@@ -49,7 +49,7 @@ class Services:
         return found
 
     def start(self, start: Callable[[Service], object]) -> None:
-        """Start all services with ``start``, which passes the engine to a service. Idempotent.
+        """Start all services in order: call ``start`` with each service. A second call does nothing.
 
         Raises:
             PluginError: a service did not start, or not within ``plugin.deadline.ms``. The services before it run until
@@ -64,9 +64,9 @@ class Services:
                 guard.check_none("start", guard.call("start", partial(start, service)))
 
     def close(self) -> None:
-        """Stop all services, the last one first, within ``service.stop.ms`` for all together. Idempotent.
+        """Stop all services, the last one first, within ``service.stop.ms`` for all of them together. Idempotent.
 
-        If a service fails or takes longer, a warning is logged, and the other services are stopped.
+        If a service fails to stop, or does not stop in time, a warning is logged, and the other services are stopped.
         """
         with self._lock:
             if self._stopped:

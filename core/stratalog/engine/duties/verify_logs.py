@@ -17,7 +17,10 @@ from stratalog.tier.upkeep.tier_repair import FolderCopies, TierRepair
 
 @dataclass(frozen=True, slots=True)
 class VerifyResult:
-    """Result of the check of one log: the number of segments that were checked, and each finding with its repair."""
+    """Result of the check of one log: the number of checked segments, local and in the tier, and the findings.
+
+    Each item of ``repairs`` is a finding, and its repair if it was repaired.
+    """
 
     log: TopicPartition
     segments: int
@@ -25,12 +28,12 @@ class VerifyResult:
 
     @property
     def ok(self) -> bool:
-        """True if nothing is wrong, or all of it was repaired."""
+        """True if the check found nothing, or if everything that it found was repaired."""
         return all(repair.done for repair in self.repairs)
 
 
 def checked_bytes(log: Log, remote: TierLog | None) -> int:
-    """Return the bytes of the segments that ``verify_log`` checks."""
+    """Return the total size of the segments that ``verify_log`` checks, for its progress."""
     local_bytes = sum(segment.size_bytes for segment in log.view().segments[:-1])
     return local_bytes + (0 if remote is None else remote.known_bytes())
 
@@ -45,7 +48,7 @@ def verify_log(
         remote: the log in the tier, None without a tier.
         deep: True to decode every local record, and to read every segment of the tier.
         repair: True to restore damaged objects of the tier.
-        on_bytes: called with the sizes of the pieces that were checked.
+        on_bytes: called with the sizes of checked segments, or of checked pieces of a segment.
 
     Raises:
         StoreError: the store failed.

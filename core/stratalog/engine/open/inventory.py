@@ -1,11 +1,10 @@
 """The inventory: topics and partitions of all log directories of an engine, stored in each directory.
 
-An engine opens with the available directories. The inventory lists the partitions that may be in the unavailable
-ones. It also has the topics' settings, in case the directory with the topics file is unavailable. An engine with one
-directory has no inventory.
+If some directories are unavailable, an engine opens with the others. The inventory lists all partitions, including
+those in unavailable directories. It also has the topics' settings, in case the directory with the topics file is
+unavailable. An engine with one directory has no inventory.
 
-Source: apache/kafka LogManager and LogDirFailureChannel serve the other directories; brokers know topics, partitions
-    and
+Kafka (LogManager, LogDirFailureChannel) also serves the available directories. A broker reads topics, partitions and
 settings from the cluster metadata, which an engine does not have.
 """
 
@@ -28,12 +27,12 @@ _LOGGER: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """Topics of an engine.
+    """Topics of an engine, with their settings and numbers of partitions.
 
     Attributes:
         version: increases by one with each change.
-        entries: entries of the topics file.
-        partitions: the number of partitions of each topic, including topics without an entry.
+        entries: entries of the topics file (topic id and settings), by topic.
+        partitions: number of partitions of each topic, including topics without an entry.
     """
 
     version: int
@@ -41,7 +40,7 @@ class Inventory:
     partitions: Mapping[str, int]
 
     def names(self) -> list[TopicPartition]:
-        """Return all partitions."""
+        """Return the names of all partitions of all topics."""
         return [TopicPartition(topic, number) for topic, count in self.partitions.items() for number in range(count)]
 
 
@@ -49,7 +48,7 @@ NOTHING: Final = Inventory(0, {}, {})
 
 
 def read_inventory(stores: Iterable[SegmentStore]) -> Inventory | None:
-    """Return the newest inventory of some directories, or None if none of them has one. Damaged ones are ignored."""
+    """Return the newest inventory in some directories, or None if there is none. Damaged files are ignored."""
     found = []
     for store in stores:
         try:
@@ -64,7 +63,7 @@ def read_inventory(stores: Iterable[SegmentStore]) -> Inventory | None:
 def keep_inventory(
     stores: Sequence[SegmentStore], entries: Mapping[str, TopicEntry], logs: Iterable[TopicPartition]
 ) -> None:
-    """Store the inventory in each of these directories where it is missing or different.
+    """Store the inventory of these topics in each directory whose file is missing or different.
 
     Errors are only logged, because the inventory is needed only while a directory is unavailable.
     """
@@ -87,14 +86,17 @@ def keep_inventory(
 
 
 def format_inventory(inventory: Inventory) -> bytes:
-    """Return the contents of the file: a topics file with two more names."""
+    """Return the contents of the inventory file.
+
+    They are those of a topics file with two more names: ``inventory``, which is the version, and ``partitions``.
+    """
     body = json.loads(format_topics(inventory.entries))
     body |= {"inventory": inventory.version, "partitions": dict(sorted(inventory.partitions.items()))}
     return json.dumps(body, indent=1).encode() + b"\n"
 
 
 def parse_inventory(data: bytes, file: str) -> Inventory:
-    """Parse the contents of a file.
+    """Return the inventory from the contents of its file. ``file`` is the path, for error texts.
 
     Raises:
         CorruptCheckpointError: the file is malformed, or from a later release.

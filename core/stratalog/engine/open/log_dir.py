@@ -1,4 +1,4 @@
-"""One log directory of an engine: lock, clean marker, checkpoints, the logs in it.
+"""One log directory of an engine: its lock, its clean-shutdown marker, its checkpoint files, and its logs.
 
 Source: apache/kafka LogManager, KafkaScheduler's checkpoint tasks, CleanShutdownFileHandler.
 """
@@ -88,15 +88,18 @@ class LogDir:
         self._notify(LogDirOffline(path=self.store.path(), reason=str(error)))
 
     def dirty_start(self, log: TopicPartition) -> int | None:
-        """Return the offset up to which a log is compacted, for a log that is opened later; None if it is not known."""
+        """Return the offset up to which a log is compacted, from the checkpoint file; None if it has none.
+
+        The file was read when the directory was opened. Use the method when the log is opened.
+        """
         return self._state.dirty_starts.get(log)
 
     def keep_dirty_start(self, log: TopicPartition, offset: int) -> None:
-        """Note up to where a log is compacted that was moved here."""
+        """Record the offset up to which a log that was moved to this directory is compacted."""
         self._state = replace(self._state, dirty_starts={**self._state.dirty_starts, log: offset})
 
     def high_watermark(self, log: TopicPartition) -> int | None:
-        """Return the high watermark of a log as stored before the directory was opened, or None."""
+        """Return the high watermark of a log from the checkpoint file, as it was at the open, or None."""
         return self._state.high_watermarks.get(log)
 
     def discard(self, log: TopicPartition) -> None:
@@ -106,7 +109,7 @@ class LogDir:
             self.store.remove_log(folder)
 
     def set_aside(self, log: TopicPartition, delay_ms: int) -> None:
-        """Rename the folder of a closed log to ``-delete``, durable on return. It is removed after a delay.
+        """Rename the folder of a closed log to ``-delete``, durable on return. It is removed after ``delay_ms``.
 
         Source: apache/kafka LogManager.asyncDelete: ``-delete`` folders are never opened again.
         """
@@ -123,9 +126,9 @@ class LogDir:
         self._pending_deletes[folder] = self._env.clock.monotonic_ns() + delay_ms * 1_000_000
 
     def delete_expired(self, *, all_now: bool = False) -> int:
-        """Remove the folders whose delay is over, or all, and return how many are due.
+        """Remove the scheduled folders whose delay is over, or all of them, and return how many are due.
 
-        A directory that is out of service is not changed.
+        If the directory is out of service, nothing is removed.
         """
         now = self._env.clock.monotonic_ns()
         due = [name for name, due_ns in list(self._pending_deletes.items()) if all_now or due_ns <= now]
@@ -135,7 +138,7 @@ class LogDir:
         return len(due)
 
     def request(self, log: TopicPartition) -> LoadRequest:
-        """Return the request to load a log, with its values from the checkpoints."""
+        """Return the request to load a log, with the log's offsets from the checkpoint files."""
         state = self._state
         return LoadRequest(
             clean=state.clean,
@@ -146,10 +149,10 @@ class LogDir:
         )
 
     def write_checkpoints(self) -> None:
-        """Store recovery points, log starts and high watermarks of all logs, each file durable on return.
+        """Store the recovery points, log starts, high watermarks and compacted offsets of all logs.
 
-        Logs that could not be opened keep their values in the checkpoints. A directory that is out of service is not
-        changed.
+        Each file is durable on return. Logs that could not be opened keep their values in the files. If the directory
+        is out of service, nothing is written.
         """
         with self._writing:
             bounds = self._bounds()
@@ -164,14 +167,14 @@ class LogDir:
             self.write_cleaner_checkpoint()
 
     def write_cleaner_checkpoint(self) -> None:
-        """Store how far the logs are compacted, durable on return."""
+        """Store the offset up to which each log is compacted, durable on return."""
         with self._writing:
             found = {name: log.maintenance.cleaning.dirty_start for name, log in list(self.logs.items())}
             known = {name: offset for name, offset in found.items() if offset is not None}
             self._store(CLEANER_FILE, self._state.dirty_starts, found, known)
 
     def write_high_watermarks(self) -> None:
-        """Store only the high watermarks, durable on return."""
+        """Store the high watermarks of all logs, durable on return."""
         with self._writing:
             self._store_high_watermarks(self._bounds())
 
@@ -207,15 +210,16 @@ class LogDir:
         return -1 if log is None else log.view().segments[0].base_offset
 
     def close(self, *, failed: bool) -> bool:
-        """Close all logs, write the checkpoints and, if all logs closed cleanly, the clean marker; release the lock.
+        """Close all logs, write the checkpoint files, and release the lock.
 
-        If the open of the engine stopped early, logs that were not loaded are as clean as the last writer left them.
+        If all logs were closed cleanly, the clean-shutdown marker is written. If the engine stopped while it opened the
+        logs, a log that was not loaded counts as clean if the last writer stopped cleanly.
 
         Args:
-            failed: True if a log of this directory could not be opened: the marker is then not written.
+            failed: True if a log of this directory could not be opened: then no marker is written.
 
         Returns:
-            True if the directory is clean.
+            True if the marker was written.
 
         Raises:
             StorageError: the first error of a write; everything is closed nevertheless.

@@ -28,7 +28,7 @@ _MANY: Final = 512  # fewer logs load in less than a second, with and without th
 
 @dataclass(frozen=True, slots=True)
 class Loading:
-    """A log to load, with its files and settings; ``refusal`` is the reason if the log can only be read."""
+    """A log to load, with its files and settings. ``refusal`` is the reason why the log is read-only, or None."""
 
     name: TopicPartition
     files: LogFiles
@@ -47,7 +47,7 @@ class Loading:
 def load_all(
     loadings: Sequence[Loading], threads: int, progress: ProgressSum, clock: Clock
 ) -> Generator[tuple[Loading, LoadedLog | StorageError], None, None]:
-    """Load logs, and iterate over their results or errors in the given order.
+    """Load logs in parallel, and then iterate over the logs in the given order, each with its result or its error.
 
     Args:
         loadings: logs to load.
@@ -56,7 +56,7 @@ def load_all(
         clock: clock of the engine.
 
     Raises:
-        Exception: the first error that is not a StorageError; all loaded logs are closed then.
+        Exception: the first error that is not a StorageError. All loaded logs are closed before.
     """
     found = _loaded(loadings, threads, progress, clock)
     strange = [result for result in found if isinstance(result, BaseException) and not isinstance(result, StorageError)]
@@ -78,11 +78,11 @@ def load_all(
 def _loaded(
     loadings: Sequence[Loading], threads: int, progress: ProgressSum, clock: Clock
 ) -> list[LoadedLog | Exception]:
-    """Return the result or error of each log. If many logs were closed cleanly, measure first whether threads help.
+    """Return the result or the error of each log. If many logs were closed cleanly, first measure whether threads help.
 
-    To load such a log takes a few short system calls with Python code between them. If the files are in the page cache,
-    threads only compete for the interpreter lock, which doubles the time. If the disk is cold or remote, threads wait
-    for it in parallel.
+    Loading a log that was closed cleanly takes a few short system calls with Python code between them. If the files are
+    in the page cache, threads only compete for the interpreter lock, which doubles the time. If the files are not
+    cached, the threads wait for the disk in parallel.
     """
 
     def load(some: Sequence[Loading], at_a_time: int) -> list[LoadedLog | Exception]:

@@ -1,4 +1,4 @@
-"""Opening of an engine's logs with their settings, topic ids, tier and directory."""
+"""Opening of the logs of an engine: it combines each log's folder with its settings, topic id and part of the tier."""
 
 from __future__ import annotations
 
@@ -44,7 +44,11 @@ _LOGGER: Final = logging.getLogger(__name__)
 
 
 class LogOpener:
-    """Factory that opens logs for writing. Closes none of its arguments."""
+    """Factory of an engine's logs, opened for writing. Closes none of its arguments.
+
+    Attributes:
+        partitions: number of partitions of each topic, from the inventory; {} if all directories are available.
+    """
 
     def __init__(
         self,
@@ -60,7 +64,7 @@ class LogOpener:
         self._settings, self._host, self._tier = settings, host, tier
         self._background = background
         self._topics, self._dirs, self._notifier, self._progress = topics, dirs, notifier, progress
-        self.partitions: Mapping[str, int] = {}  # by topic, from the inventory if a directory is unavailable
+        self.partitions: Mapping[str, int] = {}
 
     def open_all(
         self, directory: LogDir, names: Sequence[TopicPartition]
@@ -133,9 +137,13 @@ class LogOpener:
         return log
 
     def _topic_id(self, name: TopicPartition, files: LogFiles) -> TopicId:
-        """Return the topic id of ``partition.metadata``.
+        """Return the topic id in a partition's ``partition.metadata``; create the file if it is missing.
 
-        A topic that is older than topic ids has none; all its logs get the same new id.
+        The partitions of a topic from a Kafka release without topic ids (KIP-516) have no such file. All of them get
+        the same new id.
+
+        Raises:
+            ConfigError: the partition belongs to an earlier topic of the same name.
         """
         found, known = read_topic_id(files), self._topics.topic_id(name.topic)
         if found is not None:
@@ -150,9 +158,10 @@ class LogOpener:
     def _check_not_of_another(self, name: TopicPartition, found: TopicId, known: TopicId) -> None:
         """Raise ConfigError if a partition belongs to an earlier topic of the same name.
 
-        Such a partition remains if its directory was unavailable when the topic was deleted, for instance. If no
-        partition has the stored id, a broker has created the topic again meanwhile: then the partition belongs to the
-        new topic.
+        ``found`` is the topic id in the partition, and ``known`` is the different one in the topics file. A partition
+        of a deleted topic remains, for instance, if its directory was unavailable when the topic was deleted. If no
+        partition has the id ``known``, a broker has deleted the topic and created it again: then the partition is
+        valid.
 
         Source: apache/kafka UnifiedLog, its InconsistentTopicIdException.
         """
@@ -163,7 +172,7 @@ class LogOpener:
             )
 
     def _ids_of(self, topic: str) -> Iterator[TopicId | None]:
-        """Iterate over the topic ids stored in the partitions of a topic."""
+        """Iterate over the topic ids in the folders of a topic's partitions; None for a folder without an id."""
         for directory in self._dirs:
             for log, folder in list(directory.folders.items()):
                 if log.topic == topic:
@@ -182,7 +191,7 @@ class LogOpener:
         return self._tier.log(name, topic_id)
 
     def note_of(self, topic: str) -> TopicNote:
-        """Return the description of a topic that the tier stores, for readers that have only the tier."""
+        """Return the number of partitions and the settings of a topic, to be stored in the tier for its readers."""
         partitions = [
             log.partition for directory in self._dirs for log in list(directory.folders) if log.topic == topic
         ]
@@ -190,14 +199,14 @@ class LogOpener:
         return TopicNote(count, self._topics.chosen(topic))
 
     def remote_of(self, log: Log) -> TierLog | None:
-        """Return the part of the tier of an open log, as ``remote`` does."""
+        """Return an open log's part of the tier, or None if its topic has no tier."""
         assert log.topic_id is not None
         return self.remote(log.name, log.topic_id, log.config)
 
     def joined(self, log: Log) -> TierLog | None:
-        """Return the tier of an open log before a change; probe a store that was unavailable again.
+        """Return an open log's part of the tier, connected for a change, or None if its topic has no tier.
 
-        Raises the errors of ``rejoin``.
+        If the store was unavailable when the log was opened, the store is probed now. Errors are those of ``rejoin``.
         """
         remote = self.remote_of(log)
         if remote is not None:

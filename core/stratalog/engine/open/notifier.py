@@ -1,4 +1,4 @@
-"""Notification of plugins' listeners, on one thread for each plugin, without any lock, after each event."""
+"""Notification of the plugins' listeners about events. Each plugin has its own thread, which holds no lock."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _NS: Final = 1_000_000
 
 
 class Notifier:
-    """Delivery of events to the plugins' listeners. A plugin that hangs does not delay the others. Thread-safe.
+    """Queues of events for the plugins' listeners. A plugin that hangs does not delay other plugins. Thread-safe.
 
     Args:
         registry: registry of the listeners.
-        stop_ms: how long ``close`` waits for all listeners together.
+        stop_ms: maximum time that ``close`` waits for all listeners together.
     """
 
     def __init__(self, registry: Registry, stop_ms: int) -> None:
@@ -48,7 +48,10 @@ class Notifier:
             worker.drain()
 
     def close(self) -> None:
-        """Deliver the queued events, then stop. Idempotent. A listener that does not return in time is abandoned."""
+        """Deliver the queued events, then end the threads. Idempotent.
+
+        If a listener does not return in time, a warning is logged, and its thread is not waited for.
+        """
         with self._lock:
             self._closed = True
             workers = dict(self._workers)

@@ -1,8 +1,8 @@
-"""Open of an engine while its store is unavailable, and the later return of its logs to their tier.
+"""Opening an engine while the store of its tier is unavailable, and connecting its logs to the tier later.
 
-A small note file in each log directory names the tier that the engine has used. Without that note it is unknown
-whether an unavailable tier contains the logs of these directories or other logs with the same names. The engine then
-does not open.
+A small note file in each log directory contains the URI of the tier with which the directory was opened. Without that
+note it is unknown whether an unavailable tier contains the logs of these directories or other logs with the same names.
+Then the engine does not open.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _FORMAT_VERSION: Final = 1
 
 
 def refusal(error: StoreError, reason: str) -> TierUnavailableError:
-    """Return the error of an engine that does not open because the store is unavailable."""
+    """Return the error for an engine that does not open because the store is unavailable and because of ``reason``."""
     return TierUnavailableError(
         f"the store of the tier is unavailable, {error.reason}; the engine does not open, because {reason}", error.key
     )
 
 
 def check_known(tier: Tier, directories: Sequence[SegmentStore]) -> None:
-    """Write the notes of the directories if the store is available; otherwise check that a note allows the open.
+    """Write the notes of the directories if the store is available; otherwise check that a note contains this tier.
 
     Raises:
         TierUnavailableError: the store is unavailable, and no directory was opened with this tier before.
@@ -48,15 +48,15 @@ def check_known(tier: Tier, directories: Sequence[SegmentStore]) -> None:
 
 
 def rejoin(log: Log, remote: TierLog) -> None:
-    """Probe a store that was unavailable when the log was opened. If it answers, connect the log to its tier.
+    """Connect a log to its tier if the store was unavailable when the log was opened and is available now.
 
-    The log is then in the same state as if the store had been available from the start. Does nothing if the log is
-    connected already.
+    The log is then in the same state as if the store had been available from the start. The function does nothing if
+    the log is connected already.
 
     Raises:
         TierUnavailableError: the store is still unavailable.
         StoreUntrustedError: the store failed its checks.
-        FencedEpochError: another engine took the log over; the log refuses appends from now on.
+        FencedEpochError: another engine has taken over the log; the log refuses appends from now on.
         StoreError, CorruptManifestError: as ``TierLog.refresh``.
     """
     if remote.is_here:
@@ -70,7 +70,7 @@ def rejoin(log: Log, remote: TierLog) -> None:
 
 
 def _noted(directory: SegmentStore) -> str:
-    """Return the tier that the note names, or "" if there is no note or it cannot be parsed."""
+    """Return the URI of the tier in a directory's note, or "" if there is no note or the note cannot be parsed."""
     with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError):
         body = json.loads(directory.read_small(TIER_NOTE_FILE) or b"{}")
         if body["version"] == _FORMAT_VERSION:

@@ -13,14 +13,14 @@ from stratalog.model.names import TopicPartition, unknown_topic
 
 
 class OpenLogs:
-    """All logs of an engine and their directories. Changed only under the engine's lock.
+    """All logs of an engine and their directories. The caller holds the engine's lock during each change.
 
     Attributes:
         dirs: the locked log directories.
         logs: open logs. Each change replaces the mapping, so reads need no lock.
         failed: errors of logs that could not be opened. Each change replaces the mapping, so reads need no lock.
         unreached: errors of log directories that could not be opened, by path.
-        lacks_first: True if the first directory is one of them; it has the topics' settings.
+        lacks_first: True if the first directory, which has the topics' settings, could not be opened.
     """
 
     def __init__(self, notify: Callable[[Event], None]) -> None:
@@ -32,7 +32,7 @@ class OpenLogs:
         self.lacks_first = False
 
     def leave_out(self, path: str, error: StorageError, *, is_first: bool) -> None:
-        """Note a directory that cannot be opened."""
+        """Record a directory that cannot be opened. ``is_first`` is True for the first directory of the settings."""
         self.unreached[path] = error
         self.lacks_first = self.lacks_first or is_first
 
@@ -58,11 +58,11 @@ class OpenLogs:
         return found
 
     def places(self) -> str:
-        """Return the paths of the directories, for error texts."""
+        """Return the paths of the opened directories as one text, for error texts."""
         return ", ".join(directory.store.path() for directory in self.dirs)
 
     def check_all_reached(self, reason: str) -> None:
-        """Raise ``unreached_error`` if a directory could not be opened."""
+        """Raise the error of ``unreached_error`` if a directory could not be opened."""
         if self.unreached:
             raise self.unreached_error(reason)
 
@@ -86,7 +86,7 @@ class OpenLogs:
         raise ConfigError(f"{path} is not one of the log directories {self.places()}")
 
     def publish(self, opened: Iterable[tuple[LogDir, Log]]) -> None:
-        """Make opened logs visible, all at the same time."""
+        """Add opened logs to ``logs``, all at the same time, and notify the listeners."""
         logs: dict[TopicPartition, Log] = {}
         for directory, log in opened:
             logs[log.name] = directory.logs[log.name] = log
@@ -98,18 +98,18 @@ class OpenLogs:
             self._notify(LogOpened(log=name, log_start=offsets.log_start, log_end=offsets.log_end))
 
     def fail(self, name: TopicPartition, error: StorageError) -> None:
-        """Replace a log by an error, until the engine is opened again."""
+        """Move a log from ``logs`` to ``failed`` with its error. It stays there until the engine is opened again."""
         self.failed = {**self.failed, name: error}
         self.logs = {found: log for found, log in self.logs.items() if found != name}
 
     def write_cleaner_checkpoint(self, log: Log) -> None:
-        """Store how far the logs in the directory of ``log`` are compacted, durable on return."""
+        """Store the compacted offsets of all logs in the directory of ``log``, durable on return."""
         for directory in self.dirs:
             if directory.logs.get(log.name) is log:
                 directory.write_cleaner_checkpoint()
 
     def remove(self, name: TopicPartition, delay_ms: int) -> None:
-        """Take a log out of service, and set aside its folder in each directory that has one."""
+        """Take a log out of service, and rename its folder to ``-delete`` in each directory that has one."""
         log = self.logs.get(name)
         if log is not None:
             log.maintenance.abandon()

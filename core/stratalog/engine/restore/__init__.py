@@ -1,1 +1,1 @@
-"""Restore logs from a tier."""
+"""Restoring logs from a tier into a log directory."""

@@ -3,12 +3,14 @@
 Leader epochs and producer ids are valid within one cluster. A new topic starts in leader epoch 0, and a new cluster
 assigns producer ids from 0 on. Epochs and producer ids of the old cluster would cause these problems:
 
-- A broker discards epochs above its own. A consumer waits for ever for a leader in the epoch of its group's commit.
-- If the log knows a producer and a sequence number, a batch with both is acknowledged but not written.
+- A broker discards leader epochs above its own. A consumer waits forever for a leader with the epoch of its group's
+  committed offset.
+- If a new producer gets the id and uses a sequence number of an old one, its batch is acknowledged as a duplicate, but
+  not written.
 - A coordinator whose epoch is below that of a producer's last marker cannot end any transaction of that producer.
-- A coordinator ignores a committed offset whose topic id is not the topic's (since Kafka 4.1).
+- A coordinator ignores a committed offset with another topic id than that of the topic (since Kafka 4.1).
 
-Therefore all records get epoch 0, and the log's next epoch starts at its end. All producers without an open
+Therefore all batches get leader epoch 0, and the log's next epoch starts at its end. All producers without an open
 transaction are removed. Committed offsets of a later epoch get epoch 0, and contain no topic id.
 
 Source: apache/kafka LeaderEpochFileCache.assign; clients' Metadata.updateLastSeenEpochIfNewer; ProducerAppendInfo
@@ -43,17 +45,22 @@ FIRST_EPOCH: Final = 0
 
 
 def gets_new_id(plan: RestorePlan, files: LogFiles) -> bool:
-    """Return True if the topic id of the target folder differs from the tier's, or if the folder of a broker has no id."""
+    """Return True if a log is restored with another topic id than in the tier, or into a folder without a topic id."""
     return read_topic_id(files) != plan.topic_id
 
 
 def assign_new_id(log: Log, files: LogFiles, reopen: Callable[[], Log]) -> Log:
-    """Remove the old cluster's producers and epochs from a restored log, and return the log, opened again.
+    """Remove the old cluster's producers from the state of a restored log with a new topic id; return the reopened log.
 
-    The log gets an empty active segment: no recovery then replays the batches of the old cluster's producers.
+    The batches do not change: they keep their producer ids and sequence numbers. Only producer snapshots are replaced,
+    by one at the log end. It has only the producers with an open transaction, without their coordinator epochs. The log
+    also gets a new, empty active segment. The next opening, even with a recovery, reads the snapshot at the start of
+    that segment, and replays only later batches. The old batches therefore do not bring the removed producers back.
+
+    In ``__consumer_offsets``, committed offsets with data of the old cluster are replaced, too.
 
     Args:
-        log: open log, truncated to its final end.
+        log: open log, truncated to its final end. It is closed.
         files: folder of the log.
         reopen: opens the log again.
     """
@@ -74,7 +81,7 @@ def assign_new_id(log: Log, files: LogFiles, reopen: Callable[[], Log]) -> Log:
 
 
 def _commit_again(log: Log) -> None:
-    """Append the committed offsets again, without the old cluster's data: the newest record of a key is valid."""
+    """Append a new record for each committed offset with data of the old cluster. It replaces the older record."""
     topic = _Commits(log)
     topic.refresh(log.name.partition)
     if topic.again:
@@ -82,7 +89,11 @@ def _commit_again(log: Log) -> None:
 
 
 class _Commits(StateTopic):
-    """The committed offsets of one partition that contain data of the old cluster, by key, with that data removed."""
+    """Reader of the committed offsets in one partition that contain data of the old cluster.
+
+    Attributes:
+        again: a record for each of these offsets with the same key, but without the old cluster's data, by key.
+    """
 
     def __init__(self, log: Log) -> None:
         super().__init__(_OneLog(log), OFFSETS_TOPIC)
@@ -113,7 +124,7 @@ class _Commits(StateTopic):
 
 @dataclass(frozen=True, slots=True)
 class _OneLog:
-    """The ``Logs`` interface for a single log."""
+    """A single log as the ``Logs`` that a ``StateTopic`` reads."""
 
     only: Log
 

@@ -1,7 +1,7 @@
 """``restore``: copy the logs of a tier, optionally up to an offset or a time, into a log directory.
 
-An engine or a Kafka broker can start on the directory. A note file in it marks an unfinished restore; a repeated
-restore continues where the previous one stopped.
+An engine or a Kafka broker can then start on the directory. A note file in the directory marks an unfinished restore.
+If the same restore is repeated, it continues where the previous one stopped.
 """
 
 from __future__ import annotations
@@ -57,9 +57,17 @@ from stratalog.tier.tier import Tier, TierLogName
 class RestoredLog:
     """Result of the restore of one log, or the expected result of a dry run.
 
-    ``copied`` is the number of segments that were fetched; the other segments were present. ``requests`` is the
-    approximate number of requests to the store. ``open_transactions`` is the number of transactions with records
-    below the end but no marker.
+    Attributes:
+        source: name of the log in the tier.
+        log: name of the restored log.
+        version: version of the log in the tier.
+        log_start: first offset of the restored log.
+        log_end: exclusive end offset of the restored log.
+        segments: number of segments.
+        size_bytes: size of the ``.log`` files.
+        requests: approximate number of requests to the store.
+        copied: number of segments that were downloaded; an earlier call had copied the others. 0 in a dry run.
+        open_transactions: number of transactions with records below the end but without an end marker.
     """
 
     source: TopicPartition
@@ -81,9 +89,9 @@ class RestoreRequest:
 
     Attributes:
         topics: names of topics, or ``TOPIC-ID``; None is all topics.
-        to_offsets: exclusive end offset of the restored log, by log. A batch that contains this offset is not restored,
-            because log files are cut between batches.
-        to_time: the restored log ends before the first record with this time or a later one.
+        to_offsets: exclusive end offset of the restored log, by log. A batch that also contains records from this
+            offset on is not restored, because a log is truncated between batches.
+        to_time: the restored log ends before the first record with this timestamp or a later one.
         rename: new names of topics; renamed topics get new ids.
         overwrite: topics whose records in the directory may be replaced.
     """
@@ -108,11 +116,11 @@ def restore(
     env: Env | None = None,
     progress: Progress | None = None,
 ) -> tuple[RestoredLog, ...]:
-    """Copy logs from a tier into a log directory. The tier is never written to.
+    """Copy logs from a tier into a log directory, and return a result for each log. The tier is never changed.
 
-    The directory is created if missing. It may belong to a stopped broker: then the topics must exist there and be
-    empty, and they keep the ids of the broker's cluster. Every segment is compared with its hash in the manifest.
-    Repeat the same call to continue an interrupted restore.
+    The directory is created if missing. It may be that of a stopped broker: then the topics must exist there and be
+    empty, and they keep their topic ids. Every segment is compared with its hash in the manifest. Repeat the same call
+    to continue an interrupted restore.
 
     Args:
         uri: URI of the tier.
@@ -126,7 +134,8 @@ def restore(
         progress: called with the bytes of ``.log`` files that are copied.
 
     Raises:
-        AttachError: the directory holds logs with these names, or an unfinished restore of other logs.
+        AttachError: the directory has records of these logs, is a broker's without these topics, or has an unfinished
+            restore of other logs.
         ConfigError, StorageError: the tier does not have the log or the end offset, or a new name is invalid or used.
         CorruptObjectError, CorruptManifestError: the tier is damaged.
         LogDirLockedError: a broker or an engine uses the directory.
@@ -142,7 +151,7 @@ def restore(
 
 
 class _Restore:
-    """One restore."""
+    """One restore from a tier into a log directory."""
 
     def __init__(self, host: ComponentHost, tier: Tier, wanted: RestoreRequest, progress: Progress | None) -> None:
         self._host, self._tier, self._wanted, self._progress = host, tier, wanted, progress
@@ -176,7 +185,12 @@ class _Restore:
         return [self._plan(name, versions.get(str(name.log))) for name in chosen]
 
     def _check_targets(self, chosen: Sequence[TierLogName]) -> None:
-        """Raise an error if a new name is invalid or of an unknown topic, or if two logs would get the same name."""
+        """Check the new names of topics.
+
+        Raises:
+            InvalidTopicError: a new name is invalid.
+            ConfigError: a topic that gets a new name is not restored, or two logs would get the same name.
+        """
         renamed, sources = self._wanted.rename or {}, dict[TopicPartition, TopicPartition]()
         for topic in renamed.values():
             check_topic(topic)
@@ -271,7 +285,10 @@ class _Restore:
                 files.replace_small(RESTORING_FILE, b"")
 
     def _topic_id(self, directory: LogDir, plan: RestorePlan) -> TopicId:
-        """Return the tier's topic id; for a renamed topic, the id of its existing partitions, or a new id."""
+        """Return the topic id for a new folder: that of the tier, unless the topic is renamed.
+
+        A renamed topic gets the id of its existing folders, or a new random id if it has none.
+        """
         if plan.target.topic == plan.source.topic:
             return plan.topic_id
         here = [folder for log, folder in directory.folders.items() if log.topic == plan.target.topic]
@@ -298,11 +315,11 @@ class _Restore:
         return counts
 
     def _cut(self, directory: LogDir, plan: RestorePlan) -> RestoredLog:
-        """Open the log and truncate it to its end, after the last whole batch, as a broker truncates.
+        """Open a copied log, truncate it to the planned end, and return its result.
 
-        With a later end, a broker's consumer that has read all batches would wait for offsets that do not exist. The
-        log continues in a new leader epoch: by the epoch, a consumer that has read beyond the end detects the
-        truncation.
+        As in a broker, the log ends after its last whole batch. With a higher log end, a broker's consumer that has
+        read all batches would wait for offsets that do not exist. The log continues in a new leader epoch, by which a
+        consumer that has read beyond the end detects the truncation.
         """
         log = self._open(directory, plan)
         if log.truncate_to(plan.log_end):
@@ -336,7 +353,7 @@ class _Restore:
 
 
 def _clear(files: LogFiles) -> None:
-    """Remove all files of a folder except that of the topic id."""
+    """Remove all files of a folder except ``partition.metadata``, which has the topic id."""
     for file in files.list():
         if file.name != PARTITION_METADATA_FILE and not file.is_folder:
             files.remove(file.name)

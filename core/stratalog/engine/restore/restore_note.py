@@ -14,7 +14,12 @@ from stratalog.tier.takeover.download import RestorePlan
 
 @dataclass(frozen=True, slots=True)
 class RestoreNote:
-    """Description of an unfinished restore: the tier, and for each log its topic id, version, new name and end."""
+    """Description of an unfinished restore, by which a repeated restore recognizes it.
+
+    Attributes:
+        tier: URI of the tier.
+        logs: for each log of the tier: its topic id, its version, the name of the restored log, and its end offset.
+    """
 
     tier: str
     logs: Mapping[str, tuple[str, int, str, int]]
@@ -32,22 +37,22 @@ class RestoreNote:
 
     @property
     def versions(self) -> dict[str, int]:
-        """Version of each log in the tier."""
+        """Version of each log in the tier that the restore copies, by the log's name."""
         return {name: version for name, (_, version, _, _) in self.logs.items()}
 
     def to_json(self) -> bytes:
-        """Return the content of the file."""
+        """Return the content of the note file."""
         return json.dumps({"version": 1, "tier": self.tier, "logs": self.logs}, indent=1).encode()
 
 
 def read_note(directory: LogDir) -> RestoreNote | None:
-    """Return the note in a directory, None if there is none. Errors as ``parse_note``."""
+    """Return the note in a directory, or None if there is none. Errors are those of ``parse_note``."""
     data = directory.store.read_small(RESTORE_NOTE_FILE)
     return None if data is None else parse_note(data, directory.store.path(RESTORE_NOTE_FILE))
 
 
 def parse_note(data: bytes, path: str) -> RestoreNote:
-    """Return the note from the content of its file.
+    """Return the note from the content of its file. ``path`` is for error texts.
 
     Raises:
         AttachError: the content is malformed.

@@ -1,1 +1,1 @@
-"""Offload to a tier, and attach of a tier's logs."""
+"""Offload of segments to a tier, and takeover (attach) of a tier's logs."""

@@ -1,8 +1,7 @@
 """Attach: take over the logs of a tier into empty log directories.
 
-A note file in the first directory marks an attach in progress. It is written before anything else. It is removed
-last, before the first append. While the note exists, the directories hold no records: a repeated attach starts from
-the beginning.
+A note file in the first directory marks an attach in progress. The note is written first, and removed last, before the
+first append. While the note exists, the directories have no records, and a repeated attach starts from the beginning.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ class Attach:
 
 
 def check_not_interrupted(first: LogDir, *others: LogDir) -> None:
-    """Raise AttachError if an attach or a restore was interrupted: the directories are incomplete."""
+    """Raise AttachError if an attach or a restore into the directories was interrupted, so that they are incomplete."""
     if first.store.read_small(ATTACH_NOTE_FILE) is not None:
         raise AttachError(f"attaching a tier to {first.store.path()} was interrupted: run `stratalog attach` again")
     for directory in (first, *others):
@@ -66,14 +65,14 @@ def check_not_interrupted(first: LogDir, *others: LogDir) -> None:
 
 
 class Attacher:
-    """One attach of a tier's logs. Closes none of its arguments.
+    """One attach of a tier's logs to an engine. Closes none of its arguments.
 
     Args:
         tier: tier, opened for writing.
-        settings: number of logs to take over in parallel.
+        settings: has the number of logs to take over in parallel.
         host: opens components.
         open_logs: the engine's directories, without logs.
-        topics: table of topics, empty.
+        topics: the engine's table of topics, which is empty.
         opener: opens the new logs.
         wanted: topics to take over.
     """
@@ -93,7 +92,7 @@ class Attacher:
         self._first = open_logs.dirs[0].store
 
     def run(self) -> tuple[AttachedLog, ...]:
-        """Take over the logs of all topics, or of the wanted topics, and make them visible.
+        """Take over the logs of all topics, or of the wanted topics, and open them. Return a description of each log.
 
         Raises:
             AttachError: a directory is not empty, or a topic name is ambiguous.
@@ -128,7 +127,11 @@ class Attacher:
         return tuple(found)
 
     def _make_room(self) -> None:
-        """Remove the remains of an interrupted attach. A folder with a record is never removed."""
+        """Remove the folders of an interrupted attach to the same tier.
+
+        Raises:
+            AttachError: a directory has folders of other logs, or a folder with records; nothing was removed.
+        """
         note = self._first.read_small(ATTACH_NOTE_FILE)
         folders = [(directory, log) for directory in self._open_logs.dirs for log in directory.folders]
         if note is None:
@@ -200,7 +203,10 @@ class Attacher:
         return {log.log.topic: TopicEntry(log.topic_id, _settings_of(log)) for log in sorted(found, key=_settings_age)}
 
     def _write_folders(self, found: Sequence[AttachedLog]) -> dict[TopicPartition, LogDir]:
-        """Create all folders, then the checkpoints with the log starts, because the records are not on local disk."""
+        """Create the folders of all logs, and then the checkpoint files. Return the directory of each log.
+
+        The checkpoints have the log starts, because the folders have no segments from which to read them.
+        """
         placed = dict[TopicPartition, LogDir]()
         for log in found:
             directory = placed[log.log] = min(self._open_logs.online(), key=lambda candidate: len(candidate.folders))
@@ -213,7 +219,7 @@ class Attacher:
 
 
 def _settings_of(log: AttachedLog) -> dict[str, object]:
-    """Return a topic's settings. If the tier does not have them, use settings that delete no records."""
+    """Return the settings of a log's topic. If the tier does not have them, return settings that delete no records."""
     if log.topic is not None:
         return {**log.topic.config, "remote.storage.enable": True}
     known = STATE_TOPIC_CONFIG if log.log.topic in INTERNAL_TOPICS else KEEP_EVERYTHING
@@ -221,8 +227,8 @@ def _settings_of(log: AttachedLog) -> dict[str, object]:
 
 
 def _settings_age(log: AttachedLog) -> tuple[bool, int]:
-    """Return a sort key by the time at which a partition stored its topic's settings: the latest settings come last.
+    """Return a sort key for the logs of a topic, by the time at which each log stored the topic's settings in the tier.
 
-    Partitions without settings come first.
+    The log with the latest settings is the last one; logs without settings come first.
     """
     return log.topic is not None, log.told_ms

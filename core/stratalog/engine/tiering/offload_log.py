@@ -1,4 +1,4 @@
-"""Offload of one log: choice of the segments to move to its tier, and their upload.
+"""Offload of one log: choice of the segments to copy to its tier, and their upload.
 
 Source: KIP-405, RemoteLogManager: closed segments, in order, up to the last stable offset.
 """
@@ -36,26 +36,30 @@ from stratalog.tier.upload.uploader import OffloadReport
 
 @dataclass(frozen=True, slots=True)
 class SegmentBytes:
-    """The ``.log`` file of a closed segment as a ByteSource."""
+    """Bytes of the batches of a closed segment, or of the part of it that is uploaded, as a ``ByteSource``."""
 
     segment: Segment | ClosedSegment
     components: Components
 
     @property
     def size_bytes(self) -> int:
-        """Size of the file."""
+        """Number of bytes."""
         return self.segment.size_bytes
 
     def chunks(self, chunk_bytes: int) -> Iterator[Buffer]:
-        """Iterate over the file's bytes from its start, in chunks; errors as ``file_chunks``."""
+        """Iterate over the bytes in chunks of at most ``chunk_bytes``. Errors are those of ``file_chunks``."""
         return file_chunks(self.segment, self.segment.files, self.components, chunk_bytes)
 
 
 @dataclass(frozen=True, slots=True)
 class OffloadResult:
-    """Result of one offload of one log: the number of ``segments`` committed, with ``size_bytes`` of log.
+    """Result of one offload of one log.
 
-    The tier ends at ``tier_end`` (exclusive) afterwards: records below it are in the tier, or were deleted.
+    Attributes:
+        log: the log.
+        segments: number of segments that were committed.
+        size_bytes: size of their batches.
+        tier_end: exclusive end offset of the tier afterwards; all records below it are in the tier or were deleted.
     """
 
     log: TopicPartition
@@ -68,9 +72,14 @@ class OffloadResult:
 class TierLag:
     """Tier lag of one log: the closed segments below the last stable offset that are not in the tier.
 
-    ``lag_ms`` is the time since the last write to the oldest of these segments. ``local_bytes`` is the size of all
-    segments on local disk; ``is_pressed`` is True if it is above ``local.hard.limit.bytes``. ``error`` is the error
-    of the last attempt.
+    Attributes:
+        log: the log.
+        segments: number of these segments.
+        size_bytes: size of their batches that are not in the tier.
+        lag_ms: time since the last write to the oldest of these segments; 0 if there are none.
+        local_bytes: size of all local segments of the log.
+        is_pressed: True if ``local_bytes`` is above ``local.hard.limit.bytes``.
+        error: error of the last offload; "" if it succeeded.
 
     Source: apache/kafka BrokerTopicMetrics RemoteCopyLagBytes, RemoteCopyLagSegments.
     """
@@ -85,7 +94,10 @@ class TierLag:
 
 
 def tier_lag(log: Log, remote: RemoteLog, now_ms: int, error: str = "") -> TierLag:
-    """Return the lag of a log's tier, from the last known state; reads the store only if it was never read."""
+    """Return the tier lag of a log, from the last known state of the tier.
+
+    The store is read only if the tier's state was never read before. ``error`` is the error of the last offload.
+    """
     view = log.view()
     waiting = segments_to_offload(view, _tier_end(view, remote))
     local_bytes = sum(segment.size_bytes for segment in view.segments)
@@ -107,17 +119,20 @@ def offload_log(
     topic: TopicNote | None = None,
     on_bytes: OnBytes = uncounted,
 ) -> OffloadResult:
-    """Move the closed segments that the tier lacks, after a sync. Segments younger than the offload delay wait.
+    """Copy the closed segments that are not in the tier yet, and make the log durable before.
+
+    A segment that was written to within ``segment.offload.delay.ms`` is not copied yet, and neither are later ones.
 
     Args:
         log: log with closed segments.
         remote: the log's part of the tier.
-        may_begin: called with the size of each segment before its upload; False ends the call.
-        topic: description of the topic, committed with the segments for readers that have only the tier.
+        may_begin: called with the size of each segment before its upload; False ends the offload after the segments
+            before.
+        topic: description of the topic, committed with the segments for readers of the tier; None for no description.
         on_bytes: called with the sizes of the pieces of segments that were sent.
 
     Raises:
-        FencedEpochError: another writer owns the log; this engine now refuses appends to it.
+        FencedEpochError: another writer owns the log; the log refuses appends from now on.
         Others: as ``TierLog.offload``.
     """
     view = log.view()
@@ -160,9 +175,10 @@ def _observed(log: Log) -> AbstractContextManager[object]:
 
 
 def _begin_epoch(log: Log, remote: TierLog) -> None:
-    """Read the end of the tier that earlier leaders wrote, and check that it agrees with this log.
+    """Read the newest state of the tier, and check that the records of earlier leaders there agree with this log.
 
-    If it differs and ``unclean.leader.election.enable`` is set, the tier is cut back to the common part.
+    If the tier and the log have diverged and ``unclean.leader.election.enable`` is set, the later records in the tier
+    are removed. Without the setting, an error is raised.
     """
     remote.refresh()
     log.maintenance.refresh_remote()
@@ -187,7 +203,10 @@ def _tier_end(view: LogView, remote: RemoteLog) -> int:
 
 
 def _from(segment: Segment, offset: int) -> Segment | ClosedSegment:
-    """Return the part of a segment from ``offset`` on: earlier leaders may have had other segment boundaries."""
+    """Return the part of a segment from ``offset`` on, or the whole segment if it begins at or above ``offset``.
+
+    Earlier leaders may have had other segment bounds, so the tier may already have the start of a segment.
+    """
     return ClosedSegment(segment, offset) if segment.base_offset < offset else segment
 
 
@@ -206,7 +225,10 @@ def _offload(
 
 
 def lag_bytes(waiting: Iterable[Segment], tier_end: int) -> int:
-    """Return the bytes of segments that the tier lacks; the tier may already have the start of the first one."""
+    """Return the size of the records in ``waiting`` that are not in the tier.
+
+    The tier may already have the start of the first segment; then the size is an estimate.
+    """
     return sum(
         share_bytes(
             found.size_bytes, found.base_offset, found.end_offset, max(tier_end, found.base_offset), found.end_offset
@@ -216,7 +238,7 @@ def lag_bytes(waiting: Iterable[Segment], tier_end: int) -> int:
 
 
 def segments_to_offload(view: LogView, remote_end: int) -> list[Segment]:
-    """Return the closed local segments that the tier lacks, ascending, with ends at or below the last stable offset."""
+    """Return the closed local segments that are not completely in the tier, up to the last stable offset."""
     return [
         segment
         for segment in view.segments[:-1]
@@ -225,7 +247,7 @@ def segments_to_offload(view: LogView, remote_end: int) -> list[Segment]:
 
 
 def offload_source(log: Log, view: LogView, segment: Segment | ClosedSegment) -> SegmentSource:
-    """Return the log, indexes and other files of one closed segment, for the upload to the tier."""
+    """Return the batches, indexes, producer snapshot and description of one closed segment, for its upload."""
     assert log.topic_id is not None
     epochs = view.epochs.between(segment.base_offset, segment.end_offset)
     info = SegmentInfo(

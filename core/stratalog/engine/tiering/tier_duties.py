@@ -1,4 +1,4 @@
-"""The duties of an engine with a tier: offload segments, and delete objects that are no longer needed."""
+"""The duties of an engine with a tier: offload segments, and delete objects in the tier that are no longer needed."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Tiering:
     Args:
         tier: the tier; not closed here.
         opener: returns the tier of a log.
-        settings: upload rate and history time.
+        settings: has the upload rate, the number of threads, and the history time.
         clock: clock of the engine.
     """
 
@@ -65,9 +65,11 @@ class Tiering:
         return self._rate.waited_ms
 
     def create(self, logs: Iterable[Log]) -> None:
-        """Create logs in the tier before their first segment, several in parallel, with two requests for each log.
+        """Create the manifests of logs in the tier before their first offload.
 
-        A log that fails stays in service: the error is recorded, and the next offload retries.
+        Readers of the tier then find the topics. Several logs are created in parallel, with two requests for each log.
+        Logs that exist in the tier are skipped. If a log fails, it stays in service: the error is recorded, and the
+        next offload retries.
         """
         waiting, notes = [log for log in logs if self._may_create(log)], dict[str, TopicNote]()
         for topic in {log.name.topic for log in waiting}:
@@ -102,9 +104,10 @@ class Tiering:
             raise
 
     def offload(self, log: Log, on_bytes: OnBytes = uncounted) -> OffloadResult | None:
-        """Offload one log once; return None if it has no tier, is a follower, or has copying disabled.
+        """Offload one log once, and evict local segments if ``local.hard.limit.bytes`` requires it.
 
-        ``on_bytes`` is called with the sizes of the pieces that were sent. Raises the errors of ``offload_log``.
+        Return None if the log has no tier, is a follower, or has ``remote.log.copy.disable`` set. ``on_bytes`` is
+        called with the sizes of the pieces that were sent. Errors are those of ``offload_log`` and ``rejoin``.
         """
         remote = self._joined(log)
         if remote is not None and not log.is_leader:
@@ -130,7 +133,7 @@ class Tiering:
         return result
 
     def is_due(self, log: Log) -> bool:
-        """Return False during the pause after a plugin failed on the log. The pause doubles with each failure."""
+        """Return False during the pause after a plugin has failed on the log. The pause doubles with each failure."""
         with self._lock:
             pause = self._pauses.get(log.name)
         return pause is None or pause.end_ns <= self._clock.monotonic_ns()
@@ -144,7 +147,7 @@ class Tiering:
         _LOGGER.warning("a plugin prevents offloading: log=%s next try in %d ms: %s", name, pause_ms, error)
 
     def _joined(self, log: Log) -> TierLog | None:
-        """Return the tier of a log, None if it has none. An error is recorded as that of the log's last attempt."""
+        """Return the result of ``LogOpener.joined``. An error is recorded as that of the log's last offload."""
         try:
             return self._opener.joined(log)
         except StorageError as error:
@@ -181,13 +184,12 @@ class Tiering:
         return known if known or remote.is_here else str(remote.unavailable())
 
     def collect(self, logs: Iterable[Log]) -> CollectReport:
-        """Delete objects that the tier no longer needs, of these logs and of deleted topics.
+        """Delete objects in the tier that are no longer needed, of these logs and of deleted topics.
 
-        Logs without changes are skipped.
+        Logs without changes since the last collection are skipped.
 
         Raises:
-            StoreError: the store refused or failed. Objects deleted before stay deleted; the next call deletes the
-                rest.
+            StoreError: the store refused a request or failed. The next call deletes the remaining objects.
             StorageError: error of the first log that failed, raised after all logs.
         """
         self._tier.availability.reach()
@@ -197,11 +199,14 @@ class Tiering:
         return self._collection.collect_all([*led, *((found, None) for found in deleted)])
 
     def close(self) -> None:
-        """Prevent uploads of further segments."""
+        """Let running offloads end after the current segment, and start no further upload. Does not wait."""
         self._closed = True
 
     def _is_joined(self, log: Log) -> bool:
-        """Return True if a log uses its tier. If it cannot, return False; its offload reports the error."""
+        """Return True if a log has a tier and is connected to it.
+
+        Return False after an error of this log, which its offload reports. An error of the store is raised.
+        """
         try:
             return self._opener.joined(log) is not None
         except StorageError as error:
@@ -210,9 +215,9 @@ class Tiering:
             return False
 
     def _deleted(self, known: set[TierLogName]) -> list[TierLog]:
-        """Return the tier logs of deleted topics that still exist.
+        """Return the logs of deleted topics that still have objects in the tier, without the logs in ``known``.
 
-        The tier is listed only once, because later deletions are done by this engine.
+        The tier is listed only at the first call. Later, this engine knows the topics that it deletes itself.
         """
         if not self._looked_for_deleted:
             for name in self._tier.logs():
@@ -234,7 +239,10 @@ class Tiering:
 
 
 def _is_deleted(remote: TierLog) -> bool:
-    """Return True if a tier log of an unknown topic was deleted; False if its manifest cannot be read."""
+    """Return True if the newest root of a log in the tier is a deletion; False if the root cannot be read.
+
+    An error of the store is raised.
+    """
     try:
         return remote.root is not None and remote.root.change == ChangeKind.DELETE
     except StorageError as error:
@@ -245,7 +253,7 @@ def _is_deleted(remote: TierLog) -> bool:
 
 
 def _led(log: Log) -> int | None:
-    """Return the leader epoch of a log that leads, None for a follower."""
+    """Return the leader epoch of a log if it is the leader, otherwise None."""
     return log.leader_epoch if log.is_leader else None
 
 

@@ -1,1 +1,1 @@
-"""Create, alter and move topics."""
+"""Creating, altering, moving and deleting topics."""

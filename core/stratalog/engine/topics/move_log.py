@@ -1,7 +1,8 @@
 """Move of a log to another log directory.
 
-The log is closed, copied to a ``-future`` folder, and the copy is renamed. Only then the old folder is set aside. A
-crash between the two renames leaves both folders, so a note file in the copy marks it as the newer one.
+The log is closed and copied to a ``-future`` folder, and the copy is renamed to its final name. Then the old folder is
+renamed to ``-delete``. A crash between the two renames leaves both folders. Therefore the copy has a note file, which
+marks it as the newer one.
 
 Source: apache/kafka LogManager.replaceCurrentWithFutureLog.
 """
@@ -34,10 +35,10 @@ _CHUNK_BYTES: Final = 1 << 20
 
 
 def copy_log(log: Log, source: LogDir, target: LogDir, env: Env) -> LogOffsets:
-    """Close a log, make a durable copy of it in ``target``, and return its offsets.
+    """Close a log, make a durable copy of its folder in ``target``, and return the log's offsets.
 
     Raises:
-        StorageError: the copy failed. The log is closed; it was moved only if ``has_arrived`` returns True.
+        StorageError: the copy failed. The log is closed. It counts as moved only if ``has_arrived`` returns True.
     """
     name = log.name
     files = source.store.open_log(source.folders[name])
@@ -65,10 +66,10 @@ def copy_log(log: Log, source: LogDir, target: LogDir, env: Env) -> LogOffsets:
 
 
 def has_arrived(target: LogDir, name: TopicPartition) -> bool:
-    """Return True if the copy has its final name, and also if that is unknown.
+    """Return True if the copy of a log in ``target`` has its final name, or if that is unknown because of an error.
 
-    From then on the copy is the newer one, even if its name may not be durable. The next start would set the older
-    one aside with all records that were appended to it later.
+    From then on the old folder must not be used, even if the name of the copy may not be durable yet: at its next
+    start, the engine would delete the old folder with all records that were appended to it meanwhile.
     """
     try:
         return partition_folder(name) in target.store.logs()
@@ -77,7 +78,7 @@ def has_arrived(target: LogDir, name: TopicPartition) -> bool:
 
 
 def finish_move(name: TopicPartition, source: LogDir, target: LogDir, delay_ms: int) -> None:
-    """Set the old copy aside, and remove the note from the new one."""
+    """Rename the old folder of a moved log to ``-delete``, and remove the note from the new folder."""
     source.set_aside(name, delay_ms)
     files = target.store.open_log(target.folders[name])
     files.remove(MOVED_FILE)
@@ -85,7 +86,7 @@ def finish_move(name: TopicPartition, source: LogDir, target: LogDir, delay_ms: 
 
 
 def moved_request(bounds: LogOffsets) -> LoadRequest:
-    """Return the request to load a log that was just closed, with these offsets."""
+    """Return the request to load the copy of a log that was closed cleanly with these offsets."""
     return LoadRequest(
         clean=True,
         recovery_point=bounds.log_end,
@@ -96,10 +97,11 @@ def moved_request(bounds: LogOffsets) -> LoadRequest:
 
 
 def clean_up_moves(dirs: Iterable[LogDir]) -> None:
-    """Set aside the remains of moves that a crash interrupted: the older one of two copies, and unfinished copies.
+    """Remove what a crash has left of interrupted moves: the older of two folders of a log, and unfinished copies.
 
-    If the older copy is larger, both copies stay: the older one was written to while the directory with the newer one
-    was unavailable. Two copies without a note stay. An unfinished copy stays if its log exists in no directory.
+    If the older folder has more bytes, both folders stay, because the log was written to while the directory with the
+    newer folder was unavailable. If no folder or several of them have a note, all stay. An unfinished copy stays if no
+    directory has the log.
     """
     listed = list(dirs)
     places: dict[TopicPartition, list[LogDir]] = {}
@@ -125,10 +127,7 @@ def _has_note(directory: LogDir, name: TopicPartition) -> bool:
 
 
 def _log_bytes(directory: LogDir, name: TopicPartition) -> int:
-    """Return the total size of a log's ``.log`` files.
-
-    The older copy is larger than the newer one if it was written to while the newer one was unavailable.
-    """
+    """Return the total size of the ``.log`` files in a log's folder."""
     listed = directory.store.open_log(directory.folders[name]).list()
     return sum(found.size_bytes for found in listed if found.name.endswith(LOG_SUFFIX))
 

@@ -1,4 +1,4 @@
-"""Creation of partitions, and changed settings of existing topics."""
+"""Creation of a partition's folder, and computation of a topic's changed settings."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from stratalog.reading.topic_table import TopicEntry, TopicTable
 def create_partition(directory: LogDir, log: TopicPartition, topic_id: TopicId) -> None:
     """Create a partition's folder with its ``partition.metadata``, durable on return.
 
-    Source: apache/kafka PartitionMetadataFile: the topic id is on disk before any record.
+    As in Kafka (PartitionMetadataFile), the topic id is on disk before the first record.
 
     Raises:
-        TopicExistsError: the directory has an entry of this name.
+        TopicExistsError: the directory has a file or folder with the partition's name.
     """
     folder = directory.folders[log] = partition_folder(log)  # stored first, because creation may fail half way
     try:
@@ -34,9 +34,10 @@ def create_partition(directory: LogDir, log: TopicPartition, topic_id: TopicId) 
 def altered(
     topics: TopicTable, topic: str, changes: Mapping[str, object], topic_id: TopicId | None
 ) -> tuple[TopicEntry, TopicConfig]:
-    """Return the entry to store for a topic with changed settings, and all its new settings; None unsets a setting.
+    """Return the entry to store for a topic with changed settings, and all its new settings.
 
-    Stored settings that no installed plugin knows stay as they are, unless they are unset.
+    In ``changes``, the value None resets a setting to its default. Stored settings that no installed plugin knows stay
+    as they are, unless they are reset.
 
     Raises:
         UnknownSettingError, ConfigError: a change is wrong.

@@ -1,4 +1,4 @@
-"""Create, alter, delete and move topics. The engine holds its lock during each call."""
+"""Creation, change, deletion and move of topics. The engine holds its lock during each call."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class TopicChanges:
         self._forget_offsets = forget_offsets
 
     def info(self, topic: str, names: Sequence[TopicPartition]) -> TopicInfo:
-        """Return the description of a topic with these partitions."""
+        """Return the description of a topic; ``names`` are its partitions, sorted."""
         return TopicInfo(
             topic,
             next((self._open_logs.logs[name].topic_id for name in names if name in self._open_logs.logs), None),
@@ -112,7 +112,7 @@ class TopicChanges:
         return self.info(name, wanted)
 
     def _make(self, names: Iterable[TopicPartition], topic_id: TopicId) -> None:
-        """Create partitions in the directories with the fewest logs, and publish them; all of them or none."""
+        """Create and open partitions, each in the directory with the fewest logs. After an error, none is left."""
         made: dict[TopicPartition, tuple[LogDir, Log | None]] = {}
         try:
             for found in names:
@@ -126,21 +126,21 @@ class TopicChanges:
         self._open_logs.publish((directory, log) for directory, log in made.values() if log is not None)
 
     def _tell_tiny(self, name: str, config: TopicConfig) -> None:
-        """Notify listeners if the topic's small segments would cause far too many requests to the tier."""
+        """Notify listeners if the topic's segments are so small that the tier would get far too many requests."""
         reason = tiny_segments(config) if self._opener.has_tier else ""
         if reason:
             self._opener.notify(TinySegments(topic=name, segment_bytes=config.segment_bytes, reason=reason))
 
     def _check_tier(self, chosen: Mapping[str, object], checked: TopicConfig) -> None:
-        """Raise ConfigError if tiered storage is enabled now and the engine has no tier.
+        """Raise ConfigError if ``chosen`` enables ``remote.storage.enable`` and the engine has no tier.
 
-        A topic for which it was enabled earlier may be opened without a tier.
+        A topic that already has the setting can still be changed in other ways without a tier.
         """
         if "remote.storage.enable" in chosen and checked.remote_storage_enable and not self._opener.has_tier:
             raise ConfigError(NO_TIER)
 
     def _discard(self, made: Mapping[TopicPartition, tuple[LogDir, Log | None]]) -> None:
-        """Remove new partitions after an error; further errors are ignored."""
+        """Close and remove new partitions after an error. Further errors are ignored."""
         for name, (directory, log) in made.items():
             with contextlib.suppress(StorageError):  # unwritten data is deleted anyway
                 if log is not None:
@@ -176,14 +176,17 @@ class TopicChanges:
         return self.info(name, names)
 
     def _enter_tier(self, logs: Iterable[Log], topic_id: TopicId, config: TopicConfig) -> None:
-        """Read the tier's state of each log, to fail before anything is changed."""
+        """Read the state of each log in the tier, so that an error is raised before anything is changed."""
         for log in logs:
             remote = self._opener.remote(log.name, topic_id, config)
             if remote is not None:
                 remote.view()
 
     def _leave_tier(self, logs: Iterable[Log]) -> None:
-        """Move each log start to the local log start, then remove all segments from the tier. Can be repeated."""
+        """Set the log start of each log to its local log start, and remove all its segments from the tier.
+
+        After an error, the call can be repeated.
+        """
         for log in logs:
             remote = self._opener.joined(log)
             if remote is None:
