@@ -22,7 +22,7 @@ from stratalog.segment.components import Components
 
 
 class ProducerKeywords(TypedDict, total=False):
-    """The fields of ``ProducerOptions``, as keyword arguments."""
+    """Types of the keyword arguments of ``Engine.producer``: the fields of ``ProducerOptions``."""
 
     batch_size_bytes: int
     linger_ms: int
@@ -38,13 +38,17 @@ class ProducerKeywords(TypedDict, total=False):
 
 
 class Clients:
-    """Factory of producers and consumers. Thread-safe. Reads, creates and starts nothing before the first client.
+    """Factory of an engine's producers and consumers. Thread-safe. The constructor reads and starts nothing.
 
     Args:
         logs: the engine.
         components: formats, codecs and environment of the engine.
         compact: compacts a log that stores the state of clients; see ``StateTopic``.
-        settings: settings of the engine; None has the defaults.
+        settings: settings of the engine; None for the defaults.
+
+    Attributes:
+        offsets: committed offsets and states of all groups.
+        coordinator: transaction coordinator of all producers.
     """
 
     def __init__(
@@ -73,8 +77,8 @@ class Clients:
         """Create a producer; see ``ProducerOptions`` for its options.
 
         Args:
-            transactional_id: makes the producer transactional. Of all producers with the same id, only the latest can
-                write.
+            transactional_id: id of a transactional producer, which fences older producers with the same id; None for a
+                producer without transactions.
             options: fields of ``ProducerOptions``.
 
         Raises:

@@ -1,6 +1,8 @@
 """A consumer of all partitions of some topics, which starts at a group's committed offsets.
 
-Source: apache/kafka KafkaConsumer, OffsetsInitializer. A group has one consumer, so there is no rebalancing.
+Unlike Kafka, an engine does not divide the partitions among several consumers of a group, so there is no rebalancing.
+
+Source: apache/kafka KafkaConsumer, OffsetsInitializer.
 """
 
 from __future__ import annotations
@@ -40,7 +42,10 @@ LOOK_AGAIN_MS: Final = 100  # a log notifies of new records, but not of its repl
 
 
 class OffsetReset(StrEnum):
-    """Start position if there is no committed offset, or if the log no longer has it."""
+    """Start position in a partition without a committed offset, or whose log no longer has that offset.
+
+    With NONE, ``poll`` raises an error instead.
+    """
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -66,16 +71,17 @@ class Consumer(CheckedArguments, Closeable, Generic[RecordType]):
         logs: logs of the engine.
         clock: clock of the engine.
         offsets: committed offsets of all groups.
-        topics: topics to read, or a regular expression that matches whole names of topics. Each poll adds the topics
-            that match by then. Without topics, ``assign`` names the partitions.
+        topics: topics to read, or a regular expression that matches whole names of topics. With an expression, each
+            poll adds the topics that match at that time. () for a consumer whose partitions ``assign`` sets.
         group: group whose offsets are used and committed; None for no group.
         isolation: ``read_uncommitted`` or ``read_committed``.
         auto_offset_reset: ``earliest``, ``latest`` or ``none``.
-        deserializers: convert keys and values; the records are then of the type ``DeserializedRecord``. None leaves bytes.
+        deserializers: convert keys and values; the records are then of the type ``DeserializedRecord``. With None, the
+            records are of the type ``Record`` and have bytes.
 
     Raises:
         UnknownTopicError: one of the topics does not exist here.
-        ConfigError: ``isolation`` or ``auto_offset_reset`` is another word, or ``group`` is empty.
+        ConfigError: ``isolation`` or ``auto_offset_reset`` is not one of these words, or ``group`` is empty.
     """
 
     def __init__(
@@ -110,9 +116,10 @@ class Consumer(CheckedArguments, Closeable, Generic[RecordType]):
         return f"Consumer(group={self._group!r}, partitions={len(self._cursors)})"
 
     def assign(self, names: Iterable[TopicPartition]) -> None:
-        """Read these partitions, and no others from now on. Partitions that were read before keep their positions.
+        """Read only these partitions from now on. Partitions that were read before keep their positions.
 
-        A new one starts at the group's committed offset, or according to ``auto_offset_reset``.
+        A partition that was not read before starts at the group's committed offset, or according to
+        ``auto_offset_reset``.
 
         Raises:
             UnknownTopicError: a partition does not exist; nothing has changed.
@@ -134,7 +141,7 @@ class Consumer(CheckedArguments, Closeable, Generic[RecordType]):
         ]
 
     def _add(self, names: Iterable[TopicPartition]) -> None:
-        """Read these partitions too, from the positions where a new consumer begins."""
+        """Also read these partitions, from the group's committed offsets or according to ``auto_offset_reset``."""
         added = {
             name: Cursor(self._logs, name, self._isolation, self._deserializers)
             for name in names
@@ -150,7 +157,7 @@ class Consumer(CheckedArguments, Closeable, Generic[RecordType]):
                 self._reset_position(cursor)
 
     def _look_for_topics(self) -> None:
-        """Add the partitions that match the pattern by now, and remove those of deleted topics."""
+        """Add the partitions of topics that match the pattern now, and remove those of deleted topics."""
         if self._pattern is not None:
             names = self._matching(self._pattern)
             for name in self._cursors.keys() - set(names):
@@ -162,22 +169,26 @@ class Consumer(CheckedArguments, Closeable, Generic[RecordType]):
     def poll(
         self, max_records: Positive = MAX_POLL_RECORDS, timeout_ms: int = 0
     ) -> dict[TopicPartition, list[RecordType]]:
-        """Return the next records by partition, in offset order within each. Partitions are read in turn.
+        """Return the next records, by partition and in the order of offsets.
+
+        If ``max_records`` is reached, the next poll begins with the following partition.
 
         Args:
             max_records: maximum number of records of all partitions together.
-            timeout_ms: how long to wait for a first record.
+            timeout_ms: how long to wait for a first record; 0 does not wait.
 
         Returns:
-            Only partitions with records. Their positions are advanced past the records.
+            Records of the partitions that have some; {} if none has. The positions are advanced past the records.
 
         Raises:
             NoOffsetError: ``auto_offset_reset`` is none, and the group has no committed offset of a partition.
             OffsetOutOfRangeError: ``auto_offset_reset`` is none, and the log no longer has a position, or was truncated
                 below the committed offset.
             UnknownTopicError: a topic was deleted.
-            CorruptBatchError: a partition is damaged at its position; all good records before it have been returned.
-            SerializationError: a deserializer failed; all records before it have been returned, and its offset is the position.
+            CorruptBatchError: a partition is damaged at its position; earlier polls have returned all records before
+                it.
+            SerializationError: a deserializer failed for the record at the position; earlier polls have returned all
+                records before it.
         """
         self._check_open()
         self._look_for_topics()
@@ -185,7 +196,7 @@ class Consumer(CheckedArguments, Closeable, Generic[RecordType]):
         return found if found or timeout_ms <= 0 else self._wait(max_records, timeout_ms)
 
     def _wait(self, max_records: int, timeout_ms: int) -> dict[TopicPartition, list[RecordType]]:
-        """Wait until a log has records, and return them; return an empty mapping when the time is over."""
+        """Wait until a partition has records, and return them; return {} after ``timeout_ms``."""
         end_ns = self._clock.monotonic_ns() + timeout_ms * NS_IN_MS
         moved = threading.Event()
         with contextlib.ExitStack() as subscribed:
@@ -220,9 +231,9 @@ class Consumer(CheckedArguments, Closeable, Generic[RecordType]):
         return found
 
     def __iter__(self) -> Iterator[tuple[TopicPartition, RecordType]]:
-        """Iterate over all available records, each with its partition; end where ``poll`` would return nothing.
+        """Iterate over all available records, each with its partition; end when ``poll`` would return {}.
 
-        ``position`` is always one past the last record that was returned.
+        After each record, the position of its partition is the offset after the record.
         """
         found = True
         while found:
@@ -239,10 +250,15 @@ class Consumer(CheckedArguments, Closeable, Generic[RecordType]):
                     yield cursor.name, records[0]
 
     def records(self, timeout_ms: int = 0) -> Iterator[tuple[TopicPartition, RecordType]]:
-        """Iterate over records as ``iter`` does, but wait for more; end if there is none for ``timeout_ms``.
+        """Iterate over the records, each with its partition, and wait for further records.
+
+        The iteration ends if no record arrives for ``timeout_ms``.
 
         Args:
-            timeout_ms: how long to wait for each next record. Errors are those of ``poll``.
+            timeout_ms: how long to wait for each next record.
+
+        Raises:
+            Others: as ``poll``.
         """
         while True:
             yield from self
@@ -253,10 +269,13 @@ class Consumer(CheckedArguments, Closeable, Generic[RecordType]):
                 yield name, records[0]
 
     def _settle(self, cursor: Cursor) -> None:
-        """Move a cursor to a position that its log has.
+        """Move a cursor whose log does not have its position, according to ``auto_offset_reset``.
 
-        If the log was truncated below the position, reading continues at the truncation offset, where new records
-        follow.
+        If the log was truncated below the position, the cursor moves to the truncation offset, from which the log has
+        new records.
+
+        Raises:
+            NoOffsetError, OffsetOutOfRangeError: ``auto_offset_reset`` is none.
         """
         if cursor.cut_at is not None and self._reset is not OffsetReset.NONE:
             cursor.seek(cursor.cut_at)
@@ -293,7 +312,7 @@ class Consumer(CheckedArguments, Closeable, Generic[RecordType]):
             cursor.seek(cursor.first())
 
     def seek_to_end(self, *names: TopicPartition) -> None:
-        """Continue at the end of the records visible at the isolation level, in these partitions, or in all."""
+        """Continue at the end offset (see ``end_offsets``) in these partitions, or in all if none is given."""
         for cursor in self._chosen(names):
             cursor.seek(cursor.end())
 
@@ -302,7 +321,10 @@ class Consumer(CheckedArguments, Closeable, Generic[RecordType]):
         return {cursor.name: cursor.first() for cursor in self._chosen(names)}
 
     def end_offsets(self, *names: TopicPartition) -> dict[TopicPartition, int]:
-        """Return the end of the offsets visible at the isolation level, of these partitions, or of all if none is given."""
+        """Return the end offsets at the isolation level of these partitions, or of all if none is given.
+
+        The end offset is the last stable offset for ``read_committed``, otherwise the high watermark.
+        """
         return {cursor.name: cursor.end() for cursor in self._chosen(names)}
 
     def offsets_for_times(self, timestamps_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
@@ -310,9 +332,9 @@ class Consumer(CheckedArguments, Closeable, Generic[RecordType]):
         return {name: self._cursor(name).offset_for_timestamp(stamp) for name, stamp in timestamps_ms.items()}
 
     def lag(self) -> dict[TopicPartition, int]:
-        """Return for each partition the number of offsets from its position to the end visible at the isolation level.
+        """Return for each partition the number of offsets from its position to its end offset.
 
-        Without a position, the lag counts from the log start.
+        ``end_offsets`` returns the end offsets. If a partition has no position, the lag counts from the log start.
         """
         return {
             cursor.name: max(cursor.end() - (cursor.first() if cursor.position is None else cursor.position), 0)
@@ -337,10 +359,10 @@ class Consumer(CheckedArguments, Closeable, Generic[RecordType]):
     # --- committed offsets -------------------------------------------------------------------------------------------
 
     def commit(self, offsets: Committable | None = None, durability: str | None = None) -> None:
-        """Commit the group's offsets: the current positions, or the given ``offsets``.
+        """Commit offsets for the group: the current positions, or the given ``offsets``.
 
         Args:
-            offsets: offset of the next record to read, by partition.
+            offsets: offset of the next record to read, by partition; None for the current positions.
             durability: ``written`` or ``durable``; None is the engine's setting.
 
         Raises:
@@ -351,7 +373,10 @@ class Consumer(CheckedArguments, Closeable, Generic[RecordType]):
         self._offsets.commit(self._named_group(), self.positions() if offsets is None else offsets, durability)
 
     def positions(self) -> dict[TopicPartition, CommittedOffset]:
-        """Return the current positions, as ``commit`` stores them and for ``Producer.send_offsets``."""
+        """Return the current positions with their leader epochs, as an argument of ``Producer.send_offsets``.
+
+        Partitions without a position are omitted.
+        """
         return {
             cursor.name: CommittedOffset(cursor.position, cursor.leader_epoch)
             for cursor in self._cursors.values()

@@ -1,8 +1,8 @@
 """Transaction coordinator: transactions of all producers of an engine, and the end markers in the logs.
 
-A transaction ends in three steps. First PREPARE is stored, which decides the outcome. Then markers are appended to
-every partition. Last, COMPLETE is stored. A crash may follow each step; after a crash, prepared transactions are
-completed.
+As in Kafka, a transaction ends in three steps. First, PREPARE is stored, which decides the outcome. Then markers are
+appended to all partitions of the transaction. Last, COMPLETE is stored. After a crash between two steps, ``recover``
+completes the transactions that were prepared.
 
 Source: apache/kafka TransactionCoordinator, TransactionStateManager, TransactionMarkerChannelManager.
 """
@@ -51,16 +51,16 @@ _LOGGER: Final = logging.getLogger("stratalog.client")
 class TransactionCoordinator:
     """Coordinator of the transactional producers of an engine. Thread-safe; each transactional id has its own locks.
 
-    Producers of the engine wait while a transaction is being ended. Producers outside the process, such as clients of a
-    gateway, get a ConcurrentTransactionsError instead.
+    While a transaction is being ended, ``open`` and ``end`` wait. For producers outside the process, such as clients of
+    a gateway, ``init_producer`` and ``end_decided`` raise ConcurrentTransactionsError instead.
 
     Args:
         logs: logs of the engine.
         env: clock and random source.
         offsets: committed offsets of all groups.
-        compact: as in ``StateTopic``.
-        expiration_ms: time after its last use at which a transactional id without an open transaction is forgotten.
-        partitions: number of partitions with which the topic of the states is created.
+        compact: compacts a log of the states; see ``StateTopic``.
+        expiration_ms: a transactional id without an open transaction is deleted this long after its last use.
+        partitions: number of partitions of ``__transaction_state`` if the topic must be created.
     """
 
     def __init__(
@@ -79,9 +79,9 @@ class TransactionCoordinator:
     # --- for producers of the engine ---------------------------------------------------------------------------------
 
     def open(self, transactional_id: str, timeout_ms: int) -> ProducerId:
-        """Return the id and epoch for a new producer of this engine, and fence older producers with the same id.
+        """Return the producer id and epoch for a new producer of this engine.
 
-        The open transaction of an older producer is aborted.
+        Older producers with the same transactional id are fenced, and an open transaction of theirs is aborted.
 
         Raises:
             StorageError: a log cannot be written.
@@ -90,7 +90,7 @@ class TransactionCoordinator:
         return self._open(transactional_id, timeout_ms, None, outlives=False)
 
     def is_committing(self, transactional_id: str, producer: ProducerId) -> bool:
-        """Return True if the transaction is prepared for commit, or committed. An abort is no longer possible then.
+        """Return True if the producer's latest transaction is prepared for commit or committed: it cannot be aborted.
 
         Raises:
             ProducerFencedError: another producer has the transactional id now.
@@ -103,15 +103,16 @@ class TransactionCoordinator:
     # --- for all producers -------------------------------------------------------------------------------------------
 
     def init_producer(self, transactional_id: str, timeout_ms: int, expected: ProducerId | None = None) -> ProducerId:
-        """Return the id and epoch for a producer outside the process, and fence older producers with the same id.
+        """Return the producer id and epoch for a producer outside the process (InitProducerId).
 
-        The open transaction of an older producer is aborted. The producer's transactions outlive the engine: they
-        continue after a restart, until their timeout.
+        Older producers with the same transactional id are fenced, and an open transaction of theirs is aborted. The
+        producer's transactions outlive the engine: they continue after a restart, until their timeout.
 
         Args:
-            transactional_id: id of the producer.
+            transactional_id: transactional id of the producer.
             timeout_ms: how long a transaction may be open.
-            expected: id and epoch of a producer that continues after an error (KIP-360).
+            expected: current producer id and epoch of a producer that continues after an error (KIP-360); None for a
+                new producer.
 
         Raises:
             ProducerFencedError: another producer has the transactional id now.
@@ -123,13 +124,14 @@ class TransactionCoordinator:
     def add_partitions(
         self, transactional_id: str, producer: ProducerId, names: Collection[TopicPartition], *, version: int = 0
     ) -> None:
-        """Store that a transaction writes to partitions, before the write. The first call begins the transaction.
+        """Add partitions to a producer's transaction, before its first write there. The first call begins it.
 
         Args:
-            transactional_id: id of the producer.
+            transactional_id: transactional id of the producer.
             producer: its producer id and epoch.
             names: partitions; they need not exist.
-            version: 2 for transactions that raise the epoch (KIP-890), else 0.
+            version: transaction version: 2 if each transaction raises the producer epoch at its end (KIP-890),
+                otherwise 0.
 
         Raises:
             ProducerFencedError: another producer has the transactional id now.
@@ -139,11 +141,14 @@ class TransactionCoordinator:
             self._add(transactional_id, producer, names, version)
 
     def add_offsets(self, transactional_id: str, producer: ProducerId, group: str) -> None:
-        """Add the partition with the offsets of a group to a transaction; errors as ``add_partitions``."""
+        """Add the partition of ``__consumer_offsets`` with a group's offsets to a transaction.
+
+        Errors are those of ``add_partitions``.
+        """
         self.add_partitions(transactional_id, producer, [self._offsets.place(group)])
 
     def check_partitions(self, transactional_id: str, producer: ProducerId, names: Collection[TopicPartition]) -> None:
-        """Check that a transaction contains partitions.
+        """Raise an error unless the producer's open transaction contains all of these partitions.
 
         Raises:
             ProducerFencedError: another producer has the transactional id now.
@@ -157,9 +162,10 @@ class TransactionCoordinator:
     def writing(
         self, transactional_id: str, producer: ProducerId, name: TopicPartition, *, version: int = 0
     ) -> Iterator[None]:
-        """Return a context manager for the append of a transactional batch. The transaction cannot end inside.
+        """Return a context manager for the append of a transactional batch: the transaction cannot end inside of it.
 
-        With ``version`` 2 the partition is added if it is missing (KIP-890). Errors are those of ``check_partitions``.
+        With ``version`` 2, a partition that is not in the transaction is added (KIP-890). Errors are those of
+        ``check_partitions``.
         """
         with self._ends.changing(transactional_id):
             if version >= EPOCH_RAISING:
@@ -177,9 +183,10 @@ class TransactionCoordinator:
         *,
         version: int = 0,
     ) -> None:
-        """Append offsets of a group that are committed when the transaction is committed.
+        """Append offsets of a group to ``__consumer_offsets``, which become valid when the transaction is committed.
 
-        With ``version`` 2 the partition of the offsets is added if it is missing; else ``add_offsets`` comes first.
+        With ``version`` 0, call ``add_offsets`` before. With ``version`` 2, this call adds the partition to the
+        transaction.
 
         Raises:
             ConfigError: an offset is negative.
@@ -202,22 +209,24 @@ class TransactionCoordinator:
     ) -> ProducerId:
         """End a transaction. If the call fails, a repeated call continues at the failed step.
 
-        With the durability ``durable`` each step is on disk before the next step.
+        With the durability ``durable``, each step is on disk before the next step begins.
 
         Args:
-            transactional_id: id of the producer.
+            transactional_id: transactional id of the producer.
             producer: its producer id and epoch.
-            commit: outcome of the transaction.
-            version: 2 raises the epoch (KIP-890). An abort is then allowed without an open transaction.
+            commit: True to commit the transaction, False to abort it.
+            version: transaction version. With 2, the producer epoch is raised (KIP-890), and an abort is allowed
+                without an open transaction.
             durability: ``written`` or ``durable``; None is the engine's setting.
 
         Returns:
-            The producer id and epoch of the next transaction.
+            The producer id and epoch that the producer must use for its next transaction.
 
         Raises:
             ProducerFencedError: another producer has the transactional id now.
             InvalidTxnStateError: no transaction is open, or its end has started with the opposite outcome.
-            StorageError: the outcome is not decided, or a marker is missing: see ``states``.
+            StorageError: a log cannot be written. If ``state`` returns a prepared transaction, the outcome is decided
+                but a marker is missing; otherwise the outcome is not decided.
         """
         locks, now_ms = self._ends.locks(transactional_id), self._env.clock.now_ms()
         with locks.changing:
@@ -236,7 +245,8 @@ class TransactionCoordinator:
     def end_decided(self, transactional_id: str, producer: ProducerId, *, commit: bool, version: int = 0) -> ProducerId:
         """End a transaction of a producer outside the process; arguments and result are those of ``end``.
 
-        A failure after the outcome is decided is logged, and the background duties retry, as in Kafka.
+        As in Kafka, an error after the outcome is decided is only logged, and a background duty writes the missing
+        markers.
 
         Raises:
             ConcurrentTransactionsError: another thread is ending the same transaction.
@@ -257,7 +267,7 @@ class TransactionCoordinator:
     # --- states ------------------------------------------------------------------------------------------------------
 
     def state(self, transactional_id: str) -> TransactionState | None:
-        """Return the state of a producer, or None if the id is unknown."""
+        """Return the state of a transactional producer, or None if the transactional id is unknown."""
         known = self._log.known(transactional_id)
         return None if known is None else known.state
 
@@ -268,15 +278,16 @@ class TransactionCoordinator:
     def recover(self) -> None:
         """End the transactions that an earlier engine left unfinished; later calls do nothing.
 
-        Prepared transactions get their decided outcome. Open transactions of producers of an engine are aborted, because
-        those producers ended with their engine. Open transactions of other clients continue until their timeout.
+        Prepared transactions are completed with their decided outcome. Open transactions of producers that ``open``
+        created are aborted, because these producers ended with their engine. Open transactions of producers outside the
+        process continue until their timeout.
         """
         self._ends.recover()
 
     def abort_expired(self) -> tuple[str, ...]:
-        """Abort the transactions that exceed their timeout, and do the other work of the background duty.
+        """Abort the transactions that exceed their timeout. A background duty calls this method.
 
-        Prepared transactions whose end failed earlier are completed, and unused transactional ids are forgotten.
+        Prepared transactions whose end failed earlier are completed, and expired transactional ids are deleted.
 
         Returns:
             The transactional ids of the aborted transactions, sorted.
@@ -300,7 +311,7 @@ class TransactionCoordinator:
     def _open(
         self, transactional_id: str, timeout_ms: int, expected: ProducerId | None, *, outlives: bool
     ) -> ProducerId:
-        """Return the id and epoch for a producer, which ``outlives`` the engine or not."""
+        """Return the producer id and epoch for a new producer. ``outlives`` is True for one outside the process."""
         locks = self._ends.locks(transactional_id)
         if not locks.ending.acquire(blocking=not outlives):
             raise ConcurrentTransactionsError(f"a transaction is being ended transactional_id={transactional_id}")

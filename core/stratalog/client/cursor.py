@@ -1,4 +1,4 @@
-"""A consumer's position in one partition."""
+"""The position of a consumer in one partition, and the reads from there."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from stratalog.model.offsets import Isolation
 
 
 class Cursor:
-    """A position in a partition, and the records from there on.
+    """A consumer's position in a partition, from which ``read`` returns the next records.
 
-    Each call gets the log from ``logs``, because the log may be deleted, created again, or moved to another directory.
+    Each call gets the log from ``logs``, because the log may have been deleted, created again, or moved to another
+    directory.
 
     Args:
         logs: logs of the engine.
@@ -31,8 +32,8 @@ class Cursor:
         name: name of the partition.
         position: offset of the next record; None if no position was set.
         leader_epoch: leader epoch of the record before the position, -1 if unknown.
-        cut_at: offset at which the log was truncated, below the position, after that record was read; None if it was
-            not.
+        cut_at: offset to which the log was truncated, if the record before the position no longer exists; None if it
+            exists or if that is unknown.
         paused: True if polls skip the partition.
     """
 
@@ -58,10 +59,11 @@ class Cursor:
         self.position, self.leader_epoch, self.cut_at, self._records = position, NO_EPOCH, None, None
 
     def seek_behind(self, position: int, leader_epoch: int) -> None:
-        """Continue after a record of ``leader_epoch``, and set ``cut_at`` if the log no longer has that record.
+        """Continue at ``position``. Set ``cut_at`` if the log no longer has the record before it, of ``leader_epoch``.
 
-        If a log continues from its tier, or an unclean leader truncated it, the same offsets hold other records in
-        another epoch. Source: KIP-320, the consumer's validation of positions by OffsetsForLeaderEpoch.
+        If a log was attached from its tier, or was truncated by an unclean leader, it may have other records at the
+        same offsets, in another leader epoch. Kafka's consumer makes the same check with OffsetsForLeaderEpoch
+        (KIP-320).
         """
         self.seek(position)
         self.leader_epoch = leader_epoch
@@ -77,7 +79,7 @@ class Cursor:
         return self._log.offsets().log_start
 
     def end(self) -> int:
-        """Return the exclusive end of the offsets visible at the isolation level."""
+        """Return the exclusive end of the offsets that are visible at the isolation level."""
         return self._log.offsets().bound(self._isolation)
 
     def last(self) -> int:
@@ -85,7 +87,7 @@ class Cursor:
         return self._log.offsets().log_end
 
     def is_in_range(self) -> bool:
-        """Return True if a position is set, and the log has it."""
+        """Return True if a position is set and is between the log start and the log end."""
         offsets = self._log.offsets()
         return self.position is not None and offsets.log_start <= self.position <= offsets.log_end
 
@@ -93,8 +95,8 @@ class Cursor:
         """Return the next records, at most ``limit``; fewer if no more are available.
 
         Raises:
-            StorageError: no record could be read. Records read before an error are returned; the next call raises the
-                error.
+            StorageError: no record could be read. If some records were read before an error, they are returned, and the
+                next call raises the error.
         """
         assert self.position is not None
         log = self._log
@@ -122,7 +124,7 @@ class Cursor:
         return found
 
     def _check_damage(self) -> None:
-        """Raise the log's damage if the position is at the log end and the log is damaged there."""
+        """Raise the error of the log's damage if the position is at the log end and the log is damaged there."""
         view = self._log.view()
         if view.damage is not None and self.position == view.offsets.log_end:
             raise view.damage.with_traceback(None)

@@ -1,4 +1,4 @@
-"""Delivery of a producer's batches: append to the log, and the result for each record's future.
+"""Delivery of a producer's batches: each batch is appended to its log, and each record's future gets its result.
 
 Source: apache/kafka Sender, ProducerBatch.
 """
@@ -40,7 +40,14 @@ Futures = Sequence[Future[RecordMetadata]]
 
 @dataclass(frozen=True, slots=True)
 class DeliveryOptions:
-    """Options of the delivery. ``codec`` None means no compression, ``durability`` None means the engine's setting."""
+    """Options of the delivery.
+
+    Attributes:
+        codec: codec of the batches; None for no compression.
+        durability: ``written`` or ``durable``; None is the engine's setting.
+        timeout_ms: how long a failed append is retried.
+        transactional: True if the batches belong to transactions.
+    """
 
     codec: Codec | None
     durability: str | None
@@ -49,16 +56,16 @@ class DeliveryOptions:
 
 
 class Delivery:
-    """Function that encodes a producer's batches and appends them.
+    """Callable that encodes and appends a producer's batches.
 
-    The producer's threads call it concurrently, for different partitions.
+    The producer's threads call it concurrently, each for another partition.
 
     Args:
         logs: logs of the engine.
         components: formats, and the clock.
         options: options of the delivery.
         sequences: sequence numbers; None for a producer that is not idempotent.
-        failed: called with each error of an append, and with True if the records may have been written in spite of it.
+        failed: called with each error of an append, and with True if the log may nevertheless have the records.
     """
 
     def __init__(
@@ -100,12 +107,12 @@ class Delivery:
                 future.set_result(RecordMetadata(*name, result.base_offset + index, stamp))
 
     def _append(self, name: TopicPartition, records: Sequence[Record]) -> tuple[AppendResult, bool]:
-        """Append records as one batch, and retry while the append may succeed later.
+        """Append records as one batch, and retry as long as a later try may succeed and the timeout is not exceeded.
 
-        Sequence numbers prevent duplicates.
+        Sequence numbers prevent duplicates after a retry.
 
         Returns:
-            The result, and True if the records keep their own timestamps.
+            The result, and True if the records keep the timestamps of the producer (``CreateTime``).
         """
         log = self._logs.log(*name)
         sequences = self._sequences
@@ -142,7 +149,10 @@ class Delivery:
     def _without_bad(
         self, name: TopicPartition, records: Sequence[Record], futures: Futures, error: InvalidRecordError
     ) -> None:
-        """Fail the records that the log names, and deliver the other records. Kafka's client fails all of them."""
+        """Fail the invalid records that ``error`` lists, and deliver the other records of the batch.
+
+        Kafka's producer fails all records of the batch.
+        """
         bad = dict(error.record_errors)
         if not bad:
             self._fail(name, futures, error)
@@ -168,7 +178,7 @@ def _is_moving(log: Log, error: StorageError) -> bool:
 
 
 def _may_be_written(error: BaseException) -> bool:
-    """Return True if the log may contain the records in spite of the error, or refuses their sequence numbers."""
+    """Return True if, after this error, the log may have the records, or if it has refused their sequence numbers."""
     if isinstance(error, OutOfOrderSequenceError):
         return True
     return not isinstance(error, RecordError | UnknownTopicError | DiskFullError)

@@ -41,7 +41,13 @@ _LOGGER: Final = logging.getLogger("stratalog.client")
 
 
 class CommittedOffset(NamedTuple):
-    """Committed position of a group: ``offset`` of the next record, ``leader_epoch`` of the record before it."""
+    """Committed position of a group in one partition.
+
+    Attributes:
+        offset: offset of the next record to read.
+        leader_epoch: leader epoch of the record before it; -1 if unknown.
+        metadata: text that the consumer has stored with the offset.
+    """
 
     offset: int
     leader_epoch: int = NO_EPOCH
@@ -58,23 +64,26 @@ class _Found(NamedTuple):
     expire_ms: int  # -1 unless the client of an old release chose a time
 
     def is_expired(self, since_ms: int, retention_ms: int, now_ms: int) -> bool:
-        """Return True if the offset may be deleted. Source: apache/kafka OffsetExpirationConditionImpl."""
+        """Return True if the offset has expired, as in Kafka (OffsetExpirationConditionImpl).
+
+        ``since_ms`` is the time when the group's last member left, -1 if unknown; then the time of the commit counts.
+        """
         if self.expire_ms >= 0:
             return now_ms >= self.expire_ms
         return now_ms - (self.commit_ms if since_ms < 0 else since_ms) >= retention_ms
 
 
 def lag(offsets: LogOffsets, committed: int) -> int:
-    """Return the number of offsets from a committed offset to the high watermark; deleted records do not count."""
+    """Return the number of offsets from a committed offset to the high watermark, without those below the log start."""
     return max(offsets.high_watermark - max(committed, offsets.log_start), 0)
 
 
 class CommittedOffsets(CheckedArguments):
-    """The committed offsets of all groups, for reading. Thread-safe.
+    """The committed offsets of all groups, for reading only. Thread-safe.
 
     Args:
         logs: logs of an engine or of a reader.
-        compact: as in ``StateTopic``.
+        compact: compacts a log of ``__consumer_offsets``; see ``StateTopic``.
     """
 
     def __init__(self, logs: ReadableLogs, compact: Compact | None = None) -> None:
@@ -96,13 +105,13 @@ class CommittedOffsets(CheckedArguments):
 
 
 class GroupOffsets(CommittedOffsets):
-    """The committed offsets of all groups. Thread-safe.
+    """The committed offsets and the stored states of all groups, for reading and writing. Thread-safe.
 
     Args:
         logs: logs of the engine.
         clock: clock for the timestamps of commits.
-        compact: as in ``StateTopic``.
-        partitions: number of partitions with which the topic is created.
+        compact: compacts a log of ``__consumer_offsets``; see ``StateTopic``.
+        partitions: number of partitions of ``__consumer_offsets`` if the topic must be created.
     """
 
     def __init__(self, logs: Logs, clock: Clock, compact: Compact | None = None, partitions: int = PARTITIONS) -> None:
@@ -117,12 +126,12 @@ class GroupOffsets(CommittedOffsets):
         *,
         must_exist: bool = True,
     ) -> None:
-        """Store offsets in one batch; None deletes an offset.
+        """Commit offsets of a group in one batch. The value None deletes the committed offset of a partition.
 
         Raises:
             ConfigError: an offset is negative.
             UnknownTopicError: a partition does not exist here, and ``must_exist`` is set; nothing was stored.
-            InvalidRecordError: a text does not fit Kafka's schema.
+            InvalidRecordError: the group's name or the metadata does not fit Kafka's schema.
             StorageError: the offsets could not be appended.
         """
         if offsets:
@@ -130,7 +139,7 @@ class GroupOffsets(CommittedOffsets):
             self._logs.log(*name).append(records, durability)
 
     def states(self, group: str) -> tuple[OffsetsRecord, ...]:
-        """Return the latest records of a group's state: all but those of committed offsets. None of them is a tombstone."""
+        """Return the latest record of each key of a group's state, without committed offsets and without tombstones."""
         with self._lock:
             if not self._topic.exists():
                 return ()
@@ -144,7 +153,7 @@ class GroupOffsets(CommittedOffsets):
             return tuple(sorted(self._topic.states))
 
     def store_states(self, group: str, records: Iterable[OffsetsRecord], durability: str | None = None) -> None:
-        """Store records of a group's state in one batch. A record without a value deletes the one with its key.
+        """Store records of a group's state in one batch. A record without a value deletes the record with the same key.
 
         Raises:
             InvalidRecordError: a record does not fit Kafka's schema.
@@ -172,13 +181,13 @@ class GroupOffsets(CommittedOffsets):
         return bool(offsets or states)
 
     def expire(self, group: str, retention_ms: int) -> bool:
-        """Delete the expired offsets of a group without members, and its state if no offset is left.
+        """Delete the expired offsets of a group without members, and its stored state if no offset remains.
 
-        An offset expires ``retention_ms`` after the last member left, or after its commit if that is not stored. An
-        offset that an open transaction would replace is kept.
+        An offset expires ``retention_ms`` after the group's last member left, or after its commit if the time of
+        leaving is not stored. An offset that an open transaction would replace is kept.
 
         Returns:
-            True if nothing of the group is left.
+            True if neither an offset nor the state of the group remains.
 
         Source: apache/kafka OffsetMetadataManager.cleanupExpiredOffsets, ClassicGroup.offsetExpirationCondition.
         """
@@ -201,7 +210,7 @@ class GroupOffsets(CommittedOffsets):
         return True
 
     def forget_topic(self, topic: str) -> None:
-        """Delete durably the committed offsets of all groups for a topic that is deleted.
+        """Delete the committed offsets of all groups for a deleted topic, durably.
 
         Otherwise groups would skip the first records of a new topic with the same name. Errors are logged and not
         raised, because the deletion of a topic must succeed even on a full disk.
@@ -232,7 +241,10 @@ class GroupOffsets(CommittedOffsets):
         *,
         must_exist: bool = True,
     ) -> tuple[TopicPartition, list[Record]]:
-        """Return the partition to append to, and the records that commit offsets. Creates the topic if necessary."""
+        """Return the partition of ``__consumer_offsets`` for a group, and the records that commit these offsets there.
+
+        The topic is created if it does not exist. Arguments and errors are those of ``commit``.
+        """
         for wanted, given in offsets.items():
             if given is not None and must_exist:
                 self._check_here(TopicPartition(*wanted))
@@ -240,7 +252,7 @@ class GroupOffsets(CommittedOffsets):
         return place, [commit_record(group, TopicPartition(*name), given, now) for name, given in offsets.items()]
 
     def append_in_transaction(self, place: TopicPartition, records: Sequence[Record], producer: ProducerId) -> None:
-        """Append the result of ``records`` as a batch of a transaction; it has no sequence number, as in Kafka.
+        """Append the result of ``records`` as a transactional batch. As in Kafka, it has no sequence number.
 
         Raises:
             InvalidProducerEpochError: a newer epoch of the producer has already written.
@@ -252,7 +264,7 @@ class GroupOffsets(CommittedOffsets):
         log.append_as_leader(data, origin="coordinator")
 
     def pending(self, group: str) -> frozenset[TopicPartition]:
-        """Return the partitions whose offsets an open transaction commits for a group."""
+        """Return the partitions for which an open transaction has written an offset of the group."""
         with self._lock:
             if not self._topic.exists():
                 return frozenset()
@@ -260,9 +272,9 @@ class GroupOffsets(CommittedOffsets):
             return frozenset(name for found, name in self._topic.pending_names() if found == group)
 
     def place(self, group: str) -> TopicPartition:
-        """Return the partition of ``__consumer_offsets`` that stores a group's offsets; create the topic if necessary.
+        """Return the partition of ``__consumer_offsets`` for a group. Create the topic if it does not exist.
 
-        The lock is released before the topic is created, because the engine's lock must be taken before this lock.
+        The lock of this object is released before the topic is created, because the engine's lock must be taken first.
         """
         while True:
             with self._lock:
@@ -271,7 +283,7 @@ class GroupOffsets(CommittedOffsets):
             create_state_topic(self._logs, OFFSETS_TOPIC, self._partitions)
 
     def _check_here(self, name: TopicPartition) -> None:
-        """Raise UnknownTopicError if the log does not exist. A log that cannot be opened exists."""
+        """Raise UnknownTopicError if the log does not exist. Do nothing if it exists but cannot be opened."""
         try:
             self._logs.log(*name)
         except UnknownTopicError:
@@ -281,7 +293,7 @@ class GroupOffsets(CommittedOffsets):
 
 
 def _tombstones(states: Iterable[OffsetsRecord]) -> list[OffsetsRecord]:
-    """Return the tombstones of a group's state in an order that brokers accept: records of members before the group's."""
+    """Return tombstones for a group's state, in the order that brokers require: members before the group."""
     return [found.tombstone() for found in sorted(states, key=lambda found: -found.kind)]
 
 
@@ -340,7 +352,7 @@ class _OffsetsTopic(StateTopic):
             del self.states[group]
 
     def pending_names(self) -> Iterator[tuple[str, TopicPartition]]:
-        """Iterate over the groups and partitions whose offsets open transactions would commit."""
+        """Iterate over the (group, partition) pairs for which open transactions have written an offset."""
         for record in self.pending():
             with contextlib.suppress(InvalidRecordError):
                 parsed = parse_offsets_record(record.key, None)

@@ -1,4 +1,4 @@
-"""Interfaces through which clients use logs: those of an engine, or those of a reader for reading only."""
+"""Interfaces through which clients use the logs of an engine, or, for reading only, the logs of a reader."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from stratalog.model.names import TopicPartition, unknown_topic
 
 
 class ReadableLogs(Protocol):
-    """Logs for reading: those of an ``Engine`` or of a ``Reader``, whose methods have the full descriptions."""
+    """Logs for reading: an ``Engine`` or a ``Reader``, whose methods with the same names have the full descriptions."""
 
     def partitions(self) -> tuple[TopicPartition, ...]:
         """Return the names of all logs, sorted."""
@@ -21,7 +21,7 @@ class ReadableLogs(Protocol):
 
 
 class Logs(ReadableLogs, Protocol):
-    """The logs of an engine. The methods of ``Engine`` with the same names have the full descriptions."""
+    """Logs of an engine, for reading and writing. The methods of ``Engine`` have the full descriptions."""
 
     def log(self, topic: str, partition: int) -> Log:
         """Return one log, or raise UnknownTopicError if it does not exist here."""

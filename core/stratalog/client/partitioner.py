@@ -46,16 +46,19 @@ def java_hash(text: str) -> int:
 
 
 def partition_of_name(name: str, partitions: int) -> int:
-    """Return the partition of a group's offsets or a transactional id's state. As in Kafka, hash -2**31 counts as 0."""
+    """Return the partition of a group's offsets, or of a transactional id's state, as Kafka computes it.
+
+    ``name`` is the group or the transactional id. As in Kafka, the hash -2**31 counts as 0.
+    """
     found = java_hash(name)
     return (0 if found == -_INT_MAX - 1 else abs(found)) % partitions
 
 
 class StickyPartitioner:
-    """Choice of partitions for records without a key: after each full batch of bytes, a random partition is chosen.
+    """Choice of partitions for records without a key: the partition changes after each full batch of bytes.
 
-    Full batches cost less than records that alternate between partitions. Over time all partitions get the same number
-    of bytes.
+    The next partition is chosen at random. Full batches cost less than records that alternate between partitions. Over
+    time, all partitions get the same number of bytes.
 
     Args:
         batch_size_bytes: number of bytes after which the next partition is chosen.

@@ -1,4 +1,4 @@
-"""Records that wait to be appended, in batches by partition. The owner supplies locks, threads and time.
+"""Records of a producer that wait to be appended, in batches by partition. ``Sender`` supplies locks, threads and time.
 
 Source: apache/kafka RecordAccumulator.
 """
@@ -28,7 +28,7 @@ class RecordMetadata(NamedTuple):
 class PendingBatch:
     """Records of one partition, each with its future.
 
-    ``created_ns`` is monotonic time. ``finished`` is True when the batch is delivered or dropped.
+    ``created_ns`` is a monotonic time. ``finished`` is True after the batch was delivered or dropped.
     """
 
     name: TopicPartition
@@ -40,10 +40,10 @@ class PendingBatch:
 
 
 class Accumulator:
-    """Open batches, full batches, and batches in delivery, by partition.
+    """Queue of a producer's batches by partition: batches being filled, full batches, and batches in delivery.
 
-    A batch is due when it is full or ``linger_ns`` old. Only one batch of a partition is in delivery at a time, to
-    keep the order of its records. Records that are added meanwhile join the next batch.
+    A batch is due when it is full or ``linger_ns`` old. Only one batch of a partition is in delivery at a time, so that
+    records keep their order. Records that are added meanwhile are put into the next batch of the partition.
 
     Args:
         batch_size_bytes: size of a full batch.
@@ -64,7 +64,7 @@ class Accumulator:
         """Add a record.
 
         Returns:
-            The record's future, which cannot be cancelled, and True if ``due_in_ns`` may have changed.
+            The record's future, which cannot be cancelled, and True if the result of ``due_in_ns`` may have changed.
         """
         batch = self._open.get(name)
         changed = batch is None
@@ -92,9 +92,9 @@ class Accumulator:
         waiting.append(batch)
 
     def take(self, now_ns: int, *, everything: bool = False) -> PendingBatch | None:
-        """Return the next batch that is due, or None. The batch is in delivery until ``finish``.
+        """Return the next batch that is due, or None. The batch is in delivery until ``finish`` is called with it.
 
-        With ``everything``, a batch need not be due.
+        ``everything`` is True to treat all batches as due.
         """
         batch = self._next_open(now_ns, everything=everything)
         if self._ready:
@@ -112,7 +112,7 @@ class Accumulator:
         return batch
 
     def _next_open(self, now_ns: int, *, everything: bool = False) -> PendingBatch | None:
-        """Return the oldest batch that is due but not full, or None."""
+        """Return the oldest batch that is due although it is not full, or None."""
         for name, batch in self._open.items():
             if not everything and now_ns - batch.created_ns < self._linger_ns:
                 break  # the remaining batches are younger
@@ -121,7 +121,7 @@ class Accumulator:
         return None
 
     def due_in_ns(self, now_ns: int, *, everything: bool = False) -> int | None:
-        """Return the time until ``take`` returns a batch, or None if only another event can make one due."""
+        """Return the time (ns) until ``take`` returns a batch; None if no batch becomes due by waiting alone."""
         if self._ready:
             return 0
         for name, batch in self._open.items():
@@ -130,7 +130,7 @@ class Accumulator:
         return None
 
     def finish(self, batch: PendingBatch) -> None:
-        """Record that the delivery of a batch is over."""
+        """Mark a batch as finished after its delivery, so that the next batch of its partition can be taken."""
         del self._out[batch.name]
         self._forget(batch)
         if batch.name in self._full:
@@ -148,7 +148,7 @@ class Accumulator:
         yield from self._open.values()
 
     def drop_waiting(self) -> list[PendingBatch]:
-        """Remove and return every batch that is not in delivery. The caller must set the results of their futures."""
+        """Remove and return all batches that are not in delivery. The caller must set the results of their futures."""
         dropped = [batch for batch in self.unfinished() if batch is not self._out.get(batch.name)]
         self._open.clear()
         self._full.clear()

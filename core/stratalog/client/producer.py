@@ -1,4 +1,4 @@
-"""A producer, which collects records in batches and appends them to logs.
+"""A producer: it collects records in batches, and appends the batches to logs.
 
 Source: apache/kafka KafkaProducer.
 """
@@ -47,15 +47,16 @@ class ProducerOptions:
     Attributes:
         batch_size_bytes: size of a full batch, which is sent at once.
         linger_ms: how long a batch that is not full waits for more records; 0 sends as soon as a thread is free.
-        compression: ``none``, or the name of a codec; a topic's ``compression.type`` may choose another.
+        compression: ``none``, or the name of a codec. A topic's ``compression.type``, unless it is ``producer``,
+            replaces it.
         max_in_flight: maximum number of batches, each of another partition, that are appended concurrently.
         buffer_bytes: ``send`` waits while this many bytes of records are buffered.
         idempotent: True if records carry a producer id and sequence numbers, which prevent duplicates after a retry.
         durability: ``written`` or ``durable``; None is the engine's setting.
         delivery_timeout_ms: how long a failed append is retried if it may succeed later.
         transaction_timeout_ms: how long a transaction may be open before the coordinator aborts it.
-        key_serializer: returns the bytes of a key that is not None; without it, keys are bytes.
-        value_serializer: the same for values.
+        key_serializer: converts a key that is not None to bytes; None if keys are bytes already.
+        value_serializer: converts a value that is not None to bytes; None if values are bytes already.
     """
 
     batch_size_bytes: Positive = 16_384
@@ -88,7 +89,7 @@ class Producer(CheckedArguments, Closeable):
         options: options of the producer.
         offsets: committed offsets of all groups.
         transaction: transaction state of a transactional producer, None for others.
-        closed: called once, when the producer is closed.
+        closed: called once with the producer, when it is closed.
     """
 
     def __init__(
@@ -149,19 +150,19 @@ class Producer(CheckedArguments, Closeable):
         timestamp_ms: int = NO_TIMESTAMP,
         partition: int | None = None,
     ) -> Future[RecordMetadata]:
-        """Queue a record, to be sent in a batch. The future's result is the record's metadata, or an error.
+        """Queue a record, and return a future, whose result is the record's ``RecordMetadata`` or an error.
 
-        Waits while the buffer is full. A callback of the future runs in a thread of the producer, and blocks the
-        delivery of its partition.
+        The call waits while the buffer is full. A callback of the future runs on a thread of the producer: until it
+        returns, no further batch of that partition is delivered.
 
         Args:
             topic: topic of the record.
-            key: bytes or None, or what ``key_serializer`` accepts. Records with equal keys go to the same partition, which is
-                also the one that Kafka's clients choose.
-            value: bytes, or what ``value_serializer`` accepts; None is a tombstone in a compacted topic.
+            key: bytes, an argument of ``key_serializer``, or None. Records with equal keys go to the same partition,
+                which is the one that Kafka's clients choose, too.
+            value: bytes, an argument of ``value_serializer``, or None, which is a tombstone in a compacted topic.
             headers: pairs of name and value.
-            timestamp_ms: -1 is the clock's time.
-            partition: partition of the record; None chooses one by the key.
+            timestamp_ms: timestamp of the record; -1 for the current time.
+            partition: partition of the record; None to choose one by the key, or any if the key is None.
 
         Raises:
             UnknownTopicError: the topic or partition does not exist.
@@ -205,7 +206,7 @@ class Producer(CheckedArguments, Closeable):
         return known[self._partitioner.choose(topic, len(known), size_bytes)]
 
     def flush(self) -> None:
-        """Wait until all queued records are appended or have failed; the futures have the results.
+        """Wait until all queued records are appended or have failed. Their futures have the results.
 
         Raises:
             ConfigError: called from a future's callback.
@@ -215,7 +216,7 @@ class Producer(CheckedArguments, Closeable):
     # --- transactions ------------------------------------------------------------------------------------------------
 
     def begin_transaction(self) -> None:
-        """Begin a transaction. ``read_committed`` readers see all of its records after its commit, or none of them.
+        """Begin a transaction. Readers with ``read_committed`` see its records only after its commit.
 
         Raises:
             InvalidTxnStateError: the producer is not transactional, or a transaction is open.
@@ -225,7 +226,7 @@ class Producer(CheckedArguments, Closeable):
         self._transactional().begin()
 
     def send_offsets(self, group: str, offsets: Committable) -> None:
-        """Commit a group's offsets as part of the transaction.
+        """Send a group's offsets as part of the transaction: they are committed together with it.
 
         Raises:
             InvalidTxnStateError, TransactionAbortedError, ProducerFencedError: as ``send``.
@@ -241,7 +242,7 @@ class Producer(CheckedArguments, Closeable):
         """Send the queued records, and commit the transaction.
 
         Raises:
-            TransactionAbortedError: a record could not be appended: abort the transaction.
+            TransactionAbortedError: a record could not be appended. Call ``abort_transaction``.
             InvalidTxnStateError: no transaction is open.
             ProducerFencedError: another producer has the transactional id now, or the transaction timed out.
         """
@@ -252,7 +253,7 @@ class Producer(CheckedArguments, Closeable):
             self._sender.flush()
 
     def abort_transaction(self) -> None:
-        """Abort the transaction. The futures of records that were still queued raise TransactionAbortedError.
+        """Abort the transaction. Records that are still queued are not sent; their futures get TransactionAbortedError.
 
         Raises:
             InvalidTxnStateError: no transaction is open.
@@ -283,13 +284,14 @@ class Producer(CheckedArguments, Closeable):
     # --- end ---------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Send the queued records, abort an open transaction, and end the threads. Idempotent.
+        """Send the queued records, and end the threads. Idempotent.
 
-        A transaction whose commit was prepared but failed is committed, because readers may have seen it already.
+        An open transaction is aborted, and its queued records are not sent. The exception is a transaction whose commit
+        was prepared but failed: it is committed, because readers may have seen it already.
 
         Raises:
-            StorageError: the transaction could not be ended. The background duties and the next producer with the same
-                transactional id retry.
+            StorageError: the transaction could not be ended. A background duty, or the next producer with the same
+                transactional id, ends it later.
         """
         if self._closed:
             return
@@ -309,7 +311,7 @@ class Producer(CheckedArguments, Closeable):
 
 
 def _size(record: Record) -> int:
-    """Return the approximate size of a record in a batch."""
+    """Return the approximate size (bytes) of a record in a batch."""
     size = RECORD_OVERHEAD_BYTES + len(record.key or b"") + len(record.value or b"")
     for name, value in record.headers:
         size += HEADER_OVERHEAD_BYTES + len(name) + len(value or b"")

@@ -1,4 +1,4 @@
-"""The threads of a producer, which deliver the batches that are due."""
+"""The threads of a producer: they deliver the batches that are due."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ NS_IN_S: Final = 1_000_000_000
 
 
 class Sender:
-    """Queue of records and the threads that deliver them, in order within a partition. Thread-safe.
+    """Queue of a producer's records, and the threads that deliver them in order within each partition. Thread-safe.
 
     Threads are started on demand, up to ``max_in_flight``, and end with ``close``.
 
     Args:
-        waiting: the waiting records; only the sender uses it afterwards.
+        waiting: the queue; only the sender may use it from now on.
         deliver: appends a batch and sets the results of its futures; raises nothing.
         clock: clock that decides when a batch is due.
         max_in_flight: maximum number of batches, each of another partition, that are delivered concurrently.
@@ -52,7 +52,7 @@ class Sender:
         ends_with_fork(self)
 
     def put(self, name: TopicPartition, record: Record, size_bytes: int) -> Future[RecordMetadata]:
-        """Add a record; wait while the buffer is full.
+        """Add a record, and return its future. Wait while the buffer is full.
 
         Raises:
             ClosedError: after ``close``.
@@ -76,7 +76,7 @@ class Sender:
         """Wait until all records that were added before are delivered or have failed.
 
         Raises:
-            ConfigError: a future's callback called it on a thread of the producer, which would wait for itself.
+            ConfigError: as ``check_outside``.
         """
         self.check_outside()
         with self._lock:
@@ -85,7 +85,7 @@ class Sender:
                 self._progress.wait_for(lambda: all(batch.finished for batch in listed))
 
     def check_outside(self) -> None:
-        """Raise ConfigError on a thread of the producer, which cannot wait for itself."""
+        """Raise ConfigError if a future's callback calls this on a thread of the sender, which cannot wait for itself."""
         if self._inside():
             raise ConfigError("a callback of a producer's future cannot wait for the producer: wait in another thread")
 
@@ -99,7 +99,7 @@ class Sender:
             self._flushing -= 1
 
     def drop_waiting(self) -> list[PendingBatch]:
-        """Remove and return the batches that are not in delivery, and wait for those that are.
+        """Remove and return the batches that are not in delivery, and wait until the batches in delivery are finished.
 
         The caller must set the results of the futures of the returned batches.
         """

@@ -25,15 +25,16 @@ class ProducerId(NamedTuple):
 
 
 def new_producer_id(chance: random.Random) -> ProducerId:
-    """Return a random unused producer id from the upper half of the positive ids, with epoch 0.
+    """Return a random producer id from 2^62 to 2^63 - 1, with epoch 0, for a producer that ends with its engine.
 
-    Kafka assigns ids upwards from 0, so the ids do not collide with Kafka's. No record of used ids has to be stored.
+    Unlike Kafka, which assigns ids from 0 upwards and stores the last one, stratalog stores no used ids: among 2^62
+    random ids, no two are equal in practice, and none is one of Kafka's.
     """
     return ProducerId(_FIRST_ID | chance.getrandbits(62), 0)
 
 
 def new_kept_id(chance: random.Random) -> int:
-    """Return a random unused id for a transactional producer outside the process.
+    """Return a random producer id from 2^61 to 2^62 - 1, for a transactional producer outside the process.
 
     Such a producer may continue its transaction after a restart of the engine. Kafka's ids are smaller.
     """
@@ -41,12 +42,12 @@ def new_kept_id(chance: random.Random) -> int:
 
 
 def is_ours(producer_id: int) -> bool:
-    """Return True if ``new_producer_id`` created the id, and not a broker."""
+    """Return True if ``new_producer_id`` has created the id: it belongs to a producer that ends with its engine."""
     return producer_id >= _FIRST_ID
 
 
 def is_kept(producer_id: int) -> bool:
-    """Return True if ``new_kept_id`` created the id."""
+    """Return True if ``new_kept_id`` has created the id: it belongs to a producer that outlives the engine."""
     return _FIRST_KEPT_ID <= producer_id < _FIRST_ID
 
 
@@ -57,14 +58,13 @@ class _Numbers:
 
 
 class Sequences:
-    """The next sequence number of each partition.
+    """The next sequence number of an idempotent producer in each partition.
 
-    Only the thread that delivers a partition's batch uses that partition's numbers. Different threads may use different
-    partitions concurrently.
+    Different threads may call the methods concurrently for different partitions, but not for the same partition.
 
     Args:
         identity: producer id and epoch with which every partition starts.
-        chance: random source for a new id, when all epochs of an id are used.
+        chance: random source for a new producer id, which replaces an id whose epochs are all used.
     """
 
     def __init__(self, identity: ProducerId, chance: random.Random) -> None:
@@ -72,12 +72,12 @@ class Sequences:
         self._numbers: dict[TopicPartition, _Numbers] = {}
 
     def begin(self, identity: ProducerId) -> None:
-        """Continue with another id or epoch: every partition starts at sequence 0. No batch may be in delivery."""
+        """Use another producer id or epoch: every partition starts at sequence 0. No batch may be in delivery."""
         self._identity = identity
         self._numbers.clear()
 
     def of(self, name: TopicPartition) -> tuple[ProducerId, int]:
-        """Return the producer id, and the sequence number of the next record of a partition."""
+        """Return the producer id and epoch, and the sequence number of the next record, for a partition."""
         numbers = self._numbers.setdefault(name, _Numbers(self._identity))
         return numbers.identity, numbers.sequence
 

@@ -1,4 +1,4 @@
-"""Functions of callers that convert keys and values: to bytes for a producer, from bytes for a consumer.
+"""Serializers and deserializers: functions of the caller that convert keys and values to bytes, or from bytes.
 
 Source: apache/kafka Serializer, Deserializer, RecordDeserializationException.
 """
@@ -23,7 +23,7 @@ class DeserializedRecord(NamedTuple):
 
     Attributes:
         offset: offset of the record.
-        timestamp_ms: -1 is "no timestamp".
+        timestamp_ms: timestamp of the record; -1 if it has none.
         timestamp_type: NONE, CREATE_TIME or LOG_APPEND_TIME.
         key: result of the key's deserializer; None for a record without a key; bytes without a deserializer.
         value: result of the value's deserializer; None for a tombstone; bytes without a deserializer.
@@ -43,7 +43,10 @@ class DeserializedRecord(NamedTuple):
 
 
 def serialized(function: Serializer | None, part: str, content: Any, topic: str) -> bytes | None:
-    """Return the bytes of a key or a value (``part``); the content itself without a function, which must then be bytes.
+    """Return the bytes of a key or a value: the result of the function, or ``content`` itself without a function.
+
+    Without a function, ``content`` should be bytes, which is checked later. None stays None. ``part`` is "key" or
+    "value", for error texts.
 
     Raises:
         SerializationError: the function raised an error, or its result is not bytes.
@@ -61,7 +64,7 @@ def serialized(function: Serializer | None, part: str, content: Any, topic: str)
 
 
 class Deserializers(NamedTuple):
-    """The deserializers of one consumer, of which at least one is not None."""
+    """The deserializers of one consumer. At least one of them is not None."""
 
     key: Deserializer | None
     value: Deserializer | None
@@ -70,7 +73,7 @@ class Deserializers(NamedTuple):
         """Return the record with its key and its value deserialized.
 
         Raises:
-            SerializationError: a deserializer raised an error. The error names the record.
+            SerializationError: a deserializer raised an error. The error contains the partition and the offset.
         """
         key, value = self._part("key", topic, record), self._part("value", topic, record)
         return DeserializedRecord(

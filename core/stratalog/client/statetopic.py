@@ -1,7 +1,8 @@
 """Compacted topics that store the state of clients: Kafka's ``__consumer_offsets`` and ``__transaction_state``.
 
-The log is the only source of the state: each refresh reads a partition from the end of the previous refresh. A
-partition in which later records replaced most records is compacted, to shorten the first read of the next engine.
+The state in memory always comes from the log: each refresh reads the records after the end of the previous refresh. If
+later records have replaced most records of a partition, the partition is compacted, so that the next engine reads it
+faster.
 
 Source: apache/kafka GroupMetadataManager, CoordinatorLoaderImpl, TransactionStateManager.
 """
@@ -45,7 +46,10 @@ Compact = Callable[[TopicPartition], object]
 
 
 def create_state_topic(logs: Logs, topic: str, partitions: int) -> None:
-    """Create a state topic if it does not exist. Takes the engine's lock, which the deletion of a topic also holds."""
+    """Create a state topic if it does not exist.
+
+    The function takes the engine's lock, so the caller must not hold the lock of a ``StateTopic``'s owner.
+    """
     with contextlib.suppress(TopicExistsError):
         logs.create_topic(topic, partitions=partitions, config=CONFIG)
 
@@ -57,9 +61,9 @@ class _Read:
     Attributes:
         position: offset of the next record to read.
         pending: records of open transactions, by producer id.
-        records: number of records read since the partition was last compacted.
+        records: number of records that were read since the partition was last compacted.
         keys: keys of these records.
-        gathered: records of one step, by key; only the newest valid one of each key is applied.
+        gathered: committed records of one step, by key; only the newest valid record of each key is applied.
     """
 
     position: int = 0
@@ -70,12 +74,13 @@ class _Read:
 
 
 class StateTopic(ABC):
-    """Base class for the state in one state topic. Not thread-safe: its owner has a lock.
+    """Base class for the state in one state topic. Not thread-safe: the owner of the object protects it with a lock.
 
     Args:
         logs: logs of an engine or of a reader; they are only read.
         topic: name of the topic.
-        compact: compacts one of the topic's logs, including the active segment; None for no compaction by this class.
+        compact: called with a partition of the topic to compact its log, including the active segment; None if this
+            object must not compact.
     """
 
     def __init__(self, logs: ReadableLogs, topic: str, compact: Compact | None = None) -> None:
@@ -127,7 +132,7 @@ class StateTopic(ABC):
         return TopicPartition(self._topic, partition)
 
     def names(self) -> tuple[TopicPartition, ...]:
-        """Return the partitions that exist here; none if the topic does not exist."""
+        """Return the partitions that exist here; () if the topic does not exist."""
         return partitions_of(self._logs, self._topic) if self.exists() else ()
 
     def refresh_all(self) -> None:
@@ -151,13 +156,13 @@ class StateTopic(ABC):
         return is_whole
 
     def pending(self) -> Iterator[Record]:
-        """Iterate over the records of open transactions that were read so far."""
+        """Iterate over the records, read so far, of transactions that are still open."""
         for read in self._read.values():
             for records in read.pending.values():
                 yield from records
 
     def refresh(self, partition: int) -> None:
-        """Read the new records of a partition, up to its end.
+        """Read the new records of a partition up to its log end, apply them, and compact the partition if it is due.
 
         Raises:
             StorageError: the log cannot be read.
@@ -185,7 +190,7 @@ class StateTopic(ABC):
             _LOGGER.exception("the stored state of clients could not be compacted log=%s", name)
 
     def _step(self, log: LogReader, partition: int, read: _Read) -> int:
-        """Read some batches. Return the offset of the next step."""
+        """Read and apply some batches from the position on. Return the offset after them."""
         with log.fetch(read.position, READ_BYTES, Isolation.LOG_END) as fetched:
             data, components = fetched.read(), fetched.components
             found = scan(components.formats, data, 0, len(data), check_crc=True)
@@ -198,7 +203,7 @@ class StateTopic(ABC):
             return fetched.next_offset
 
     def _read_table(self, data: Buffer, table: BatchTable, read: _Read, components: Components, partition: int) -> None:
-        """Gather the records of a table: of all batches at once, unless some of them belong to transactions."""
+        """Add the records of a table to ``read``. If some batches belong to transactions, decode them one by one."""
         form = components.formats.of(table.magic, str(self.name(partition)), 0)
         decode = partial(form.decode, data, fields=Fields.ALL, limit_bytes=components.limits.decompressed_bytes)
         if not any(map((CONTROL_BIT | TRANSACTIONAL_BIT).__and__, table.attributes)):
@@ -215,7 +220,7 @@ class StateTopic(ABC):
                     self._take(read, batch.producer_id if is_open else None, columns.iter_records(partition))
 
     def _take(self, read: _Read, producer_id: int | None, records: Iterator[Record]) -> None:
-        """Gather records. Records of a transaction, which have a ``producer_id``, wait for its end."""
+        """Add records to ``read.gathered``, or, if ``producer_id`` has an open transaction, to ``read.pending``."""
         wanted = (record for record in records if record.offset >= read.position)
         if producer_id is not None:
             read.pending.setdefault(producer_id, []).extend(wanted)
@@ -233,7 +238,7 @@ class StateTopic(ABC):
                 read.gathered.setdefault(record.key, []).append(record)
 
     def _apply_gathered(self, partition: int, read: _Read) -> None:
-        """Apply the newest valid record of each key. Records that do not fit Kafka's schemas are ignored."""
+        """Apply the newest valid record of each gathered key. Records that do not fit Kafka's schemas are ignored."""
         for key, records in read.gathered.items():
             read.records += len(records)
             read.keys.add(key)

@@ -1,4 +1,4 @@
-"""The transactions of one producer, one after the other.
+"""State of the current transaction of one producer.
 
 Source: apache/kafka TransactionManager, its states and their transitions.
 """
@@ -32,8 +32,8 @@ class _Stage(StrEnum):
 class Transaction:
     """Transaction state of one transactional producer. Thread-safe.
 
-    The constructor registers the transactional id: the open transaction of an older producer with the same id is
-    aborted, and the older producer is fenced.
+    The constructor registers the transactional id. An older producer with the same id is fenced, and its open
+    transaction is aborted.
 
     Args:
         coordinator: stores the state of all transactional producers.
@@ -75,7 +75,13 @@ class Transaction:
             self._stage = _Stage.OPEN
 
     def check_open(self) -> None:
-        """Raise InvalidTxnStateError if no transaction is open, TransactionAbortedError if it can only be aborted."""
+        """Check that the open transaction can get further records.
+
+        Raises:
+            InvalidTxnStateError: no transaction is open, or its end has started.
+            TransactionAbortedError: a record of the transaction was lost: it can only be aborted.
+            ProducerFencedError: another producer has the transactional id now.
+        """
         with self._changed:
             self._check(_Stage.OPEN)
             if self._ends:  # some logs may have its marker already; later records there would be in no transaction
@@ -86,7 +92,11 @@ class Transaction:
 
     @contextlib.contextmanager
     def sending(self, name: TopicPartition) -> Iterator[None]:
-        """Return a context manager for sending one record in the transaction; errors are those of ``check_open``."""
+        """Return a context manager for sending one record to partition ``name`` in the transaction.
+
+        The partition is added to the transaction. The transaction cannot end inside. Errors are those of
+        ``check_open``.
+        """
         with self._changed:
             self.check_open()
             self._sending += 1
@@ -103,9 +113,9 @@ class Transaction:
 
     @contextlib.contextmanager
     def ending(self, *, commit: bool) -> Iterator[None]:
-        """Return a context manager that ends the transaction on exit. Inside, the caller delivers or drops the records.
+        """Return a context manager that ends the transaction on exit. The caller sends or drops queued records inside.
 
-        If it fails, the transaction stays open, and the caller can try again to end it.
+        After an error, the transaction stays open, and the caller can end it again.
         """
         with self._changed:
             self._check(_Stage.OPEN)
@@ -124,7 +134,7 @@ class Transaction:
 
     @property
     def is_committing(self) -> bool:
-        """True if a commit failed after it was prepared: it can be completed, but no longer aborted."""
+        """True if a commit failed after it was prepared: the transaction must be committed, and cannot be aborted."""
         with self._fencing():
             return self._ends and self._coordinator.is_committing(self.transactional_id, self._identity)
 
@@ -141,7 +151,7 @@ class Transaction:
         self._stage = _Stage.READY
 
     def failed(self, error: BaseException, *, unsure: bool) -> None:
-        """Record that an append failed. If ``unsure``, its records may have been written."""
+        """Record that an append of the transaction failed. ``unsure`` is True if the records may have been written."""
         self._cause = error
         self._unsure = self._unsure or unsure
         if isinstance(error, InvalidProducerEpochError):

@@ -26,9 +26,9 @@ _LOGGER: Final = logging.getLogger("stratalog.client")
 
 
 class TransactionLocks:
-    """Locks of one transactional id: ``changing`` while its state changes, ``ending`` while markers are written.
+    """Locks of one transactional id: ``changing`` for changes of its state, ``ending`` for writing its markers.
 
-    ``ending`` is taken before ``changing``.
+    A thread that needs both takes ``ending`` first.
     """
 
     __slots__ = ("__weakref__", "changing", "ending")
@@ -38,13 +38,13 @@ class TransactionLocks:
 
 
 class TransactionEnds:
-    """Completion of prepared transactions, and abort of those that were left open. Thread-safe.
+    """Completion of prepared transactions, and abort of open transactions that were abandoned. Thread-safe.
 
     Args:
         logs: logs of the engine.
         states: states of all producers.
         clock: clock for timeouts.
-        expiration_ms: time after its last use at which a transactional id without an open transaction is forgotten.
+        expiration_ms: a transactional id without an open transaction is deleted this long after its last use.
     """
 
     def __init__(self, logs: Logs, states: TransactionLog, clock: Clock, expiration_ms: int) -> None:
@@ -56,7 +56,7 @@ class TransactionEnds:
         self._recovered = False
 
     def locks(self, transactional_id: str) -> TransactionLocks:
-        """Return the locks of a transactional id. They exist while a caller keeps them."""
+        """Return the locks of a transactional id. They exist as long as a caller has a reference to them."""
         with self._lock:
             found = self._locks.get(transactional_id)
             if found is None:
@@ -73,7 +73,7 @@ class TransactionEnds:
     def complete(self, transactional_id: str, locks: TransactionLocks, durability: str | None = None) -> None:
         """Write the markers of a prepared transaction, and store its completion. The caller holds ``ending``.
 
-        A log that cannot be written does not keep the other logs from their markers.
+        If a log cannot be written, the other logs still get their markers.
 
         Raises:
             StorageError: error of the first log that failed. A repeated call writes the missing markers.
@@ -112,8 +112,9 @@ class TransactionEnds:
     def recover(self) -> None:
         """End the transactions that an earlier engine left unfinished; later calls do nothing.
 
-        Prepared transactions get their decided outcome. Open transactions of stratalog's producers are aborted, because
-        those producers ended with their engine. Open transactions of other clients continue until their timeout.
+        Prepared transactions are completed with their decided outcome. Open transactions of an engine's own producers
+        are aborted, because these producers ended with their engine. Open transactions of producers outside the process
+        continue until their timeout.
         """
         with self._recovering:
             if self._recovered:
@@ -132,9 +133,11 @@ class TransactionEnds:
             self.abort_expired()
 
     def _abort_unknown(self, name: TopicPartition, known: Collection[int], *, is_whole: bool) -> None:
-        """Abort transactions of stratalog's ids that are open in a log but missing in the states.
+        """Abort transactions that are open in a log but missing in the states, which a power failure can lose.
 
-        A power failure can lose their states. A kept id counts only if all states could be read.
+        Only transactions with producer ids that stratalog has created are aborted. Those of producers outside the
+        process are aborted only if all states could be read (``is_whole``). ``known`` are the producer ids with an
+        unfinished transaction.
         """
         try:
             log = self._logs.log(*name)
@@ -151,7 +154,7 @@ class TransactionEnds:
         """Abort transactions that are open longer than their timeout, and fence their producers.
 
         Prepared transactions whose end failed earlier, for instance because the disk was full, are completed.
-        Transactional ids that were not used for a long time are forgotten.
+        Transactional ids that have expired are deleted.
 
         Returns:
             The transactional ids of the aborted transactions, sorted.
@@ -178,14 +181,15 @@ class TransactionEnds:
                 _LOGGER.exception("an expired transactional id was not removed transactional_id=%s", transactional_id)
 
     def _settle(self, transactional_id: str, *, overdue_ms: int | None = None) -> bool:
-        """End the unfinished transaction of one id. If a log fails, log the error and leave it for the next attempt.
+        """Complete a prepared transaction, or abort an open one. An error of a log is logged; a later call retries.
 
         Args:
-            transactional_id: id of the producer.
-            overdue_ms: current time, to abort only a transaction that exceeds its timeout; None aborts any.
+            transactional_id: transactional id of the producer.
+            overdue_ms: current time, to abort an open transaction only if it exceeds its timeout; None to abort it
+                anyway.
 
         Returns:
-            True if an open transaction was aborted. False if another thread is ending it.
+            True if an open transaction was aborted. False otherwise, for instance if another thread is ending it.
         """
         locks = self.locks(transactional_id)
         if not locks.ending.acquire(blocking=False):
@@ -201,7 +205,7 @@ class TransactionEnds:
         return is_aborted
 
     def _is_fenced(self, transactional_id: str, locks: TransactionLocks, overdue_ms: int | None) -> bool:
-        """Prepare the abort of an open transaction; return False if there is none, or it is not overdue."""
+        """Prepare the abort of an open transaction. Return False if none is open, or if it is not overdue."""
         with locks.changing:
             known = self._states.known(transactional_id)
             if known is None or known.status != TransactionStatus.ONGOING:

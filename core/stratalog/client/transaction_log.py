@@ -27,12 +27,12 @@ _TAGGED_VERSION: Final = 1  # has the fields of transactions that raise the epoc
 
 
 class TransactionLog:
-    """States by transactional id. Thread-safe; its lock is held only while new records are read.
+    """Store of the state of each transactional producer, by transactional id. Thread-safe.
 
     Args:
         logs: logs of the engine.
-        compact: as in ``StateTopic``.
-        partitions: number of partitions with which the topic is created.
+        compact: compacts a log of ``__transaction_state``; see ``StateTopic``.
+        partitions: number of partitions of ``__transaction_state`` if the topic must be created.
     """
 
     def __init__(self, logs: Logs, compact: Compact | None = None, partitions: int = PARTITIONS) -> None:
@@ -41,7 +41,7 @@ class TransactionLog:
         self._last_epochs: dict[str, int] = {}
 
     def known(self, transactional_id: str) -> Known | None:
-        """Return the state of a producer, or None if the id is unknown."""
+        """Return the latest state of a producer, or None if the transactional id is unknown."""
         with self._lock:
             if not self._topic.exists():
                 return None
@@ -50,19 +50,22 @@ class TransactionLog:
             return None if state is None else Known(state, self._last_epochs.get(transactional_id, NO_EPOCH))
 
     def states(self) -> dict[str, TransactionState]:
-        """Return all states; raise StorageError if a partition cannot be read."""
+        """Return the states of all producers by transactional id; raise StorageError if a partition cannot be read."""
         with self._lock:
             self._topic.refresh_all()
             return dict(self._topic.states)
 
     def readable(self) -> tuple[dict[str, TransactionState], bool]:
-        """Return the states in partitions that can be read, and True if these are all. Errors are logged."""
+        """Return the states in readable partitions by transactional id, and True if all partitions are readable.
+
+        Errors are logged.
+        """
         with self._lock:
             is_whole = self._topic.refresh_readable()
             return dict(self._topic.states), is_whole
 
     def store(self, transactional_id: str, known: Known, durability: str | None = None) -> None:
-        """Append a state."""
+        """Store a new state of a producer. Raises StorageError if it could not be appended."""
         state = known.state
         is_tagged = state.client_transaction_version >= EPOCH_RAISING or state.next_producer_id != NO_PRODUCER
         value = transaction_value(state, _TAGGED_VERSION if is_tagged else _PLAIN_VERSION)
@@ -74,7 +77,7 @@ class TransactionLog:
                 self._last_epochs[transactional_id] = known.last_epoch
 
     def forget(self, transactional_id: str, now_ms: int) -> None:
-        """Append a tombstone: the id is unknown afterwards."""
+        """Delete the state of a producer by a tombstone: the transactional id is unknown afterwards."""
         self._append(transactional_id, now_ms, None, None)
         with self._lock:
             self._last_epochs.pop(transactional_id, None)

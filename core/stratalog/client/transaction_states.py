@@ -1,7 +1,7 @@
-"""Transitions of the state of a transactional producer. Functions without side effects, locks and clocks.
+"""Transitions of the state of a transactional producer, as pure functions: each returns the new state.
 
-A transaction of version 2 (KIP-890) raises the producer epoch when it ends. Then no late request of the transaction can
-change the next one.
+The end of a transaction of version 2 (KIP-890) raises the producer epoch, so that a late request of this transaction
+cannot change the next one.
 
 Source: apache/kafka TransactionMetadata, TransactionCoordinator; KIP-360, KIP-890.
 """
@@ -39,8 +39,8 @@ class Known(NamedTuple):
 
     Attributes:
         state: the stored state.
-        last_epoch: epoch before the current one, if the current one is the result of a request that the same producer
-            may repeat; else -1. It is not stored, as in Kafka.
+        last_epoch: previous epoch, with which the producer may repeat the request that has raised the epoch; -1 if
+            there is no such request. As in Kafka, it is not stored.
     """
 
     state: TransactionState
@@ -48,28 +48,29 @@ class Known(NamedTuple):
 
     @property
     def status(self) -> int:
-        """A ``TransactionStatus``, or a number of a later release."""
+        """Status as a ``TransactionStatus``, or as a plain number if a later release has stored it."""
         return self.state.status
 
     @property
     def producer(self) -> ProducerId:
-        """Producer id and epoch that the producer continues with."""
+        """Producer id and epoch that the producer must use now."""
         if self.state.next_producer_id != NO_PRODUCER:
             return ProducerId(self.state.next_producer_id, 0)
         return ProducerId(self.state.producer_id, self.state.producer_epoch)
 
 
 def partitions_in(state: TransactionState) -> list[TopicPartition]:
-    """Return the partitions of a transaction."""
+    """Return the partitions of the current transaction in a state."""
     return [
         TopicPartition(found.topic, partition) for found in state.partitions or () for partition in found.partitions
     ]
 
 
 def check_expected(known: Known, expected: ProducerId | None) -> None:
-    """Raise ProducerFencedError unless a producer with this id and epoch may continue (KIP-360).
+    """Raise ProducerFencedError unless a producer with the id and epoch ``expected`` may continue (KIP-360).
 
-    A repeated request may have the epoch before the current one, or the last epoch of the id before the current one.
+    A repeated request may have the previous epoch of the current id, or, if the id was replaced, the last epoch of the
+    previous id.
     """
     if expected is None:
         return
@@ -93,15 +94,15 @@ def check_expected(known: Known, expected: ProducerId | None) -> None:
 def initialized(
     known: Known | None, timeout_ms: int, now_ms: int, expected: ProducerId | None, new_id: NewId, *, rotates: bool
 ) -> Known:
-    """Return the state after InitProducerId: the next epoch, or epoch 0 of a new id.
+    """Return the state after InitProducerId: it has the next epoch of the producer id, or epoch 0 of a new producer id.
 
     Args:
-        known: state without an open transaction; None for a new transactional id.
+        known: current state; None for a new transactional id.
         timeout_ms: transaction timeout of the producer.
         now_ms: current time.
-        expected: id and epoch of a producer that continues; None for a new producer.
+        expected: producer id and epoch of a producer that continues; None for a new producer.
         new_id: returns an unused producer id.
-        rotates: True if the producer must get a new id.
+        rotates: True if the producer must get a new producer id.
 
     Raises:
         ProducerFencedError: another producer has the transactional id now.
@@ -138,12 +139,12 @@ def initialized(
 
 
 def check_producer(known: Known, producer: ProducerId) -> None:
-    """Raise an error unless a producer may add to its transaction.
+    """Raise an error unless a producer may add partitions to its transaction, or begin one.
 
     Raises:
         InvalidProducerIdMappingError: the transactional id has another producer id now.
         ProducerFencedError: the producer id has another epoch now.
-        ConcurrentTransactionsError: the transaction before is being ended.
+        ConcurrentTransactionsError: the previous transaction is being ended.
     """
     state = known.state
     if state.producer_id != producer.producer_id:
@@ -159,10 +160,11 @@ def check_producer(known: Known, producer: ProducerId) -> None:
 
 
 def check_contains(known: Known, producer: ProducerId, names: Iterable[TopicPartition]) -> None:
-    """Raise an error unless the open transaction of a producer contains partitions; errors as ``check_producer``.
+    """Raise an error unless the open transaction of a producer contains all partitions ``names``.
 
     Raises:
-        InvalidTxnStateError: the transaction lacks a partition, or none is open.
+        InvalidTxnStateError: the transaction lacks a partition, or no transaction is open.
+        Others: as ``check_producer``.
     """
     check_producer(known, producer)
     added = set(partitions_in(known.state)) if known.status == TransactionStatus.ONGOING else set[TopicPartition]()
@@ -174,9 +176,9 @@ def check_contains(known: Known, producer: ProducerId, names: Iterable[TopicPart
 def with_partitions(
     known: Known, producer: ProducerId, names: Collection[TopicPartition], now_ms: int, version: int = 0
 ) -> Known:
-    """Return the state after partitions are added, the same object if nothing changes; errors as ``check_producer``.
+    """Return the state after partitions are added; ``known`` itself if it has all of them.
 
-    The first partition begins a transaction, of the given version.
+    If no transaction is open, this begins a transaction of the given version. Errors are those of ``check_producer``.
     """
     check_producer(known, producer)
     state, begins = known.state, known.status != TransactionStatus.ONGOING
@@ -196,7 +198,9 @@ def with_partitions(
 
 
 def ended(known: Known, producer: ProducerId, now_ms: int, *, commit: bool) -> Known:
-    """Return the state after EndTxn of a producer that keeps its epoch: prepared, or unchanged if that was done before.
+    """Return the state after EndTxn of version 0, which keeps the epoch: the transaction is prepared.
+
+    If the request is repeated, ``known`` itself is returned.
 
     Raises:
         InvalidProducerIdMappingError, ProducerFencedError: another producer has the transactional id now.
@@ -218,9 +222,10 @@ def ended(known: Known, producer: ProducerId, now_ms: int, *, commit: bool) -> K
 
 
 def ended_with_next_epoch(known: Known, producer: ProducerId, now_ms: int, new_id: NewId, *, commit: bool) -> Known:
-    """Return the state after EndTxn of version 2, which raises the epoch; errors as ``ended``.
+    """Return the state after EndTxn of version 2, which raises the epoch. Errors are those of ``ended``.
 
-    An abort is allowed without an open transaction. A repeated request has the epoch before the current one.
+    An abort is allowed without an open transaction. A repeated request has the previous epoch; then ``known`` itself is
+    returned.
     """
     state = known.state
     is_rotated = (
@@ -258,10 +263,10 @@ def ended_with_next_epoch(known: Known, producer: ProducerId, now_ms: int, new_i
 
 
 def fenced(known: Known, now_ms: int) -> Known:
-    """Return the state of an open transaction that is prepared for abort with the next epoch, which fences its producer.
+    """Return the state after an open transaction is prepared for abort with the next epoch, which fences its producer.
 
-    A producer with transactions of version 2 may repeat its EndTxn, and continues with the next epoch, as in Kafka 4.1.
-    The last epoch belongs to no producer.
+    As in Kafka 4.1, a producer with transactions of version 2 may repeat its EndTxn, and then continues with the next
+    epoch. The highest epoch is reserved for this fencing: no producer gets it.
     """
     state = known.state
     is_last = state.producer_epoch >= _LAST_OF_CLIENTS
@@ -276,7 +281,7 @@ def fenced(known: Known, now_ms: int) -> Known:
 
 
 def completed(known: Known, now_ms: int) -> Known:
-    """Return the state after all markers of a prepared transaction are written."""
+    """Return the state COMPLETE_COMMIT or COMPLETE_ABORT after all markers of a prepared transaction are written."""
     state = known.state
     rotates = state.next_producer_id != NO_PRODUCER
     done = dataclasses.replace(
