@@ -1,4 +1,4 @@
-"""Optional compiled modules: import of each one, and the reason if one is not in use.
+"""Import of the optional compiled modules, and the reason why such a module is not in use.
 
 A compiled module gives the same results as the Python code that it replaces, but faster. If no C compiler was
 available when the package was built, the Python code runs. ``STRATALOG_NO_EXTENSIONS=1`` at run time disables all

@@ -1,7 +1,7 @@
-"""Stored states of consumer groups, for coordinators of groups: what ``Engine.group_states`` returns, and its records.
+"""Interface to the stored states of consumer groups, for group coordinators. ``Engine.group_states`` returns it.
 
-Kafka stores the state of a group in ``__consumer_offsets``, as records of several types: for a classic group one
-``GroupMetadata``, for a group of the protocol of KIP-848 records of the group and of each member.
+As in Kafka, the state of a group is stored in ``__consumer_offsets``, as records of several types. A classic group has
+one ``GroupMetadata`` record. A group with the protocol of KIP-848 has records of the group and of each member.
 
 Source: apache/kafka GroupCoordinatorRecordHelpers, KIP-848.
 """
@@ -50,16 +50,16 @@ __all__ = [
 
 
 class GroupStates(Protocol):
-    """The stored states of all groups. Thread-safe. The coordinator of a group is the only writer of its state."""
+    """Store of the states of all groups. Thread-safe. Only the coordinator of a group writes its state."""
 
     def states(self, group: str) -> tuple[OffsetsRecord, ...]:
-        """Return the latest records of a group's state; none for an unknown group. None of them is a tombstone."""
+        """Return the latest record of each key of a group's state, without tombstones; () for an unknown group."""
 
     def groups_with_state(self) -> tuple[str, ...]:
         """Return all groups that have a stored state, sorted."""
 
     def store_states(self, group: str, records: Iterable[OffsetsRecord], durability: str | None = None) -> None:
-        """Store records of a group's state in one batch. A record without a value deletes the one with its key.
+        """Store records of a group's state in one batch. A record without a value deletes the record with the same key.
 
         Args:
             group: name of the group.
@@ -72,11 +72,11 @@ class GroupStates(Protocol):
         """
 
     def expire(self, group: str, retention_ms: int) -> bool:
-        """Delete the expired offsets of a group without members, and its state if no offset is left.
+        """Delete the expired offsets of a group without members, and its stored state if no offset remains.
 
-        An offset expires ``retention_ms`` after the last member left, or after its commit if that is not stored. An
-        offset that an open transaction would replace is kept.
+        An offset expires ``retention_ms`` after the group's last member left, or after its commit if the time of
+        leaving is not stored. An offset that an open transaction would replace is kept.
 
         Returns:
-            True if nothing of the group is left.
+            True if neither an offset nor the state of the group remains.
         """

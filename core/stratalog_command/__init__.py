@@ -1,4 +1,7 @@
-"""Entry point of the script ``stratalog``. It is outside of the package, which takes time to import: Ctrl-C may arrive then."""
+"""Entry point of the script ``stratalog``.
+
+It is outside of the package ``stratalog``, so that it can handle Ctrl-C while that package is being imported.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ INTERRUPTED = 130
 
 
 def main() -> None:
-    """Load the command line and run it; exit codes as its own, Ctrl-C while it is loaded included."""
+    """Import the command line and run it, with its exit codes. After Ctrl-C during the import, exit with code 130."""
     try:
         from stratalog.cli import main as run  # noqa: PLC0415 - see above
 

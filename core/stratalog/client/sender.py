@@ -85,7 +85,7 @@ class Sender:
                 self._progress.wait_for(lambda: all(batch.finished for batch in listed))
 
     def check_outside(self) -> None:
-        """Raise ConfigError if a future's callback calls this on a thread of the sender, which cannot wait for itself."""
+        """Raise ConfigError on a thread of this sender, where a future's callback would wait for its own thread."""
         if self._inside():
             raise ConfigError("a callback of a producer's future cannot wait for the producer: wait in another thread")
 

@@ -1,1 +1,1 @@
-"""Settings: plain data with Kafka's names, defaults and bounds. No setting is a component."""
+"""Settings of engines and topics: values with Kafka's names, defaults and bounds."""

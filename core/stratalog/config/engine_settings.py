@@ -119,7 +119,7 @@ def _not_pairs(words: tuple[str, ...]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineConfig(Section):
-    """Settings of the whole engine. TopicConfig holds settings of topics; plugins have their own sections."""
+    """Settings of the whole engine. ``TopicConfig`` has the settings of topics; plugins have their own sections."""
 
     title: ClassVar[str] = "Engine settings"
 

@@ -53,7 +53,7 @@ def key(
         doc: one sentence, printed on the reference page.
         at_least: lower bound, inclusive; None limits a number to 64 bits.
         at_most: upper bound, inclusive; None limits a number to 64 bits.
-        choices: allowed words; in a tuple field each item must be one of them.
+        choices: allowed words, () for any; in a tuple field, each item must be one of them.
         check: called with a value that passed the other checks; returns the reason why it is wrong, or "".
     """
     setting = Key(name, default, doc, at_least, at_most, choices, check)
@@ -64,7 +64,7 @@ def key(
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """Base class of all groups of settings. ``from_mapping`` checks the values of every source."""
+    """Base class of all groups of settings, each a frozen dataclass whose fields ``key`` defines."""
 
     title: ClassVar[str] = ""
 
@@ -96,9 +96,9 @@ class Section:
         return changed
 
     def merged(self, values: Mapping[str, object], source: str) -> Self:
-        """Return a copy with some settings changed, without the check for contradictions between settings.
+        """Return a copy with some settings changed, checking each value, but not for contradictions between settings.
 
-        Use it for values that were checked together before, with other defaults. Each value is still checked alone.
+        Use it for values that were checked together before: other defaults could now contradict them.
         """
         described = {found.name: (attribute, found, kind) for attribute, found, kind in _described(type(self))}
         tables = [name for name, (_, _, kind) in described.items() if typing.get_origin(_plain(kind)) is dict]
@@ -118,8 +118,8 @@ class Section:
     def to_mapping(self, *, only_changed: bool = False) -> dict[str, object]:
         """Return names and values in the form that ``from_mapping`` reads; ``only_changed`` omits defaults.
 
-        Several words become one text with commas, as in Kafka. They become a list if a word contains a comma, or
-        begins or ends with a space.
+        The value of a setting with several words is one text with commas, as in Kafka. If a word contains a comma, or
+        begins or ends with a space, the value is a list instead.
         """
         plain = type(self)()
         result: dict[str, object] = {}
@@ -131,7 +131,9 @@ class Section:
 
 
 def flat_names(values: Mapping[str, object], source: str, tables: Iterable[str] = ()) -> dict[str, object]:
-    """Join nested tables with dots: ``{"log": {"dirs": x}}`` becomes ``{"log.dirs": x}``. ``tables`` stay tables.
+    """Join the names of nested tables with dots: ``{"log": {"dirs": x}}`` becomes ``{"log.dirs": x}``.
+
+    ``tables`` are the names of settings whose values are tables; these tables are not changed.
 
     Raises:
         ConfigError: a setting is given in both spellings, or a name is not text.

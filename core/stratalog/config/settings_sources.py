@@ -1,4 +1,4 @@
-"""Sources of settings: a TOML file or a mapping, then environment variables, which override the former."""
+"""Sources of settings: a TOML file or a mapping, and environment variables, which override the file or mapping."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def read_settings(
 
 
 def plugin_values(settings: Settings, known: Mapping[str, Iterable[str]]) -> dict[str, dict[str, str]]:
-    """Return the plugin settings of the environment, by section and then by setting.
+    """Return the plugin settings in environment variables: for each section, the values by the names of the settings.
 
     Args:
         settings: settings with the variables of the environment.
@@ -105,7 +105,7 @@ def plugin_values(settings: Settings, known: Mapping[str, Iterable[str]]) -> dic
 
 
 def load_settings(file: os.PathLike[str] | str) -> dict[str, object]:
-    """Return the contents of a settings file, as a mapping for ``read_settings``, also in another process.
+    """Return the contents of a settings file as a mapping for ``read_settings``, also for one in another process.
 
     Raises:
         ConfigError: the file cannot be read, or is not valid TOML.
@@ -126,9 +126,9 @@ def load_settings(file: os.PathLike[str] | str) -> dict[str, object]:
 
 
 def _take_sections(tree: dict[str, object]) -> dict[str, Mapping[str, object]]:
-    """Remove ``[plugins.NAME]`` sections from ``tree`` and return them unchanged.
+    """Remove the ``[plugins.NAME]`` sections from ``tree``, and return them unchanged, by ``NAME``.
 
-    Their tables are not flattened, because only the plugin knows which of its settings are tables.
+    Tables inside of a section are not flattened, because only the plugin knows which of its settings are tables.
     """
     sections = dict[str, Mapping[str, object]]()
     table = tree.get("plugins")
@@ -145,7 +145,7 @@ def _take_sections(tree: dict[str, object]) -> dict[str, Mapping[str, object]]:
 def _from_environment(
     environment: Mapping[str, str],
 ) -> tuple[dict[str, object], dict[str, object], dict[str, str]]:
-    """Return the engine's settings and the limits, both by setting name, and plugin settings by variable name."""
+    """Return engine settings and limits by setting name, and plugin settings by variable name."""
     engine_names = {_variable(name): name for name in EngineConfig.keys()}  # noqa: SIM118 - a classmethod, not a dict
     limit_names = {_variable(name): name for name in Limits.keys()}  # noqa: SIM118 - the same
     engine, limits, plugins = dict[str, object](), dict[str, object](), dict[str, str]()

@@ -45,7 +45,10 @@ _BROKER_NAMES: Final = {
 
 
 def _throttled(value: tuple[str, ...]) -> str:
-    """Return the reason why throttled replicas are wrong, or "". Source: apache/kafka ThrottledReplicaListValidator."""
+    """Return the reason why a list of throttled replicas is invalid, or "".
+
+    Source: apache/kafka ThrottledReplicaListValidator.
+    """
     is_right = value == ("*",) or all(re.fullmatch(r"\d+:\d+", item) for item in value)
     return "" if is_right else "must be * or a list of PARTITION:BROKER"
 
@@ -68,9 +71,9 @@ def _gzip_level(value: int) -> str:
 class TopicConfig(Section):
     """The settings of one topic. Settings of Kafka have the same names and meanings as in Kafka.
 
-    ``sections`` holds the settings of plugins, by provider name. It also determines which names of plugins are known.
-    ``refusal`` is the error if a plugin refuses stored settings of the topic: then ``sections`` has the defaults, and no
-    policy may delete records by them.
+    ``sections`` has the settings of plugins, by provider name. Settings of plugins without a section are unknown.
+    ``refusal`` is the error if a plugin refuses stored settings of the topic, otherwise "". With a refusal,
+    ``sections`` has the defaults, and no policy may delete records according to these.
     """
 
     title: ClassVar[str] = "Topic settings"
@@ -286,7 +289,7 @@ class TopicConfig(Section):
     refusal: str = ""
 
     def merged(self, values: Mapping[str, object], source: str) -> Self:
-        """Return a merged copy as ``Section.merged`` does, including settings of plugins."""
+        """Return a copy with some settings changed, including settings of plugins; see ``Section.merged``."""
         flat = flat_names(values, source)
         sections = dict(self.sections)
         for name, section in sections.items():
@@ -304,14 +307,14 @@ class TopicConfig(Section):
         return dataclasses.replace(Section.merged(self, flat, source), sections=sections)
 
     def to_mapping(self, *, only_changed: bool = False) -> dict[str, object]:
-        """Return names and values as ``Section.to_mapping`` does, including settings of plugins."""
+        """Return the names and values of all settings, including those of plugins; see ``Section.to_mapping``."""
         result = Section.to_mapping(self, only_changed=only_changed)
         for section in self.sections.values():
             result |= section.to_mapping(only_changed=only_changed)
         return result
 
     def names_of_plugins(self) -> frozenset[str]:
-        """Return the names of the plugins' settings."""
+        """Return the names of the topic settings of all plugins in ``sections``."""
         return frozenset(name for section in self.sections.values() for name in section.keys())  # noqa: SIM118 - a classmethod, not a dict
 
     def known(self, values: Mapping[str, object]) -> dict[str, object]:
@@ -320,12 +323,12 @@ class TopicConfig(Section):
         return {name: value for name, value in values.items() if name in theirs or not is_of_plugin(name)}
 
     def recognised(self, values: Mapping[str, object]) -> dict[str, object]:
-        """Return those of the stored ``values`` that stratalog or an installed plugin knows."""
+        """Return ``values`` without settings that neither stratalog nor an installed plugin knows."""
         names = {*type(self).keys(), *self.names_of_plugins()}
         return {name: value for name, value in values.items() if name in names}
 
     def contradiction(self) -> str:
-        """Return the first broken rule between settings, or "".
+        """Return the reason why settings contradict each other, or "".
 
         Source: apache/kafka LogConfig.validateValues, validateRemoteStorage...
         """
@@ -352,12 +355,12 @@ class TopicConfig(Section):
 
     @property
     def local_limit_ms(self) -> int:
-        """local.retention.ms with -2 resolved."""
+        """Effective value of ``local.retention.ms``: that of ``retention.ms`` if the setting is -2."""
         return self.retention_ms if self.local_retention_ms == USE_TOTAL else self.local_retention_ms
 
     @property
     def local_limit_bytes(self) -> int:
-        """local.retention.bytes with -2 resolved."""
+        """Effective value of ``local.retention.bytes``: that of ``retention.bytes`` if the setting is -2."""
         return self.retention_bytes if self.local_retention_bytes == USE_TOTAL else self.local_retention_bytes
 
     def compression_level(self, codec: str) -> int | None:
@@ -369,7 +372,7 @@ class TopicConfig(Section):
 
 
 def _of_broker(name: str) -> str:
-    """Return the topic setting that a broker's setting is the default of, or "" if there is none."""
+    """Return the topic setting whose default the broker setting ``name`` is in Kafka, or "" if there is none."""
     known = TopicConfig.keys()
     without = (name.removeprefix(prefix) for prefix in _BROKER_PREFIXES if name.startswith(prefix))
     return _BROKER_NAMES.get(name) or next((found for found in without if found in known), "")

@@ -1,6 +1,7 @@
-"""The environment of the engine: clock, files, threads and random source are used only through this package.
+"""The environment of the engine: clock, file system, threads and random source.
 
-An ``Env`` has the real ones by default; tests replace them.
+The engine uses the clock, the file system and the random source only through an ``Env``. It has the real ones by
+default; tests replace them.
 """
 
 from __future__ import annotations
@@ -20,15 +21,15 @@ _SPARE_BUFFERS: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Env:
-    """Clock, files and random source of an engine, and what its readers share.
+    """Clock, file system and random source of an engine, with the threads, buffers and observers that its logs share.
 
     Attributes:
         clock: source of the time.
         files: file system.
         chance: source of random numbers.
-        helpers: threads that help a reader of a long range.
-        spare_buffers: buffers of reads that have ended, for the next reads.
-        watch: what observes the operations.
+        helpers: threads with which a reader of a long range works in parallel.
+        spare_buffers: buffers of finished reads, to be reused by later reads.
+        watch: measures and traces operations.
     """
 
     clock: Clock = field(default_factory=SystemClock)

@@ -17,7 +17,7 @@ _REMEMBERED: Final = 8  # times the limit; keys are small compared with chunks
 
 @dataclass(frozen=True, slots=True)
 class CacheMetrics:
-    """Size, and hits and misses of a cache."""
+    """Size, number of items, hits and misses of a cache."""
 
     size_bytes: int
     items: int
@@ -38,7 +38,7 @@ class CacheOrder(Protocol):
         """Record the use of an item."""
 
     def add(self, key: Hashable, size_bytes: int) -> list[Hashable]:
-        """Add an item that is not cached yet, and return the keys to evict: ``key`` itself if it must not stay."""
+        """Add an item that is not cached yet, and return the keys to evict; [key] if this item must not be cached."""
 
     def remove(self, key: Hashable) -> bool:
         """Remove an item. Return True if it was present."""
@@ -60,7 +60,7 @@ class LeastRecent:
         self._sizes.move_to_end(key)
 
     def add(self, key: Hashable, size_bytes: int) -> list[Hashable]:
-        """Add an item, and return the keys to evict."""
+        """Add an item, and return the keys to evict; [key] if the item is larger than the limit."""
         if size_bytes > self._limit_bytes:
             return [key]
         self._sizes[key] = size_bytes
@@ -80,17 +80,18 @@ class LeastRecent:
 
 
 class TwoQueues:
-    """A ``CacheOrder`` whose frequently used items survive a replay of history.
+    """A ``CacheOrder`` that keeps frequently used items even if a reader reads the whole history of a log once.
 
-    A new item enters a queue. Its use there changes nothing, because a reader that reads a chunk in steps uses it only
-    once. After an item leaves the queue, its key is remembered for a while. If the item returns in that time, it moves
-    to the frequently used items, of which the least recently used one is evicted first. A reader of history asks for
-    each item once, so its items never get there. Items that several readers of the tail need get there at the second
-    request.
+    A new item enters a queue. Further uses of an item in the queue are ignored, because a reader that reads one chunk
+    in several steps must not count several times. After an item was evicted from the queue, its key is remembered for a
+    while. If the item is added again in that time, it becomes a frequently used item. Of the frequently used items, the
+    least recently used one is evicted first. A reader of history adds each item once, so its items never become
+    frequently used. Items that several readers of the log's end need are added a second time, and then stay.
 
     Source: Johnson and Shasha, "2Q: A Low Overhead High Performance Buffer Management Replacement Algorithm", 1994, the
-    full version, with a quarter for new items as in the paper. The paper remembers keys for half of the limit. Here it
-    is eight times the limit: a fast replay of history does not push out the keys that readers of the tail asked for.
+    full version. As in the paper, new items may use a quarter of the limit. The paper remembers the keys of items with
+    half of the limit in total. Here, the items of the remembered keys may have eight times the limit, so that a fast
+    read of history does not displace the keys that readers of the log's end need.
     """
 
     def __init__(self, limit_bytes: int) -> None:
@@ -104,7 +105,7 @@ class TwoQueues:
 
     @property
     def size_bytes(self) -> int:
-        """The size of all items."""
+        """Total size of all items."""
         return self._new_bytes + self._kept_bytes
 
     def __len__(self) -> int:
@@ -118,12 +119,12 @@ class TwoQueues:
         return [*self._new, *self._kept]
 
     def touch(self, key: Hashable) -> None:
-        """Record a use of an item."""
+        """Record the use of an item."""
         if key in self._kept:
             self._kept.move_to_end(key)
 
     def add(self, key: Hashable, size_bytes: int) -> list[Hashable]:
-        """Add an item; return the keys of the evicted items, or its own key if it is larger than the limit."""
+        """Add an item, and return the keys to evict; [key] if the item is larger than the limit."""
         if size_bytes > self._limit_bytes:
             return [key]
         remembered = self._remembered.pop(key, None)
@@ -140,7 +141,7 @@ class TwoQueues:
         return gone
 
     def remove(self, key: Hashable) -> bool:
-        """Remove an item; return False if it is not cached."""
+        """Remove an item. Return True if it was present."""
         for sizes in (self._new, self._kept):
             if key in sizes:
                 size_bytes = sizes.pop(key)
@@ -188,7 +189,10 @@ class ByteCache:
         ends_with_fork(self)
 
     def get_or_load(self, key: Hashable, load: Callable[[], bytes]) -> bytes:
-        """Return the item of ``key``, loaded if necessary. All callers that wait for a load get its error."""
+        """Return the item of ``key``. If it is not cached, call ``load``, or wait for the load of another thread.
+
+        If the load fails, all callers that wait for it raise its error.
+        """
         with self._lock:
             found = self._items.get(key)
             if found is not None:
@@ -228,17 +232,17 @@ class ByteCache:
                 self._keep(key, data)
 
     def drop(self, wanted: Callable[[Hashable], bool]) -> None:
-        """Remove the items for whose key ``wanted`` returns True. Loads in progress for such keys are not cached."""
+        """Remove the items for whose keys ``wanted`` returns True. Results of running loads of them are not cached."""
         with self._lock:
             self._discard([key for key in (*self._items, *self._loading) if wanted(key)])
 
     def discard(self, keys: Iterable[Hashable]) -> None:
-        """Remove the items of these keys. Loads in progress for these keys are not cached."""
+        """Remove the items of these keys. The results of running loads of these keys are not cached."""
         with self._lock:
             self._discard(keys)
 
     def metrics(self) -> CacheMetrics:
-        """Return the current size, and the hits and misses since the start."""
+        """Return the current size and number of items, and the hits and misses since the cache was created."""
         with self._lock:
             return CacheMetrics(self._order.size_bytes, len(self._items), self._hits, self._misses)
 

@@ -17,10 +17,10 @@ class Clock(Protocol):
         """Return the time of a monotonic clock in nanoseconds."""
 
     def sleep_ms(self, duration_ms: int) -> None:
-        """Wait. Only retries with backoff call it."""
+        """Wait for ``duration_ms``. For pauses that nothing needs to interrupt; otherwise use ``wait``."""
 
     def wait(self, event: threading.Event, duration_ms: int) -> bool:
-        """Wait until an event is set, at most ``duration_ms``. Return True if it is set."""
+        """Wait until ``event`` is set, at most ``duration_ms``. Return True if the event is set."""
 
 
 class SystemClock:
@@ -44,7 +44,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that only its methods advance, for tests and for replaying schedules."""
+    """A clock whose time changes only when its methods are called, for tests."""
 
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
         self._now_ns = now_ms * 1_000_000
@@ -62,7 +62,7 @@ class ManualClock:
         self.advance_ms(duration_ms)
 
     def wait(self, event: threading.Event, duration_ms: int) -> bool:
-        """Advance the clock without waiting, unless the event is set. Return True if it is set."""
+        """Advance the clock by ``duration_ms`` without waiting, unless the event is set. Return True if it is set."""
         if not event.is_set():
             self.advance_ms(duration_ms)
         return event.is_set()

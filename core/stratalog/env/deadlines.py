@@ -1,4 +1,4 @@
-"""Calls with a deadline: a late call continues on its own thread, and its caller no longer waits for it."""
+"""Calls with a deadline: a call that exceeds its deadline continues on its own thread; its caller stops waiting."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ T = TypeVar("T")
 
 
 class OverdueError(Exception):
-    """A call passed its deadline, or was refused because too many earlier calls passed theirs. Its result is lost."""
+    """A call exceeded its deadline, and its result is discarded; or it was refused because earlier calls still run."""
 
 
 class DeadlineCalls:
     """Runner of calls with deadlines, each on its own thread. Thread-safe.
 
-    A call that passes its deadline is a laggard: it continues to run, a warning names its thread, and no caller waits
-    for it. If a component has too many laggards, further calls into it are refused until some return. This bounds the
-    threads.
+    A call that exceeds its deadline is a laggard: it continues to run, a warning with its thread's name is logged, and
+    its caller stops waiting. If a component has too many laggards, further calls into it are refused until some of them
+    return. This limits the number of threads.
 
     Args:
         most: maximum number of laggards of one component.
@@ -41,7 +41,7 @@ class DeadlineCalls:
 
     Attributes:
         wait_s: same as the argument.
-        has_strangers: True after the first call that ``entered`` announced.
+        has_strangers: True after the first call of ``entered``.
     """
 
     def __init__(self, most: int = MOST_LAGGARDS, wait_s: float = 300.0) -> None:
@@ -63,17 +63,18 @@ class DeadlineCalls:
         wait_s: float,
         close: Callable[[T], object] | None = None,
     ) -> T:
-        """Return the result of ``work``, or raise its exception.
+        """Run ``work`` on its own thread, and return its result or raise its exception.
 
         Args:
-            component: name of the called component; laggards are counted per component.
+            component: name of the called component; laggards are counted for each component.
             method: name of the called method, for log messages.
-            work: runs on its own thread.
-            wait_s: how long to wait.
-            close: closes a result that no caller awaits any more; None if there is nothing to close.
+            work: the call.
+            wait_s: deadline, counted from now.
+            close: called with the result if it comes after the deadline, to close it; None if there is nothing to
+                close.
 
         Raises:
-            OverdueError: the call did not end in time, or was not started.
+            OverdueError: the call did not end in time, or was refused because the component has too many laggards.
         """
         with self._lock:
             if self._laggards[component] >= self._most:
@@ -92,35 +93,39 @@ class DeadlineCalls:
         raise OverdueError(f"did not return in {wait_s:.1f} s")
 
     def hurry(self, wait_s: float) -> None:
-        """Limit the waiting time of all calls to ``wait_s`` from now on, because the engine closes.
+        """Set a common deadline, ``wait_s`` from now, for all running and later calls, because the engine closes.
 
-        A call that starts later still gets a tenth of a second.
+        Each call has at least a tenth of a second.
         """
         with self._lock:
             self._hurry_s = _now_s() + wait_s
             self._hurried.notify_all()
 
     def entered(self, call: object) -> None:
-        """Note that ``call`` into a component begins on this thread, without a deadline; its ``str`` names it."""
+        """Register a call into a component that begins on this thread without a deadline.
+
+        ``call`` is any hashable object; ``str(call)`` describes the call in error texts.
+        """
         self.has_strangers = True
         self._running[call] = _now_s()
 
     def left(self, call: object) -> None:
-        """Note the end of a call that ``entered`` announced."""
+        """Remove a call that ``entered`` has registered, because it has returned."""
         self._running.pop(call, None)
 
     def run_unless_stuck(self, work: Callable[[], None], wait_s: float) -> None:
-        """Run ``work`` to its end, or raise if a call that ``entered`` announced does not return.
+        """Run ``work``, but stop waiting for it if a call registered by ``entered`` takes too long.
 
-        After the first such call, the work runs on its own thread. If the caller no longer waits, the work continues
-        when the call returns. The next call of this method waits for the same work.
+        If no call was ever registered, the work runs on the caller's thread, otherwise on its own thread. If the caller
+        stops waiting, the work continues when the call returns, and the next call of this method waits for the same
+        work.
 
         Args:
-            work: called at most once.
-            wait_s: how long to wait for one call into a component.
+            work: called at most once, even if this method is called several times.
+            wait_s: how long to wait for one registered call.
 
         Raises:
-            OverdueError: a call did not return in time; the text names it.
+            OverdueError: a registered call did not return in time; the text describes the call.
             BaseException: the exception of ``work``.
         """
         if self._closing is None:
@@ -132,18 +137,18 @@ class DeadlineCalls:
         self._closing.result()
 
     def open_unless_stuck(self, work: Callable[[], T], close: Callable[[T], object], wait_s: float) -> T:
-        """Return the result of ``work``, or raise if a call that ``entered`` announced does not return.
+        """Return the result of ``work``, but stop waiting for it if a call registered by ``entered`` takes too long.
 
-        The work runs on its own thread. If the caller no longer waits, the work continues when the call returns, and its
+        The work runs on its own thread. If the caller stops waiting, the work continues when the call returns, and its
         result is closed.
 
         Args:
-            work: opens something.
-            close: closes the result.
-            wait_s: how long to wait for one call into a component.
+            work: opens an object and returns it.
+            close: closes the object.
+            wait_s: how long to wait for one registered call.
 
         Raises:
-            OverdueError: a call did not return in time; the text names it.
+            OverdueError: a registered call did not return in time; the text describes the call.
             BaseException: the exception of ``work``.
         """
         call = self._started(partial(contextvars.copy_context().run, work), "open")
@@ -161,7 +166,7 @@ class DeadlineCalls:
         return call
 
     def _await(self, call: _Call[T], wait_s: float) -> None:
-        """Wait for the end of ``call``; raise OverdueError if a call that ``entered`` announced takes longer than ``wait_s``."""
+        """Wait until ``call`` is over; raise OverdueError if a registered call takes longer than ``wait_s``."""
         began_s = _now_s()
         with self._lock:
             while not call.is_over:
@@ -203,14 +208,14 @@ class DeadlineCalls:
         )
 
     def _returned(self, component: str) -> None:
-        """Remove one laggard from the count. The caller holds the lock."""
+        """Decrement the number of a component's laggards. The caller holds the lock."""
         self._laggards[component] -= 1
         if not self._laggards[component]:
             del self._laggards[component]
 
 
 def _closing(call: _Call[T], close: Callable[[T], object]) -> Callable[[], None]:
-    """Return the start of a thread that closes the result of a finished call; errors are only logged."""
+    """Return a function that starts a thread which closes the result of a finished call. Errors are only logged."""
 
     def run() -> None:
         try:
@@ -226,7 +231,7 @@ def _now_s() -> float:
 
 
 class _Call(Generic[T]):
-    """One call; the lock of ``over`` protects its public attributes."""
+    """One call on its own thread. ``over`` is notified when it has ended; its lock protects the attributes."""
 
     def __init__(self, work: Callable[[], T], over: threading.Condition) -> None:
         self._work, self._over = work, over
@@ -236,7 +241,7 @@ class _Call(Generic[T]):
         self._follow_ups: list[Callable[[], None]] = []
 
     def then(self, job: Callable[[], None]) -> None:
-        """Run ``job`` when the call is over, or now. The caller holds the lock."""
+        """Run ``job`` when the call is over, or now if it is over already. The caller holds the lock."""
         if self.is_over:
             job()
         else:

@@ -1,8 +1,8 @@
 """Objects and file locks that only the process that opened them may use, not a forked child.
 
-Threads do not survive a fork. Locks may stay held for ever by threads that the child does not have. Parent and child
-would write to the same files at the same positions. In a child, objects that the parent opened therefore raise
-ClosedError; the child opens its own.
+Threads do not survive a fork, and a lock may stay held forever by a thread that the child does not have. Parent and
+child would also write to the same files at the same positions. In a child, objects that the parent has opened therefore
+raise ClosedError, and the child must open its own objects.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ stays_with_fork: Final = _LOCKS.discard
 
 
 def ends_with_fork(owned: object) -> None:
-    """Close ``owned`` in every child that is forked from now on.
+    """Make ``owned`` unusable in every child that is forked from now on.
 
-    In the child each attribute of ``owned`` raises ClosedError, before any code of its class runs and any lock is
-    taken. ``close`` is the exception: in the child it does nothing. In the parent nothing changes, and calls cost
-    nothing more.
+    In the child, each use of an attribute of ``owned`` raises ClosedError, before any code of its class runs and any
+    lock is taken. The only exception is ``close``, which does nothing in the child. In the parent, calls stay as fast
+    as before.
 
     Args:
         owned: an instance of a Python class that allows weak references. Only a weak reference is kept.
@@ -41,9 +41,9 @@ def ends_with_fork(owned: object) -> None:
 
 @functools.cache
 def _ended(kind: Any) -> type[Any]:  # Any: a class, which mypy regards as unhashable
-    """Return the class that objects of class ``kind`` get in a child: it has the same layout and name, and refuses use.
+    """Return a subclass of ``kind`` with the same layout and name, whose objects raise ClosedError when they are used.
 
-    Because the class is replaced, no method needs a check. New methods are covered, and the parent pays nothing.
+    In a child, objects get this class in place of ``kind``. Therefore no method needs a check of its own.
     """
     members = {
         "__slots__": (),

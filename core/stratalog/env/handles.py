@@ -1,4 +1,4 @@
-"""A pool that bounds the open descriptors and maps: the least recently used ones close, pinned ones stay open."""
+"""A pool of open descriptors and maps: above its limit, it closes the least recently used ones that are not pinned."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ class _Handle:
 class HandlePool:
     """A pool that opens files on demand and keeps at most ``limit`` of them open. Thread-safe.
 
-    More than ``limit`` handles stay open only while more than ``limit`` are pinned at the same time. If the process
-    runs out of descriptors earlier, idle handles close too.
+    More than ``limit`` handles are open only while more than ``limit`` are pinned at the same time. If the process runs
+    out of descriptors earlier, idle handles are closed, too.
 
-    The pool uses at most half of the process's descriptor limit, even if ``limit`` is higher: some descriptors of the
-    process do not go through the pool.
+    The pool uses at most half of the process's descriptor limit, even if ``limit`` is higher, because the process also
+    has descriptors outside of the pool.
 
     Open handles are pinned and unpinned without the lock, because every append does both. A closing thread sets
     ``is_leaving`` first and then checks for pins. A pinning thread adds its pin first and then checks ``is_leaving``.
@@ -61,7 +61,7 @@ class HandlePool:
         ends_with_fork(self)
 
     def pin(self, name: Hashable, opener: Callable[[], int]) -> int:
-        """Return the descriptor for ``name``, opened if necessary; it stays open until ``unpin``.
+        """Return the descriptor for ``name``, opened by ``opener`` if necessary. It stays open until ``unpin``.
 
         Raises:
             ClosedError: the pool is closed.
@@ -82,7 +82,7 @@ class HandlePool:
             return handle.descriptor
 
     def pin_open(self, name: Hashable) -> int | None:
-        """Pin as ``pin`` does if ``name`` is open. Return None if it is not open; then there is nothing to unpin."""
+        """Pin ``name`` and return its descriptor if it is open; otherwise pin nothing, and return None."""
         handle = self._handles.get(name)
         if handle is None:
             return None
@@ -95,7 +95,7 @@ class HandlePool:
         return None
 
     def unpin(self, name: Hashable, descriptor: int) -> None:
-        """Release a descriptor that ``pin`` returned. Safe after ``drop``."""
+        """Release a descriptor that ``pin`` or ``pin_open`` returned. Also call it if ``drop`` was called meanwhile."""
         handle = self._handles.get(name)
         if handle is not None and handle.descriptor == descriptor:
             handle.pins.pop()
@@ -111,7 +111,7 @@ class HandlePool:
 
     @contextlib.contextmanager
     def using(self, name: Hashable, opener: Callable[[], int]) -> Iterator[int]:
-        """Return a context manager that pins ``name`` during a ``with`` block."""
+        """Return a context manager that pins ``name`` inside of it, and returns the descriptor."""
         descriptor = self.pin(name, opener)
         try:
             yield descriptor
@@ -138,11 +138,11 @@ class HandlePool:
                         raise
 
     def keep(self, name: Hashable, close: Callable[[], None]) -> None:
-        """Add another resource that costs a descriptor, such as a map, to the pool. Call it again to mark each use.
+        """Add an open resource that uses a descriptor, such as a map, to the pool. Call the method again at each use.
 
-        ``close`` must close the resource. The pool calls it once, when the resource is evicted or its name is dropped.
-        The call is made on any thread, under the pool's lock: ``close`` must not wait, and must not call the pool. A
-        closed pool calls it at once.
+        ``close`` must close the resource. The pool calls it once, when the resource is evicted or its name is dropped,
+        or at once if the pool is closed. The call is made on any thread, under the pool's lock: ``close`` must not
+        wait, and must not call the pool.
         """
         with self._lock:
             if self._closed:
@@ -156,12 +156,12 @@ class HandlePool:
             self._shrink()
 
     def drop(self, name: Hashable) -> None:
-        """Remove a name whose file is deleted or renamed. Its handle closes now, or at the last unpin."""
+        """Remove a name because its file was deleted or renamed. Its handle is closed now, or at the last unpin."""
         with self._lock:
             self._drop(name)
 
     def close(self) -> None:
-        """Close every idle descriptor; pinned ones close when they are unpinned. Idempotent."""
+        """Close all idle handles. Pinned handles are closed when they are unpinned. Idempotent."""
         with self._lock:
             self._closed = True
             for name in list(self._handles):
@@ -170,7 +170,7 @@ class HandlePool:
 
     @property
     def open_count(self) -> int:
-        """The number of descriptors and maps that are open."""
+        """Number of open descriptors and maps in the pool."""
         with self._lock:
             return len(self._handles) + len(self._dropped)
 
@@ -210,7 +210,7 @@ class HandlePool:
             pass
 
     def _close_oldest(self) -> bool:
-        """Close the least recently used idle handle. Return False if none is idle."""
+        """Close the least recently used idle handle. Return False if all handles are pinned."""
         for is_new in (False, True):
             if is_new:
                 idle = [(handle.used, name, handle) for name, handle in self._handles.items() if not handle.pins]

@@ -19,20 +19,20 @@ R = TypeVar("R")
 
 
 class _Offer:
-    """Work that one helper may join, at most once and not after ``end``."""
+    """Work that is offered to the helpers. One helper at most may join it, and none after ``end`` was called."""
 
     def __init__(self, work: Callable[[], None]) -> None:
         self._work: Callable[[], None] | None = work
         self._claim, self._working = threading.Lock(), threading.Lock()
 
     def begin(self) -> None:
-        """Join the work, on a helper's thread."""
+        """Join the work on a helper's thread, unless another helper has joined it or ``end`` was called."""
         with self._working:
             if self._claim.acquire(blocking=False) and self._work is not None:
                 self._work()
 
     def end(self) -> None:
-        """Wait for the helper if it has started. If it has not, prevent it from starting."""
+        """Wait for the helper if one has joined the work; otherwise prevent helpers from joining it."""
         if not self._claim.acquire(blocking=False):
             with self._working:
                 pass
@@ -40,11 +40,11 @@ class _Offer:
 
 
 class HelperThreads:
-    """A pool of threads that start on demand, and end after some idle seconds.
+    """A pool of threads that start on demand, and end after some idle seconds. Thread-safe.
 
-    A caller never depends on a helper: the caller works on items itself until none is left, and waits only for items
-    that a helper has started. If all cores are busy, the caller's thread does all the work. Thread-safe, also in the
-    child of a fork: the child starts with an empty pool.
+    A caller works on the items itself until none is left, and waits only for items that a helper has started. If all
+    cores are busy, the caller's thread does all the work. In a forked child, the pool is empty at first, and can be
+    used.
 
     Args:
         most: maximum number of threads.
@@ -71,7 +71,8 @@ class HelperThreads:
 
         Raises:
             Exception: the exception of the first item that failed; later items may not have been started.
-            BaseException: an interrupt. Work in progress is finished first, and no further work starts.
+            BaseException: an exception that is not an Exception, such as KeyboardInterrupt. It is raised after running
+                work has ended.
         """
         if self._process != os.getpid():  # the threads of the parent do not exist here
             self._begin()

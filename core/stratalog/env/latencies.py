@@ -1,4 +1,4 @@
-"""Observation of an engine's operations: histograms of their latencies, and spans for a tracer. Both are off at first."""
+"""Observation of an engine's operations: histograms of latencies, and spans for a tracer. Both are off by default."""
 
 from __future__ import annotations
 
@@ -25,7 +25,12 @@ BeginSpan: TypeAlias = Callable[[str, Mapping[str, str]], AbstractContextManager
 
 
 class LatencyCounts(NamedTuple):
-    """Snapshot of a histogram: cumulative counts by the bucket's upper bound in seconds, and the sum of all latencies."""
+    """Snapshot of a histogram.
+
+    Attributes:
+        buckets: for each bucket, its upper bound (seconds), and the number of all latencies up to this bound.
+        sum_s: sum of all latencies.
+    """
 
     buckets: tuple[tuple[float, int], ...]
     sum_s: float
@@ -35,7 +40,7 @@ class Latency:
     """Histogram of the latencies of one kind of operation. Thread-safe.
 
     Args:
-        now_ns: monotonic time in nanoseconds.
+        now_ns: returns the monotonic time in nanoseconds.
     """
 
     __slots__ = ("_counts", "_lock", "_sum_ns", "now_ns")
@@ -65,13 +70,13 @@ class Latency:
 
 
 class Latencies:
-    """The latencies of an engine's operations, since their measurement began.
+    """Histograms of the latencies of an engine's operations since the measurement began.
 
     Attributes:
-        append: appends of a leader that succeeded; durable ones include the wait for the sync.
-        fetch: fetches that succeeded, on local disk and in the tier.
-        offload: offloads of one log that had segments to move.
-        requests: tries of requests to the store, by kind.
+        append: successful appends of a leader; for durable appends including the wait for the sync.
+        fetch: successful fetches, from local disk and from the tier.
+        offload: offloads of one log that had segments to copy.
+        requests: requests to the store, each retry counted separately, by kind of request.
     """
 
     __slots__ = ("append", "fetch", "offload", "requests")
@@ -85,8 +90,8 @@ class Watch:
     """Observers of the operations of an engine.
 
     Attributes:
-        latencies: None if they are not measured.
-        begin_span: None if nothing is traced.
+        latencies: histograms of the latencies; None if they are not measured.
+        begin_span: begins a span of a tracer; None if nothing is traced.
     """
 
     __slots__ = ("begin_span", "latencies")
@@ -98,14 +103,14 @@ class Watch:
     def observed(
         self, name: str, attributes: Mapping[str, str], latency: Callable[[Latencies], Latency] | None = None
     ) -> AbstractContextManager[object]:
-        """Return the context of an operation; it is measured and traced also if it raises.
+        """Return a context manager around an operation, which measures and traces it, even if the operation fails.
 
-        Errors of the tracer are logged, and do not change the operation.
+        Errors of the tracer are logged, and do not affect the operation.
 
         Args:
             name: name of the span.
             attributes: attributes of the span.
-            latency: chooses the histogram; None is no histogram.
+            latency: returns the histogram for the operation; None to trace the operation without measuring it.
         """
         if self.latencies is None and self.begin_span is None:
             return _UNOBSERVED

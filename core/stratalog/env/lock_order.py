@@ -1,10 +1,10 @@
 """The order in which one thread acquires the locks of an engine and of its logs.
 
-A thread acquires a lock only if it holds no lock of a later rank, and no lock of the same rank. Two threads can then
-never wait for each other. The tests of logs and engines replace the locks by ones that check this order.
+A thread acquires a lock only if it holds no lock of the same or a higher rank. Two threads can then never wait for each
+other. The tests of logs and engines replace the locks by locks that check this order.
 
-Other locks of the core guard a few fields of one object. They are leaves: under a leaf, a thread acquires no lock of this
-list. A thread waits for the ``gate`` of a ``Waiter`` only while it holds none of these locks.
+All other locks of the core protect a few fields of one object. While a thread holds such a lock, it acquires no lock of
+``LockRank``. A thread waits for the ``gate`` of a ``Waiter`` only while it holds none of these locks.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from enum import IntEnum
 
 
 class LockRank(IntEnum):
-    """Ranks of locks, in the order in which a thread acquires them."""
+    """Ranks of locks; a thread acquires a lock of a lower rank first."""
 
     TOPICS = 1
     """``EngineLogs._changing``: topics are created, altered, moved or deleted."""

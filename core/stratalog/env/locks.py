@@ -1,4 +1,4 @@
-"""Locks on files: one process at a time holds a log directory, or a folder of caches."""
+"""Locks on files, with which one process at a time owns a log directory or a cache folder."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _OFD_GET_LOCK: Final = getattr(fcntl, "F_OFD_GETLK", None) if sys.platform == "l
 
 
 def take_lock(path: str) -> int | None:
-    """Take an exclusive lock as ``Vfs.lock`` does, and return its descriptor, or None if the lock is held."""
+    """Take an exclusive lock on a file, and return its descriptor, or None if the lock is held; see ``Vfs.lock``."""
     descriptor = open_regular(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
     try:
         if _try_lock(descriptor) and _same_file(descriptor, path):
@@ -36,7 +36,7 @@ def take_lock(path: str) -> int | None:
 
 
 def is_locked(path: str) -> bool:
-    """Return True if another holder has the lock, as ``Vfs.is_locked`` does."""
+    """Return True if the lock of a file is held, False also if the file does not exist; see ``Vfs.is_locked``."""
     with _opened(path) as descriptor:
         if descriptor is None:
             return False

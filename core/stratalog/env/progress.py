@@ -1,4 +1,4 @@
-"""Progress of work that may take long, in bytes."""
+"""Callbacks for the progress, in bytes, of work that may take long."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _MARK: Final = "is_from_progress"  # attribute of an exception
 
 
 class Progress(Protocol):
-    """Callback of long work.
+    """Callback for the progress of long work.
 
-    Calls come from the threads that work, one at a time. An exception that the callback raises ends the work as an
-    interruption does: what is complete stays, and the same call continues later.
+    The threads that work call it, one at a time. If it raises an exception, the work ends: finished parts stay, and a
+    repeated call of the same function continues the work.
     """
 
     def __call__(self, done_bytes: int, total_bytes: int, /) -> None:
-        """Take the bytes that are done, and all bytes as far as they are known; neither number ever gets smaller."""
+        """Receive the number of finished bytes, and the total number as far as known. Neither number ever decreases."""
 
 
 OnBytes: TypeAlias = Callable[[int], None]
@@ -27,10 +27,10 @@ OnBytes: TypeAlias = Callable[[int], None]
 
 
 class ProgressSum:
-    """Sum of the progress of several parts of one piece of work. Thread-safe.
+    """Sum of the progress of several parts of the same work. Thread-safe.
 
     Args:
-        report: called with the sums; None if no caller wants them.
+        report: called with the sums of the finished and of the total bytes; None to report nothing.
     """
 
     def __init__(self, report: Progress | None) -> None:
@@ -38,7 +38,10 @@ class ProgressSum:
         self._done = self._total = 0
 
     def part(self, total_bytes: int = 0) -> Progress:
-        """Add a part, and return its progress. ``total_bytes`` counts at once; the part may raise it."""
+        """Add a part, and return the callback for its progress.
+
+        ``total_bytes`` is added to the total at once. The part may report a larger total later.
+        """
         known_done = known_total = 0
 
         def report_sums(done_bytes: int, total_bytes: int) -> None:
@@ -65,12 +68,12 @@ class ProgressSum:
 
 
 def is_from_progress(error: BaseException) -> bool:
-    """Return True if a callback of progress raised the error, and not the component whose method was at work."""
+    """Return True if the caller's ``Progress`` callback raised the error, and not the work that called it."""
     return getattr(error, _MARK, False)
 
 
 def counted(progress: Progress, total_bytes: int) -> OnBytes:
-    """Return a function that takes the size of each further piece of ``total_bytes``, and reports their sum."""
+    """Return a function to call with the size of each finished piece. It reports the sum to ``progress``."""
     done_bytes = 0
 
     def count(more_bytes: int) -> None:
@@ -82,9 +85,9 @@ def counted(progress: Progress, total_bytes: int) -> OnBytes:
 
 
 def counters(progress: Progress | None, items: Sequence[T], size_of: Callable[[T], int]) -> list[OnBytes]:
-    """Return a function for each item that counts its pieces; together they report to ``progress``.
+    """Return for each item a function to call with the sizes of its finished pieces; ``progress`` gets the sums.
 
-    ``size_of`` returns the size (bytes) of an item. It is not called without ``progress``.
+    ``size_of`` returns the size (bytes) of an item. It is not called if ``progress`` is None.
     """
     if progress is None:
         return [uncounted for _ in items]
@@ -94,8 +97,8 @@ def counters(progress: Progress | None, items: Sequence[T], size_of: Callable[[T
 
 
 def uncounted(_size_bytes: int) -> None:
-    """Ignore the size of a piece, for work without an observer."""
+    """Ignore the size of a finished piece, for work whose progress nobody observes."""
 
 
 def no_progress(_done_bytes: int, _total_bytes: int) -> None:
-    """Ignore progress."""
+    """Ignore the progress: a ``Progress`` for work that nobody observes."""

@@ -1,4 +1,4 @@
-"""Limits on the bytes a second that cleaning reads and writes, and that uploads to a tier send."""
+"""Limits on the bytes per second that cleaning reads and writes, and that uploads to a tier send."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NS_PER_SECOND: Final = 1_000_000_000
 
 
 class Throttle:
-    """Counter of the bytes that all threads of the cleaner read and write; makes them wait above the limit.
+    """Limit on the bytes per second that all threads of the cleaner together read and write. Thread-safe.
 
     Source: apache/kafka Throttler, as LogCleaner uses it.
 
@@ -30,7 +30,7 @@ class Throttle:
         self._since_ns, self._bytes = clock.monotonic_ns(), 0
 
     def took(self, size_bytes: int) -> None:
-        """Count bytes, and wait until they are within the limit."""
+        """Count bytes that were read or written, and wait if the rate is above the limit."""
         with self._lock:
             self._bytes += size_bytes
             now_ns = self._clock.monotonic_ns()
@@ -46,14 +46,13 @@ class Throttle:
 class CopyRate:
     """Limit on the rate at which segments are copied to a tier, for all logs together. Thread-safe.
 
-    A whole segment is counted when its upload begins. The next upload waits until the rate allows it. The limit does
-    not slow a running upload, because that would use up its deadline.
-
-    Source: apache/kafka RLMQuotaManager, which does the same over windows.
+    The whole size of a segment is counted when its upload begins. The next upload waits until the average rate is
+    within the limit. A running upload is not slowed down, because that would use up its deadline. Kafka's
+    RLMQuotaManager has the same limit, but computes the rate over time windows.
 
     Args:
-        bytes_per_second: None means no limit.
-        clock: measures the time and sleeps.
+        bytes_per_second: the limit; None means no limit.
+        clock: measures the time, and waits.
     """
 
     def __init__(self, bytes_per_second: int | None, clock: Clock) -> None:
@@ -64,15 +63,15 @@ class CopyRate:
 
     @property
     def waited_ms(self) -> int:
-        """The total time that uploads have waited."""
+        """Total time that uploads have waited for the limit."""
         return self._waited_ns // _NS_PER_MS
 
     def take(self, size_bytes: int, is_wanted: Callable[[], bool]) -> bool:
         """Wait until the upload of a segment of this size may begin.
 
         Args:
-            size_bytes: of the segment.
-            is_wanted: called about once a second; False ends the wait.
+            size_bytes: size of the segment.
+            is_wanted: called before the upload, and about once a second during the wait; False ends the wait.
 
         Returns:
             True if the upload may begin; False if ``is_wanted`` returned False.

@@ -1,4 +1,4 @@
-"""Named threads, which are joined on close. All threads of stratalog are started here."""
+"""Threads with names: workers, loops, and functions that work on many items in parallel."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ R = TypeVar("R")
 
 
 class OwnThread(threading.Thread):
-    """A daemon thread that stratalog starts, as opposed to a caller's thread.
+    """A daemon thread that belongs to stratalog. ``is_own_thread`` distinguishes it from a caller's thread.
 
     Args:
         target: function that the thread runs.
@@ -34,15 +34,15 @@ class OwnThread(threading.Thread):
 
 
 def is_own_thread() -> bool:
-    """Return True on a thread that stratalog started: an exception that ends such a thread reaches no caller."""
+    """Return True on an ``OwnThread``. An exception that ends such a thread is not raised to any caller."""
     return isinstance(threading.current_thread(), OwnThread)
 
 
 class Worker:
     """One named thread that runs jobs in order; the first job starts it. Thread-safe.
 
-    The queue is bounded: if it is full, ``submit`` drops the job and counts it. Use ``limit`` 0 (unbounded) only if the
-    number of jobs is bounded elsewhere.
+    The queue has at most ``limit`` jobs: if it is full, ``submit`` drops the job, and increments ``dropped``. Use
+    ``limit`` 0, which means no limit, only if the number of jobs is limited elsewhere.
     """
 
     def __init__(self, name: str, limit: int = 10_000) -> None:
@@ -72,7 +72,7 @@ class Worker:
             return True
 
     def drain(self) -> None:
-        """Wait until all jobs submitted before have run. Return at once if a job of this worker calls it."""
+        """Wait until all jobs that were queued before have run. Return at once if a job of this worker calls it."""
         if threading.current_thread() is not self._thread and not self._left:
             self._jobs.join()
 
@@ -191,12 +191,16 @@ def outcomes(items: Sequence[T], work: Callable[[T], R], threads: int, name: str
 
 
 class SharedWork(Generic[T, R]):
-    """Items that several threads work on; each thread takes the next item.
+    """Items on which several threads work: each thread repeatedly takes the next item.
 
     Args:
         items: items to work on, started in this order.
         work: function of one item; must be thread-safe.
-        ends_on_error: True if no further work starts after an error.
+        ends_on_error: True to start no further item after an error.
+
+    Attributes:
+        found: result or exception of each finished item, by the index of the item.
+        ending: exception, not an Exception, that has ended an additional thread; None if there was none.
     """
 
     def __init__(self, items: Sequence[T], work: Callable[[T], R], *, ends_on_error: bool = False) -> None:
@@ -223,7 +227,7 @@ class SharedWork(Generic[T, R]):
                     self.stop()
 
     def run_beside(self) -> None:
-        """Work as ``run`` does, on an additional thread. Store an exception that ends it in ``ending``."""
+        """Call ``run`` on an additional thread. An exception that would end the thread is stored in ``ending``."""
         try:
             self.run()
         except BaseException as error:  # noqa: BLE001 - the caller raises it

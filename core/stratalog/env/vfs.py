@@ -32,9 +32,15 @@ _KEEP_SIZE: Final = 1  # FALLOC_FL_KEEP_SIZE
 class FileStat:
     """Attributes of one entry of a folder.
 
-    ``is_file`` is False for a folder, a FIFO, a socket, a device or a symbolic link. ``file_id`` is that of
-    ``Vfs.file_id``. ``is_private`` is False if users other than the owner may read or write the file. If root owns the
-    file, its group may read it and ``is_private`` stays True, because services get their secrets in such files.
+    Attributes:
+        name: name of the entry in its folder.
+        size_bytes: size of the file.
+        modified_ms: time of the last modification (ms since 1970).
+        is_folder: True for a folder.
+        is_file: True for a regular file; False for a folder, a FIFO, a socket, a device or a symbolic link.
+        file_id: result of ``Vfs.file_id`` for the entry.
+        is_private: False if users other than the owner may access the file. If root owns the file, its group may read
+            it, because services get their secrets in such files.
     """
 
     name: str
@@ -47,12 +53,16 @@ class FileStat:
 
 
 class Vfs(Protocol):
-    """The file system interface."""
+    """Interface to a file system. All access of an engine to disks goes through it."""
 
     def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
-        """Open a file; ``create`` creates it for writing, and raises FileExistsError if it exists.
+        """Open a file, and return its descriptor. With ``create``, the file is created for writing, and must not exist.
 
-        Raises IrregularFileError if the path is not a regular file. The call never waits for another process.
+        The call never waits for another process, as opening a FIFO would.
+
+        Raises:
+            IrregularFileError: the path is not a regular file.
+            FileExistsError: ``create`` is set, and the file exists.
         """
 
     def close(self, descriptor: int) -> None:
@@ -62,19 +72,19 @@ class Vfs(Protocol):
         """Return the size of an open file."""
 
     def stamp(self, descriptor: int) -> tuple[int, ...]:
-        """Return numbers that identify an open file and its state: a write or another file at its path changes them."""
+        """Return numbers that identify an open file and its state: they differ for another file, or after a write."""
 
     def file_id(self, descriptor: int) -> tuple[int, int]:
-        """Return two numbers that no other file has while this one is open, even if the file is renamed."""
+        """Return two numbers that no other file has while this file is open. A rename does not change them."""
 
     def read(self, descriptor: int, position: int, size_bytes: int) -> bytes:
-        """Read up to ``size_bytes``; fewer only at the end of the file."""
+        """Return ``size_bytes`` from ``position`` on; fewer only at the end of the file."""
 
     def read_into(self, descriptor: int, position: int, into: memoryview) -> int:
-        """Read into the caller's memory, and return the number of bytes; fewer only at the end of the file."""
+        """Read into the caller's memory, and return the number of bytes: less than ``len(into)`` only at the end."""
 
     def is_cached(self, descriptor: int, position: int) -> bool:
-        """Return True if this byte is in the system's page cache; False if it is not, or if that is unknown."""
+        """Return True if the byte at ``position`` is in the page cache; False if it is not, or if that is unknown."""
 
     def read_cached(self, descriptor: int, position: int, into: memoryview) -> bool:
         """Read as ``read_into`` does if all bytes are in the system's page cache. Return True if they were.
@@ -86,13 +96,19 @@ class Vfs(Protocol):
         """Write at a position, and return the number of bytes written: fewer than given if the disk is full."""
 
     def send(self, descriptor: int, position: int, size_bytes: int, to: int) -> int:
-        """Send bytes to the socket ``to`` without reading them. Return the number sent, 0 at the end of the file."""
+        """Send bytes to the socket ``to`` without copying them to this process.
+
+        Return the number of sent bytes, 0 at the end of the file.
+        """
 
     def truncate(self, descriptor: int, size_bytes: int) -> None:
         """Set the size of a file."""
 
     def allocate(self, descriptor: int, size_bytes: int) -> None:
-        """Reserve disk space up to a size, or raise OSError (ENOSPC). Writes through a map then cannot fail."""
+        """Reserve disk space for the whole file up to a size, or raise OSError (ENOSPC).
+
+        A write through a memory map can then not fail for lack of space.
+        """
 
     def reserve(self, descriptor: int, position: int, size_bytes: int) -> None:
         """Reserve disk space after the end of a file for future writes. The file size does not change.
@@ -102,19 +118,22 @@ class Vfs(Protocol):
         """
 
     def map(self, descriptor: int, size_bytes: int, *, write: bool = False) -> mmap.mmap:
-        """Map the start of a file."""
+        """Return a memory map of the first ``size_bytes`` of a file. With ``write``, the map can be written to."""
 
     def sync(self, descriptor: int) -> None:
-        """Make a file's bytes durable. Never called again on a descriptor for which it failed."""
+        """Make a file's bytes durable. If a call fails, the engine does not call it again for that descriptor."""
 
     def sync_folder(self, path: str) -> None:
-        """Make names in a folder durable."""
+        """Make the names in a folder durable, after files in it were created, renamed or deleted."""
 
     def rename(self, old: str, new: str) -> None:
         """Rename a file; an existing file ``new`` is replaced."""
 
     def link(self, old: str, new: str) -> None:
-        """Give a file a second name; raise FileExistsError if that name exists. Only one of several racers succeeds."""
+        """Give a file a second name; raise FileExistsError if that name exists.
+
+        If several processes create the same name at the same time, only one of them succeeds.
+        """
 
     def remove(self, path: str) -> None:
         """Delete a file."""
@@ -132,7 +151,7 @@ class Vfs(Protocol):
         """Return the attributes of the entry at a path, or None if there is no entry."""
 
     def set_modified(self, path: str, modified_ms: int) -> None:
-        """Set a file's modification time: a copied segment keeps that of its source."""
+        """Set a file's modification time. A copied segment gets the time of its source in this way."""
 
     def lock(self, path: str) -> int | None:
         """Take an exclusive lock on a file, created if missing, and return its descriptor, or None if the lock is held.
@@ -196,7 +215,7 @@ class PosixVfs:
         return done
 
     def is_cached(self, descriptor: int, position: int) -> bool:
-        """Return True if a read that does not wait succeeds."""
+        """Return True if the byte can be read without waiting for the disk."""
         return self.read_cached(descriptor, position, memoryview(bytearray(1)))
 
     def read_cached(self, descriptor: int, position: int, into: memoryview) -> bool:
@@ -305,12 +324,12 @@ class PosixVfs:
         os.utime(path, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
 
     def lock(self, path: str) -> int | None:
-        """Take an exclusive lock.
+        """Take an exclusive lock, and return its descriptor, or None if the lock is held.
 
-        On Linux it is an open-file-description lock. Such a lock conflicts with the record lock that a running Kafka
-        broker holds on ``.lock``, and with that of another engine in the same process. It is not released when another
-        descriptor of the file closes. Other systems use ``flock``. The lock file is never unlinked. After locking, the
-        inode is compared with that at ``path``.
+        On Linux, the lock is an open-file-description lock. It conflicts with the record lock that a running Kafka
+        broker holds on ``.lock``, and with the lock of another engine in the same process. It is not released when
+        another descriptor of the file is closed. Other systems use ``flock``. The engine never deletes the lock file.
+        If another program has replaced the file at ``path`` meanwhile, the method returns None.
         """
         descriptor = take_lock(path)
         if descriptor is not None:
@@ -324,7 +343,7 @@ class PosixVfs:
 
 @functools.cache
 def _fallocate() -> Callable[[int, int, int, int], int] | None:
-    """Return ``fallocate`` of the C library, or None if it has none."""
+    """Return the function ``fallocate`` of the C library, or None if the library has no such function."""
     library = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
     found = getattr(library, "fallocate64", None) or getattr(library, "fallocate", None)
     if found is None:

@@ -1,9 +1,8 @@
-"""Errors of the operating system, and the table of the typed errors that they become, for all log directories.
+"""Conversion of errors of the operating system into typed errors of log directories.
 
-The table lists only errors that are certainly not failures of the disk. Any other error takes the log directory out of
-service. A failed sync of a log's file or folder is final for every error number, and does not use the table.
-
-Source: apache/kafka LogDirFailureChannel treats every IOException as a failed disk, including "too many open files".
+A table lists the errors that are certainly not failures of the disk. Any other error takes the log directory out of
+service. A failed sync of a log's file or folder is never retried, and the table does not apply to it. Unlike stratalog,
+Kafka (LogDirFailureChannel) treats every IOException as a failed disk, including "too many open files".
 """
 
 from __future__ import annotations
@@ -44,14 +43,14 @@ _TABLE: Final[tuple[tuple[frozenset[int], type[LogDirError]], ...]] = (
 
 
 class IrregularFileError(OSError):
-    """A path is a folder, FIFO, socket, device or link. ``Vfs.open`` raises it, and never waits at a FIFO."""
+    """A path that must be a regular file is a folder, FIFO, socket, device or symbolic link. Raised by ``Vfs.open``."""
 
 
 def log_dir_error(error: OSError, path: str) -> LogDirError:
     """Return the typed error for an error of the operating system; LogDirOfflineError if the table does not list it.
 
     Args:
-        error: raised by the operating system.
+        error: error of the operating system.
         path: path of the file or folder.
     """
     reason = error.strerror or type(error).__name__
