@@ -1,8 +1,8 @@
-"""Bulk writes from many processes: readers see all records of a write, or none.
+"""Bulk writes from many processes: in each log, readers see all records of a write, or none.
 
-For programs that spread one write over many processes. ``WriteTarget`` names the target. Each task calls ``open`` and
-``stage`` to write records; then one process calls ``append`` or ``replace`` with what all tasks staged. This is one commit for
-each log. A mark prevents that a round is published twice.
+This is for programs that distribute one write over many processes. ``WriteTarget`` describes the target. Each task
+opens it, and stages records with ``stage``. Then one process publishes the staged records of all tasks with ``append``
+or ``replace``, by one commit for each log. A ``WriteMark`` prevents that the same round of a writer is published twice.
 """
 
 from __future__ import annotations

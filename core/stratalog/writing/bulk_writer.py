@@ -1,7 +1,8 @@
-"""Interface for bulk writes from many processes, of which readers see all records or none.
+"""Interface for bulk writes from many processes. In each log, readers see all records of a write, or none.
 
-A task *stages* records: it writes them where no reader looks, and returns small values that describe them. One process then
-*publishes* what all tasks staged, by one commit for each log. Staged records that are not published are only garbage.
+A task *stages* records: it writes them to files or objects that readers do not read, and returns small values that
+describe them. One process then *publishes* the staged records of all tasks, by one commit for each log. Staged records
+that are never published only use space.
 """
 
 from __future__ import annotations
@@ -26,18 +27,22 @@ T = TypeVar("T")
 
 
 def only_engine(log: TopicPartition | str) -> ConfigError:
-    """Return the error for a replacement of segments that only the engine of a directory makes."""
+    """Return the error for a call that would replace segments of a directory, which only its engine may do."""
     return ConfigError(f"only the engine replaces segments of {log} in a directory: stratalog cleaner")
 
 
 class Stage(CheckedArguments, ABC):
-    """Staging of records of one log, in one process. A context manager that discards after an error. For one thread."""
+    """Staging of records of one log in one process. For one thread.
+
+    As a context manager, it discards the staged records after an error.
+    """
 
     @abstractmethod
     def add(self, columns: RecordColumns) -> None:
-        """Write records with all fields, in batches of this log's format and codec.
+        """Write records, in batches of the log's format and codec. The columns must have all fields.
 
-        If offsets are kept, the records keep the offsets and leader epochs of the columns.
+        If offsets are kept (``base_offset`` of ``BulkWriter.stage``), the records keep the offsets and leader epochs of
+        the columns.
 
         Raises:
             InvalidRecordError: a record breaks a rule of the topic.
@@ -47,20 +52,23 @@ class Stage(CheckedArguments, ABC):
 
     @abstractmethod
     def add_encoded(self, data: bytearray) -> None:
-        """Write whole batches of any magic as they are; unless offsets are kept, new offsets are set in ``data``."""
+        """Write whole encoded batches of any magic as they are.
+
+        Unless offsets are kept, ``data`` is changed: the batches get new offsets and the current leader epoch.
+        """
 
     @abstractmethod
     def finish(self, end_offset: int | None = None) -> list[StagedSegment]:
-        """Return the staged segments, ascending; none if no record was staged.
+        """Return the staged segments, ascending; [] if no record was staged.
 
         Args:
-            end_offset: only if offsets are kept: end offset of the segments, which may be above the last record. At least one
-                segment is then returned, possibly without records.
+            end_offset: end offset of the last segment, which may be above the last record; only if offsets are kept. At
+                least one segment is then returned, possibly without records. None for the end of the last record.
         """
 
     @abstractmethod
     def discard(self) -> None:
-        """Remove what was staged, as far as possible. May be called again, and after ``finish``."""
+        """Remove the staged records, as far as possible. May be called several times, also after ``finish``."""
 
     def __enter__(self) -> Self:
         return self
@@ -73,18 +81,18 @@ class Stage(CheckedArguments, ABC):
 
 
 class BulkWriter(CheckedArguments, Closeable):
-    """A target, opened in one process to stage, to publish, or both. A context manager. Not thread-safe.
+    """A log directory or a tier, opened in one process for bulk writes. A context manager; not thread-safe.
 
     For a directory, ``span`` and the methods that stage or publish a replacement of segments raise ConfigError.
     """
 
     @abstractmethod
     def refresh(self) -> None:
-        """Forget what was read about topics, for a writer that stays open: later calls read again what they need."""
+        """Discard the cached descriptions of topics, in a writer that stays open: later calls read them again."""
 
     @abstractmethod
     def topics(self) -> Mapping[str, int]:
-        """Return the existing topics with their numbers of partitions."""
+        """Return the number of partitions of each existing topic, by name."""
 
     @abstractmethod
     def partitions(self, topic: str) -> int:
@@ -105,29 +113,29 @@ class BulkWriter(CheckedArguments, Closeable):
 
     @abstractmethod
     def check(self, topic: str, *, compression: str | None = None, layout: str | None = None) -> None:
-        """Raise the errors that staging and publishing for a topic would raise now; for a driver, before its tasks begin.
+        """Raise the errors that staging and publishing for a topic would raise now. For a driver, before its tasks.
 
         Args:
-            topic: its name.
+            topic: name of the topic.
             compression: as for ``stage``.
-            layout: as for ``recode``; a directory has none.
+            layout: as for ``recode``; None for a directory, which has no layouts.
 
         Raises:
             UnknownTopicError: the topic does not exist.
-            UnknownComponentError, ConfigError: there is no such codec, or layout.
+            UnknownComponentError, ConfigError: the codec or the layout does not exist.
             FencedEpochError: an engine may be writing to a partition.
-            LogDirLockedError: an engine has had the directory open for 10 seconds.
+            LogDirLockedError: an engine or a broker has had the directory open for the last 10 seconds.
         """
 
     @abstractmethod
     def stage(self, log: TopicPartition, *, base_offset: int | None = None, compression: str | None = None) -> Stage:
-        """Begin to write records of one log.
+        """Begin to stage records of one log.
 
         Args:
             log: log of an existing topic.
-            base_offset: keep the offsets of the records, which must all be at or above this one, where the first segment
-                begins; None: records get their offsets when they are published.
-            compression: codec to use instead of ``compression.type`` of the topic.
+            base_offset: first offset of the first segment; the records keep their offsets, which must be at or above
+                it. With None, the records get new offsets when they are published.
+            compression: codec in place of the topic's ``compression.type``; None for that setting.
 
         Raises:
             UnknownTopicError: the log does not exist.
@@ -143,29 +151,34 @@ class BulkWriter(CheckedArguments, Closeable):
         *,
         keep_offsets: bool = False,
     ) -> Published:
-        """Publish records at the log's end, in the order of ``staged``: all of them, or none.
+        """Publish staged records at the log's end, in the order of ``staged``: all of them, or none.
 
-        If this mark, or a later one of the same writer, was published already, nothing is published, and ``staged`` is
+        If ``mark``, or a later mark of the same writer, was published before, nothing is published, and ``staged`` is
         discarded.
 
         Args:
             log: the log.
-            staged: segments of any tasks, but not of several attempts at the same work.
-            mark: the writer and the number of its round; None: a repeated call publishes the records twice.
-            keep_offsets: the records keep their offsets; the first segment must begin at the log's end, or the log be empty.
+            staged: staged segments of all tasks, each task's only once even if the task was repeated.
+            mark: the writer, and the number of its round, by which a repeated call is recognized. With None, a repeated
+                call publishes the records twice.
+            keep_offsets: True if the segments were staged with their offsets. The first one must begin at the log's
+                end, unless the log is empty.
 
         Raises:
             FencedEpochError: an engine, or another writer, owns the log; nothing was published.
-            LogDirLockedError: an engine has had the directory open for 10 seconds; nothing was published.
-            OffsetsOutOfOrderError: kept offsets leave a gap or overlap.
+            LogDirLockedError: an engine has had the directory open for the last 10 seconds; nothing was published.
+            OffsetsOutOfOrderError: with kept offsets, the segments leave a gap or overlap.
             StorageError: staged records no longer exist, or the disk failed.
-            StoreError: the store failed or refused. Call again with the same mark: this publishes only once.
+            StoreError: the store failed or refused a request. Repeat the call with the same mark: the records are then
+                published only once.
         """
 
     def append_all(
         self, staged: Mapping[TopicPartition, Sequence[StagedSegment]], mark: WriteMark | None = None
     ) -> list[Published | Exception]:
-        """Publish records at the ends of several logs, each as ``append`` does; several commits may run at once.
+        """Publish staged records at the ends of several logs, with one commit for each log, some in parallel.
+
+        The arguments are those of ``append``, with the staged segments by log. Records get new offsets.
 
         Returns:
             For each log, in the order of ``staged``, the result or the error of ``append``. An error in one log does not
@@ -173,13 +186,15 @@ class BulkWriter(CheckedArguments, Closeable):
 
         Raises:
             UnknownTopicError: a topic does not exist; nothing was published.
-            LogDirLockedError: as ``append``.
+            LogDirLockedError: an engine has had the directory open for the last 10 seconds; nothing was published.
             StoreError: the store failed before the first commit.
         """
         return [_outcome(partial(self.append, log, found, mark)) for log, found in staged.items()]
 
     def span(self, log: TopicPartition, start: int = 0, end: int | None = None) -> ReplaceSpan | None:
-        """Return the closed segments of a log within [start, end), for a job that replaces them; None if there are none.
+        """Return a description of the closed segments of a log within [start, end), for a job that replaces them.
+
+        Return None if there are none. ``end`` None is the end of the log in the tier.
 
         Raises:
             UnknownTopicError: the log does not exist.
@@ -197,19 +212,20 @@ class BulkWriter(CheckedArguments, Closeable):
         now_ms: int,
         keeps_tombstones: bool = False,
     ) -> Rewritten:
-        """Stage the kept records of a part of a span, like compaction: offsets, headers and markers stay as they are.
+        """Stage a part of a span without the records that filters drop. Offsets, batch headers and markers stay.
 
-        Aborted records are dropped. Of the filters, only ``judge`` is called, not ``observe``.
+        Like a compaction round, the method also drops records of aborted transactions. It calls only ``judge`` of the
+        filters, and not ``observe``.
 
         Args:
             span: result of ``span``.
             part: offsets [start, end), both in the ``borders`` of the span.
-            filters: filters that must all return KEEP for a record to stay.
-            now_ms: time that decides which tombstones have expired; the same in all tasks.
-            keeps_tombstones: True if older records exist outside of the span, or if all markers must stay.
+            filters: a record is dropped if at least one of these filters drops it.
+            now_ms: time that decides which tombstones have expired; it must be equal in all tasks.
+            keeps_tombstones: True to keep all tombstones and markers, because older records exist outside of the span.
 
         Raises:
-            CorruptBatchError: an entry is damaged.
+            CorruptBatchError: a batch is damaged.
             FencedEpochError: an engine writes to the log.
             StorageError: the segments have changed since the span was planned.
             StoreError: the store failed.
@@ -218,19 +234,20 @@ class BulkWriter(CheckedArguments, Closeable):
         raise only_engine(span.log)
 
     def compact(self, span: ReplaceSpan, *, now_ms: int, memory_bytes: int) -> Rewritten:
-        """Stage the kept records of a whole span by ``cleanup.policy=compact``: both passes of a round of the cleaner.
+        """Stage a whole span, compacted as by ``cleanup.policy=compact``, with both passes of a compaction round.
 
-        Pass 1 reads keys from the log's first dirty offset on. Pass the new one to ``replace`` afterwards.
+        Pass 1 reads keys from the log's first dirty offset on. Afterwards, call ``replace`` with the end of the span as
+        ``first_dirty_offset``.
 
         Args:
             span: result of ``span``.
             now_ms: time that decides which tombstones have expired.
-            memory_bytes: memory for keys: 28 bytes for each offset of the span and a KiB are always enough.
+            memory_bytes: memory for keys. 28 bytes for each offset of the span, plus 1 KiB, are always enough.
 
         Raises:
-            ConfigError: only the engine compacts this target.
-            StorageError: the keys do not fit; nothing was staged.
-            Others as ``rewrite``.
+            ConfigError: the target is a directory, which only its engine compacts.
+            StorageError: the keys do not fit into the memory; nothing was staged.
+            Others: as ``rewrite``.
         """
         del now_ms, memory_bytes
         raise only_engine(span.log)
@@ -238,73 +255,75 @@ class BulkWriter(CheckedArguments, Closeable):
     def recode(
         self, span: ReplaceSpan, part: tuple[int, int], *, compression: str | None = None, layout: str | None = None
     ) -> Rewritten:
-        """Stage a part of a span in record batches of magic 2: each record stays as it was, with its offset.
+        """Stage a part of a span in record batches of magic 2. All records and their offsets stay the same.
 
-        Segments that need no change are read and left alone: call ``replace`` with ``keeps_others``.
+        Segments that need no change are read but not staged. Therefore call ``replace`` with ``keeps_others``
+        afterwards.
 
         Args:
             span: result of ``span``.
             part: offsets [start, end), both in the ``borders`` of the span.
-            compression: the codec of batches; None leaves batches of magic 2 as they are. Control batches, and batches that
-                have lost records by compaction, keep their codec.
-            layout: layout of the new segments; None is the topic's.
+            compression: codec of the batches; None leaves batches of magic 2 unchanged. Control batches, and batches
+                that have lost records by compaction, keep their codec.
+            layout: layout of the new segments; None for the topic's layout.
 
         Raises:
-            UnknownComponentError: there is no such codec, or layout.
-            Others as ``rewrite``.
+            UnknownComponentError: the codec or the layout does not exist.
+            Others: as ``rewrite``.
         """
         del part, compression, layout
         raise only_engine(span.log)
 
     def plan_merge(self, log: TopicPartition, limit_bytes: int) -> MergePlan | None:
-        """Return the runs of small closed segments, anywhere in a log, that could be merged to ``limit_bytes`` each.
+        """Return the groups of adjacent small segments of a log that can be merged, each to up to ``limit_bytes``.
 
-        None if there are none. Errors as ``span``.
+        Return None if there are none. Errors are those of ``span``.
         """
         del limit_bytes
         raise only_engine(log)
 
     def merge(self, span: ReplaceSpan, groups: Sequence[tuple[int, int]]) -> Rewritten:
-        """Stage one segment for each group of a plan: their unchanged batches, one after the other.
+        """Stage one segment for each group of a plan, with the unchanged batches of the group.
 
-        A group whose indexes are too large for one segment becomes several. Call ``replace`` with ``keeps_others``.
+        A group whose indexes are too large for one segment becomes several segments. Call ``replace`` with
+        ``keeps_others`` afterwards.
 
         Args:
             span: span of the plan.
             groups: offsets [start, end) of the plan's groups, or of some of them.
 
         Raises:
-            As ``rewrite``.
+            Others: as ``rewrite``.
         """
         del groups
         raise only_engine(span.log)
 
     @abstractmethod
     def merge_end(self, log: TopicPartition, limit_bytes: int) -> Published | None:
-        """Merge the small closed segments at a log's end, if there are enough of about one size.
+        """Merge the small closed segments at a log's end, if there are enough segments of similar size.
 
-        For programs that append often, after each append: it merges segments of earlier rounds, by a separate commit that a
-        crash leaves either done or not done. Offsets, bytes of batches and marks stay. In a tier at most ``limit_bytes`` are
+        A program that appends often calls this after each append. The merge is a separate commit, which a crash leaves
+        either done or not done. Offsets, batches and marks stay the same. In a tier, at most ``limit_bytes`` are
         copied.
 
         Args:
             log: the log.
-            limit_bytes: maximal size of the merged segment; ``segment.bytes`` is a limit, too.
+            limit_bytes: maximum size of the merged segment, which ``segment.bytes`` also limits.
 
         Returns:
-            The merged segment; None if there was nothing to do.
+            Description of the merged segment; None if nothing was merged.
 
         Raises:
-            CorruptBatchError: an entry is damaged.
-            StorageError: the segments were changed meanwhile; nothing was done.
-            Others as ``append``. Records that were appended before stay published in any case.
+            CorruptBatchError: a batch is damaged.
+            StorageError: the segments were changed meanwhile; nothing was merged.
+            Others: as ``append``. Records that were appended before stay published in any case.
         """
 
     def merge_ends(self, logs: Sequence[TopicPartition], limit_bytes: int) -> list[Published | Exception | None]:
-        """Merge at the ends of several logs, each as ``merge_end`` does; several merges may run at once.
+        """Merge small segments at the ends of several logs; see ``merge_end``. Merges may run in parallel.
 
         Returns:
-            For each log the result or the error of ``merge_end``.
+            For each log, in the order of ``logs``, the result or the error of ``merge_end``.
         """
         return [_outcome(partial(self.merge_end, log, limit_bytes)) for log in logs]
 
@@ -317,32 +336,33 @@ class BulkWriter(CheckedArguments, Closeable):
         first_dirty_offset: int | None = None,
         keeps_others: bool = False,
     ) -> Published:
-        """Replace the segments of a span by the staged ones: all of them, or none.
+        """Replace the segments of a span by the staged segments, with one commit.
 
         Args:
             span: result of ``span``.
-            staged: segments with kept offsets; together they cover exactly the span, without gaps.
+            staged: segments with kept offsets, which together cover exactly the span, without gaps.
             reason: reason of the commit, for people.
-            keeps_others: the staged segments cover one or more whole segments of the span, and the others stay.
-            first_dirty_offset: offset up to which the log is compacted now; None keeps the present value.
+            keeps_others: True if the staged segments replace only some of the span's segments, each of them as a whole;
+                the other segments stay.
+            first_dirty_offset: offset up to which the log is compacted now; None keeps the stored offset.
 
         Raises:
-            StorageError: the segments have changed since the span was planned; nothing was changed.
-            Others as ``append``.
+            StorageError: the segments have changed since the span was planned; nothing was replaced.
+            Others: as ``append``.
         """
         del staged, reason, first_dirty_offset, keeps_others
         raise only_engine(span.log)
 
     @abstractmethod
     def discard(self, staged: Iterable[StagedSegment]) -> None:
-        """Remove what was staged and not published. Published segments always stay.
+        """Remove staged segments that are not published. Published segments always stay.
 
-        If a commit failed with an unknown outcome, this call makes sure that it can no longer take effect.
+        If a commit failed with an unknown outcome, this call first ensures that it can no longer take effect.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """Close the target and release all of its resources. A second call does nothing."""
+        """Close the target, and release its lock and its temporary files. Idempotent."""
 
 
 def _outcome(call: Callable[[], T]) -> T | Exception:

@@ -29,7 +29,7 @@ _HEADER_BYTES: Final = 8  # approximate size of a record's header without its na
 
 @dataclass(frozen=True, slots=True)
 class Encoder:
-    """Encoder for one topic; it checks records as a leader does.
+    """Encoder of records for one topic. Unless offsets are kept, it checks the records like a leader.
 
     Attributes:
         components: formats and codecs.
@@ -41,7 +41,11 @@ class Encoder:
 
     @classmethod
     def of(cls, components: Components, config: TopicConfig, compression: str | None = None) -> Encoder:
-        """Return the encoder for a topic, with another codec if one is given; ConfigError if the codec is unknown."""
+        """Return the encoder for a topic. ``compression`` is a codec in place of that in ``config``; None for that one.
+
+        Raises:
+            ConfigError: the codec is unknown.
+        """
         if compression is not None:
             name = "uncompressed" if compression == "none" else compression
             config = config.replaced({"compression.type": name}, "compression")
@@ -55,7 +59,8 @@ class Encoder:
     def batches(self, columns: RecordColumns, *, keep_offsets: bool) -> Iterator[PreparedBatches]:
         """Yield the records as batches of at most ``max.message.bytes``, about 1 MiB before compression.
 
-        If offsets are kept, so are leader epochs; otherwise the batches begin at offset 0 and get their offsets later.
+        With ``keep_offsets``, the records keep their offsets and leader epochs. Otherwise each batch begins at offset
+        0, and the caller assigns the offsets.
 
         Raises:
             InvalidRecordError: a record breaks a rule of the topic.
@@ -85,7 +90,7 @@ class Encoder:
             yield from encoded(part.count, encode, found, self.config)
 
     def _parted(self, columns: RecordColumns, *, keep_offsets: bool) -> Iterator[RecordColumns]:
-        """Yield runs of records of one leader epoch that make batches of about the wanted size."""
+        """Yield the records in parts of about the size of a batch; with kept offsets, of one leader epoch each."""
         size = columns.count * RECORD_OVERHEAD_BYTES + sum(columns.key_size) + sum(columns.value_size)
         size += len(columns.header_key_size) * _HEADER_BYTES
         size += sum(columns.header_key_size) + sum(columns.header_value_size)
@@ -106,9 +111,10 @@ def _epoch_borders(columns: RecordColumns) -> list[int]:
 def placed_tables(
     data: bytearray, components: Components, base_offset: int | None, leader_epoch: int
 ) -> Iterator[tuple[BatchTable, memoryview]]:
-    """Yield the batches in ``data``, a table for each run of one magic, with its bytes.
+    """Yield tables of the batches in ``data``, each with its bytes. All batches of a table have the same magic.
 
-    The batches get offsets from ``base_offset`` on, in place, unless that is None.
+    The batches in ``data`` are changed: they get offsets from ``base_offset`` on, and ``leader_epoch``. If
+    ``base_offset`` is None, they keep both.
 
     Raises:
         CorruptBatchError: ``data`` does not consist of whole batches.

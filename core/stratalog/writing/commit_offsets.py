@@ -1,4 +1,4 @@
-"""Commit of a group's offsets without an engine, into ``__consumer_offsets`` of a bulk writer's target."""
+"""Commit of a group's offsets by a bulk writer, into ``__consumer_offsets`` of its target."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _MERGED_BYTES: Final = (
 def commit_offsets(
     writer: BulkWriter, group: str, offsets: Mapping[TopicPartition, int], *, env: Env | None = None
 ) -> None:
-    """Store the offsets of a group's next records, as ``Consumer.commit`` does; creates the topic if it is missing.
+    """Commit offsets of a group in the target of a bulk writer. ``__consumer_offsets`` is created if it does not exist.
 
     Args:
-        writer: a target; its errors are those of ``BulkWriter.append``.
+        writer: writer to the target; its errors are those of ``BulkWriter.append``.
         group: name of the group.
-        offsets: offset for each partition, at least 0. They are stored in one batch.
-        env: its clock gives the timestamp.
+        offsets: offset of the next record to read, at least 0, by partition. All offsets are stored in one batch.
+        env: has the clock for the timestamp; None for the system's clock.
 
     Raises:
         ConfigError: an offset is negative.

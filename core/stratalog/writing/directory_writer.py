@@ -1,7 +1,8 @@
-"""Bulk writes to a log directory that no engine has open: tasks write batches into plain files in the logs' folders.
+"""Bulk writes to a log directory that no engine has open.
 
-The publishing process opens an engine on the directory and so takes its lock. It assigns offsets to the batches and adds them
-to the log as closed segments, by one step that a crash leaves either done or not done.
+Tasks write batches into files in the logs' folders. The publishing process opens an engine on the directory, which
+takes its lock. It assigns offsets to the batches, and adds them to each log as closed segments, by one step that a
+crash leaves either done or not done.
 """
 
 from __future__ import annotations
@@ -55,10 +56,10 @@ OLD_MS: Final = 7 * 86_400_000  # age of unpublished staged files from which the
 
 
 class DirectoryWriter(BulkWriter):
-    """A ``BulkWriter`` for a log directory. Made by ``DirectoryWriter.open``.
+    """A ``BulkWriter`` for a log directory. Created by ``DirectoryWriter.open``.
 
-    Staging takes no lock and writes nothing that a reader sees, so an engine may have the directory open meanwhile.
-    Publishing takes the lock until the writer is closed.
+    Staging takes no lock, and writes only files that readers ignore, so an engine may have the directory open
+    meanwhile. The first call that publishes takes the lock of the directory, until the writer is closed.
     """
 
     def __init__(
@@ -90,13 +91,13 @@ class DirectoryWriter(BulkWriter):
         """Open a directory.
 
         Args:
-            location: its path.
-            config: configuration of its engine.
-            tier_options: options for the tier if ``config`` names one.
-            env: the outside world.
+            location: path of the directory.
+            config: settings of the directory's engine: a ``stratalog.toml``, or its contents as a mapping.
+            tier_options: options for the store of the tier, if ``config`` has a tier.
+            env: clock, files and random source.
 
         Raises:
-            As ``WriteTarget.open``.
+            Others: as ``WriteTarget.open``.
         """
         host = open_host(read_settings(config, os.environ), (), env)
         try:
@@ -217,7 +218,7 @@ class DirectoryWriter(BulkWriter):
     def append_all(
         self, staged: Mapping[TopicPartition, Sequence[StagedSegment]], mark: WriteMark | None = None
     ) -> list[Published | Exception]:
-        """See ``BulkWriter.append_all``. Waits for the lock once."""
+        """See ``BulkWriter.append_all``. The call waits for the lock once, and not for each log."""
         self._own()
         return super().append_all(staged, mark)
 
@@ -230,7 +231,10 @@ class DirectoryWriter(BulkWriter):
         *,
         keep_offsets: bool,
     ) -> list[BuiltSegment]:
-        """Build the final segments under names that no reader opens."""
+        """Build the segments to publish, in files whose names readers ignore.
+
+        ``staged`` has the batches of each staged segment. ``base`` is the offset where the first segment begins.
+        """
         built = list[BuiltSegment]()
         segments = RollingBuilder(publisher.begin, built.append, self._env.clock, base, own.config.segment_bytes)
         try:
@@ -263,7 +267,7 @@ class DirectoryWriter(BulkWriter):
                 yield bytearray(chunk.data[: chunk.end_position - chunk.position])
 
     def _sweep(self, files: LogFiles) -> None:
-        """Remove files that were staged long ago and never published."""
+        """Remove staged files that are older than ``OLD_MS`` and were never published."""
         before_ms = self._env.clock.now_ms() - OLD_MS
         for found in files.list():
             if found.name.startswith(STAGED_PREFIX) and found.is_file and found.modified_ms < before_ms:
@@ -292,7 +296,10 @@ class DirectoryWriter(BulkWriter):
             self._folder(log).remove(group)
 
     def _own(self) -> Engine:
-        """Return this writer's engine on the directory; wait for the lock if another process publishes there."""
+        """Return this writer's engine on the directory; open it first if necessary.
+
+        Wait up to ``LOCK_WAIT_MS`` for the lock, which another publishing process may hold.
+        """
         waited_ms = 0
         while self._engine is None:
             try:
@@ -316,7 +323,7 @@ class DirectoryWriter(BulkWriter):
 
 @dataclass(frozen=True, slots=True)
 class _Folder:
-    """A log's folder as a ``StageTarget``: batches in plain files, which no reader opens.
+    """A log's folder as a ``StageTarget``: batches are stored in files without indexes, whose names readers ignore.
 
     Records get their leader epoch when they are published.
     """
@@ -328,14 +335,14 @@ class _Folder:
     leader_epoch: int = NO_EPOCH
 
     def begin(self, base_offset: int) -> SegmentBuilder:
-        """Begin a file without indexes."""
+        """Begin a staged file, which has no indexes."""
         unique = uuid.UUID(int=self.encoder.components.env.chance.getrandbits(128), version=4)
         names = {LOG_SUFFIX: f"{STAGED_PREFIX}{unique.hex}"}
         components = replace(self.encoder.components, indexes={})
         return SegmentBuilder(self.files, base_offset, components, self.encoder.config, names=names)
 
     def store(self, built: BuiltSegment) -> StagedSegment:
-        """Return the description of a file."""
+        """Return the description of a finished staged file."""
         bounds = (built.base_offset, built.end_offset, built.size_bytes)
         return StagedSegment(self.log, self.topic_id, *bounds, self.leader_epoch, built.names[LOG_SUFFIX])
 
@@ -348,7 +355,11 @@ class _Folder:
 
 
 def _end_to_keep(own: Log, staged: Sequence[StagedSegment]) -> int:
-    """Return the offset where records with kept offsets begin; an empty log is moved there."""
+    """Return the offset where staged segments with kept offsets begin. An empty log is changed to start there.
+
+    Raises:
+        OffsetsOutOfOrderError: the segments do not follow the log's end, or leave a gap.
+    """
     end, base = own.offsets().log_end, staged[0].base_offset
     if end == 0 and base > 0:
         own.truncate_fully_and_start_at(base)

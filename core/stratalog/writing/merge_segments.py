@@ -1,8 +1,9 @@
-"""Merging of small closed segments into one: their batches one after the other, without a changed byte.
+"""Merging of small closed segments into one segment, with unchanged batches.
 
-A program that appends often makes a small segment each time. The segments at a log's end are merged when there are enough of
-about one size. Few small ones then remain, and each record is copied only a few times, however long appends continue.
-Segments are merged only if retention may treat their records alike: if they are within one interval of ``segment.ms``.
+A program that appends often creates a small segment each time. The segments at a log's end are merged when there are
+enough segments of similar size. Then few small segments remain, and each record is copied only a few times, no matter
+how long the program runs. Segments are merged only if their times are in the same interval of ``segment.ms``, because
+time-based retention deletes a segment as a whole.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _GROWTH: Final = 4  # a merged segment is at least so many times as large as eac
 
 
 class SizedSegment(Protocol):
-    """Properties of a segment that decide whether it is merged."""
+    """A segment, with the properties that decide whether it is merged."""
 
     @property
     def size_bytes(self) -> int:
@@ -30,22 +31,23 @@ class SizedSegment(Protocol):
 
     @property
     def age_from_ms(self) -> int:
-        """Timestamp from which time-based retention counts."""
+        """Timestamp (ms since 1970) from which time-based retention counts the age of the segment."""
 
 
 _Sized = TypeVar("_Sized", bound=SizedSegment)
 
 
 def end_group(segments: Sequence[_Sized], limit_bytes: int, config: TopicConfig) -> Sequence[_Sized]:
-    """Return the segments at a log's end that should be merged now; none if a merge is not worth it yet.
+    """Return the segments at a log's end that should be merged now; an empty sequence if a merge is not useful yet.
 
-    The result is the longest run of 8 or more that is not too large and in which no segment holds more than a quarter of the
-    bytes. Of n segments of one size, fewer than 8 + 3 * log4(n) therefore remain, and each is copied at most log4(n) times.
+    The result is the longest run of 8 or more segments that is not too large, and in which no segment has more than a
+    quarter of the bytes. If n segments of the same size are appended, fewer than 8 + 3 * log4(n) segments remain, and
+    each is copied at most log4(n) times.
 
     Args:
-        segments: adjacent closed segments up to the end.
-        limit_bytes: maximal size of the merged segment.
-        config: settings of the topic, whose ``segment.bytes`` is a limit, too.
+        segments: adjacent closed segments up to the log's end.
+        limit_bytes: maximum size of the merged segment.
+        config: settings of the topic, whose ``segment.bytes`` also limits the size.
     """
     limit_bytes = min(limit_bytes, config.segment_bytes)
     count = total = largest = 0
@@ -60,14 +62,15 @@ def end_group(segments: Sequence[_Sized], limit_bytes: int, config: TopicConfig)
 
 
 def small_groups(segments: Sequence[_Sized], limit_bytes: int, config: TopicConfig) -> Iterator[list[_Sized]]:
-    """Yield runs of two segments or more that should be merged; none is larger than half of the limit.
+    """Yield groups of two or more adjacent small segments that should be merged.
 
-    A merged segment is no longer small, except for the last one of a run: a second call finds nothing to do.
+    A segment is small if its size is at most half of the limit. A second call with the merged segments yields no group: a
+    merged segment is larger than half of the limit, or has no small neighbour in its interval of ``segment.ms``.
 
     Args:
         segments: adjacent closed segments.
-        limit_bytes: maximal size of the merged segment.
-        config: settings of the topic, whose ``segment.bytes`` is a limit, too.
+        limit_bytes: maximum size of the merged segment.
+        config: settings of the topic, whose ``segment.bytes`` also limits the size.
     """
     limit_bytes = min(limit_bytes, config.segment_bytes)
     group, total = list[_Sized](), 0
@@ -90,15 +93,17 @@ def _age_class(segment: SizedSegment, config: TopicConfig) -> int:
 
 
 def mergeable(part: SegmentRange[S], segments: Sequence[S]) -> list[list[S]]:
-    """Return the segments in groups whose indexes fit into one segment; groups of a single segment are left out."""
+    """Return groups of two or more of the adjacent segments, each of which fits into one segment with its indexes."""
     return [group for group in groups_of(segments, part.index_bytes, part.config) if len(group) > 1]
 
 
 def merge_group(part: SegmentRange[S], publisher: SegmentPublisher[S], group: Sequence[S]) -> int | None:
-    """Replace several segments by one; return the number of records, or None if the segments have changed meanwhile.
+    """Replace several segments by one segment with their batches.
+
+    Return the number of records, or None if the segments have changed meanwhile and were not replaced.
 
     Raises:
-        CorruptBatchError: an entry is damaged.
+        CorruptBatchError: a batch is damaged.
         DiskFullError, StoreError: nothing was changed.
     """
     with publisher.begin(group[0].base_offset) as builder:
@@ -108,7 +113,7 @@ def merge_group(part: SegmentRange[S], publisher: SegmentPublisher[S], group: Se
 
 
 def merge_part(at: RewriteTarget, groups: Sequence[tuple[int, int]]) -> Rewritten:
-    """Stage a segment in place of each group, offsets [start, end); errors as ``merge_group``."""
+    """Stage merged segments for groups of segments, given by their offsets [start, end). Errors as ``merge_group``."""
     count = records = size_bytes = 0
     for start, end in groups:
         segments = [found for found in at.segments.from_offset(start) if start <= found.base_offset < end]

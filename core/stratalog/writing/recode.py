@@ -1,4 +1,4 @@
-"""Rewriting of a part of a log in a tier, by one task of a job that replaces it."""
+"""Rewriting of a part of a log in a tier by one task of a job, which replaces the part later with one commit."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ MAGIC: Final = 2  # magic of rewritten batches
 
 @dataclass(frozen=True, slots=True)
 class RewriteTarget:
-    """Segments of a log that a task rewrites, and where it stages the new ones.
+    """Segments of a log in a tier that a task rewrites, and the publisher that stages the new segments.
 
     Attributes:
         segments: the segments of the task's part and all later ones, which may hold markers of its transactions.
@@ -51,7 +51,7 @@ class RewriteTarget:
 
     @classmethod
     def of(cls, target: TierTarget, entries: Sequence[StoredSegment], first_dirty_offset: int) -> Self:
-        """Return the target for these entries of the manifest."""
+        """Return the target for the segments with these manifest entries."""
         remote, components = target.remote, target.encoder.components
 
         def committed(offset: int) -> Iterator[RemoteSegment]:
@@ -73,10 +73,10 @@ class RewriteTarget:
 def rewrite_part(
     at: RewriteTarget, span: tuple[int, int], filters: Sequence[RecordFilter], *, now_ms: int, keeps_tombstones: bool
 ) -> Rewritten:
-    """Rewrite the segments of [start, end), like pass 2 of a round of compaction.
+    """Rewrite the segments with the offsets ``span`` like pass 2 of a compaction round, and stage the new segments.
 
     Raises:
-        CorruptBatchError: an entry is damaged.
+        CorruptBatchError: a batch is damaged.
         DiskFullError: no space for temporary files.
         StoreError: the store failed.
     """
@@ -88,11 +88,11 @@ def rewrite_part(
 def compact_part(
     at: RewriteTarget, span: tuple[int, int], policy: CleanupPolicy, *, now_ms: int, memory_bytes: int
 ) -> Rewritten:
-    """Run both passes of a round of compaction over [start, end), with a filter of the policy.
+    """Run both passes of a compaction round over the offsets ``span`` with the policy's filter; stage the new segments.
 
     Raises:
-        StorageError: the filter needs more memory; nothing was staged.
-        Others as ``rewrite_part``.
+        StorageError: the filter needs more memory than ``memory_bytes``; nothing was staged.
+        Others: as ``rewrite_part``.
     """
     start, end = span
     log, config = at.segments.name, at.segments.config
@@ -126,7 +126,7 @@ def _rewriting(
 
 
 def _rewritten(at: RewriteTarget, rewriting: Rewriting[ReadableSegment]) -> Rewritten:
-    """Run pass 2."""
+    """Run pass 2, and return the staged segments and the statistics."""
     rewrite(rewriting, rewriting.job.end)
     stats = rewriting.stats
     return Rewritten(
@@ -140,14 +140,15 @@ def _rewritten(at: RewriteTarget, rewriting: Rewriting[ReadableSegment]) -> Rewr
 
 
 def recode_part(at: RewriteTarget, span: tuple[int, int], *, recompress: bool) -> Rewritten:
-    """Rewrite the segments of [start, end) in record batches of magic 2, each record as it was.
+    """Rewrite the segments with the offsets ``span`` in record batches of magic 2, and stage the new segments.
 
-    Batches of magic 2 stay as they are unless ``recompress`` asks for the encoder's codec: then batches with another codec are
-    encoded again. Control batches, batches without records, and batches that have lost records by compaction always stay.
-    Segments of the topic's layout in which no batch changes are left alone.
+    All records stay the same. With ``recompress``, batches of magic 2 with another codec than the encoder's are encoded
+    with the encoder's codec; otherwise batches of magic 2 are not changed. Control batches, batches without records,
+    and batches that have lost records by compaction are never changed. A segment is not staged if it has the target's
+    layout and no batch changes.
 
     Raises:
-        As ``rewrite_part``.
+        Others: as ``rewrite_part``.
     """
     encoder, staging, components = at.encoder, at.staging, at.segments.components
     recoding = _Recoding(components, encoder, codec_of(encoder.config, components, 0) if recompress else None)
@@ -169,13 +170,13 @@ def recode_part(at: RewriteTarget, span: tuple[int, int], *, recompress: bool) -
 
 @dataclass(slots=True)
 class _Recoding:
-    """Conversion of batches to magic 2, and to another codec if one is given.
+    """Conversion of batches to magic 2, and, if a codec is given, to this codec.
 
     Attributes:
         components: components of the log.
-        encoder: encoder for batches that have another magic.
-        codec: codec for all other batches, and its level; None leaves them as they are.
-        records: number of records of the batches that ``of`` converted.
+        encoder: encoder for batches of V0 and V1.
+        codec: codec for batches of magic 2 (None for no compression), and its level; None to leave them unchanged.
+        records: number of records in all tables with which ``of`` was called.
     """
 
     components: Components
@@ -184,7 +185,7 @@ class _Recoding:
     records: int = 0
 
     def is_done(self, segment: ReadableSegment) -> bool:
-        """Return True if every batch of a segment needs no change."""
+        """Return True if no batch of a segment needs a conversion. Reads the whole segment."""
         return all(
             table.magic >= MAGIC and all(columns is None for columns in self._changing(segment, chunk, table))
             for chunk in walk(segment, 0, self.components, below=segment.end_offset)
@@ -204,7 +205,10 @@ class _Recoding:
             yield chunk.data[batch.position : end] if columns is None else self._encoded(segment, columns, batch)
 
     def _changing(self, segment: ReadableSegment, chunk: Chunk, table: BatchTable) -> Iterator[RecordColumns | None]:
-        """Yield for each batch of magic 2 its records if it needs another codec and loses nothing by it; otherwise None."""
+        """Yield for each batch of magic 2 its records if it must be encoded with another codec, otherwise None.
+
+        A batch whose first or last offset has no record is never encoded again, because its offset range would be lost.
+        """
         if self.codec is None:
             yield from repeat(None, len(table))
             return

@@ -1,4 +1,4 @@
-"""Staging of one log's records in segments that are built one after the other."""
+"""Staging of one log's records in segments, which are built one at a time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from stratalog.writing.staged import StagedSegment
 
 
 class StageTarget(Protocol):
-    """Place for the staged segments of one log."""
+    """Folder or tier that receives the staged segments of one log."""
 
     @property
     def encoder(self) -> Encoder:
@@ -22,23 +22,23 @@ class StageTarget(Protocol):
 
     @property
     def leader_epoch(self) -> int:
-        """Leader epoch of the batches, unless records keep theirs."""
+        """Leader epoch for batches whose records do not keep their own epochs."""
 
     def begin(self, base_offset: int) -> SegmentBuilder:
-        """Begin a segment."""
+        """Return the builder of a new segment."""
 
     def store(self, built: BuiltSegment) -> StagedSegment:
-        """Stage a finished segment, whose files are the target's from now on."""
+        """Stage a finished segment, and return its description. The target owns its files from now on."""
 
     def remove(self, staged: Iterable[StagedSegment]) -> None:
         """Remove staged segments, as far as possible."""
 
 
 class SegmentStage(Stage):
-    """A ``Stage`` that builds segments as large as the topic's settings allow.
+    """A ``Stage`` that builds segments of up to ``segment.bytes`` of the topic.
 
     Args:
-        target: receives the segments.
+        target: receives the finished segments.
         base_offset: base offset of the first segment.
         keep_offsets: True if records keep their offsets.
     """

@@ -1,4 +1,4 @@
-"""Values that the processes of one write exchange. All can be pickled and hold no open files and no secrets."""
+"""Values that the processes of one bulk write exchange. They can be pickled, and have no open files and no secrets."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from stratalog.spi.layouts import StoredSegment
 
 @dataclass(frozen=True, slots=True)
 class StagedSegment:
-    """Records that a task has written and that no reader sees yet.
+    """Description of a segment that a task has staged, and that readers do not see before it is published.
 
     Attributes:
-        log: the log for which they were written.
-        topic_id: id of its topic.
-        base_offset: offset of the first record when it was staged; a guess if records get their offsets at the commit.
-        end_offset: offset after the last record, also a guess in this case.
+        log: the log for which it was staged.
+        topic_id: id of the log's topic.
+        base_offset: first offset. If records get their offsets at the commit, it is only an estimate.
+        end_offset: exclusive end offset. If records get their offsets at the commit, it is only an estimate.
         size_bytes: size of the batches.
         leader_epoch: leader epoch in which the records were staged.
         place: path of a file with the batches, or for a tier the segment's future entry in the manifest.
@@ -33,16 +33,16 @@ class StagedSegment:
 
 @dataclass(frozen=True, slots=True)
 class ReplaceSpan:
-    """Closed segments of a log that are to be replaced: offsets [start, end), which are bounds of segments.
+    """Adjacent closed segments of a log that a job replaces.
 
     Attributes:
         log: the log.
-        topic_id: id of its topic.
+        topic_id: id of the log's topic.
         start: base offset of the first segment.
-        end: end offset of the last one.
-        borders: the offsets where its segments begin, and the end.
+        end: exclusive end offset of the last segment.
+        borders: base offsets of all segments, and ``end``.
         leader_epoch: leader epoch in which the replacement is written.
-        digest: lets the commit detect whether the segments have changed.
+        digest: hash of the segments' bounds and object keys, by which the commit detects if the segments have changed.
     """
 
     log: TopicPartition
@@ -60,7 +60,7 @@ class MergePlan:
 
     Attributes:
         span: span that contains them.
-        groups: groups to merge into one segment each, ascending: offsets [start, end), and bytes of the ``.log`` files.
+        groups: for each group of segments to merge into one: start offset, end offset, and bytes of the ``.log`` files.
     """
 
     span: ReplaceSpan
@@ -69,10 +69,16 @@ class MergePlan:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """Result of one commit to one log: it published records at the offsets [base_offset, end_offset).
+    """Result of one commit to one log.
 
-    ``duplicate`` is True if this round of the writer was already published: nothing was done, and both offsets are the log
-    end offset.
+    Attributes:
+        log: the log.
+        base_offset: first published offset.
+        end_offset: exclusive end of the published offsets.
+        segments: number of published segments.
+        size_bytes: size of their batches.
+        duplicate: True if this round of the writer was published before. Then nothing was published, and both offsets
+            are the log end offset.
     """
 
     log: TopicPartition
@@ -85,12 +91,12 @@ class Published:
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """Result of one task for a part of a span.
+    """Result of one task that has rewritten a part of a span.
 
     Attributes:
         staged: the new segments.
-        segments: number of segments that they replace: all of the part, except that ``BulkWriter.recode`` and ``merge``
-            leave some alone.
+        segments: number of old segments that they replace. ``BulkWriter.recode`` and ``merge`` may leave out segments
+            of the part.
         records_read: number of records in the replaced segments.
         records_kept: number of records that stay.
         bytes_read: size of the replaced ``.log`` files.

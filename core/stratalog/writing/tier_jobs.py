@@ -1,4 +1,4 @@
-"""Writer of a tier for jobs that replace segments."""
+"""Bulk writer of a tier, as far as it concerns topics and the replacement of segments."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ R = TypeVar("R")
 
 
 class TierRewriter(BulkWriter):
-    """Base class of ``TierWriter``: topics, the target of writes, and the replacement of segments.
+    """Base class of ``TierWriter`` with the methods for topics and for the replacement of segments.
 
     Args:
         host: opens components; closed with this writer.
         tier: the tier; closed with this writer.
-        staging: parent of the folder for temporary files; None: the system's temporary folder.
+        staging: folder in which a folder for temporary files is created; None for the system's temporary folder.
         take_over: True to write to logs whose last writer was an engine.
     """
 
@@ -157,7 +157,7 @@ class TierRewriter(BulkWriter):
         return outcomes(items, work, self._host.settings.engine.copier_threads, name)
 
     def _new_folder(self) -> LogFiles:
-        """Make a folder for temporary files, which is removed with this writer."""
+        """Create a folder for temporary files, which is removed when this writer is closed. Thread-safe."""
         with self._making:
             if self._temporary is None:
                 folder = tempfile.TemporaryDirectory(prefix="stratalog-", dir=self._staging, ignore_cleanup_errors=True)
@@ -283,7 +283,12 @@ class TierRewriter(BulkWriter):
         compression: str | None = None,
         settings: Mapping[str, object] | None = None,
     ) -> RewriteTarget:
-        """Return the target for rewriting a part, with ``settings`` in place of those of the topic."""
+        """Return the target for rewriting the part of a span. ``settings`` override settings of the topic.
+
+        Raises:
+            ConfigError: the part does not begin and end with segments of the span.
+            StorageError: the tier has other segments than those of the span, or the topic was deleted.
+        """
         if not {*part} <= {*span.borders}:
             raise ConfigError(f"[{part[0]}, {part[1]}) of {span.log} does not begin and end with segments of the span")
         target = self._target(self._remote(span.log), compression, keep_offsets=True, settings=settings)
@@ -330,7 +335,7 @@ class TierRewriter(BulkWriter):
 
 
 def _check_covers(span: ReplaceSpan, entries: Sequence[StoredSegment], *, keeps_others: bool) -> None:
-    """Raise OffsetsOutOfOrderError unless the entries cover a span, or with ``keeps_others`` whole segments of it."""
+    """Raise OffsetsOutOfOrderError unless the entries cover a span, or, with ``keeps_others``, whole segments of it."""
     bounds = [(entry.info.base_offset, entry.info.end_offset) for entry in entries]
     if keeps_others:
         wrong = (
@@ -348,12 +353,12 @@ def _check_covers(span: ReplaceSpan, entries: Sequence[StoredSegment], *, keeps_
 
 
 def _snapshot(remote: TierLog, components: Components) -> bytes:
-    """Return the producers' state at the tier's end; bulk writes add no producers."""
+    """Return the encoded producers' state at the tier's end, for new segments: bulk writes add no producers."""
     view = remote.view()
     return encode_snapshot(producers_at(view, view.end_offset, components).entries())
 
 
 def published(log: TopicPartition, entries: Sequence[StoredSegment], start: int) -> Published:
-    """Return the result of a commit of ascending segments that begin at ``start``."""
+    """Return the result of a commit of segments with these manifest entries, which begin at offset ``start``."""
     end = entries[-1].info.end_offset
     return Published(log, start, end, len(entries), sum(entry.info.size_bytes for entry in entries))

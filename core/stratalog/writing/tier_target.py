@@ -23,14 +23,14 @@ from stratalog.writing.staged import StagedSegment
 
 @dataclass(frozen=True, slots=True)
 class TierTarget:
-    """Target of bulk writes to one log; a ``StageTarget`` that uploads each segment.
+    """Target of bulk writes to one log in a tier: a ``StageTarget`` that uploads each segment.
 
     Attributes:
         publisher: publishes segments of the log.
         encoder: encoder for the topic.
-        epochs: leader epochs of the log, with the one of the next records.
+        epochs: leader epochs of the log, including that of the next records.
         snapshot: returns a snapshot of the producers' state at the log end; None if records keep their offsets.
-        folder: returns the folder for temporary files, and makes it at the first call.
+        folder: returns the folder for temporary files, and creates it at the first call.
     """
 
     publisher: TierPublisher
@@ -41,25 +41,25 @@ class TierTarget:
 
     @property
     def remote(self) -> TierLog:
-        """The log in the tier."""
+        """The log's part of the tier."""
         return self.publisher.log
 
     @property
     def leader_epoch(self) -> int:
-        """Leader epoch to write in."""
+        """Leader epoch of new records, and of the commit."""
         return self.publisher.leader_epoch
 
     def begin(self, base_offset: int) -> SegmentBuilder:
-        """Begin a segment in a temporary file."""
+        """Return the builder of a segment in a temporary file."""
         return SegmentBuilder.for_upload(self.folder(), base_offset, self.encoder.components, self.encoder.config)
 
     def store(self, built: BuiltSegment) -> StagedSegment:
-        """Upload a finished segment; errors as ``TierPublisher.upload``."""
+        """Upload a finished segment, and return its description; errors as ``TierPublisher.upload``."""
         snapshot = self._kept_snapshot(built.end_offset) if self.snapshot is None else self.snapshot()
         return self.upload(built, SegmentFacts(self.epochs.between(built.base_offset, built.end_offset), snapshot))
 
     def upload(self, built: BuiltSegment, facts: SegmentFacts) -> StagedSegment:
-        """Upload a finished segment with these facts; errors as ``TierPublisher.upload``."""
+        """Upload a finished segment with these leader epochs and producers; errors as ``TierPublisher.upload``."""
         publisher = self.publisher
         stored = publisher.upload_built(built, facts)
         bounds = (built.base_offset, built.end_offset, built.size_bytes)
@@ -72,7 +72,7 @@ class TierTarget:
             self.remote.discard(entries)
 
     def _kept_snapshot(self, end_offset: int) -> bytes | None:
-        """Return the producers' state in the committed segment that ends at ``end_offset``, for its replacement."""
+        """Return the producer snapshot of the committed segment that ends at ``end_offset``; None if there is none."""
         held = self.remote.entries(end_offset - 1, end_offset, self.remote.root)
         if not held or held[-1].info.end_offset != end_offset:
             return None
@@ -80,7 +80,7 @@ class TierTarget:
 
 
 class StagingPublisher:
-    """Publisher that stages segments in place of others (a ``SegmentPublisher``): a later commit names all of them.
+    """Publisher that only stages replacements of segments (a ``SegmentPublisher``), without a commit.
 
     Attributes:
         staged: the new segments.
@@ -92,7 +92,10 @@ class StagingPublisher:
         self.staged: list[StagedSegment] = []
 
     def replace(self, built: BuiltSegment, old: Sequence[ReadableSegment]) -> bool:
-        """Upload a finished segment; errors as ``TierPublisher.upload``."""
+        """Upload a finished segment that will replace ``old``, and add it to ``staged``. Always return True.
+
+        Errors are those of ``TierPublisher.upload``.
+        """
         try:
             self.staged.append(self.target.upload(built, facts_of(old)))
         finally:
@@ -101,7 +104,7 @@ class StagingPublisher:
 
 
 def entries_of(staged: Iterable[StagedSegment]) -> list[StoredSegment]:
-    """Return the future entries of staged segments in the tier's manifest; ConfigError if one is not for a tier."""
+    """Return the manifest entries of staged segments; raise ConfigError if one was staged for a directory."""
     return [_entry_of(found) for found in staged]
 
 

@@ -1,4 +1,4 @@
-"""Topics of a tier according to its roots, for writers without an engine."""
+"""The topics of a tier, read from the roots of their logs, for bulk writers, which have no engine."""
 
 from __future__ import annotations
 
@@ -24,7 +24,16 @@ _FRESH_MS: Final = 30_000  # age up to which a listing is used for the states of
 
 @dataclass(frozen=True, slots=True)
 class TierTopic:
-    """One topic; ``root`` is the head of its first log, which stores ``note`` if there is one."""
+    """One topic of a tier.
+
+    Attributes:
+        name: name of the topic.
+        topic_id: id of the topic.
+        partitions: number of partitions.
+        config: settings.
+        note: description of the topic in ``root``; None if there is none.
+        root: newest root of the topic's log with the lowest partition number.
+    """
 
     name: str
     topic_id: TopicId
@@ -35,7 +44,7 @@ class TierTopic:
 
 
 class TierTopics:
-    """Table of the topics of a tier; each topic is read once, until ``forget``. Not thread-safe, except for ``listed``.
+    """Table of the topics of a tier. Each topic is read once, until ``forget``. Only ``listed`` is thread-safe.
 
     Args:
         host: provides the settings of topics.
@@ -49,7 +58,7 @@ class TierTopics:
         self._known: dict[TierLogName, int] = {}
 
     def forget(self) -> None:
-        """Read the topics again when they are needed next."""
+        """Discard the cached topics. They are read again when they are needed."""
         self._found.clear()
         self._listings.clear()
 
@@ -90,9 +99,10 @@ class TierTopics:
         del self._found[topic], self._listings[topic]
 
     def listed(self, log: TopicPartition) -> TierLog:
-        """Return a log of a topic that ``get`` has returned, in its state when the topic was listed, if that was a short time ago.
+        """Return a log of a topic that ``get`` has returned, in the state when the topic was listed.
 
-        This costs a request if that state was not read before, and none otherwise.
+        If the listing is older than 30 seconds, the newest state is read instead. The call sends a request only if that
+        state was not read before.
 
         Raises:
             UnknownTopicError: the topic has no such partition.
@@ -111,7 +121,11 @@ class TierTopics:
         return remote
 
     def _new_id(self, topic: str) -> TopicId:
-        """Return a topic id that concurrent creators share, unless a topic of that name was deleted here before."""
+        """Return the topic id for a new topic: the same for all writers that create the topic at the same time.
+
+        The id is computed from the tier's URI and the name. It differs from the ids of deleted topics with the same
+        name.
+        """
         made = TopicId.from_uuid(uuid.uuid5(_IDS, f"{self._tier.uri}/{topic}"))
         taken = {found.topic_id for found in self._listing(topic).versions if found.log.topic == topic}
         while made in taken:
@@ -125,7 +139,10 @@ class TierTopics:
         return self._listings[topic]
 
     def _look(self, topic: str) -> TierTopic | None:
-        """Return the topic that the root of its first log describes; among several ids, one that is not deleted."""
+        """Return a topic, as described by the root of its first log, or None if it does not exist.
+
+        If several topics have the name, the newest one that is not deleted is returned.
+        """
         if topic not in self._found:
             by_id: dict[TopicId, list[TopicPartition]] = {}
             listing = self._listing(topic)

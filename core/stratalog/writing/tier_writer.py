@@ -1,8 +1,8 @@
-"""Bulk writes to a tier: tasks build and upload segments, and one root for each log names them.
+"""Bulk writes to a tier: tasks build and upload segments, and one new root for each log makes them part of the log.
 
-A task assigns offsets from the tier's end on, which are correct if no other writer appends meanwhile. At the commit,
-segments that still begin at the end are published as they are. Other segments are copied with new offsets, into segments as
-large as the topic's settings allow, and the originals are deleted.
+A task assigns offsets from the tier's end on. These are correct if no other task or writer appends to the log
+meanwhile. At the commit, segments whose offsets follow the log's end are published as they are. The other segments are
+copied with new offsets, into segments as large as the topic's settings allow, and the originals are deleted.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _TIDY_EVERY: Final = 64  # versions of the manifest between two collections
 
 
 class TierWriter(TierRewriter):
-    """A ``BulkWriter`` for a tier. Made by ``TierWriter.open``."""
+    """A ``BulkWriter`` for a tier. Created by ``TierWriter.open``."""
 
     # --- staging -------------------------------------------------------------------------------------------------
 
@@ -60,7 +60,7 @@ class TierWriter(TierRewriter):
     def append_all(
         self, staged: Mapping[TopicPartition, Sequence[StagedSegment]], mark: WriteMark | None = None
     ) -> list[Published | Exception]:
-        """See ``BulkWriter.append_all``. One listing finds the states of all logs."""
+        """See ``BulkWriter.append_all``. One listing of each topic finds the newest states of all its logs."""
         self._topics.forget()
         for topic in {log.topic for log in staged}:
             self._topics.get(topic)
@@ -108,7 +108,7 @@ class TierWriter(TierRewriter):
         raise EndMovedError(f"other writers appended to {log} {_TRIES} times during the publication: try again")
 
     def _tidy(self, remote: TierLog) -> None:
-        """Delete superseded roots regularly, because no engine does this for a log that is in the tier alone."""
+        """Delete old roots after every 64th version, because no engine collects a log that only bulk writers write."""
         root = remote.root
         if root is not None and root.version % _TIDY_EVERY == 0:
             history_ms = self._host.settings.engine.tier_history_ms
@@ -116,14 +116,20 @@ class TierWriter(TierRewriter):
                 remote.collect(history_ms=history_ms, with_orphans=False)
 
     def _note(self, root: Root | None, topic: str) -> TopicNote | None:
-        """Return the note for the first root of a partition into which no engine uploaded; None for later roots."""
+        """Return the description of the topic to store in the first root of a log, or None if the log has a root."""
         found = self._topics.get(topic)
         return TopicNote(found.partitions, found.note.config if found.note else {}) if root is None else None
 
     def _placed(
         self, target: TierTarget, staged: Sequence[StagedSegment], start: int, *, keep_offsets: bool
     ) -> list[StoredSegment]:
-        """Return the segments with their final offsets: those that fit as they are, and copies of the others."""
+        """Return the manifest entries to publish, with their final offsets from ``start`` on.
+
+        These are the staged segments whose offsets follow ``start`` without a gap, and uploaded copies of the others.
+
+        Raises:
+            OffsetsOutOfOrderError: with ``keep_offsets``, the segments leave a gap or overlap.
+        """
         placed, at = list[StoredSegment](), start
         entries = entries_of(staged)
         while len(placed) < len(entries) and entries[len(placed)].info.base_offset == at:
@@ -168,14 +174,14 @@ def _check_epoch(staged: Sequence[StagedSegment], target: TierTarget) -> None:
 
 
 def _start(root: Root | None, entries: Sequence[StoredSegment], *, keep_offsets: bool) -> int:
-    """Return the offset where the appended records begin."""
+    """Return the offset where the appended records begin: the end of the log, or, in a new log, its first offset."""
     if root is None or is_unused(root):
         return entries[0].info.base_offset if keep_offsets else 0
     return root.end_offset
 
 
 def _batches(target: TierTarget, entry: StoredSegment) -> Iterator[bytearray]:
-    """Yield all batches of a stored segment, with their CRCs checked."""
+    """Yield all batches of a segment in the tier, in pieces of whole batches, and check their CRCs."""
     segment = RemoteSegment(entry, target.remote.fetcher)
     for chunk in walk(segment, 0, target.encoder.components):
         first, last = chunk.tables[0], chunk.tables[-1]

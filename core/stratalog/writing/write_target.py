@@ -1,4 +1,4 @@
-"""Target of a write, as one value that is passed between processes."""
+"""Description of the target of a bulk write, as one value that can be sent to other processes."""
 
 from __future__ import annotations
 
@@ -18,18 +18,19 @@ from stratalog.writing.tier_writer import TierWriter
 @checked
 @dataclass(frozen=True, slots=True)
 class WriteTarget:
-    """A log directory or a tier, and how to open it. Can be pickled.
+    """A log directory or a tier as the target of a bulk write, with the options to open it. Can be pickled.
 
-    ``tier_options`` may hold credentials: they are part of the pickled value and are never shown.
+    ``tier_options`` may contain credentials. They are part of the pickled value, but not of the ``repr``.
 
     Attributes:
-        location: a directory whose engine is not running, or the URI of a tier that no engine writes to.
-        tier_options: options for the library that accesses the store.
+        location: path of a directory whose engine is not running, or URI of a tier to which no engine writes.
+        tier_options: options for the client library of the store.
         config: a ``stratalog.toml``, or its contents as a mapping.
-        staging: a folder on local disk for temporary files; None is the system's. A directory as target does not use it:
-            staged files are in that directory, and the driver must be able to read there what tasks wrote.
-        take_over: for a tier: write to logs whose last writer was an engine. Use only after that engine has stopped; it is
-            fenced.
+        staging: folder on local disk for temporary files of a tier; None for the system's temporary folder. It is not
+            used for a directory, whose staged files are in that directory: the driver must be able to read the files of
+            all tasks.
+        take_over: for a tier: True to write to logs whose last writer was an engine, which is fenced. Use it only after
+            that engine has stopped.
     """
 
     location: str
@@ -48,7 +49,7 @@ class WriteTarget:
         return read_settings(self.config, os.environ)
 
     def open(self, *, env: Env | None = None) -> BulkWriter:
-        """Open the target, in a task or in the publishing process; returns a context manager.
+        """Open the target in a task or in the publishing process. Close the result, or use it as a context manager.
 
         Raises:
             BucketNotFoundError, StorePermissionError, StoreTimeoutError: the tier cannot be reached.
