@@ -51,7 +51,8 @@ class TransactionEnds:
         self._logs, self._states, self._clock, self._expiration_ms = logs, states, clock, expiration_ms
         self._lock = threading.Lock()  # over _locks
         self._locks: weakref.WeakValueDictionary[str, TransactionLocks] = weakref.WeakValueDictionary()
-        self._marked: dict[str, tuple[ProducerId, set[TopicPartition]]] = {}  # markers of ends that failed half way
+        # Logs that have the markers of a transaction whose end has failed, by transactional id.
+        self._marked: dict[str, tuple[ProducerId, set[TopicPartition]]] = {}
         self._recovering = threading.RLock()
         self._recovered = False
 
@@ -66,7 +67,7 @@ class TransactionEnds:
     @contextlib.contextmanager
     def changing(self, transactional_id: str) -> Iterator[None]:
         """Return a context manager that holds the lock ``changing`` of a transactional id."""
-        locks = self.locks(transactional_id)  # the name keeps the locks: others would get new ones
+        locks = self.locks(transactional_id)  # keeps the locks alive: other threads would otherwise get new ones
         with locks.changing:
             yield
 
@@ -145,7 +146,8 @@ class TransactionEnds:
                 is_lost = is_ours(found.producer_id) or (is_whole and is_kept(found.producer_id))
                 if is_lost and found.producer_id not in known:
                     epoch = min(found.producer_epoch + 1, LAST_EPOCH)
-                    coordinator_epoch = max(found.coordinator_epoch, 0)  # one below the last marker's is fenced
+                    # A lower epoch than that of the last marker would be fenced.
+                    coordinator_epoch = max(found.coordinator_epoch, 0)
                     log.end_transaction(found.producer_id, epoch, commit=False, coordinator_epoch=coordinator_epoch)
         except StorageError:
             _LOGGER.exception("an unknown transaction could not be aborted log=%s", name)

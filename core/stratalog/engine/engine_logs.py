@@ -311,7 +311,7 @@ class EngineLogs:
         return attached
 
     def _open_logs_of(self, directory: LogDir, inventory: Inventory | None) -> None:
-        # Under other settings records could be deleted, or sent to a tier.
+        # With default settings in place of a topic's own settings, records could be deleted, or sent to a tier.
         if inventory is not None and self.open_logs.lacks_first:
             for name in directory.folders:
                 if name.topic not in inventory.partitions:

@@ -17,7 +17,7 @@ from stratalog.env.threads import OwnThread
 _LOGGER: Final = logging.getLogger(__name__)
 _NAME: Final = "stratalog-call"
 MOST_LAGGARDS: Final = 8
-_POLL_S: Final = 0.05  # how often a stuck call is looked for
+_POLL_S: Final = 0.05  # interval of the checks for stuck calls
 _LEAST_S: Final = 0.1  # each call gets at least this long while an engine closes
 _CLOCK: Final = SystemClock()  # threads run in real time, for any clock of the engine
 
@@ -174,7 +174,7 @@ class DeadlineCalls:
                 end_s = max(since_s, began_s) + wait_s
                 if stuck is not None and _now_s() >= end_s:
                     raise OverdueError(f"{stuck} did not return in {wait_s:.1f} s")
-                self._hurried.wait(_POLL_S)  # calls come and go without the lock
+                self._hurried.wait(_POLL_S)  # calls are registered and removed without the lock
 
     def _is_over(self, call: _Call[T], wait_s: float) -> bool:
         began_s = _now_s()

@@ -54,7 +54,8 @@ class HandlePool:
         self._files, self._limit = files, _allowed(limit)
         self._handles: dict[Hashable, _Handle] = {}  # changed under _lock
         self._dropped: dict[int, _Handle] = {}  # by descriptor; pinned when dropped, and closed by the last unpin
-        self._oldest: list[tuple[int, Hashable, _Handle]] = []  # the last item closes next, unless used since
+        # Handles in descending order of their last use: the last item is closed next, unless it was used since.
+        self._oldest: list[tuple[int, Hashable, _Handle]] = []
         self._now = count()
         self._lock = LockRank.LEAF.lock()
         self._closed = False

@@ -131,7 +131,7 @@ def compact(
         stopped = str(closed)
     except StorageError as wrong:
         error = wrong
-    except Exception as wrong:  # a filter is a plugin's; the round must continue with the other logs
+    except Exception as wrong:  # a plugin's filter may raise anything; the cleaner must continue with the other logs
         if is_from_progress(wrong):
             raise
         error = PluginError(f"compaction of {log.name} failed: {wrong!r}")
@@ -197,7 +197,7 @@ class _Round:
     def _local(self, filters: Sequence[RecordFilter], digests: SegmentDigests | None) -> int:
         log = self.plan.log
         check_settled(log)
-        log.flush()  # otherwise a power loss could lose the marker of a transaction whose records outdate records here
+        log.flush()  # otherwise a power loss could lose the marker of a transaction, for which older records are dropped
         rewriting = self._rewriting(LocalRange(log), self.publisher, filters)
         rewriting.digests = digests
         return run_passes(rewriting)

@@ -33,7 +33,7 @@ from stratalog.segment.build import BuiltSegment, SegmentBuilder
 from stratalog.segment.framing import Chunk, walk
 from stratalog.segment.search import decode
 
-_WRITTEN_BYTES: Final = 1 << 19  # written at once
+_WRITTEN_BYTES: Final = 1 << 19  # number of buffered bytes from which on they are written
 
 
 @dataclass(slots=True)
@@ -90,7 +90,7 @@ class CopyPass(Generic[S]):
         after = segment.end_offset
         self.transactions.kept.clear()
         self._expected = False
-        was_checked = of.job.dirty_start <= segment.base_offset and after <= self.end  # by pass 1
+        was_checked = of.job.dirty_start <= segment.base_offset and after <= self.end  # pass 1 has checked the CRCs
         for chunk in walk(segment, 0, components, check_crc=not was_checked, read_bytes=of.read_bytes, below=after):
             of.step(chunk.data.nbytes)
             of.stats.bytes_read += chunk.data.nbytes

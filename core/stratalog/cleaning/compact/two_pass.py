@@ -120,7 +120,7 @@ def _observe_table(
         taken = _observed(filters, records)
         if taken < records.count:
             refused = records.offset[taken]
-            whole = bisect_left(table.last_offset, refused)  # batches before that of the refused record
+            whole = bisect_left(table.last_offset, refused)  # number of batches before the one with the refused record
             ends = [seen, *table.last_offset[max(whole - 1, 0) : whole], *records.offset[max(taken - 1, 0) : taken]]
             return max(ends[0], *(last + 1 for last in ends[1:])) if len(ends) > 1 else seen
     return None
@@ -156,7 +156,7 @@ def rewrite(of: Rewriting[S], end: int) -> None:
     The filters must have observed the records of pass 1. Errors are those of ``run_passes``.
     """
     log, job = of.log, of.job
-    clean = next(of.segments(max(job.dirty_start - 1, job.start), job.dirty_start), None)  # the last one
+    clean = next(of.segments(max(job.dirty_start - 1, job.start), job.dirty_start), None)  # the last compacted segment
     legacy_horizon_ms = 0 if clean is None else log.modified_ms(clean) - log.config.delete_retention_ms
     last_records = {found.producer_id: (found.last_offset, found.producer_epoch) for found in of.log.producers()}
     transactions = TransactionPass(log.components, keeps_markers=of.keeps_tombstones)

@@ -20,7 +20,8 @@ KEEP: Final = bytes((Verdict.KEEP,))
 DROP: Final = bytes((Verdict.DROP,))
 AT_HORIZON: Final = bytes((Verdict.DROP_AT_HORIZON,))
 _KNOWN: Final = bytes(Verdict)
-_WEIGHTS: Final = bytes((Verdict.KEEP, Verdict.DROP_AT_HORIZON, Verdict.DROP))  # the heaviest of several counts
+# Of several verdicts on the same record, the last one in this order is valid.
+_WEIGHTS: Final = bytes((Verdict.KEEP, Verdict.DROP_AT_HORIZON, Verdict.DROP))
 _TO_WEIGHT: Final = bytes.maketrans(_WEIGHTS, bytes(range(len(_WEIGHTS))))
 _TO_VERDICT: Final = bytes.maketrans(bytes(range(len(_WEIGHTS))), _WEIGHTS)
 AT_HORIZON_IS_OVER: Final = bytes.maketrans(AT_HORIZON, DROP)

@@ -21,7 +21,7 @@ from stratalog.model.records import Fields
 from stratalog.spi.cleanup import CleanupPolicy, DeletePrefix, Keep, LogSummary, SegmentSummary
 from stratalog.tier.tier_log import TierLog
 
-HORIZON_MS: Final = 1000 * 365 * 86_400_000  # a segment that is not deleted within a thousand years is kept for good
+HORIZON_MS: Final = 1000 * 365 * 86_400_000  # a segment that is deleted only after this time counts as kept for good
 _LOOKED_AT: Final = 100  # number of segments, oldest first, whose time is searched: each costs some 45 plans
 
 

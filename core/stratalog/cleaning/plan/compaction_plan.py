@@ -119,7 +119,7 @@ def _mistaken(log: Log, policies: Mapping[str, CleanupPolicy], *, has_tier: bool
         return [CompactionPlan(log, None, f"uncleanable: {log.maintenance.cleaning.uncleanable}")]
     try:
         _asked(log, policies, summarise(log, has_tier=has_tier), now_ms)
-    except StoreError:  # without the tier's part policies cannot be asked, and nothing is rewritten here anyway
+    except StoreError:  # without the tier's segments the policies cannot plan, and nothing is rewritten here anyway
         return []
     except StorageError as error:
         return [CompactionPlan(log, None, str(error), error)]

@@ -28,7 +28,7 @@ from stratalog.log.log import Log
 from stratalog.model.names import TopicPartition
 from stratalog.tier.upkeep.collect import CollectReport
 
-LONGEST_SYNC_TICK_MS: Final = 1000  # longest interval of checks of flush.ms, for any sync.interval.ms
+LONGEST_SYNC_TICK_MS: Final = 1000  # longest interval between checks of flush.ms, even if sync.interval.ms is longer
 DELETE_TICK_MS: Final = 1000
 TRANSACTIONS_TICK_MS: Final = 10_000  # as brokers check for transactions that exceed their timeout
 

@@ -64,7 +64,8 @@ def verify_log(
             )
         except SegmentGoneError:
             continue
-        if segment in log.view().segments:  # else its successor's files may have been read as its indexes
+        # If the segment was replaced meanwhile, files of the new segment may have been read as its indexes.
+        if segment in log.view().segments:
             count += 1
             repairs += (Repair(finding, "") for finding in (*report.findings, *report.bad_records))
     if remote is not None:

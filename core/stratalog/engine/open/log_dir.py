@@ -36,7 +36,7 @@ from stratalog.model.offsets import LogOffsets
 from stratalog.spi.segment_store import SegmentStore
 
 _LOGGER: Final = logging.getLogger(__name__)
-DELETE_DELAY_MS: Final = 60_000  # for folders that an earlier owner set aside
+DELETE_DELAY_MS: Final = 60_000  # for folders that an earlier engine or broker has renamed to -delete
 CLEAN_SHUTDOWN: Final = b'{"version":0,"brokerEpoch":-1}'
 
 

@@ -176,7 +176,8 @@ class LogOpener:
         for directory in self._dirs:
             for log, folder in list(directory.folders.items()):
                 if log.topic == topic:
-                    with contextlib.suppress(CorruptCheckpointError, LogDirError):  # its own open reports it
+                    # The open of that partition reports the error.
+                    with contextlib.suppress(CorruptCheckpointError, LogDirError):
                         yield read_topic_id(directory.store.open_log(folder))
 
     @property

@@ -172,7 +172,7 @@ class Attacher:
         there = self._in_parallel(list(remotes.values()), has_log)
         kept = [name for name, is_there in zip(names, there, strict=True) if is_there]
         chosen = [remotes[name] for name in chosen_logs(kept, self._wanted.topics, self._tier.uri)]
-        for remote in chosen:  # before anything is fenced
+        for remote in chosen:  # before the engine of any log is fenced
             if remote.root is not None and remote.root.topic is not None:
                 self._host.settings.limits.check_partitions(remote.log.topic, remote.root.topic.partitions)
         return chosen

@@ -83,7 +83,7 @@ class Tiering:
         remote = self._opener.remote_of(log)
         if remote is None or not remote.is_here or not log.is_leader or log.config.remote_log_copy_disable:
             return False
-        with contextlib.suppress(StorageError):  # the offload of a log whose head cannot be read reports it
+        with contextlib.suppress(StorageError):  # if the head of a log cannot be read, its offload reports the error
             return is_unknown(remote.root)
         return False
 
