@@ -85,7 +85,10 @@ class Sender:
                 self._progress.wait_for(lambda: all(batch.finished for batch in listed))
 
     def check_outside(self) -> None:
-        """Raise ConfigError on a thread of this sender, where a future's callback would wait for its own thread."""
+        """Raise ConfigError on a thread of this sender, because the thread would wait for itself.
+
+        A callback of a future runs on such a thread.
+        """
         if self._inside():
             raise ConfigError("a callback of a producer's future cannot wait for the producer: wait in another thread")
 

@@ -1,4 +1,4 @@
-"""A cache bounded by bytes; a ``CacheOrder`` chooses the items to evict, by default the least recently used."""
+"""A cache with a limit in bytes. A ``CacheOrder`` chooses the items to evict: by default the least recently used."""
 
 from __future__ import annotations
 

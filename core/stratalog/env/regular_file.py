@@ -1,4 +1,4 @@
-"""Open paths that must be regular files: other kinds of files are refused, and opening never blocks."""
+"""Opening of paths that must be regular files: any other kind of file raises an error, and the open never blocks."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def open_regular(path: str, flags: int) -> int:
 
 
 def _mode_at(path: str) -> int:
-    """Return the mode of the entry at ``path``, or the mode of a regular file if it cannot be read."""
+    """Return the mode (kind and permissions) of the entry at ``path``, or that of a regular file if it is unknown."""
     try:
         return os.lstat(path).st_mode
     except OSError:

@@ -78,7 +78,7 @@ class Vfs(Protocol):
         """Return two numbers that no other file has while this file is open. A rename does not change them."""
 
     def read(self, descriptor: int, position: int, size_bytes: int) -> bytes:
-        """Return ``size_bytes`` from ``position`` on; fewer only at the end of the file."""
+        """Return ``size_bytes`` bytes from ``position`` on; fewer only at the end of the file."""
 
     def read_into(self, descriptor: int, position: int, into: memoryview) -> int:
         """Read into the caller's memory, and return the number of bytes: less than ``len(into)`` only at the end."""

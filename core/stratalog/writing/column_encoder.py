@@ -41,7 +41,7 @@ class Encoder:
 
     @classmethod
     def of(cls, components: Components, config: TopicConfig, compression: str | None = None) -> Encoder:
-        """Return the encoder for a topic. ``compression`` is a codec in place of that in ``config``; None for that one.
+        """Return the encoder for a topic. ``compression`` overrides the codec in ``config``, unless it is None.
 
         Raises:
             ConfigError: the codec is unknown.

@@ -64,8 +64,8 @@ def end_group(segments: Sequence[_Sized], limit_bytes: int, config: TopicConfig)
 def small_groups(segments: Sequence[_Sized], limit_bytes: int, config: TopicConfig) -> Iterator[list[_Sized]]:
     """Yield groups of two or more adjacent small segments that should be merged.
 
-    A segment is small if its size is at most half of the limit. A second call with the merged segments yields no group: a
-    merged segment is larger than half of the limit, or has no small neighbour in its interval of ``segment.ms``.
+    A segment is small if its size is at most half of the limit. A second call with the merged segments yields no group:
+    a merged segment is larger than half of the limit, or has no small neighbour in its interval of ``segment.ms``.
 
     Args:
         segments: adjacent closed segments.

@@ -76,7 +76,10 @@ class TierRewriter(BulkWriter):
         take_over: bool = False,
         env: Env,
     ) -> Self:
-        """Open a tier; errors as ``WriteTarget.open``, and ConfigError if several writers cannot share the tier."""
+        """Open a tier, and return its writer. Errors are those of ``WriteTarget.open``.
+
+        Other arguments are those of the constructor.
+        """
         host = open_host(settings, (), env)
         try:
             tier = open_tier(host, location, options, read_only=False)

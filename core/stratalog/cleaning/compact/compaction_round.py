@@ -56,7 +56,7 @@ class CleanerLimits:
 
 @dataclass(frozen=True, slots=True)
 class CompactionResult:
-    """Result of one round, or of a dry run, over one log.
+    """Result of one compaction round over one part of a log, or of a failed attempt to plan a round.
 
     Attributes:
         log: the log.
@@ -100,10 +100,9 @@ def compact(
     now_ms: int,
     progress: Progress | None = None,
 ) -> CompactionResult:
-    """Run the planned round over one part of a log, and return its result. Errors are in the result and not raised.
+    """Run the planned round over one part of a log, and return its result, which also contains an error of the round.
 
-    The exception is an error that ``progress`` raises. ``progress`` is called with the bytes that both passes have
-    read.
+    ``progress`` is called with the bytes that both passes have read. Only an error of ``progress`` is raised.
     """
     log, rewrite = plan.log, plan.rewrite
     assert rewrite is not None

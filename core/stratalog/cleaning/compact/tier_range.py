@@ -224,7 +224,7 @@ class CommittedPublisher:
 
         Raises:
             FencedEpochError: another writer owns the log. The log no longer accepts appends here.
-            RewriteStoppedError: the log leads in another epoch now.
+            RewriteStoppedError: the leader epoch of the log has changed.
             StoreError: the store failed, and the commit may have taken effect. ``TierLog.refresh`` reads the actual
                 state.
         """

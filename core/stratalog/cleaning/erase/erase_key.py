@@ -129,7 +129,7 @@ def _remote_end(log: Log) -> int:
 def _in_tier(log: Log, key: bytes, on_bytes: OnBytes) -> Iterator[Remnant]:
     """Yield a remnant for each committed segment that holds the key or is damaged, and for each local copy of it.
 
-    For a follower, which may not change the tier.
+    The function is for a follower, which must not change the tier.
     """
     view = log.view()
     for segment in () if view.remote is None else view.remote.segments:
@@ -192,7 +192,7 @@ def _erase_in_tier(
 
     Raises:
         FencedEpochError: another writer owns the log. The log no longer accepts appends here.
-        StorageError: a segment cannot be written, or the log leads in another epoch now.
+        StorageError: a segment cannot be written, or the leader epoch of the log has changed.
         StoreError: the store failed: erase again.
     """
     log.maintenance.refresh_remote()

@@ -266,7 +266,7 @@ class Duties:
         )
 
     def check_erasure(self, proof: Mapping[str, object], log: Log, key: bytes) -> ErasureCheck:
-        """Check that all files and objects that may have contained an erased key are gone."""
+        """Return which files, objects and segments with an erased key still exist, according to a proof."""
         return check_erasure(proof, log, key, self._opener.remote_of(log))
 
 

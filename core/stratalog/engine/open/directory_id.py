@@ -19,10 +19,10 @@ _SHARED: Final = (("cluster.id",), ("node.id", "broker.id"))  # must be equal in
 
 
 def read_identity(store: SegmentStore) -> dict[str, str]:
-    """Return the properties of a directory, {} if it has none.
+    """Return the properties in a directory's ``meta.properties``, {} if it has no such file.
 
     Raises:
-        CorruptCheckpointError: the version is unknown.
+        CorruptCheckpointError: the version of the file is unknown.
     """
     data = store.read_small(META_PROPERTIES_FILE)
     if data is None:

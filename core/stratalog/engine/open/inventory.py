@@ -88,7 +88,7 @@ def keep_inventory(
 def format_inventory(inventory: Inventory) -> bytes:
     """Return the contents of the inventory file.
 
-    They are those of a topics file with two more names: ``inventory``, which is the version, and ``partitions``.
+    The file is a topics file with two more JSON names: ``inventory``, which is the version, and ``partitions``.
     """
     body = json.loads(format_topics(inventory.entries))
     body |= {"inventory": inventory.version, "partitions": dict(sorted(inventory.partitions.items()))}

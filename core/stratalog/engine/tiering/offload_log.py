@@ -119,9 +119,10 @@ def offload_log(
     topic: TopicNote | None = None,
     on_bytes: OnBytes = uncounted,
 ) -> OffloadResult:
-    """Copy the closed segments that are not in the tier yet, and make the log durable before.
+    """Copy the closed segments that are not in the tier yet.
 
-    A segment that was written to within ``segment.offload.delay.ms`` is not copied yet, and neither are later ones.
+    The log is made durable first. A segment that was written to within ``segment.offload.delay.ms`` is not copied yet,
+    and neither are later ones.
 
     Args:
         log: log with closed segments.
