@@ -11,6 +11,7 @@ from typing import Final
 from stratalog.client.pending import Accumulator, PendingBatch, RecordMetadata
 from stratalog.env.clock import Clock
 from stratalog.env.forks import ends_with_fork
+from stratalog.env.threads import OwnThread
 from stratalog.errors import ClosedError, ConfigError
 from stratalog.model.names import TopicPartition
 from stratalog.model.records import Record
@@ -45,7 +46,7 @@ class Sender:
         self._lock = threading.Lock()
         self._work = threading.Condition(self._lock)  # a batch may be due
         self._progress = threading.Condition(self._lock)  # a batch is finished
-        self._threads: list[threading.Thread] = []
+        self._threads: list[OwnThread] = []
         self._idle = 0
         self._flushing = 0
         self._closed = False
@@ -131,7 +132,7 @@ class Sender:
         if self._idle:
             self._work.notify()
         elif due is not None and len(self._threads) < (self._max_in_flight if due == 0 else 1):
-            thread = threading.Thread(target=self._run, name=f"stratalog-producer-{len(self._threads)}", daemon=True)
+            thread = OwnThread(self._run, f"stratalog-producer-{len(self._threads)}")
             self._threads.append(thread)
             thread.start()
 

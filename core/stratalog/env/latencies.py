@@ -21,7 +21,7 @@ REQUEST_KINDS: Final = ("puts", "creates", "reads", "lists", "deletes")
 """Kinds of requests to a store."""
 
 BeginSpan: TypeAlias = Callable[[str, Mapping[str, str]], AbstractContextManager[object]]
-"""Function that a tracer gives: it gets the name and the attributes of a span, and returns its context."""
+"""Function of a tracer that begins a span: it receives the name and the attributes, and returns the context of the span."""
 
 
 class LatencyCounts(NamedTuple):

@@ -11,7 +11,7 @@ from typing import ClassVar
 import pytest
 
 from stratalog import Record, open_engine
-from stratalog.errors import ConfigError, UnknownComponentError, UnsupportedCompressionError
+from stratalog.errors import ConfigError, PluginError, UnknownComponentError, UnsupportedCompressionError
 from stratalog.spi import Buffer, Codec, Provider, Section, hookimpl, key
 
 VALUE = b"value" * 100
@@ -90,3 +90,23 @@ def test_without_the_plugin_its_records_raise_an_error_and_stay(tmp_path: Path) 
         list(engine.log("t", 0).records())
     with open_engine(tmp_path, plugins=[Plugin()]) as engine:
         assert [record.value for record in engine.log("t", 0).records()] == [VALUE]
+
+
+class Exiting(Deflate):
+    def compress(self, data: Buffer, *, level: int | None, magic: int) -> bytes:
+        raise SystemExit(3)
+
+
+class ExitingPlugin:
+    @hookimpl
+    def stratalog_codecs(self) -> Sequence[Provider[Codec]]:
+        return [Provider[Codec](name="exiting", open=lambda _: Exiting([]))]
+
+
+def test_a_codec_that_exits_on_a_producers_thread_does_not_end_the_program(tmp_path: Path) -> None:
+    with open_engine(tmp_path, plugins=[ExitingPlugin()]) as engine:
+        engine.create_topic("t", config={"compression.type": "exiting"})
+        with engine.producer() as producer:
+            sent = producer.send("t", value=VALUE, partition=0)
+            producer.flush()
+            assert isinstance(sent.exception(), PluginError)

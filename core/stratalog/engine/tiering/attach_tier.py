@@ -39,7 +39,6 @@ from stratalog.tier.tier_log import TierLog
 R = TypeVar("R")
 
 _NOTE_VERSION: Final = 1
-"""Called on the working threads with each log that is taken over, the number of such logs, and the total number."""
 
 
 @dataclass(frozen=True, slots=True)
