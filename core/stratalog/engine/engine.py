@@ -383,7 +383,7 @@ class Engine(EngineDuties):
         recovery.
 
         Raises:
-            PluginError: a call into a plugin has not returned within ``service.stop.ms``; the text names the call. The
+            PluginError: a call into a plugin has not returned within twice ``service.stop.ms``; the text names it. The
                 log directories stay locked until the call returns, and then the engine closes. A further ``close``
                 waits for that.
             StorageError: a log could not be closed cleanly.
