@@ -43,7 +43,7 @@ class CorruptCheckpointError(CorruptionError):
 
 
 class CorruptManifestError(CorruptionError):
-    """A manifest root cannot be parsed, or does not continue the chain before it."""
+    """A manifest root cannot be parsed, or does not continue the root before it."""
 
     advice = "stop all writers of this tier, and run stratalog verify on its URI"
 

@@ -49,7 +49,7 @@ class NotAFileError(LogDirError):
 
 
 class FileReplacedError(LogDirError):
-    """Another process removed, replaced or cut a file that the engine writes to.
+    """Another process removed, replaced or truncated a file that the engine writes to.
 
     The log is out of service; other logs stay in service. Records that were not durable before this error may be lost.
     """

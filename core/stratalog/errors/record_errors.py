@@ -55,7 +55,7 @@ class RecordBatchTooLargeError(RecordError):
 
 
 class OutOfOrderSequenceError(RecordError):
-    """An idempotent producer skipped or repeated a sequence. The producer must start a new epoch."""
+    """An idempotent producer skipped or repeated a sequence number. It must start a new producer epoch."""
 
     kafka_code = 45
 
@@ -79,7 +79,7 @@ class InvalidProducerIdMappingError(ProducerFencedError):
 
 
 class InvalidTxnStateError(RecordError):
-    """A rule of transactions is broken, such as a plain batch in an open transaction. Abort the transaction first."""
+    """A transaction's rule is broken, as by a non-transactional batch while it is open. Abort the transaction first."""
 
     kafka_code = 48
 

@@ -6,7 +6,7 @@ from stratalog.errors.base import StorageError
 
 
 class FencedEpochError(StorageError):
-    """Another writer owns this log's tier now. Stop acknowledging; never retry. Reopen to read the new records."""
+    """Another writer owns the log's tier now. Never retry; open the log again to read the new writer's records."""
 
     kafka_code = 74
     advice = (
@@ -21,7 +21,7 @@ class LogInUseError(FencedEpochError):
 
 
 class EngineAheadError(FencedEpochError):
-    """An engine holds records of a log that its tier does not have. Let it offload them and stop, then repeat."""
+    """An engine has records that its log's tier lacks. Offload them, stop the engine, then repeat the call."""
 
     advice = "let the engine offload its segments and stop it, or write to its log directory"
 
@@ -31,7 +31,7 @@ class ReplicaError(StorageError):
 
 
 class NotLeaderOrFollowerError(ReplicaError):
-    """The log is a follower but must be the leader, or the reverse. Call the leader, or change the role first."""
+    """The log follows but must lead, or leads but must follow. Call the leader, or change the role first."""
 
     retriable = True
     kafka_code = 6
