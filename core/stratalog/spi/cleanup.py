@@ -21,11 +21,13 @@ class SegmentSummary:
     segment may be ``is_local``, ``is_remote``, or both. ``is_active`` is True for the segment that receives appends.
     ``first_timestamp_ms`` is the largest timestamp of the first batch. It is read only for closed segments of topics
     that set ``max.compaction.lag.ms``; otherwise, and if there is no timestamp, it is -1.
-    If the end of a tier segment is also on local disk, in segments with other borders, its ``size_bytes`` is an
-    estimate for the part that only the tier has. Therefore a sum over all segments counts no byte twice.
-    If a tier has very many segments, a summary with ``is_page`` represents a whole manifest page of segments. Its time
-    is that of the newest segment in the page. If a deleted prefix ends directly before or inside a page, the core lists
-    the page's segments one by one and calls the policy again.
+    A segment in the tier can overlap local segments that have other base and end offsets. Then ``size_bytes`` of the
+    segment in the tier is an estimate of its bytes that are not on local disk. Therefore a sum over all segments counts
+    no byte twice.
+
+    If a tier has very many segments, one summary with ``is_page`` represents all segments of a page of the manifest.
+    Its ``age_from_ms`` is that of the newest segment in the page. If a planned DeletePrefix ends directly before or
+    inside a page, the core calls the policy again with one summary for each segment of the page.
     """
 
     base_offset: int
@@ -43,12 +45,13 @@ class SegmentSummary:
 class LogSummary:
     """A log as a policy sees it: all local and remote segments, oldest first.
 
-    Segments do not overlap, with one exception: local segments with other borders may hold the end of one tier segment.
+    Segments do not overlap, with one exception: the last segment in the tier may overlap local segments that have other
+    base and end offsets.
 
-    ``dirty_start`` is the first offset that was not compacted yet, from the cleaner's checkpoint. It is None if the log
-    was never compacted. The log start and the log end may have passed it since. ``tier_dirty_start`` is the first
-    offset not compacted yet in the tier, from the manifest. The local part and the tier part of a log are compacted
-    separately.
+    The local part and the tier part of a log are compacted separately. ``dirty_start`` is the first offset of the local
+    part that was not compacted yet, from the cleaner's checkpoint; None if the local part was never compacted. It can
+    be below the log start or above the log end if records were deleted after the checkpoint was written.
+    ``tier_dirty_start`` is the first offset of the tier part that was not compacted yet, from the manifest.
     """
 
     log: TopicPartition
@@ -59,10 +62,11 @@ class LogSummary:
     tier_dirty_start: int = 0
 
     def rewrites(self, config: TopicConfig) -> list[Action]:
-        """Return the actions of a policy that judges each record once: for the part in the tier, and for the local part.
+        """Return a Rewrite or a Keep for the tier part of the log, and one for its local part.
 
-        A part is rewritten if more than ``min.cleanable.dirty.ratio`` of its bytes are new since its last round, and kept
-        otherwise. It ends before the active segment, and at the last stable offset.
+        For policies that need not compact a record again after its first round. A part is rewritten if more than
+        ``min.cleanable.dirty.ratio`` of its bytes were added since its last round, and kept otherwise. A part contains
+        only closed segments that end at or below the last stable offset. A part without such segments has no action.
         """
         found = list[Action]()
         for is_remote, checkpoint in ((True, self.tier_dirty_start), (False, self.dirty_start or 0)):
@@ -99,9 +103,10 @@ class Keep:
 
 @dataclass(frozen=True, slots=True)
 class DeletePrefix:
-    """An action that deletes [start, end).
+    """An action that deletes the records with offsets in [start, end).
 
-    ``start`` is the log's first offset; ``end`` is a segment's end or the new log start.
+    ``start`` is the log's first offset. ``end`` is the end offset of a segment or, if the log start is inside a
+    segment, the log start.
     """
 
     start: int
@@ -113,8 +118,9 @@ class DeletePrefix:
 class Rewrite:
     """An action that compacts [start, end); ``dirty_start`` is the first offset not compacted before.
 
-    Both ends are borders of closed segments. Either all these segments are in the tier, or none is; a plan may contain
-    one Rewrite of each kind. The cleaner compacts the log with the greatest ``dirty_ratio`` first.
+    ``start`` and ``end`` are borders of closed segments. Either all segments of the range are in the tier, or all are
+    local. A plan may contain one Rewrite for the tier and one for the local part. The cleaner compacts the log with the
+    greatest ``dirty_ratio`` first.
     """
 
     start: int
@@ -134,8 +140,8 @@ class RewriteJob:
     ``memory_bytes`` is the memory that the filter may use for its state (``log.cleaner.dedupe.buffer.size`` of one
     thread). If the state is a hash table, ``load_factor`` is the share that the filter may fill
     (``log.cleaner.io.buffer.load.factor``). ``config`` holds the topic's settings, including those of plugins.
-    ``secret`` is 16 bytes for digests, stored only in the log's files and equal in every round; empty if no digests are
-    made.
+    ``secret`` is a key of 16 bytes for the hashes in digests. It is stored only in the log's files and is the same in
+    every round. It is empty if no digests are written.
     """
 
     log: TopicPartition
@@ -152,19 +158,21 @@ class RewriteJob:
 class RecordFilter(ABC):
     """A filter that decides which data records compaction keeps.
 
-    The core removes control batches and aborted batches before it calls the filter. Offsets ascend. One thread uses a
-    filter, for one round: first all of pass 1, then all of pass 2.
+    The core removes control batches and aborted batches before it calls the filter. Offsets ascend. A filter is used
+    for one round, by one thread. In pass 1 the core calls ``observe`` with all records that the filter observes. Then,
+    in pass 2, it calls ``judge``.
 
-    A filter with a ``digest_kind`` lets later rounds skip segments that they would not change. The filter writes
-    digests of the records that it judges. A later filter of the same kind reads a digest and decides if it would drop
-    any record.
+    A filter with a ``digest_kind`` lets later rounds skip segments that they would not change. The filter returns
+    digests of the records that it judges, and the core stores them. In a later round, a filter of the same kind reads a
+    digest and decides if it would drop any record.
 
     Attributes:
         fields: the columns that the filter reads; the others may be absent.
-        observes: the records that ``observe`` gets, all in ascending order, and none of aborted transactions. "dirty": those of
-            the dirty range. "part": those from the start of the round to its end, in its part of the log: the tier or local
-            disk. "log": those of the whole log in both parts, up to the last stable offset. A later record on local disk may
-            then decide about a record in the tier: a log that is restored from the tier alone may lack both.
+        observes: the records that ``observe`` gets, in ascending order, without those of aborted transactions. "dirty":
+            the records of the dirty range. "part": the records from the start of the round to its end, in the part of
+            the log that the round compacts: the tier or local disk. "log": the records of the whole log, in both parts,
+            up to the last stable offset. With "log", a record on local disk can cause that an older record in the tier
+            is dropped: a log that is restored from the tier alone then has neither of the two records.
         digest_kind: name of the digest format including its version (at most 64 ASCII characters, persistent); "" if
             the filter makes no digests: then every round reads every segment.
     """
@@ -186,17 +194,17 @@ class RecordFilter(ABC):
     def judge(self, records: RecordColumns, verdicts: bytearray) -> None:
         """Write one ``Verdict`` per record into ``verdicts`` (pass 2, over all records below the round's end).
 
-        The size of ``verdicts`` stays. The same records get the same verdicts at each call.
-        DROP_AT_HORIZON is for tombstones. The core keeps a tombstone for ``delete.retention.ms`` after the first round
-        that read it, and then drops it.
+        The method must not change the size of ``verdicts``. If it is called again with the same records, it must write
+        the same verdicts. DROP_AT_HORIZON is for tombstones. The core keeps a tombstone for ``delete.retention.ms``
+        after the first round that read it, and then drops it.
         """
 
     def digest(self, *, end: bool) -> Sequence[bytes]:
         """Return digest sections of the records judged KEEP or DROP_AT_HORIZON since the last call. Default: none.
 
-        Called in pass 2 after each piece of a segment, which bounds the filter's memory. When ``end`` is True, the
-        segment ends: return all that is left, at least one section. The sections may cover more records than are kept,
-        but must cover all that are kept.
+        The core calls this method several times for each segment in pass 2, so that the filter need not hold the digest
+        of a whole segment in memory. ``end`` is True in the last call for a segment: return all sections that are left,
+        at least one. The sections must cover all kept records, and may cover further records.
         """
         del end
         return ()
@@ -204,8 +212,8 @@ class RecordFilter(ABC):
     def spares(self, section: memoryview) -> bool:
         """Return True if the filter would drop none of the records that a digest section covers. Default: False.
 
-        Called after pass 1. Dropping none means to judge every record KEEP or DROP_AT_HORIZON. All these records are
-        older than the dirty range. If in doubt, return False: then the segment is read.
+        Called after pass 1. All records of the section have offsets below the dirty range. A record is not dropped if
+        its verdict would be KEEP or DROP_AT_HORIZON. If in doubt, return False: then the core reads the segment.
         """
         del section
         return False
@@ -224,15 +232,16 @@ class CleanupPolicy(ABC):
         """Return the actions for a log, each with a reason for people to read. Ranges ascend and do not overlap.
 
         Ranges are not empty and are inside the log. Nothing above the high watermark is deleted or rewritten. At most one
-        action is a DeletePrefix, which deletes something, and not an empty active segment. The plan depends only on the
-        arguments, which do not change. Once the actions are carried out, the next plan has none of them. As time passes,
-        the end of a deletion never decreases.
+        action is a DeletePrefix. It must contain a whole segment or raise the log start, and must not delete an empty
+        active segment. The plan depends only on the arguments, and the policy must not change them. After the core has
+        executed a plan, the next plan must not contain the same deletion or rewrite again. With a later ``now_ms``, the
+        end of the deletion must not be lower.
         """
 
     def local_plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
-        """Return the local segments to delete because the tier has them. Default: none.
+        """Return the actions that delete local segments because the tier has them. Default: none.
 
-        ``log`` lists local segments only.
+        ``log`` contains local segments only.
         """
         del log, config, now_ms
         return ()

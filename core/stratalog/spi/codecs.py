@@ -14,10 +14,10 @@ from stratalog.model.numbered_components import NumberedComponents, Opened
 class Codec(ABC):
     """One compression codec, which several threads use at the same time.
 
-    A codec accepts any buffer, changes none, and does not overwrite an earlier result.
+    A codec accepts any buffer, does not change its input, and does not overwrite an earlier result.
 
     Attributes:
-        id: bits 0 to 2 of the attributes, 1 to 7; persistent.
+        id: the number of the codec in bits 0 to 2 of a batch's attributes, 1 to 7; persistent.
         levels: the allowed compression levels, None if the codec has no levels.
     """
 
@@ -28,8 +28,8 @@ class Codec(ABC):
     def compress(self, data: Buffer, *, level: int | None, magic: int) -> bytes:
         """Compress one batch's records. ``level`` None is the codec's default; only lz4 uses ``magic``.
 
-        The engine decompresses the result of a codec that does not come with stratalog, and refuses the append if
-        ``decompress`` does not return ``data``. This applies to every level and magic.
+        For every level and magic, ``decompress`` must return ``data`` from the result. The engine checks this for each
+        result of a codec that does not come with stratalog, and refuses the append if the check fails.
 
         Raises:
             ConfigError: ``level`` is not in ``levels``.
@@ -37,9 +37,10 @@ class Codec(ABC):
 
     @abstractmethod
     def decompress(self, data: Buffer, *, limit_bytes: int, magic: int) -> memoryview:
-        """Return the decompressed bytes. Bytes after the end of the streams are never part of the result.
+        """Return the decompressed bytes.
 
-        The memory used stays within ``limit_bytes``, whatever size the data claims.
+        ``data`` holds one or more compressed streams. Bytes after the last stream must not appear in the result. A
+        codec must not allocate more than ``limit_bytes`` for the result, even if ``data`` states a larger size.
 
         Raises:
             DecompressedSizeError: the result would exceed ``limit_bytes``; raised before more is allocated.
@@ -55,7 +56,8 @@ class CodecTable:
 
     Args:
         codecs: open codecs by name.
-        offers: codecs that are opened when one of them is first needed.
+        offers: codecs that are not open yet. All of them are opened when an id or name is first not found in
+        ``codecs``.
 
     Raises:
         PluginClashError: two of ``codecs`` have the same id, and it would be unclear which one decompresses a batch. If

@@ -31,8 +31,8 @@ def option_group(
 
     Args:
         name: name of the command's argument; the command is called with ``name=make(...)``.
-        make: function that builds the value. Its parameters have the options' names. The command does not get the
-            single options.
+        make: function that builds the value. Its parameters have the options' names. The command itself does not
+            receive these options.
         options: click's decorators, in the reverse order of the help text.
     """
     parts = tuple(inspect.signature(make).parameters)
@@ -136,7 +136,8 @@ class _Steps(Protocol):
 class CommandOutput(Protocol):
     """The output of a command: tables and progress for people, or one JSON object per line for programs.
 
-    In a plugin's command, ``click.get_current_context().obj`` is the function that makes one: ``obj(as_json=True)``.
+    In a plugin's command, ``click.get_current_context().obj`` is a function that returns a CommandOutput:
+    ``obj(as_json=True)``.
     """
 
     as_json: bool
@@ -162,7 +163,8 @@ class CommandOutput(Protocol):
     def bytes_progress(self, what: str) -> AbstractContextManager[Progress]:
         """Return a context that shows bytes, rate and time left if stderr is a terminal, else shows nothing.
 
-        The value of the context is a ``Progress`` for long work. After Ctrl-C, its next call raises KeyboardInterrupt.
+        The value of the context is a ``Progress`` to pass to a long operation. After Ctrl-C, the next call of that
+        ``Progress`` raises KeyboardInterrupt.
         """
 
 
@@ -170,8 +172,8 @@ class CommandOutput(Protocol):
 def stop_event() -> Iterator[threading.Event]:
     """Yield an event that the first SIGINT or SIGTERM sets; a second signal has its usual effect.
 
-    A clean shutdown may take long, and a second signal ends the process without it. Another thread sets the event: the
-    handler may run while the main thread holds the lock of the event, which is not reentrant.
+    A clean shutdown may take long. A second signal ends the process without a clean shutdown. The signal handler sets
+    the event on another thread, because the main thread may hold the lock of the event, which is not reentrant.
     """
     stop = threading.Event()
     before: dict[int, Callable[[int, FrameType | None], object] | int | None] = {}

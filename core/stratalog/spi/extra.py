@@ -17,34 +17,34 @@ from stratalog.spi.indexes import IndexRole
 
 
 class ExtraIndexBuilder(ABC):
-    """A builder of the index of one segment. Used by one thread."""
+    """A builder of the extra index of one segment. Used by one thread."""
 
     @abstractmethod
     def add(self, records: RecordColumns) -> None:
         """Add records to the index, in ascending order, about 1 MiB of log per call.
 
         Records of aborted transactions are included, because read_uncommitted readers see them. Transaction markers are
-        left out. The memory of the columns is reused after the call: copy all that you keep.
+        left out. The memory of the columns is reused after the call: copy the data that the builder keeps.
         """
 
     @abstractmethod
     def finish(self) -> Buffer:
         """Return the index after all records were added; ``b""`` if the index would be useless.
 
-        The same records always give the same bytes, whatever calls of ``add`` or further fields they came with. Builders
-        share no state.
+        The result depends only on the records and on the fields that the index reads. It must not depend on how the
+        records were divided into calls of ``add``, or on further fields. Builders share no state.
         An index may be useless if there are too many keys. The core drops an index above 64 MiB and logs a warning.
         """
 
 
 class ExtraIndexReader:
-    """A reader of one segment's index. Thread-safe. A plugin may add methods for further queries of its index."""
+    """A reader of the extra index of one segment. Thread-safe. A plugin may add methods for further queries."""
 
     def may_hold_key(self, key: bytes) -> bool:
         """Return False only if no record of the segment can have this key, else True.
 
         A result that is no bool, such as None, counts as True and is reported as an error of the plugin. The default
-        returns True, for an index without keys.
+        implementation returns True. An index that does not contain keys uses it.
         """
         del key
         return True
@@ -53,8 +53,8 @@ class ExtraIndexReader:
 class ExtraIndex(ABC):
     """One kind of extra index. A topic lists any number of kinds in ``index.extra``.
 
-    The plugin defines the bytes of the index, and the provider's ``version`` is their version. The core rebuilds an
-    index of another version.
+    The plugin defines the bytes of the index; ``Provider.version`` is the version of this format. The core rebuilds an
+    index that was written by another version.
 
     Attributes:
         role: EXTRA for all kinds.
@@ -71,9 +71,9 @@ class ExtraIndex(ABC):
 
     @abstractmethod
     def reader(self, data: Buffer) -> ExtraIndexReader:
-        """Return a reader over the bytes that a builder made; they are never ``b""``.
+        """Return a reader over ``data``, the bytes that a builder made; never ``b""``.
 
-        The reader may keep ``data``, any buffer, and must not change it.
+        ``data`` can be any buffer. The reader may keep it and must not change it.
 
         Raises:
             CorruptIndexError: no builder makes such bytes. The segment is then read without the index.

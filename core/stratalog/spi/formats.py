@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 class BatchHeader:
     """The header fields of a new batch.
 
-    ``append_time_ms`` is used if ``timestamp_type`` is LOG_APPEND_TIME: readers then see it as the timestamp of every
-    record.
+    ``append_time_ms`` is used only if ``timestamp_type`` is LOG_APPEND_TIME. Readers then see ``append_time_ms`` as the
+    timestamp of every record.
     """
 
     base_offset: int = 0
@@ -56,7 +56,7 @@ class Verdict(IntEnum):
 
 
 class RecordFormat(ABC):
-    """The format of one magic. Positions are bytes into ``data``.
+    """The format of the batches with one magic value. Positions are in bytes, relative to the start of ``data``.
 
     Attributes:
         magic: the value of byte 16 of each entry.
@@ -68,11 +68,13 @@ class RecordFormat(ABC):
     def scan(self, data: Buffer, start: int, end: int, *, check_crc: bool) -> BatchTable:
         """Return the batches in [start, end), up to an entry of another magic, a partial entry or a bad one.
 
-        Bytes outside of the range are not read. CRCs are checked only if ``check_crc`` is True; then each changed bit that
-        the CRC covers, or of the CRC, ends the scan at its batch.
-        Bad bytes never raise an error: ``table.stop`` is the reason of the end, ``table.stop_position`` its position,
-        and ``table.reason`` describes the damage there. Fewer than 17 remaining bytes are a partial entry. Batches follow
-        each other without a gap, from ``start`` to ``table.stop_position``; the engine refuses other results.
+        Bytes outside of the range are not read. If ``check_crc`` is True, the scan stops before a batch whose CRC does
+        not match; otherwise CRCs are not checked.
+
+        Bad bytes never raise an error. ``table.stop`` is the reason why the scan stopped, ``table.stop_position`` the
+        position where it stopped, and ``table.reason`` describes the damage there. Fewer than 17 remaining bytes are a
+        partial entry. Batches follow each other without a gap, from ``start`` to ``table.stop_position``; the engine
+        refuses other results.
         """
 
     @abstractmethod
@@ -81,8 +83,9 @@ class RecordFormat(ABC):
     ) -> Iterator[RecordColumns]:
         """Yield the records of ``batches`` in order, one RecordColumns per arena.
 
-        Columns of fields that are not requested are empty. ``data`` does not change. An arena is a sequence of uncompressed batches, or one decompressed batch. Control batches are decoded like
-        others; the caller leaves them out by their attributes.
+        Columns of fields that are not requested are empty. ``data`` is not changed. An arena is a sequence of
+        uncompressed batches, or one decompressed batch. Control batches are decoded like data batches; a caller that
+        does not want them must remove them from ``batches``.
 
         Args:
             data: the bytes that were scanned.
@@ -105,10 +108,12 @@ class RecordFormat(ABC):
         limit_bytes: int,
         columns: Sequence[str] | None = None,
     ) -> Iterator[pyarrow.RecordBatch]:
-        """Yield the records of ``batches`` in ``arrow_schema(columns)``; faster if a format overrides it.
+        """Yield the records of ``batches`` in ``arrow_schema(columns)``.
 
-        The results do not refer to ``data``. The owner of ``data`` may reuse it before the next result. A format need not read
-        the records if the headers of the batches give all values: a header that contradicts the records is then not detected.
+        The default implementation uses ``decode``; a format can override it with a faster one. The results do not refer
+        to ``data``. The owner of ``data`` may reuse it before the next result. A format need not read the records if
+        the headers of the batches contain the values of all requested columns. A header that contradicts the records is
+        then not detected.
 
         Args:
             data: as for ``decode``.
@@ -120,7 +125,7 @@ class RecordFormat(ABC):
         Raises:
             ConfigError: there is no such column.
             PluginImportError: pyarrow is not installed; the text names the extra to install.
-            As ``decode``, for the same bytes.
+            The errors of ``decode``.
         """
         for chunk in self.decode(data, batches, fields=arrow_fields(columns), limit_bytes=limit_bytes):
             yield from arrow_batches(chunk, partition, columns)
@@ -141,14 +146,14 @@ class RecordFormat(ABC):
     ) -> tuple[int, int, int] | None:
         """Return the byte range of the batches that a fetch returns, without a table of all batches in ``data``.
 
-        A search by time finds its batch in the same way.
+        A search by timestamp calls this method too, with ``since_ms``.
 
-        The format checks framing and offsets. As in Kafka, a fetch does not check the CRCs of batches on the log's own
-        disk.
+        The format checks the sizes and offsets in the headers of batches. A fetch from local disk sets ``check_crc`` to
+        False: like Kafka, stratalog does not check CRCs there.
 
         Args:
-            data: whole batches from its first byte on, perhaps followed by a part of a batch. The bytes may be
-                anything, because an index entry may be wrong.
+            data: batches, the last one perhaps incomplete. If an index entry is wrong, ``data`` can begin inside a
+                batch and hold any bytes.
             base_offset: base offset of the segment. Offsets ascend and are in [base_offset, base_offset + 2**31).
             offset: the first batch to return is the first batch whose last offset is at or above this offset.
             max_bytes: size limit of the returned batches. One batch is always returned, even if it is larger.
@@ -160,15 +165,17 @@ class RecordFormat(ABC):
             beyond_bytes: number of bytes in the segment after ``data``. The last batch may extend into them if its
                 header is in ``data``, unless CRCs are checked. A caller that only needs positions does not have to read
                 them.
-            since_ms: the first batch to return also has a largest timestamp at or above this one. None: any batch may
-                be the first.
-            indexed_ms: largest timestamp of the batch that ends at ``indexed_offset``, from an index. None is not
-                compared.
+            since_ms: the first batch to return must also have a largest timestamp at or above this one. None sets no
+                such condition.
+            indexed_ms: largest timestamp of the batch that ends at ``indexed_offset``, from an index; the format
+                compares it with the batch. If None, the timestamp is not compared.
 
         Returns:
-            Start and end of the batches, relative to ``data``, and their last offset. The range is empty if the first
-            batch reaches the bound. The result is None if a scan is necessary: no batch ends at ``indexed_offset``, that
-            batch has another largest timestamp than ``indexed_ms``, the first batch is not complete, bytes before it are damaged, or an entry has another magic. None is the default.
+            Start and end positions of the batches in ``data``, and their last offset. The range is empty if the first
+            batch has its last offset at or above ``bound``. The result is None if the caller must use ``scan``: no
+            batch ends at ``indexed_offset``, that batch has another largest timestamp than ``indexed_ms``, the first
+            batch is not complete, bytes before it are damaged, or an entry has another magic. The default
+            implementation returns None.
         """
         del data, base_offset, offset, max_bytes, bound, indexed_offset, check_crc, beyond_bytes, since_ms, indexed_ms
         return None
@@ -184,19 +191,20 @@ class RecordFormat(ABC):
             now_ms: the time of the clock, and the timestamp for records without one.
 
         Returns:
-            None if one call cannot decide this: the records do not fit one batch, one of them may break a rule, or
-            anything is wrong. The log then encodes and checks the records with other methods. None is the default.
+            None if the records do not fit one batch, if one of them may break a rule, or after any error. The log then
+            encodes and checks the records with other methods. The default implementation returns None.
         """
         del records, rules, now_ms
         return None
 
     def prepare_batches(self, data: Buffer, rules: Rules, now_ms: int) -> PreparedBatches | None:
-        """Return a copy of ``data`` if it consists of batches that a leader writes without decoding them, as most are.
+        """Return a copy of ``data`` if a leader can write its batches without decoding them; otherwise None.
 
-        One call scans the batches, checks their CRCs, and compares their records with the rules. The batches are
-        whole, uncompressed, with CreateTime, without control records and delete horizons; their records fill them, and
-        offsets ascend by one; a batch with a producer id has a sequence. If ``rules.keeps_times``, each header has the
-        largest timestamp of its records.
+        One call scans the batches, checks their CRCs, and compares their records with the rules. Batches can be written
+        without decoding if they are complete and uncompressed, have CreateTime, and have no control records and no
+        delete horizon. The records must fill their batch exactly, with offsets that ascend by one. A batch with a
+        producer id must have a sequence number. If ``rules.keeps_times``, each header must have the largest timestamp
+        of its records.
 
         Args:
             data: what a client sent.
@@ -204,8 +212,8 @@ class RecordFormat(ABC):
             now_ms: the time of the clock.
 
         Returns:
-            None if one call cannot decide this, or if a record may break a rule. The log then decodes the batches.
-            None is the default.
+            None if the batches must be decoded, or if a record may break a rule. The log then decodes the batches. The
+            default implementation returns None.
         """
         del data, rules, now_ms
         return None
@@ -234,17 +242,17 @@ class RecordFormat(ABC):
                 ``header.base_offset``.
 
         Raises:
-            InvalidRecordError: there are no records, this format cannot hold a record (headers in V0 and V1, a timestamp
-                below -1, a header name without UTF-8 bytes; the error has the index of the record), or with
-                ``keep_offsets`` the offsets do not ascend, or have gaps that the format cannot keep.
+            InvalidRecordError: there are no records. Or the format cannot hold a record: headers in V0 and V1, a
+                timestamp below -1, a header name that cannot be encoded as UTF-8; the error has the index of the
+                record. Or with ``keep_offsets`` the offsets do not ascend, or have gaps that the format cannot keep.
         """
 
     @abstractmethod
     def assign(self, batches: PreparedBatches, base_offset: int, leader_epoch: int, append_time_ms: int | None) -> None:
         """Set the offsets and the leader epoch of batches in place: in ``batches.data`` and in ``batches.table``.
 
-        The first record gets ``base_offset``, and gaps inside of a batch stay. The CRC of a batch is computed again only if a field that it covers
-        changes. The call may be repeated with other offsets.
+        The first record gets ``base_offset``. Gaps between the offsets inside a batch stay. The CRC of a batch is
+        computed again only if a field that the CRC covers changes. The call may be repeated with other offsets.
 
         Args:
             batches: changed in place.
@@ -265,11 +273,12 @@ class RecordFormat(ABC):
         retain_empty: Sequence[bool] | None = None,
         limit_bytes: int,
     ) -> Iterable[Buffer]:
-        """Return the batches without their dropped records, for cleaning. Headers are kept as in Kafka.
+        """Return the batches without their dropped records, for compaction. Headers are rewritten as Kafka does it.
 
-        The joined results are the retained bytes, in order. Each kept record keeps its offset, timestamp and contents, and
-        each batch its timestamp type. The result can be rewritten again. A batch that loses no record is returned unchanged. A batch
-        that loses all records is left out; if ``retain_empty`` is True for it, its header alone is returned.
+        The joined results are the retained bytes, in order. A kept record has the same offset, timestamp and contents
+        as before, and a batch has the same timestamp type. A later round can rewrite the result again. A batch that
+        loses no record is returned unchanged. A batch that loses all records is left out; if ``retain_empty`` is True
+        for it, its header alone is returned.
 
         Source: apache/kafka MemoryRecords.filterTo.
 

@@ -72,43 +72,51 @@ def stratalog_codecs() -> Iterable[Provider[Codec]]:
 
 @hookspec
 def stratalog_index_formats() -> Iterable[Provider[IndexFormat[object]]]:
-    """Offer index formats. Topics choose by ``index.formats``."""
+    """Offer index formats. The topic setting ``index.formats`` selects them by name."""
     return ()
 
 
 @hookspec
 def stratalog_extra_indexes() -> Iterable[Provider[ExtraIndex]]:
-    """Offer extra indexes. Topics choose by ``index.extra``; readers use those that segments have."""
+    """Offer extra indexes.
+
+    The topic setting ``index.extra`` selects the indexes to build, by name. A reader uses the extra indexes that a
+    segment has, independent of the setting.
+    """
     return ()
 
 
 @hookspec
 def stratalog_segment_stores() -> Iterable[Provider[SegmentStore]]:
-    """Offer stores for log directories, chosen by the scheme of a log directory (``file`` without one)."""
+    """Offer stores for log directories. The URI scheme of a log directory selects the store; a path means ``file``."""
     return ()
 
 
 @hookspec
 def stratalog_object_stores() -> Iterable[Provider[ObjectStore]]:
-    """Offer object stores for tiers, chosen by the scheme of the tier's URI."""
+    """Offer object stores for tiers. The scheme of the tier's URI selects the store."""
     return ()
 
 
 @hookspec
 def stratalog_tier_layouts() -> Iterable[Provider[TierLayout]]:
-    """Offer tier layouts. Topics choose by ``tier.layout``; readers by each manifest entry."""
+    """Offer tier layouts.
+
+    The topic setting ``tier.layout`` selects the layout of new segments, by name. A reader uses the layout that the
+    segment's manifest entry names.
+    """
     return ()
 
 
 @hookspec
 def stratalog_cleanup_policies() -> Iterable[Provider[CleanupPolicy]]:
-    """Offer cleanup policies. Topics choose by ``cleanup.policy``."""
+    """Offer cleanup policies. The topic setting ``cleanup.policy`` selects them by name."""
     return ()
 
 
 @hookspec
 def stratalog_services() -> Iterable[Provider[Service]]:
-    """Offer services: replication, gateways, exporters. ``services`` of the engine's settings names those to run."""
+    """Offer services, such as replication or gateways. The engine setting ``services`` selects them by name."""
     return ()
 
 
@@ -158,12 +166,12 @@ def stratalog_on_log_uncleanable(event: LogUncleanable) -> None:
 
 @hookspec
 def stratalog_on_segments_deleted(event: SegmentsDeleted) -> None:
-    """Retention deleted segments for good."""
+    """Retention deleted segments of a log permanently."""
 
 
 @hookspec
 def stratalog_on_epoch_fenced(event: EpochFenced) -> None:
-    """Another writer took over a log's tier and fenced this one."""
+    """Another writer took over the tier of a log and fenced this engine."""
 
 
 @hookspec

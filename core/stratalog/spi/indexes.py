@@ -39,20 +39,21 @@ class IndexBuilder(ABC):
     @property
     @abstractmethod
     def full(self) -> bool:
-        """True if the segment must be rolled before the next batch. It changes only when entries are made.
+        """True if the segment must be rolled before the next batch. The value changes only in ``add``.
 
-        It is True before the entries exceed ``segment.index.bytes``; always False for a format without a limit.
+        The value becomes True before the entries would exceed ``segment.index.bytes``. It is always False for a format
+        without a limit.
         """
 
     @abstractmethod
     def add(self, batches: PreparedBatches, position: int, aborted: Mapping[int, AbortedTransaction]) -> bytes:
         """Add batches, in one call for each write, and return the entry bytes to write now, often ``b""``.
 
-        A full builder returns no further entries. The result has whole entries only, the same for batches that are
-        added together or one by one.
+        A full builder returns no further entries. The result contains whole entries only. Batches that are added in one
+        call give the same entries as batches that are added one by one.
 
         Args:
-            batches: the batches that follow those that were added before, without gaps. Their offsets ascend.
+            batches: the batches that directly follow the batches of the previous call. Their offsets ascend.
             position: position in the ``.log`` file (bytes) of the byte at position 0 of ``batches.table``.
             aborted: transactions that abort markers end, by the marker's offset. A TRANSACTION index has an entry for
                 each marker among the batches, and ignores the others. Other indexes do not depend on them.
@@ -63,16 +64,17 @@ class IndexBuilder(ABC):
 
     @abstractmethod
     def finish(self) -> bytes:
-        """Return the entry bytes to write when the segment is rolled or closed, often ``b""``.
+        """Return the last entry bytes, to write when the segment is rolled or closed; often ``b""``.
 
-        A second call adds no entry twice.
+        A second call does not return an entry that the first call returned.
         """
 
 
 class IndexReader(ABC, Generic[Entry]):
-    """A search over one segment's index. Targets: offset for OFFSET and TRANSACTION, timestamp (ms) for TIME.
+    """A search over one segment's index.
 
-    The entries may be any bytes: a search then returns an entry or None, or raises CorruptIndexError.
+    The key of an entry, and the target of a search, is an offset in OFFSET and TRANSACTION indexes and a timestamp (ms)
+    in TIME indexes. If the entries are damaged, a search returns any entry or None, or raises CorruptIndexError.
     """
 
     @abstractmethod
@@ -81,7 +83,7 @@ class IndexReader(ABC, Generic[Entry]):
 
     @abstractmethod
     def __getitem__(self, index: int) -> Entry:
-        """Return the entry at ``index``, which may be negative; IndexError outside."""
+        """Return the entry at ``index``, which may be negative; raise IndexError if there is no such entry."""
 
     @abstractmethod
     def floor(self, target: int) -> Entry | None:
@@ -94,7 +96,8 @@ class IndexReader(ABC, Generic[Entry]):
     def after(self, target: int) -> Entry | None:
         """Return the first entry whose key is at or above ``target``; None if all are below.
 
-        For OFFSET, the key is here the position (bytes), because a fetch searches for the end of a byte range.
+        Unlike in ``floor``, ``target`` and the key of an OFFSET entry are positions (bytes), because a fetch searches
+        for the end of a byte range.
         """
 
     @abstractmethod
@@ -127,9 +130,10 @@ class IndexFormat(ABC, Generic[Entry]):
 
     @abstractmethod
     def builder(self, base_offset: int, config: TopicConfig, *, entries: Buffer = b"") -> IndexBuilder:
-        """Return a builder for a segment; ``entries`` are those already written, if an index is continued.
+        """Return a builder for a segment.
 
-        A segment without batches has no entries.
+        ``entries`` are the entries that an earlier builder wrote for the segment; empty for a new index. A segment
+        without batches has no entries.
         """
 
     @abstractmethod
@@ -140,7 +144,7 @@ class IndexFormat(ABC, Generic[Entry]):
         """Return ``reader(entries, base_offset).floor(target)`` and the two entries after it.
 
         The three entries show how many bytes to read to find the target. An entry is None if it does not exist or is
-        not known. The default knows only the first one.
+        not known. The default implementation returns None for the second and third entries.
         """
         return self.reader(entries, base_offset).floor(target), None, None
 

@@ -34,14 +34,16 @@ RangeReader = Callable[[str, int, int], bytes | memoryview]
 
 
 class HashedLog:
-    """The unchanged bytes of a ``.log`` file, hashed during each pass.
+    """The bytes of a ``.log`` file, hashed while they are read.
+
+    A pass is one complete iteration over ``chunks``. Each pass hashes the bytes again.
 
     Args:
         log: the file.
         place: path of the file, or key of the object that the file becomes; for error texts.
 
     Attributes:
-        sha256: hash of the bytes of the last complete pass, UNKNOWN_SHA256 before the first one.
+        sha256: hash of the bytes of the last pass, in hex; UNKNOWN_SHA256 before the first pass.
     """
 
     UNKNOWN_SHA256: ClassVar[str] = "0" * 64
@@ -52,12 +54,12 @@ class HashedLog:
 
     @classmethod
     def of(cls, log: ByteSource, place: str) -> Self:
-        """Return ``log`` itself if it is a HashedLog, as from the core, else a new HashedLog over it."""
+        """Return ``log`` itself if it is a HashedLog, as the core passes it; otherwise a new HashedLog over ``log``."""
         return log if isinstance(log, cls) else cls(log, place)
 
     @property
     def is_read(self) -> bool:
-        """True after a complete pass."""
+        """True after a pass: ``sha256`` is then known."""
         return self.sha256 != self.UNKNOWN_SHA256
 
     @property
@@ -91,7 +93,8 @@ class SegmentSource:
     gives a layout a ``HashedLog`` and compares its hash with ``StoredSegment.sha256``. A layout should use the hash of
     ``HashedLog.of(source.log, key)``: then the bytes are hashed only once.
 
-    ``uncompress`` is the core's: it returns a source for a layout that ``takes_uncompressed``.
+    ``uncompress`` is set and called by the core. It returns the source with uncompressed batches, for a layout with
+    ``takes_uncompressed``.
     """
 
     info: SegmentInfo
@@ -112,14 +115,14 @@ class ObjectSink(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StoredSegment:
-    """A segment in the tier: the entry that manifests hold.
+    """A segment in the tier, as an entry of the manifest describes it.
 
     Attributes:
-        info: the segment as Kafka knows it.
-        layout: ``name@version`` of the layout that wrote it, and must read it.
-        slices: place of the stored bytes of each file.
-        sha256: hash of the ``.log`` file's original bytes, hex.
-        requires: further ``name@version`` that a reader needs (a codec, an encryption).
+        info: facts about the segment that do not depend on the layout: its log, offsets, size, timestamps and epochs.
+        layout: ``name@version`` of the layout that wrote the segment, and that must read it.
+        slices: the object, position and size of the stored bytes of each file.
+        sha256: hash of the original bytes of the ``.log`` file, in hex.
+        requires: further components that a reader needs, such as a codec or an encryption, as ``name@version``.
         extra: the layout's own data as JSON values. The name ``objects`` is reserved for a list of the keys of further
             objects. Such objects belong to the segment but hold none of its files. The names ``records``,
             ``min_timestamp_ms`` and ``original_bytes`` are reserved for those attributes of ``info``, and only in the JSON
@@ -135,7 +138,7 @@ class StoredSegment:
 
     @property
     def log_key(self) -> str:
-        """The key of the object with the ``.log`` file's bytes, which every accepted entry has."""
+        """The key of the object with the bytes of the ``.log`` file. Each valid entry has such an object."""
         return self.slices[FileKind.LOG].key
 
     @property
@@ -171,11 +174,11 @@ class StoredSegment:
 
     @classmethod
     def from_json(cls, value: object, file: str = "") -> Self:
-        """Return the segment that ``to_json`` wrote, after checks.
+        """Return the segment whose ``to_json`` is ``value``, after a check of each field.
 
         Args:
             value: result of ``json.loads``; the caller has bounded its size.
-            file: the object that held the JSON, for error texts.
+            file: key of the object that contains the JSON, for error texts.
 
         Raises:
             CorruptObjectError: a field is missing, unknown, of the wrong type or out of bounds; the text names it.
@@ -197,7 +200,7 @@ class ManifestAuthenticator(ABC):
     Attributes:
         unauthenticated: treatment of a log whose roots have no MAC. With ``warn``, the log is read with a warning if
             all its segments are of this layout. With ``accept``, every such log is read. With ``refuse``, no log
-            without a MAC is read, in any layout.
+            without a MAC is read, whatever its layout.
     """
 
     unauthenticated: Unauthenticated = Unauthenticated.WARN
@@ -212,7 +215,7 @@ class ManifestAuthenticator(ABC):
 
     @abstractmethod
     def mac(self, key_id: str, data: bytes) -> bytes:
-        """Return the 32 bytes that authenticate ``data`` under a key: the same for the same data, others for other data.
+        """Return the MAC of ``data`` under a key: 32 bytes, which are always the same for the same data.
 
         Raises:
             ConfigError: no key with this id exists.
@@ -220,7 +223,7 @@ class ManifestAuthenticator(ABC):
 
     @abstractmethod
     def is_required(self, label: str) -> bool:
-        """Return True if segments of this ``name@version`` of the layout count only in roots with a MAC."""
+        """Return True if a root without a MAC must not name a segment of the layout ``label`` (``name@version``)."""
 
 
 class TierLayout(ABC):
@@ -228,30 +231,33 @@ class TierLayout(ABC):
 
     @property
     def takes_uncompressed(self) -> bool:
-        """True if the core shall uncompress the batches of magic 2 of a segment before ``write``. Default: False.
+        """True if the core must uncompress the batches of magic 2 of a segment before ``write``. Default: False.
 
-        For layouts that store records and rebuild batches, because no codec promises the same bytes in every version. The
-        layout gives back the bytes that it was given. Their records, offsets, epochs and producers are those of the log;
-        its entry has the size and hash of the new bytes, and the old size as ``original_bytes``. If the new log were
-        above 2 GiB, the layout gets the old one.
+        For layouts that store records instead of batches, and rebuild the batches for a reader. Such a layout cannot
+        reproduce compressed batches, because another version of a codec may compress the same records to other bytes.
+        The layout gets the uncompressed batches, and ``read`` must return exactly these bytes. The entry has the size
+        and hash of the uncompressed log; ``info.original_bytes`` is the size before. If the uncompressed log would
+        exceed 2 GiB, the layout gets the compressed batches.
         """
         return False
 
     @abstractmethod
     def write(self, source: SegmentSource, sink: ObjectSink, section: Section | None) -> StoredSegment:
-        """Store a segment; ``section`` holds the topic's settings of this layout, if it has any.
+        """Store a segment and return its entry; ``section`` holds the topic's settings of this layout, if it has any.
 
-        The segment may be empty, or have no small files. Sources return pieces of any size. A sink may read a source
-        several times: only the last pass counts for the hash. The entry names every object that was put, and survives
-        JSON. The layout leaves ``StoredSegment.layout`` as ""; the core fills it.
+        The segment may be empty, or have no small files. ``source.log`` yields chunks of any size. A sink may read a
+        source several times, for example after a retry; the hash is that of the last pass. The entry must name every
+        object that was put, and must be equal to its copy after ``to_json`` and ``from_json``. The layout leaves
+        ``StoredSegment.layout`` as ""; the core sets it.
         """
 
     @abstractmethod
     def read(self, segment: StoredSegment, start: int, end: int, fetch: RangeReader) -> Iterator[memoryview]:
         """Yield the bytes [start, end) of the original ``.log`` file, in order, in one or more pieces.
 
-        ``fetch`` may return views. The entry and the objects may be damaged, or be those of another segment: the result
-        is then right, or a StorageError in bounded memory. A read of the whole log finds every changed bit.
+        ``fetch`` may return views. If the entry or the objects are damaged, or belong to another segment, the method
+        must return the right bytes or raise a StorageError, and must not use unlimited memory. A read of the whole log
+        must detect every changed bit.
 
         Raises:
             StorageError: the range is not in the log.
@@ -268,11 +274,13 @@ class TierLayout(ABC):
     def read_arrow(
         self, segment: StoredSegment, start: int, end: int, columns: Sequence[str] | None, fetch: RangeReader
     ) -> Iterator[pyarrow.RecordBatch] | None:
-        """Return the data records with offsets in [start, end) as Arrow batches; None, the default: read the batches.
+        """Return the data records with offsets in [start, end) as Arrow batches. Default: None.
 
-        Optional: for layouts that store columns. The batches have the schema of ``ArrowBuffers.schema(columns)``, ascend,
-        and hold each record that ``RecordFormat.decode_arrow`` would return for the log's batches, except control
-        records; if the layout cannot return each record, the result is None. Records of aborted transactions are included: the core calls this method only if it hides none.
+        Optional: for layouts that store columns. If the result is None, the core reads the batches of the log and
+        decodes them. The Arrow batches have the schema of ``ArrowBuffers.schema(columns)`` and ascending offsets. They
+        contain each record that ``RecordFormat.decode_arrow`` would return for the log's batches, except control
+        records; if the layout cannot return all of them, the result is None. Records of aborted transactions are
+        included: the core calls this method only for ranges without aborted transactions that it must hide.
 
         Raises:
             CorruptObjectError: the fetched bytes cannot be those that the layout stored.
@@ -281,10 +289,10 @@ class TierLayout(ABC):
         return None
 
     def check(self, segment: StoredSegment, fetch: RangeReader) -> None:
-        """Check the stored bytes that hold none of the segment's files: further objects, and copies of the entry.
+        """Check the stored bytes that belong to none of the segment's files: further objects, and copies of the entry.
 
-        ``verify`` calls it, and reports the error. Optional: the default checks nothing, because ``read`` and
-        ``read_index`` check the files.
+        ``stratalog verify`` calls this method and reports the error. Optional: the default checks nothing. ``read`` and
+        ``read_index`` check the files of the segment.
 
         Raises:
             CorruptObjectError: the fetched bytes cannot be those that the layout stored. ``file`` is the object's key.
@@ -292,9 +300,10 @@ class TierLayout(ABC):
         del segment, fetch
 
     def authenticator(self) -> ManifestAuthenticator | None:
-        """Return the authenticator for manifests of logs in this layout; None if the layout or the settings have none.
+        """Return the authenticator for manifests of logs in this layout; None without one, the default.
 
-        Optional: for layouts that encrypt. May be called more than once.
+        Optional: for layouts that encrypt. The result is also None if the settings contain no keys. May be called more
+        than once.
         """
         return None
 
@@ -308,18 +317,19 @@ class TierLayout(ABC):
     def discover(self, objects: Sequence[ObjectInfo], fetch: RangeReader) -> Iterator[StoredSegment]:
         """Yield the segments found in ``objects`` of one log, for a bucket whose manifests are lost.
 
-        Optional; the default finds none. The results are the entries that ``write`` returned. Objects that the layout did
-        not write are skipped; damaged ones are skipped, or raise a StorageError. The key of an object outside of a tier
-        is "": a layout reads it too, if its bytes alone describe the segment.
+        Optional; the default finds none. The results are equal to the entries that ``write`` returned. Objects that the
+        layout did not write are skipped. Damaged objects are skipped, or raise a StorageError. The key of an object is
+        "" if it is a file outside of a tier. A layout must read such an object too if its bytes alone describe the
+        segment.
         """
         del objects, fetch
         return iter(())
 
 
 class LayoutLookup(Protocol):
-    """The installed layouts, for a layout that uses another one. Do not call it while the layout itself opens.
+    """The installed layouts, for a layout that uses another one. Call no method while the layout itself opens.
 
-    All methods raise UnknownComponentError, which names the missing layout.
+    If a layout is not installed, the methods raise UnknownComponentError, which names the layout.
     """
 
     def label(self, name: str) -> str:

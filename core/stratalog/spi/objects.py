@@ -20,10 +20,11 @@ from stratalog.model.batches import Buffer
 class Capability(Flag):
     """Abilities of a store beyond the minimum. A store declares them; the core tests CREATE before it relies on it.
 
-    CREATE: ``create`` is atomic; of several concurrent calls, one succeeds. LIST_AFTER: the store itself does
-    ``list(after=)``. BATCH_DELETE: ``delete`` sends many keys in one request. CHECKSUM: the store verifies a checksum
-    of each upload. NEAR: objects are files of this machine, with the system's page cache and without a cost per read.
-    The core neither reads ahead nor caches bytes for which ``is_cached`` is True.
+    CREATE: ``create`` is atomic; of several concurrent calls, one succeeds. LIST_AFTER: the store itself evaluates the
+    argument ``after`` of ``list``. BATCH_DELETE: ``delete`` sends many keys in one request. CHECKSUM: the store
+    verifies a checksum of each upload. NEAR: objects are files on this machine, which the page cache of the operating
+    system holds, and a read costs no request. The core neither prefetches nor caches bytes of a NEAR store for which
+    ``is_cached`` returns True.
     """
 
     NONE = 0
@@ -44,7 +45,7 @@ class Created(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
-    """One object. ``etag`` is "" if the store has none; ``modified_ms`` is 0 if the store returns no time."""
+    """One object. ``etag`` is "" if the store has no ETags; ``modified_ms`` is 0 if the store returns no time."""
 
     key: str
     size_bytes: int
@@ -54,9 +55,10 @@ class ObjectInfo:
 
 @dataclass(frozen=True, slots=True)
 class UnfinishedUpload:
-    """An upload that was started but neither completed nor aborted; ``upload_id`` is the store's own id of it.
+    """An upload that was started but neither completed nor aborted.
 
-    ``begun_ms`` is 0 if the store returns no time.
+    ``upload_id`` is the id that the store gave to the upload. ``begun_ms`` is its start time, 0 if the store returns no
+    time.
     """
 
     key: str
@@ -95,9 +97,9 @@ class BytesSource:
 class ObjectStore(Closeable):
     """A store of objects. Keys are relative to the store's URI and use ``/``. A context manager; thread-safe.
 
-    A StorageError is raised for a key that could leave its place (empty, absolute, with ``..`` or an empty part, with a
-    control character, above 1,024 bytes), and by each call after ``close``. A call whose deadline has passed raises
-    StoreTimeoutError and sends no request. A store is not pickled.
+    A method raises StorageError for an invalid key, and after ``close``. A key is invalid if it is empty or absolute,
+    has ``..`` or an empty part, contains a control character, or is longer than 1,024 bytes. A call whose deadline has
+    passed raises StoreTimeoutError and sends no request. A store cannot be pickled.
     """
 
     @property
@@ -112,7 +114,7 @@ class ObjectStore(Closeable):
 
     @abstractmethod
     def put_file(self, key: str, source: ByteSource, *, deadline_ns: int) -> ObjectInfo:
-        """Upload an object in pieces. The object is visible completely or not at all, also if this call raises.
+        """Upload an object. The object is visible completely or not at all, also if this call raises.
 
         An object may be empty. An existing object is replaced. If the source raises, or has more or fewer bytes than
         ``size_bytes``, the call raises and leaves no object.
@@ -132,7 +134,8 @@ class ObjectStore(Closeable):
     def read(self, key: str, start: int | None = None, end: int | None = None, *, deadline_ns: int) -> bytes:
         """Return the bytes [start, end) of an object, in exactly one request; None is the start or end of the object.
 
-        The result is shorter only if the object ends before ``end``; it is empty if ``start`` is not below the end.
+        The result is shorter only if the object ends before ``end``. It is empty if ``start`` is at or after the end of
+        the range or of the object.
 
         Raises:
             ObjectNotFoundError: the object does not exist.
@@ -148,33 +151,35 @@ class ObjectStore(Closeable):
 
     @abstractmethod
     def delete(self, keys: Sequence[str], *, deadline_ns: int) -> Mapping[str, StoreError]:
-        """Delete objects, and return the errors by key. A missing object is no error. No keys delete nothing."""
+        """Delete objects, and return the errors by key. A missing object is no error. ``keys`` may be empty."""
 
     def unfinished(self, prefix: str, *, deadline_ns: int) -> Sequence[UnfinishedUpload]:
-        """Return the unfinished uploads under keys with this prefix: their stored parts cost money, but are no object.
+        """Return the uploads under keys with this prefix that were neither completed nor aborted.
 
-        Uploads in progress are included, and finished ones are not. The result is empty if a store keeps no such parts or deletes them by itself.
+        Their stored parts cost money, but are not visible as an object. Uploads in progress are included. The result is
+        empty if a store keeps no such parts or deletes them by itself.
         """
         del prefix, deadline_ns
         return ()
 
     def abort(self, upload: UnfinishedUpload, *, deadline_ns: int) -> None:
-        """Delete the parts of an upload that ``unfinished`` returned; it can no longer complete.
+        """Delete the parts of an upload that ``unfinished`` returned. The upload can then no longer complete.
 
         If the upload no longer exists, do nothing.
         """
         del upload, deadline_ns
 
     def is_cached(self, key: str, start: int, end: int) -> bool:
-        """Return True if the system has the bytes [start, end) in memory.
+        """Return True if the operating system has the bytes [start, end) of an object in memory. Default: False.
 
-        The check must not wait; if it cannot find out, it returns False. Called only for NEAR stores. Never raises.
+        The method must not wait for a disk. It returns False if it cannot determine the answer. It is called only for
+        NEAR stores, and never raises.
         """
         del key, start, end
         return False
 
     def read_cached(self, key: str, start: int, into: memoryview) -> bool:
-        """Fill ``into`` with the bytes of an object from ``start`` on, if the system has them in memory.
+        """Fill ``into`` with the bytes of an object from ``start`` on, if the operating system has them in memory.
 
         Called only for NEAR stores. Never raises.
 
@@ -188,8 +193,9 @@ class ObjectStore(Closeable):
         """Return the number of requests since the store was opened, by the store's own request names.
 
         The numbers never decrease.
-        The result is empty if each call is one request. A call may be several requests: an upload in parts is many.
-        Retries inside of a client library are not counted, unless the store sees them.
+        A store whose calls can send several requests implements this method; an upload in parts, for example, sends
+        many. The result is empty if each call sends one request. Retries inside a client library are not counted if the
+        store cannot see them.
         """
         return {}
 

@@ -23,18 +23,19 @@ _NAME: Final = re.compile(r"[a-z][a-z0-9_]*\Z")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenContext:
-    """The context of an engine for a component that opens. The component keeps the parts that it needs.
+    """The context with which an engine opens a component. The component keeps the parts that it needs.
 
     Attributes:
-        env: clock, files and random numbers; a component uses no others.
+        env: clock, files and random numbers; a component must not use others.
         limits: the engine's limits.
         handles: the engine's pool of file descriptors.
         section: the component's own settings, of its ``engine_section`` type, or None.
-        codecs: the engine's codecs; record formats and layouts look them up when they use them.
+        codecs: the engine's codecs. Record formats and layouts look a codec up at each use, not when they are opened.
         location: stores only: the log directory's path, or the tier's URI.
         options: object stores only: options for the client library, including credentials; never logged.
         read_only: stores only: refuse every write.
-        layouts: the engine's tier layouts, for a layout that uses another one; looked up when used.
+        layouts: the engine's tier layouts, for a layout that uses another one. Look the other layout up at its use, not
+            when the component is opened.
     """
 
     env: Env
@@ -50,19 +51,21 @@ class OpenContext:
 
 @dataclass(frozen=True, kw_only=True)  # no slots: Python 3.11 cannot then make a Provider[Codec](...)
 class Provider(Generic[C]):
-    """An offered component. To construct a provider imports nothing heavy and opens nothing.
+    """The description of a component that a plugin offers, and the function that opens the component.
+
+    The construction of a provider must import no heavy module and open nothing.
 
     Attributes:
-        name: ``[a-z][a-z0-9_]*``, unique per kind, persistent: files and manifests name it.
+        name: ``[a-z][a-z0-9_]*``, unique per kind. Files and manifests contain the name, so it must not change.
         version: version of the bytes that the component writes.
-        open: called at most once per engine and location, at first use, on a thread of its own; it must return within
-            ``plugin.deadline.ms``.
+        open: opens the component. It is called at most once per engine and location, at first use, on a separate
+            thread, and must return within ``plugin.deadline.ms``.
         schemes: URI schemes, stores only.
         engine_section: type of the settings under ``[plugins.NAME]``. Environment variables
-            ``STRATALOG_PLUGINS_NAME_SETTING`` override these settings. Tier options with the same names override them
-            too, and are then not in ``OpenContext.options``.
+            ``STRATALOG_PLUGINS_NAME_SETTING`` override these settings. Tier options with the same names override both;
+            such options are not in ``OpenContext.options``.
         topic_section: type of the topic settings ``NAME.*``.
-        capabilities: words for people, shown by ``stratalog plugins``.
+        capabilities: short descriptions for people, which ``stratalog plugins`` shows.
         extensions: names of the component's compiled modules, which are used if they could be built
             (``stratalog.extension``); ``stratalog plugins`` shows the missing ones.
     """

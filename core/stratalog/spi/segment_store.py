@@ -1,4 +1,4 @@
-"""Segment stores: the names, bytes and durability of one log directory. A segment store knows nothing of records."""
+"""Segment stores: access to the files of one log directory. A segment store does not interpret the bytes of records."""
 
 from __future__ import annotations
 
@@ -29,8 +29,9 @@ class SegmentFile(ABC):
     def append(self, data: Buffer) -> int:
         """Append the bytes of any buffer, which may be empty, and return the position of the first one.
 
-        The write is all or nothing: after a short write, the file is truncated to its old size. The result is the old
-        size, and ``size_bytes`` grows by the size of ``data``; otherwise the engine takes the log out of service.
+        The write is all or nothing: after a short write, the store truncates the file to its old size. The result is
+        the old size, and ``size_bytes`` grows by the size of ``data``. If a store does not keep these rules, the engine
+        takes the log out of service.
 
         Raises:
             DiskFullError: no space; none of the bytes stays in the file.
@@ -40,17 +41,17 @@ class SegmentFile(ABC):
 
     @abstractmethod
     def read(self, position: int, size_bytes: int) -> memoryview:
-        """Return up to ``size_bytes`` bytes from ``position``: fewer at the end of the file, none past it.
+        """Return up to ``size_bytes`` bytes from ``position``: fewer if the file ends before, none after its end.
 
         Raises:
             SegmentGoneError: the file was renamed, deleted or closed in the meantime.
         """
 
     def read_into(self, position: int, into: memoryview) -> int:
-        """Read up to ``len(into)`` bytes into the caller's memory as ``read``, and return their number.
+        """Read up to ``len(into)`` bytes from ``position`` into ``into``, and return their number. Errors as ``read``.
 
-        The rest of the memory is not changed.
-        Override this method if it can save a copy. Reused memory causes no page faults.
+        The rest of ``into`` is not changed. The default implementation copies the result of ``read``. Override this
+        method if the store can read directly into the memory.
         """
         data = self.read(position, len(into))
         into[: len(data)] = data
@@ -58,10 +59,10 @@ class SegmentFile(ABC):
 
     @abstractmethod
     def slice(self, position: int, size_bytes: int) -> FileSlice:
-        """Return the bytes of ``read``, pinned: they stay valid until released, even if the segment is deleted.
+        """Return the bytes that ``read`` returns, valid until they are released, even if the segment is deleted.
 
-        The bytes may be read when ``data`` is first used. Then ``data`` raises SegmentGoneError if the file was truncated
-        or closed in the meantime, unless it was deleted.
+        The store may read the bytes only when ``data`` of the slice is first used. If the file was truncated or closed
+        before that, ``data`` raises SegmentGoneError. A deleted file is no error.
         """
 
     @abstractmethod
@@ -69,10 +70,10 @@ class SegmentFile(ABC):
         """Truncate the file to ``size_bytes``, where the next append begins; ValueError if the file is smaller."""
 
     def trim(self) -> bool:
-        """Release reserved space, because no append follows. Return True if the caller must sync to make that durable.
+        """Release reserved space, because no append follows. Return True if the caller must call ``sync`` afterwards.
 
-        A second call does nothing and returns False.
-        The default is for a store that reserves no space.
+        Without that ``sync``, the new file size is not durable. A second call does nothing and returns False. The
+        default implementation is for a store that reserves no space.
         """
         return False
 
@@ -100,14 +101,17 @@ class IndexFile(ABC):
 
     @abstractmethod
     def append(self, entries: Buffer) -> None:
-        """Append entries. Errors as ``SegmentFile.append``; PluginError past ``max_bytes``, with nothing written."""
+        """Append entries. Errors as ``SegmentFile.append``.
+
+        If the file would exceed ``max_bytes``, the method raises PluginError and writes nothing.
+        """
 
     @abstractmethod
     def view(self) -> memoryview:
-        """Return a read-only view of the entries written so far. The view stays valid, whatever happens to the file.
+        """Return a read-only view of the entries written so far. The view stays valid after changes of the file.
 
-        A reader may call this without a lock, also while another thread closes the file. It then gets the entries that
-        the file had.
+        A reader may call this without a lock, also while another thread closes the file. The reader then gets the
+        entries that the file had before it was closed.
         """
 
     @abstractmethod
@@ -120,7 +124,7 @@ class IndexFile(ABC):
 
     @abstractmethod
     def sync(self) -> None:
-        """Make the entries durable; failures as ``SegmentFile.sync``."""
+        """Make the entries durable. After a failure, later calls raise LogDirOfflineError: a sync is never retried."""
 
     @abstractmethod
     def close(self) -> None:
@@ -142,10 +146,10 @@ class LogFiles(ABC):
 
     @abstractmethod
     def list(self) -> list[FileStat]:
-        """Return the entries of the folder, by name.
+        """Return the entries of the folder, sorted by name.
 
-        ``FileStat`` marks a subfolder and anything else that is not a regular file. The core neither reads nor removes
-        such an entry.
+        ``FileStat`` shows if an entry is a subfolder or another entry that is not a regular file. The core neither
+        reads nor removes such an entry.
         """
 
     @abstractmethod
@@ -198,9 +202,10 @@ class LogFiles(ABC):
         """Delete a file. A missing file is no error. No file has the name afterwards, which the engine checks."""
 
     def set_modified(self, name: str, modified_ms: int) -> None:
-        """Set the modification time of a file until its next write: a compacted segment keeps its source's time.
+        """Set the modification time of a file until its next write.
 
-        The default is for a store without modification times.
+        Compaction gives a new segment the time of its source. The default implementation does nothing, for a store
+        without modification times.
         """
         del name, modified_ms
 
@@ -210,10 +215,12 @@ class LogFiles(ABC):
 
 
 class SegmentStore(Closeable):
-    """One log directory, which is one failure domain. A context manager; ``close`` releases the lock of ``acquire``.
+    """One log directory. A context manager; ``close`` releases the lock of ``acquire``.
 
-    Opening a store changes nothing. A store that was opened for reading takes no lock, works beside a writer, and raises
-    ReadOnlyError for each change. Names that could leave the directory raise ConfigError.
+    If a disk error occurs in a log directory, the engine takes all its logs out of service, but no other directory.
+    Opening a store changes nothing. A store that was opened for reading takes no lock, can be used while another
+    process writes to the directory, and raises ReadOnlyError for each change. Methods raise ConfigError for a name that
+    could leave the directory.
     """
 
     @abstractmethod
@@ -233,7 +240,7 @@ class SegmentStore(Closeable):
 
     @abstractmethod
     def is_acquired_elsewhere(self) -> bool:
-        """Return True if another engine or broker holds the directory's lock now. Neither lock nor write anything."""
+        """Return True if another engine or broker holds the directory's lock now; neither takes a lock nor writes."""
 
     @abstractmethod
     def logs(self) -> list[str]:
@@ -265,7 +272,7 @@ class SegmentStore(Closeable):
 
     @abstractmethod
     def replace_small(self, name: str, data: Buffer) -> None:
-        """Replace a small file of the directory itself, as ``LogFiles.replace_small``."""
+        """Replace a small file of the directory itself atomically and durably, as ``LogFiles.replace_small``."""
 
     @abstractmethod
     def remove_small(self, name: str) -> None:
@@ -273,4 +280,4 @@ class SegmentStore(Closeable):
 
     @abstractmethod
     def close(self) -> None:
-        """Release the directory. May be called twice."""
+        """Close the open files and release the lock of the directory. May be called twice."""

@@ -38,7 +38,8 @@ class Service(ABC):
 class Command:
     """A further command of the command line.
 
-    ``load()`` imports and returns a click command. Nothing heavy is imported before that call.
+    ``load()`` imports and returns a click command. The command line calls ``load`` only if the command is used, so that
+    heavy modules are not imported before.
     """
 
     name: str

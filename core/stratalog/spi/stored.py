@@ -56,7 +56,7 @@ class _StoredFields(TypedDict):
 def stored_fields(value: object, file: str, slices: dict[FileKind, ObjectSlice] | None = None) -> _StoredFields:
     """Return the attributes of the segment whose JSON form is ``value``; see ``StoredSegment.from_json``.
 
-    ``slices`` are those of a caller that has another form for them; ``value`` then has none.
+    A caller that stores the slices in another form passes them as ``slices``. Then ``value`` has no field ``slices``.
     """
     try:
         return _fields(value, slices)
@@ -85,7 +85,7 @@ def _fields(value: object, slices: dict[FileKind, ObjectSlice] | None) -> _Store
 
 
 def record_facts(info: SegmentInfo) -> dict[str, int]:
-    """Return what ``extra`` holds about the records of a segment; empty if it is unknown."""
+    """Return the known ``RECORD_FACTS`` of a segment by name, as they are stored in ``extra``."""
     found = {name: getattr(info, name) for name in RECORD_FACTS}
     return {name: value for name, value in found.items() if value is not None}
 
