@@ -1,4 +1,4 @@
-"""Plugins: discovery, filtering, loading and lookup of their components. Only this package calls hooks."""
+"""Plugins: discovery, filtering, loading and lookup of their components. Only this package calls plugins' hooks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The kinds of components that plugins offer: one for each collecting hook, except that for commands."""
+"""The kinds of components that plugins offer.
+
+A collecting hook is a hook with which plugins offer components. Each collecting hook has one kind, except
+``stratalog_commands``: commands are no components.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +26,12 @@ class ComponentKind:
     """One kind of component.
 
     Attributes:
-        key: plural, with underscores: the hook's name without ``stratalog_``, and the key in ``PluginInfo.offers``.
-        title: singular, for texts.
+        key: plural name with underscores, such as ``tier_layouts``: the hook's name without ``stratalog_``, and the key
+            in ``PluginInfo.offers``.
+        title: singular name for texts, such as ``tier layout``.
         component: type of the result of ``Provider.open``.
-        has_schemes: True if it is looked up by the scheme of a URI; its ``open`` then needs a location.
-        writes_bytes: True if files or manifests name it as ``name@version``.
+        has_schemes: True if a provider is looked up by the scheme of a URI; ``Provider.open`` then needs a location.
+        writes_bytes: True if files or manifests contain the ``name@version`` of such components.
     """
 
     key: str

@@ -1,6 +1,7 @@
 """Discovery of installed plugins: entry points are found and filtered without an import, then imported one by one.
 
-The group's name contains the contract's major version. Therefore plugins of another version are never imported.
+The name of the entry-point group contains the major version of the plugin interface. Therefore plugins for another
+version are never imported.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _REQUIRED_NAME = re.compile(r"\s*([A-Za-z0-9._-]+)")
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """An entry point that was found. ``load`` imports it.
+    """An entry point of an installed plugin. ``load`` imports the plugin.
 
     Attributes:
         name: name of the entry point; settings allow and block it by this name, or by ``distribution:name``.
@@ -39,7 +40,7 @@ class Candidate:
     entry_point: importlib.metadata.EntryPoint = field(repr=False, compare=False)
 
     def load(self) -> object:
-        """Import the plugin.
+        """Import the plugin, and return its module or object.
 
         Raises:
             PluginImportError: the plugin, or a module that it imports, is not installed; the text names the package.
@@ -55,7 +56,7 @@ class Candidate:
             raise PluginError(f"importing plugin {self.name!r} of {self.distribution} raised {error!r}") from error
 
     def import_failure(self, error: ImportError) -> PluginImportError:
-        """Return the error for an ImportError of this plugin. It names the package or extra to install, if known."""
+        """Return the PluginImportError for an ImportError of this plugin; it names the package to install, if known."""
         return PluginImportError(str(error), self.name, self._to_install(error.name or ""))
 
     def _to_install(self, module: str) -> str:
@@ -76,8 +77,8 @@ def install_hint(distribution: str, requirements: Iterable[str], module: str) ->
         module: the missing top-level module.
 
     Returns:
-        ``distribution[extra]`` with the smallest extra that contains the module; the requirement itself if it belongs
-        to no extra; "" if no requirement has the module's name.
+        ``distribution[extra]`` for the extra with the fewest requirements that contains the module; the requirement
+        itself if it belongs to no extra; "" if no requirement has the module's name.
     """
     extras: dict[str, int] = Counter()
     holding: list[str] = []
@@ -95,7 +96,7 @@ def install_hint(distribution: str, requirements: Iterable[str], module: str) ->
 
 
 def find_candidates(group: str = CONTRACT_GROUP) -> tuple[Candidate, ...]:
-    """Return all installed plugins of a contract version, by name. This reads metadata only, and imports nothing."""
+    """Return the installed plugins of an entry-point group, sorted by name. Metadata is read, and nothing is imported."""
     found = importlib.metadata.entry_points(group=group)
     distributions = {id(entry_point.dist): entry_point.dist for entry_point in found}
     owners = {key: _owner(distribution) for key, distribution in distributions.items()}  # parses each metadata once
@@ -117,7 +118,7 @@ def _owner(distribution: importlib.metadata.Distribution | None) -> tuple[str, s
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The installed plugins, sorted by the settings.
+    """The installed plugins, divided by what the settings allow.
 
     Attributes:
         wanted: plugins to import.
@@ -157,7 +158,7 @@ def select(candidates: Collection[Candidate], allow: Collection[str], block: Col
 
 
 def ambiguity(candidate: Candidate, others: Iterable[Candidate]) -> PluginClashError:
-    """Return the error for a name that several distributions use."""
+    """Return the error for a plugin whose name several distributions use; the text lists those among ``others``."""
     owners = sorted(f"{other.distribution} {other.version}" for other in others if other.name == candidate.name)
     return PluginClashError(
         f"entry point {candidate.name!r} is in {' and in '.join(owners)}: uninstall one, or add "
@@ -166,7 +167,7 @@ def ambiguity(candidate: Candidate, others: Iterable[Candidate]) -> PluginClashE
 
 
 def import_named(module: str) -> object:
-    """Import a plugin that the caller named by its module.
+    """Import and return a module that is a plugin; ``plugins.modules`` or the caller has its name.
 
     Raises:
         PluginImportError: no module has this name, or the module imports one that is not installed.
@@ -192,7 +193,7 @@ def _explained(module: str, error: ImportError) -> PluginImportError:
 
 
 def _known_modules(missing: str) -> list[str]:
-    """Return the names of modules like the missing one: in the same package or, for a top-level module, all modules."""
+    """Return the modules in the package of ``missing`` (all top-level modules without one), and the plugins' modules."""
     parent = missing.rpartition(".")[0]
     path = getattr(sys.modules.get(parent), "__path__", ()) if parent else None
     prefix = f"{parent}." if parent else ""
@@ -201,9 +202,9 @@ def _known_modules(missing: str) -> list[str]:
 
 
 def bundled_hint(module: str) -> str:
-    """Return the extra of stratalog that installs a module, "" if there is none.
+    """Return the extra or requirement of stratalog that installs a module, "" if there is none.
 
-    The package is not guessed from the module's name, because the two names may differ.
+    Only a requirement with the name of the module is found. A package can have another name than its module.
     """
     try:
         requirements = importlib.metadata.requires(PROJECT) or []
@@ -218,5 +219,5 @@ def _listed(name: str) -> str:
 
 
 def _normal(name: str) -> str:
-    """Return a distribution's name in the normal form of the packaging rules."""
+    """Return a distribution's name in lower case, with ``-`` for each run of the characters ``-``, ``_`` and ``.``."""
     return _SEPARATORS.sub("-", name).lower()

@@ -1,7 +1,7 @@
 """The guard of calls into components: it converts errors to StorageErrors, checks result types and sets deadlines.
 
-Components that are called for each record, batch or file, and do not come with stratalog, are guarded as
-``guarded_parts`` describes.
+``guarded_parts`` uses it for components that are called for each record, batch or file, and that do not come with
+stratalog.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Guard:
     Attributes:
         title: kind, name and version of the component, for texts.
         origin: the plugin that offers the component, its distribution and version, for texts.
-        is_bundled: True if the component is in the same distribution as stratalog, and is tested and released with it.
+        is_bundled: True if the component comes with stratalog, in the same distribution.
         calls: the threads for calls with a deadline; None runs the calls on the caller's thread.
     """
 
@@ -45,25 +45,28 @@ class Guard:
     def calling(self, method: str, expected: type[Exception] | tuple[()] = ()) -> _Calling:
         """Return a context for a call into the component: ``with guard.calling("write"): ...``.
 
-        ``Engine.close`` waits only for a limited time if such a call does not return.
+        If such a call does not return, ``Engine.close`` waits for it only for a limited time.
 
-        An exception that is not a StorageError leaves the context as a PluginError, with the exception as its cause.
-        KeyboardInterrupt and SystemExit are not converted on a thread of the caller. On a thread that stratalog started
-        they become a PluginError too, because they would silently end the thread. An exception of a caller's callback for
-        progress is never converted: the component only passed it on.
+        The context converts an exception that is not a StorageError to a PluginError, with the exception as its cause.
+        KeyboardInterrupt and SystemExit are converted only on a thread that stratalog started, because they would
+        silently end that thread. An exception of a caller's progress callback is never converted, because the component
+        is not its cause.
 
         Args:
             method: name of the called method.
-            expected: class of an error that the contract names, and that is not converted either.
+            expected: class of an error that the plugin interface allows for this method; it is not converted.
         """
         return _Calling(self, method, self.calls, expected)
 
     def converting(self, method: str) -> _Calling:
-        """Return a context as ``calling``, for a call that no caller awaits longer than its deadline."""
+        """Return a context that converts exceptions as ``calling`` does, for a call that already has a deadline."""
         return _Calling(self, method, None, ())
 
     def items(self, method: str, made: Callable[[], Iterable[T]]) -> Iterator[T]:
-        """Yield the items of an iterator that the component makes; each step is a call, with exceptions as ``calling``."""
+        """Yield the items of an iterator that the component makes; exceptions are converted as in ``calling``.
+
+        ``made`` calls the component and returns its iterator.
+        """
         with self.calling(method):
             series = made()
             self.check_type(method, series, Iterable)
@@ -85,10 +88,10 @@ class Guard:
         wait_ms: float | None = None,
         close: Callable[[T], object] | None = None,
     ) -> T:
-        """Return the result of ``work``, a call into the component; exceptions as ``calling``.
+        """Return the result of ``work``, a call into the component; exceptions are converted as in ``calling``.
 
         The call runs on a separate thread. After the deadline, the caller no longer waits for this thread. A component
-        that comes with stratalog is called on the caller's thread, because it keeps its deadlines itself.
+        that comes with stratalog is called on the caller's thread without a deadline, because it limits its own waits.
 
         Args:
             method: name of the called method.
@@ -122,7 +125,10 @@ class Guard:
 
     @contextlib.contextmanager
     def suspected(self) -> Iterator[None]:
-        """Name the component in a CorruptionError of the block, unless it comes with stratalog: it had the bytes."""
+        """Add the component's name to the text of a CorruptionError that the ``with`` block raises.
+
+        The component supplied the bytes and may have changed them. A component that comes with stratalog is not named.
+        """
         try:
             yield
         except CorruptionError as error:
@@ -154,7 +160,7 @@ class Guard:
         self.refuse(method, f"returned {_described(value)}, not {wanted}")
 
     def refuse(self, method: str, reason: str) -> NoReturn:
-        """Raise the PluginError of a call that broke the contract; ``reason`` follows the method's name in the text."""
+        """Raise the PluginError of a call that broke the plugin interface; its text ends with ``reason`` and advice."""
         raise PluginError(f"{self}: {method} {reason}; {_ADVICE}")
 
     def failure(self, method: str, error: BaseException) -> PluginError:
@@ -166,7 +172,7 @@ class Guard:
 
 
 class _Calling:
-    """One call into a component."""
+    """Context of one call into a component: converts its exceptions, and registers the call until it returns."""
 
     __slots__ = ("_calls", "_expected", "_guard", "_method")
 

@@ -1,9 +1,9 @@
 """Guards of the components that are called for each record, batch or file, and that do not come with stratalog.
 
-A guarded part has the class of the contract, and calls the plugin's object. Each result is checked: its type, against
-the signature of the contract, and what the engine relies on, in ``result_checks``. The calls run on the caller's
-thread, because a thread for each batch would cost more than the work. A call that does not return is known to
-``Engine.close``, which then does not wait for it.
+A guarded part is an object of a class of ``stratalog.spi`` that calls the plugin's object. It checks each result: its
+type against the signature in ``stratalog.spi``, and its contents with ``result_checks``. The calls run on the caller's
+thread without a deadline, because another thread for each batch would cost more time than the call itself. Calls in
+progress are registered: if one of them does not return, ``Engine.close`` waits for it only for a limited time.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ def guarded_part(found: T, part: type[Any], guard: Guard) -> T:
 
     Args:
         found: the plugin's object.
-        part: its class in the contract.
-        guard: guards the calls.
+        part: the abstract class of ``found`` in ``stratalog.spi``.
+        guard: guard of the plugin's component.
 
     Returns:
-        ``found`` itself if it comes with stratalog.
+        The guarded part; ``found`` itself if it comes with stratalog.
     """
     if guard.is_bundled:
         return found
@@ -57,7 +57,7 @@ def guard_of(part: object) -> Guard | None:
 
 
 def place_in(part: object, path: str) -> str:
-    """Return ``path`` for an error text, with the plugin whose store has the file if it does not come with stratalog."""
+    """Return ``path`` for an error text; with the plugin's name if ``part`` is a guarded part of a plugin's store."""
     guard = guard_of(part)
     return path if guard is None else f"{path} in {guard}"
 
@@ -67,7 +67,7 @@ class Guarded:
 
     Attributes:
         found: the plugin's object.
-        guard: guards the calls.
+        guard: guard of the plugin's component.
     """
 
     found: object

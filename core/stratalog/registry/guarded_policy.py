@@ -11,9 +11,9 @@ from stratalog.spi.cleanup import Action, CleanupPolicy, LogSummary, RecordFilte
 
 
 def guarded_policy(policy: CleanupPolicy, guard: Guard) -> CleanupPolicy:
-    """Return a policy whose calls have a deadline, and which raises only StorageErrors.
+    """Return a policy that calls ``policy`` with a deadline, and that raises only StorageErrors.
 
-    The returned policy has a record filter if ``policy`` has one. The filter is a guarded part.
+    The returned policy has a record filter if ``policy`` has one. The filter is a guarded part (``guarded_parts``).
     """
     if type(policy).record_filter is CleanupPolicy.record_filter:
         return _GuardedPolicy(policy, guard)
@@ -29,11 +29,11 @@ class _GuardedPolicy(Guarded, CleanupPolicy):
         self.found, self.guard = policy, guard
 
     def plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
-        """As ``CleanupPolicy.plan``."""
+        """Return the plan of the plugin's policy, with a deadline."""
         return self._actions("plan", lambda: self.found.plan(log, config, now_ms))
 
     def local_plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
-        """As ``CleanupPolicy.local_plan``."""
+        """Return the local plan of the plugin's policy, with a deadline."""
         return self._actions("local_plan", lambda: self.found.local_plan(log, config, now_ms))
 
     def _actions(self, method: str, planned: Callable[[], Iterable[Action]]) -> tuple[Action, ...]:
@@ -49,7 +49,7 @@ class _GuardedRewriting(_GuardedPolicy):
     """A guarded policy with a record filter."""
 
     def record_filter(self, job: RewriteJob) -> RecordFilter:
-        """As ``CleanupPolicy.record_filter``."""
+        """Return a guarded part for a new filter of the plugin's policy; the call has a deadline."""
         made = self.guard.call("record_filter", lambda: self.found.record_filter(job))
         self.guard.check_type("record_filter", made, RecordFilter)
         return guarded_part(made, RecordFilter, self.guard)

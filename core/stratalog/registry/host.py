@@ -75,7 +75,7 @@ _LISTENERS: Final[Mapping[type[Event], str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Answer(Generic[T]):
-    """One plugin's answer to a collecting hook: its offers, or the error of the call."""
+    """The result of a collecting hook of one plugin: the offers, or the error of the call."""
 
     plugin: str
     offers: tuple[T, ...] = ()
@@ -83,10 +83,10 @@ class Answer(Generic[T]):
 
 
 class _Manager(pluggy.PluginManager):
-    """Plugin manager that searches modules faster: pluggy searches the type of a module for each name in the module."""
+    """Plugin manager that registers a module faster: names of the module that are no functions are skipped at once."""
 
     def parse_hookimpl_opts(self, plugin: Any, name: str) -> Any:
-        """Return the options of a hook implementation, or None; a name of a module that is not callable is no hook."""
+        """Return the options of a hook implementation; None if ``name`` is no hook."""
         if isinstance(plugin, ModuleType) and not isinstance(vars(plugin).get(name), _HOOKABLE):
             return None
         return super().parse_hookimpl_opts(plugin, name)
@@ -122,8 +122,8 @@ class Host:
             is_bundled: True if the plugin comes with stratalog; its hooks are called without a deadline.
 
         Raises:
-            PluginError: a hook is misspelt, has arguments that its spec lacks, or has no ``hookimpl``; the plugin has
-                no hook; the plugin or its name is already registered.
+            PluginError: a hook is misspelt, has arguments that its spec does not have, or is not decorated with
+                ``hookimpl``; the plugin has no hook or cannot be hashed; the plugin or its name is already registered.
         """
         if not isinstance(plugin, Hashable):
             raise PluginError(f"plugin {name!r} cannot be hashed: pass a module, or an object with a __hash__")
@@ -170,43 +170,43 @@ class Host:
     # --- components ------------------------------------------------------------------------------------------------
 
     def record_formats(self) -> tuple[Answer[Provider[RecordFormat]], ...]:
-        """Call ``stratalog_record_formats``."""
+        """Call ``stratalog_record_formats`` of each plugin."""
         return self._ask("stratalog_record_formats", Provider)
 
     def codecs(self) -> tuple[Answer[Provider[Codec]], ...]:
-        """Call ``stratalog_codecs``."""
+        """Call ``stratalog_codecs`` of each plugin."""
         return self._ask("stratalog_codecs", Provider)
 
     def index_formats(self) -> tuple[Answer[Provider[IndexFormat[object]]], ...]:
-        """Call ``stratalog_index_formats``."""
+        """Call ``stratalog_index_formats`` of each plugin."""
         return self._ask("stratalog_index_formats", Provider)
 
     def extra_indexes(self) -> tuple[Answer[Provider[ExtraIndex]], ...]:
-        """Call ``stratalog_extra_indexes``."""
+        """Call ``stratalog_extra_indexes`` of each plugin."""
         return self._ask("stratalog_extra_indexes", Provider)
 
     def segment_stores(self) -> tuple[Answer[Provider[SegmentStore]], ...]:
-        """Call ``stratalog_segment_stores``."""
+        """Call ``stratalog_segment_stores`` of each plugin."""
         return self._ask("stratalog_segment_stores", Provider)
 
     def object_stores(self) -> tuple[Answer[Provider[ObjectStore]], ...]:
-        """Call ``stratalog_object_stores``."""
+        """Call ``stratalog_object_stores`` of each plugin."""
         return self._ask("stratalog_object_stores", Provider)
 
     def tier_layouts(self) -> tuple[Answer[Provider[TierLayout]], ...]:
-        """Call ``stratalog_tier_layouts``."""
+        """Call ``stratalog_tier_layouts`` of each plugin."""
         return self._ask("stratalog_tier_layouts", Provider)
 
     def cleanup_policies(self) -> tuple[Answer[Provider[CleanupPolicy]], ...]:
-        """Call ``stratalog_cleanup_policies``."""
+        """Call ``stratalog_cleanup_policies`` of each plugin."""
         return self._ask("stratalog_cleanup_policies", Provider)
 
     def services(self) -> tuple[Answer[Provider[Service]], ...]:
-        """Call ``stratalog_services``."""
+        """Call ``stratalog_services`` of each plugin."""
         return self._ask("stratalog_services", Provider)
 
     def commands(self) -> tuple[Answer[Command], ...]:
-        """Call ``stratalog_commands``."""
+        """Call ``stratalog_commands`` of each plugin."""
         return self._ask("stratalog_commands", Command)
 
     # --- listeners -------------------------------------------------------------------------------------------------
@@ -216,7 +216,7 @@ class Host:
         return tuple(name for name, _ in self._callers(_LISTENERS[event]))
 
     def notify(self, event: Event, plugin: str | None = None) -> None:
-        """Call every listener for ``event``, or only the listener of one plugin. Errors of listeners are not raised."""
+        """Call every listener for ``event``, or only that of ``plugin``. Errors of listeners are logged and counted."""
         hook = _LISTENERS[type(event)]
         for name, caller in self._callers(hook):
             if plugin is None or name == plugin:
@@ -278,7 +278,7 @@ def _spec_names() -> tuple[str, ...]:
 
 
 def _spelling(plugin: object) -> str:
-    """Return a hint for each name of ``plugin`` that looks like a misspelt hook."""
+    """Return the text ``; did you mean HOOK?`` for each name of ``plugin`` that looks like a misspelt hook."""
     names = [name for name in dir(plugin) if name.startswith(_PREFIX) and name not in _spec_names()]
     near = [difflib.get_close_matches(name, _spec_names(), n=1) for name in names]
     return "".join(f"; did you mean {found[0]}?" for found in near if found)

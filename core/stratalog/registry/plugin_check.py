@@ -1,6 +1,6 @@
-"""``check-plugin``: a check of a plugin's structure against the contract.
+"""``stratalog check-plugin``: a check of a plugin's structure against the plugin interface ``stratalog.spi``.
 
-The contract classes of ``stratalog.testing.contracts`` test the behaviour of components.
+It does not test the behaviour of components; the classes of ``stratalog.testing.contracts`` do.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ _COMMAND: Final = re.compile(r"[a-z][a-z0-9-]*\Z")
 
 
 class Severity(StrEnum):
-    """The severity of a finding: ERROR breaks the contract; WARNING could not be checked here."""
+    """The severity of a finding: ERROR if the plugin interface is broken; WARNING if a check was not possible here."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -89,8 +89,9 @@ class PluginFinding:
 def check_plugin(plugin: object) -> list[PluginFinding]:
     """Check one plugin alone, independent of the settings.
 
-    Stores are not opened, because that needs a location. The check for early imports of heavy modules only finds
-    modules that the process has not imported before. Therefore call this in a fresh process.
+    Stores are not opened, because that needs a location. A plugin must not import heavy modules (``HEAVY_MODULES``)
+    when it is imported. This check finds only modules that the process has not imported before: call it in a new
+    process.
 
     Args:
         plugin: the name of an entry point, the name of a module, the path of a Python file, or a module or object with
@@ -125,11 +126,11 @@ def check_plugin(plugin: object) -> list[PluginFinding]:
 
 
 def offers_of(plugin: object) -> Mapping[str, tuple[Provider[Any], ...]]:  # Any: providers of every kind
-    """Return the providers of one plugin by the key of their kind; arguments as ``check_plugin``.
+    """Return the providers of one plugin by the key of their kind. ``plugin`` is as in ``check_plugin``.
 
     Raises:
         PluginError: the plugin cannot be imported, or breaks the contract.
-        UnknownComponentError: as ``check_plugin``.
+        UnknownComponentError: there is no entry point, module or file with this name.
     """
     loaded = _registered(Host(DeadlineCalls()), plugin, _candidate(plugin) if isinstance(plugin, str) else None)
     if loaded.info.error is not None:
@@ -170,7 +171,7 @@ def _is_module(name: str) -> bool:
 
 
 def _loaded(plugin: object) -> object:
-    """Return the plugin with this module name or path; any other object is the plugin itself."""
+    """Return the module with this name or path; ``plugin`` itself if it is no text."""
     if not isinstance(plugin, str):
         return plugin
     if not Path(plugin).is_file():

@@ -1,4 +1,4 @@
-"""Loading of plugins: import, registration and the call of their collecting hooks, separately for each plugin."""
+"""Loading of plugins: import, registration, and the call of the hooks with which plugins offer components."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ class LoadedPlugin:
 def load_plugins(
     host: Host, plugins: Sequence[object], allow: Sequence[str], block: Sequence[str], calls: DeadlineCalls
 ) -> tuple[LoadedPlugin, ...]:
-    """Register the installed plugins and ``plugins`` in ``host``, and collect the offers of each.
+    """Register the installed plugins and ``plugins`` in ``host``, and collect their offers; return them by name.
 
-    Plugins of other distributions are imported on the threads of ``calls``. Other arguments and errors as
-    ``Registry.load``.
+    Plugins that do not come with stratalog are imported on the threads of ``calls``, with a deadline. The other
+    arguments and the errors are those of ``Registry.load``.
     """
     installed = select(find_candidates(), allow, block)
     infos = [_info(candidate, PluginStatus.BLOCKED) for candidate in installed.blocked]
@@ -108,10 +108,14 @@ def _free_name(host: Host, plugin: object) -> str:
 
 
 def ask_all(host: Host, registered: Mapping[str, Candidate | None]) -> list[LoadedPlugin]:
-    """Call every collecting hook once.
+    """Call the hooks of all plugins that offer components, except commands; return each plugin with its providers.
 
-    If a hook of an installed plugin fails, the whole plugin is removed, because a part of a plugin would be worse than
-    none. If a hook of a plugin that the caller passed fails, its error is raised.
+    If a hook of an installed plugin fails, the whole plugin is removed, and its result has the error and no provider.
+    If a hook of a plugin that the caller passed fails, the error is raised.
+
+    Args:
+        host: the registered plugins.
+        registered: the plugins to call by name, each with its entry point; None for a plugin that the caller passed.
     """
     found: dict[str, Providers] = {name: {} for name in registered}
     errors = dict[str, PluginError]()
@@ -139,7 +143,7 @@ def _asked(
 
 
 def explained(answer: Answer[Any], hook: str, candidate: Candidate | None) -> PluginError:  # Any: every kind's answer
-    """Return the error of a failed answer, with plugin and hook or, if an import failed, the package to install."""
+    """Return the PluginError for an answer with an error; it names the plugin and the hook, or a package to install."""
     error = answer.error
     if isinstance(error, PluginImportError):
         return error

@@ -29,8 +29,8 @@ class OfferInfo:
         name: name of the provider.
         version: version of the bytes that its component writes.
         schemes: URI schemes, stores only.
-        capabilities: words for people.
-        extensions: the component's compiled modules, which are used if they could be built.
+        capabilities: short descriptions for people.
+        extensions: names of the component's compiled modules, which are used if they could be built.
     """
 
     name: str
@@ -46,7 +46,7 @@ class OfferInfo:
         return cls(provider.name, provider.version, schemes, provider.capabilities, provider.extensions)
 
     def not_compiled(self) -> dict[str, str]:
-        """Return the reason for each compiled module that is not in use. The call imports the other modules."""
+        """Return the compiled modules that are not in use, each with the reason. The call imports the other modules."""
         return {module: reason for module in self.extensions if (reason := absence(module))}
 
 
@@ -55,7 +55,7 @@ class PluginInfo:
     """The description of one plugin.
 
     Attributes:
-        name: its entry point, or the module that the caller passed.
+        name: name of its entry point, or of the module or class that the caller passed.
         distribution: the installed distribution, "" if the caller passed the plugin.
         version: version of the distribution.
         status: ok, blocked by the settings, or failed; only a plugin with status ok has offers.
@@ -72,7 +72,7 @@ class PluginInfo:
 
     @property
     def absence(self) -> str:
-        """A sentence with the reason why the plugin's offers are missing, "" if they are not."""
+        """A sentence with the reason why a blocked or failed plugin offers nothing; "" for other plugins."""
         who = origin(self.name, self.distribution, self.version)
         if self.status is PluginStatus.BLOCKED:
             return f"{who} is blocked by plugins.allow or plugins.block"

@@ -31,9 +31,11 @@ from stratalog.spi.service_contract import Command, Service
 class Registry:
     """The plugins of one engine. Two registries share nothing, and a lookup opens no component.
 
-    Construct a registry with ``of`` or ``load``. Catalogues may be used on any thread; ``notify`` is for the notifier threads.
+    Construct a registry with ``of`` or ``load``. Any thread may use the catalogues; only notifier threads call
+    ``notify``.
 
-    Attributes: ``calls`` has the threads for calls into components with a deadline.
+    Attributes:
+        calls: the threads for calls into components with a deadline.
     """
 
     def __init__(
@@ -54,17 +56,18 @@ class Registry:
     ) -> Self:
         """Find the installed plugins, import those that the settings allow, and collect their offers.
 
-        If an installed plugin cannot be imported or breaks the contract, ``plugins()`` returns its error. The errors of
-        lookups that find nothing name such plugins too. ``allow`` and ``block`` filter installed plugins before any
-        import; they do not filter ``plugins``.
+        If an installed plugin cannot be imported or breaks the plugin interface, no error is raised: ``plugins()``
+        returns the error of this plugin. The error of a lookup that finds nothing lists such plugins too. ``allow`` and
+        ``block`` filter installed plugins before any import; they do not filter the argument ``plugins``.
 
         Args:
             plugins: modules, objects with hooks, or names of modules, used in addition to the installed plugins. A
-                plugin that is also installed counts once.
-            allow: entry points, as ``name`` or ``distribution:name``; if given, only these are imported.
-            block: entry points that are not imported, even if allowed.
+                plugin that is also installed is used once.
+            allow: entry points, as ``name`` or ``distribution:name``; if not empty, only these are imported.
+            block: entry points, as ``name`` or ``distribution:name``, that are not imported, even if allowed.
             prefer: mapping of URI scheme to provider name, for schemes that several stores serve.
-            wait_s: deadline of the import of a plugin of another distribution, and of each of its hooks and calls.
+            wait_s: deadline in seconds for the import of a plugin that does not come with stratalog, and for each call
+                of its hooks and components.
 
         Raises:
             PluginError: one of ``plugins`` cannot be imported or breaks the contract.
@@ -75,7 +78,7 @@ class Registry:
 
     @classmethod
     def of(cls, settings: Settings, plugins: Sequence[object] = ()) -> Self:
-        """Load the installed plugins that the settings allow, and those that are passed."""
+        """Load the installed plugins that the settings allow, those of ``plugins.modules``, and ``plugins``."""
         engine = settings.engine
         return cls.load(
             [*engine.plugins_modules, *plugins],
@@ -86,7 +89,7 @@ class Registry:
         )
 
     def plugins(self) -> tuple[PluginInfo, ...]:
-        """Return every plugin that was found, by name, including blocked and failed plugins."""
+        """Return the descriptions of all plugins, sorted by name, including blocked and failed plugins."""
         return tuple(plugin.info for plugin in self._loaded)
 
     @property
@@ -129,7 +132,7 @@ class Registry:
         return self._catalogue(component_kinds.CLEANUP_POLICIES)
 
     def topic_sections(self) -> dict[str, Section]:
-        """Return the default topic settings of providers, by provider name.
+        """Return the topic settings that providers add, with default values, by provider name.
 
         Raises:
             PluginClashError: providers with the same name have different topic settings.
@@ -184,7 +187,7 @@ class Registry:
         return self._host.listening(event)
 
     def notify(self, event: Event, plugin: str | None = None) -> None:
-        """Call every listener, or only that of one plugin. Errors of listeners are logged and counted, not raised."""
+        """Call every listener for ``event``, or only that of ``plugin``. Errors of listeners are logged and counted."""
         self._host.notify(event, plugin)
 
     @property

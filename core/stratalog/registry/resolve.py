@@ -33,7 +33,7 @@ class Offer(Generic[P_co]):
 
     Attributes:
         provider: the provider, or the command.
-        plugin: the plugin's name: its entry point, or the module that the caller passed.
+        plugin: the plugin's name: that of its entry point, or of the module or class that the caller passed.
         distribution: the installed distribution, "" if the caller passed the plugin.
         version: version of the distribution.
     """
@@ -57,14 +57,16 @@ def origin(plugin: str, distribution: str, version: str) -> str:
 class OfferTable(Generic[P]):
     """All offers of one kind, by name.
 
-    If several offers have the same name, a lookup of this name and an iteration raise; ``names`` and ``offers`` do not.
+    If several offers have the same name, a lookup of this name and an iteration over the table raise PluginClashError;
+    ``names`` and ``offers`` do not.
 
     Args:
         title: name of the kind, for texts.
         offers: the offers of all plugins, in any order.
-        absent: one sentence for each blocked or failed plugin, because a missing name may belong to it.
+        absent: one sentence for each blocked or failed plugin. The error for an unknown name contains these sentences,
+            because one of these plugins may offer the name.
 
-    Attributes: ``title`` and ``absent``, as given.
+    Attributes: ``title`` and ``absent`` are the arguments.
     """
 
     def __init__(self, title: str, offers: Iterable[Offer[P]], absent: Sequence[str] = ()) -> None:
@@ -83,7 +85,7 @@ class OfferTable(Generic[P]):
         """Return the only offer with this name.
 
         Raises:
-            UnknownComponentError: no offer has this name; the text lists the offers and the plugins that are not used.
+            UnknownComponentError: no offer has this name; the text lists the offers, and blocked and failed plugins.
             PluginClashError: several offers have this name; the text names their distributions.
         """
         found = [offer for offer in self._offers if offer.provider.name == name]
@@ -119,7 +121,7 @@ class Catalogue(OfferTable[Provider[C]]):
     Args:
         kind: the kind of component.
         offers: the offers of all plugins, in any order.
-        absent: as for a OfferTable.
+        absent: one sentence for each blocked or failed plugin, as for ``OfferTable``.
         prefer: provider name to use for a URI scheme, if several providers serve the scheme.
         calls: the threads for calls into components with a deadline.
 
@@ -166,7 +168,7 @@ class Catalogue(OfferTable[Provider[C]]):
         return claims[0].provider
 
     def by_label(self, label: str) -> Provider[C]:
-        """Return the provider that reads bytes written by ``name@version``.
+        """Return the provider that reads bytes written by ``label`` (``name@version``).
 
         Raises:
             UnknownComponentError: no provider has this name, or its version is too old.
@@ -186,7 +188,7 @@ class Catalogue(OfferTable[Provider[C]]):
         )
 
     def open(self, provider: Provider[C], context: OpenContext) -> C:
-        """Open the component of one of these providers, guarded.
+        """Open and return the component of one of these providers; the call of ``Provider.open`` has a deadline.
 
         Raises:
             PluginImportError: a module that the component needs is not installed, or cannot be imported.
@@ -207,20 +209,20 @@ class Catalogue(OfferTable[Provider[C]]):
 
 
 def _close(component: object) -> None:
-    """Close a component that opened too late. Only stores have something to close."""
+    """Close a component that opened after the deadline. Only stores have a method ``close``."""
     close = getattr(component, "close", None)
     if close is not None:
         close()
 
 
 def check_requires(labels: Iterable[str], catalogues: Sequence[Catalogue[Any]]) -> None:
-    """Check that all components that stored bytes require are installed. Any: the catalogues are of different kinds.
+    """Check that all components that stored bytes require are installed.
 
-    A provider reads every version of its bytes up to its own: ``chunked@2`` satisfies ``chunked@1``.
+    A provider reads the bytes of its own version and of all earlier versions: ``chunked@2`` also reads ``chunked@1``.
 
     Args:
         labels: ``name@version`` as manifests list them.
-        catalogues: the catalogues to search.
+        catalogues: the catalogues to search, of any kinds.
 
     Raises:
         UnknownComponentError: a component is missing, or its installed version is too old; the text names it.

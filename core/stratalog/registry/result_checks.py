@@ -1,7 +1,7 @@
-"""Checks of the results of a component that does not come with stratalog: the rules on which no record may be lost.
+"""Checks of the results of components that do not come with stratalog. A result that breaks a rule could lose records.
 
-Each check takes the guarded part, the method's result and its arguments, and returns what is wrong with the result, ""
-if nothing is. The docstrings of the contract state the same rules.
+Each check is a function of the guarded part, the method's result and the method's arguments. It returns the defect of
+the result as text, "" if there is none. The docstrings of ``stratalog.spi`` state the same rules.
 """
 
 from __future__ import annotations
@@ -29,11 +29,12 @@ _Contents = list[tuple[int, int, bytes | None, bytes | None, tuple[tuple[str, by
 
 @dataclass(frozen=True, slots=True)
 class ResultCheck:
-    """The check of one method.
+    """The check of one method of a guarded part.
 
     Attributes:
-        wrong: returns what is wrong, from the part, the result of ``before``, the result and the arguments.
-        before: called before the method, with the part and the arguments.
+        wrong: called with the part, the result of ``before`` (None without it), the method's result and its arguments;
+            returns the defect as text, or "".
+        before: called before the method, with the part and the arguments; its result is passed to ``wrong``.
     """
 
     wrong: Callable[..., str]
@@ -41,7 +42,7 @@ class ResultCheck:
 
 
 def _same(one: Buffer, other: Buffer) -> bool:
-    """Return True if two buffers have the same bytes. A memoryview would compare them one by one, which takes longer."""
+    """Return True if two buffers have the same bytes. A comparison of memoryviews would be slower."""
     return bytes(one) == bytes(other)
 
 
@@ -95,7 +96,7 @@ def _encoded(
 
 
 def _unlike(found: RecordFormat, data: Buffer, wanted: Sequence[object]) -> str:
-    """Return what is wrong if ``data`` is not whole batches of records with these keys, values and headers."""
+    """Return the defect if ``data`` is not whole batches of records with these keys, values and headers; else ""."""
     table = found.scan(data, 0, len(data), check_crc=True)
     if table.stop is not ScanStop.END or not len(table):
         return f"made bytes that scan refuses: {table.reason or table.stop}"

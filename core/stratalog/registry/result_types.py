@@ -1,4 +1,4 @@
-"""The types of the results of a component's methods, from the signatures of the contract's classes."""
+"""The types of the results of a component's methods, from the signatures of the classes in ``stratalog.spi``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NONE: Final = type(None)
 _SERIES: Final = (Iterator, Iterable, Sequence, list)  # of these, the items are checked
 _ENTRIES: Final = (OffsetPosition, TimestampOffset, AbortedTransaction)
 _SPECIAL: Final = ("__len__", "__getitem__")
-# Names that the contract's modules import for type checkers only: any value is of these types.
+# Names that the modules of ``stratalog.spi`` import for type checkers only. Values of these types are not checked.
 _UNCHECKED: Final = types.SimpleNamespace(RecordBatch=object)
 _ONLY_FOR_CHECKERS: Final[dict[str, Any]] = {"pyarrow": _UNCHECKED, "Engine": object}
 
@@ -29,7 +29,7 @@ class ResultType:
     Attributes:
         allowed: classes of the results.
         items: classes of the items if the result is an iterator or a list; () if items are not checked.
-        is_lazy: True if the result is an iterator, whose work is done while it is read.
+        is_lazy: True if the result is an iterator; the component then runs while the items are read.
         text: the type as the signature has it, for error texts.
     """
 
@@ -40,7 +40,7 @@ class ResultType:
 
 
 def members_of(part: type[object]) -> Iterator[tuple[str, Any]]:
-    """Yield the names and definitions of the methods and properties of a class of the contract."""
+    """Yield the names and definitions of the methods and properties of a class of ``stratalog.spi``."""
     for name, member in inspect.getmembers_static(part):
         is_public = not name.startswith("_") or name in _SPECIAL
         if is_public and (isinstance(member, property) or inspect.isfunction(member)):
@@ -48,7 +48,7 @@ def members_of(part: type[object]) -> Iterator[tuple[str, Any]]:
 
 
 def attributes_of(part: type[object]) -> frozenset[str]:
-    """Return the names of the attributes that a class of the contract declares, such as ``magic``."""
+    """Return the names of the attributes that a class of ``stratalog.spi`` declares, such as ``magic``."""
     return frozenset(name for base in part.__mro__ for name in vars(base).get("__annotations__", ()))
 
 

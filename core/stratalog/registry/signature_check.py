@@ -1,4 +1,4 @@
-"""A check that a component's methods can be called as the contract calls them."""
+"""A check that a component's methods accept the arguments that ``stratalog.spi`` declares."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from stratalog.registry.result_types import members_of
 
 
 def signature_problems(component: object, part: type[object]) -> Iterator[str]:
-    """Yield a sentence for each method of ``component`` that the engine cannot call as ``part`` declares it."""
+    """Yield a sentence for each method of ``component`` that does not accept the arguments that ``part`` declares.
+
+    ``part`` is the class in ``stratalog.spi``. A coroutine function is a problem too.
+    """
     for name, declared in members_of(part):
         found = inspect.getattr_static(type(component), name, None)
         if isinstance(declared, property) or found is None:
