@@ -1,8 +1,9 @@
 """Producers, consumers and logs as coroutines, for programs with an event loop.
 
-Each class wraps the object of the same name without ``Async``: its coroutines call the methods of that object on a thread, with
-the same arguments, results and errors. The object is closed with the wrapper. If a coroutine is cancelled, a call that has begun
-continues on its thread; the next call of the same object waits for it.
+``AsyncProducer``, ``AsyncConsumer`` and ``AsyncLog`` wrap a ``Producer``, a ``Consumer`` and a ``Log``. Each coroutine
+calls the method of the same name on a thread, with the same arguments, result and errors. A producer or consumer is
+closed with its wrapper. If a coroutine of a producer or consumer is cancelled, a call that has begun continues on its
+thread; the next call of the same object waits for it.
 
 ::
 
@@ -41,11 +42,11 @@ _CHUNK_RECORDS: Final = 500
 
 class _Closing(Protocol):
     def close(self) -> object:
-        """Close the object."""
+        """Close the object that the coroutines call."""
 
 
 class _Calls:
-    """Calls of one object on threads, one at a time and in order."""
+    """Base class of wrappers: calls the methods of one object on threads, one call at a time, in order."""
 
     def __init__(self, target: _Closing) -> None:
         self._target, self._turn = target, asyncio.Lock()
@@ -61,7 +62,7 @@ class _Calls:
                 raise
 
     async def close(self) -> None:
-        """Close the wrapped object. Idempotent."""
+        """Close the wrapped object. A second call has no effect."""
         await self._call(self._target.close)
 
     async def __aenter__(self) -> Self:
@@ -74,10 +75,10 @@ class _Calls:
 
 
 class AsyncProducer(_Calls):
-    """A producer for coroutines.
+    """A ``Producer`` for coroutines.
 
     Args:
-        producer: closed with this object.
+        producer: the producer to call; ``close`` of this object closes it.
     """
 
     def __init__(self, producer: Producer) -> None:
@@ -94,7 +95,11 @@ class AsyncProducer(_Calls):
         timestamp_ms: int = NO_TIMESTAMP,
         partition: int | None = None,
     ) -> asyncio.Future[RecordMetadata]:
-        """Queue a record as ``Producer.send``; wait while the buffer is full. The result is a future of the event loop."""
+        """Queue a record as ``Producer.send`` does; wait while the buffer is full.
+
+        Returns:
+            A future of the event loop: its result is the record's metadata after the record is written.
+        """
         queued = await self._call(
             self._producer.send,
             topic,
@@ -107,31 +112,31 @@ class AsyncProducer(_Calls):
         return asyncio.wrap_future(queued)
 
     async def flush(self) -> None:
-        """See ``Producer.flush``."""
+        """Call ``Producer.flush`` on a thread."""
         await self._call(self._producer.flush)
 
     async def begin_transaction(self) -> None:
-        """See ``Producer.begin_transaction``."""
+        """Call ``Producer.begin_transaction`` on a thread."""
         await self._call(self._producer.begin_transaction)
 
     async def send_offsets(self, group: str, offsets: Committable) -> None:
-        """See ``Producer.send_offsets``."""
+        """Call ``Producer.send_offsets`` on a thread."""
         await self._call(self._producer.send_offsets, group, offsets)
 
     async def commit_transaction(self) -> None:
-        """See ``Producer.commit_transaction``."""
+        """Call ``Producer.commit_transaction`` on a thread."""
         await self._call(self._producer.commit_transaction)
 
     async def abort_transaction(self) -> None:
-        """See ``Producer.abort_transaction``."""
+        """Call ``Producer.abort_transaction`` on a thread."""
         await self._call(self._producer.abort_transaction)
 
 
 class AsyncConsumer(_Calls, Generic[RecordType]):
-    """A consumer for coroutines.
+    """A ``Consumer`` for coroutines.
 
     Args:
-        consumer: closed with this object.
+        consumer: the consumer to call; ``close`` of this object closes it.
     """
 
     def __init__(self, consumer: Consumer[RecordType]) -> None:
@@ -141,13 +146,13 @@ class AsyncConsumer(_Calls, Generic[RecordType]):
     async def poll(
         self, max_records: int = _CHUNK_RECORDS, timeout_ms: int = 0
     ) -> dict[TopicPartition, list[RecordType]]:
-        """See ``Consumer.poll``."""
+        """Return the result of ``Consumer.poll``, called on a thread."""
         return await self._call(self._consumer.poll, max_records, timeout_ms)
 
     async def records(self, timeout_ms: int = 0) -> AsyncIterator[tuple[TopicPartition, RecordType]]:
-        """Iterate over records, each with its partition; end if there is none for ``timeout_ms``.
+        """Iterate over records, each with its partition; end after ``timeout_ms`` without a record.
 
-        Records are polled one by one: the positions are those of ``Consumer.records``.
+        Records are polled one by one. Therefore the consumer's position is after the last record that was yielded.
         """
         while found := await self._call(self._consumer.poll, 1, timeout_ms):
             for name, records in found.items():
@@ -155,73 +160,73 @@ class AsyncConsumer(_Calls, Generic[RecordType]):
                     yield name, record
 
     async def commit(self, offsets: Committable | None = None, durability: str | None = None) -> None:
-        """See ``Consumer.commit``."""
+        """Call ``Consumer.commit`` on a thread."""
         await self._call(self._consumer.commit, offsets, durability)
 
     async def committed(self) -> dict[TopicPartition, CommittedOffset]:
-        """See ``Consumer.committed``."""
+        """Return the result of ``Consumer.committed``, called on a thread."""
         return await self._call(self._consumer.committed)
 
     async def assign(self, names: Iterable[TopicPartition]) -> None:
-        """See ``Consumer.assign``."""
+        """Call ``Consumer.assign`` on a thread."""
         await self._call(self._consumer.assign, names)
 
     async def seek(self, name: TopicPartition, offset: int) -> None:
-        """See ``Consumer.seek``."""
+        """Call ``Consumer.seek`` on a thread."""
         await self._call(self._consumer.seek, name, offset)
 
     async def beginning_offsets(self, *names: TopicPartition) -> dict[TopicPartition, int]:
-        """See ``Consumer.beginning_offsets``."""
+        """Return the result of ``Consumer.beginning_offsets``, called on a thread."""
         return await self._call(self._consumer.beginning_offsets, *names)
 
     async def end_offsets(self, *names: TopicPartition) -> dict[TopicPartition, int]:
-        """See ``Consumer.end_offsets``."""
+        """Return the result of ``Consumer.end_offsets``, called on a thread."""
         return await self._call(self._consumer.end_offsets, *names)
 
     async def offsets_for_times(self, timestamps_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
-        """See ``Consumer.offsets_for_times``."""
+        """Return the result of ``Consumer.offsets_for_times``, called on a thread."""
         return await self._call(self._consumer.offsets_for_times, timestamps_ms)
 
     async def lag(self) -> dict[TopicPartition, int]:
-        """See ``Consumer.lag``."""
+        """Return the result of ``Consumer.lag``, called on a thread."""
         return await self._call(self._consumer.lag)
 
     def positions(self) -> dict[TopicPartition, CommittedOffset]:
-        """See ``Consumer.positions``; no call waits."""
+        """Return ``Consumer.positions()``, which does not wait; this method is no coroutine."""
         return self._consumer.positions()
 
 
 class AsyncLog:
-    """A log of an engine for coroutines. Calls may run at the same time. The engine closes the log.
+    """A ``Log`` of an engine for coroutines. Several calls may run at the same time, on different threads.
 
     Args:
-        log: the log.
+        log: the log to call; the engine closes it.
     """
 
     def __init__(self, log: Log) -> None:
         self._log = log
 
     async def append(self, records: Sequence[Record], durability: str | None = None) -> AppendResult:
-        """See ``Log.append``."""
+        """Return the result of ``Log.append``, called on a thread."""
         return await asyncio.to_thread(self._log.append, records, durability)
 
     async def fetch(self, offset: int, max_bytes: int = 1 << 20, isolation: str = "read_uncommitted") -> Fetched:
-        """See ``LogReader.fetch``."""
+        """Return the result of ``LogReader.fetch``, called on a thread."""
         return await asyncio.to_thread(self._log.fetch, offset, max_bytes, isolation)
 
     async def records(
         self, start: int = 0, end: int | None = None, isolation: str = "read_uncommitted"
     ) -> AsyncIterator[Record]:
-        """See ``LogReader.records``; records are read in groups of 500."""
+        """Iterate over the records of ``LogReader.records``; each call on a thread reads up to 500 records."""
         records = self._log.records(start, end, isolation)
         while group := await asyncio.to_thread(lambda: list(islice(records, _CHUNK_RECORDS))):
             for record in group:
                 yield record
 
     async def offset_for_timestamp(self, timestamp_ms: int, isolation: str = "read_uncommitted") -> int | None:
-        """See ``LogReader.offset_for_timestamp``."""
+        """Return the result of ``LogReader.offset_for_timestamp``, called on a thread."""
         return await asyncio.to_thread(self._log.offset_for_timestamp, timestamp_ms, isolation)
 
     def offsets(self) -> LogOffsets:
-        """See ``LogReader.offsets``; no call waits."""
+        """Return ``LogReader.offsets()``, which does not wait; this method is no coroutine."""
         return self._log.offsets()

@@ -1,7 +1,8 @@
 """Reads of a directory or a tier without an engine: no lock is taken, and nothing is written.
 
-For programs that spread one read over many processes. ``ReadSource`` names what is read, ``plan_splits`` cuts ranges of
-offsets into splits, and ``scan`` reads one split in any process. ``plan_checks`` and ``check`` do this for the check of a tier.
+For programs that divide one read among many processes. ``ReadSource`` describes the directory or tier. ``plan_splits``
+cuts ranges of offsets into splits, and ``scan`` reads one split in any process. ``plan_checks`` divides the check of a
+tier in the same way, and ``check`` runs one of its parts.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Charts in SVG: strips of marks and bars, for the report of a log directory and for the jobs of Spark.
+"""Charts in SVG, for the report of a log directory and for the jobs of Spark.
 
-Positions are shares of the width, so that a strip has any width and its patterns keep their size. Each kind of mark has a
-pattern of its own: a chart can be read without colours.
+A strip is a horizontal band with marks, such as one for each segment of a log. The position of a mark is a share of
+the strip's width, from 0 to 1. Therefore a strip can have any width, and the patterns of the marks keep their size.
+Each kind of mark of a log has its own pattern: a chart can be read without colours.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ HEIGHT: Final = 18  # pixels of a strip
 LEVELS: Final = 6  # kinds "level-0" to "level-5": amounts, from small to large
 _THINNEST: Final = 0.002  # share of the width: a thinner mark could not be seen
 
-# The kinds of marks of a log: the active segment, local ones, those in both tiers, and those that only the tier has.
+# The kinds of marks of a log: the active segment, local segments, segments on local disk and in the tier, and segments
+# that are only in the tier.
 _PATTERNS: Final = {
     "active": '<rect width="6" height="6" class="ground"/><path d="M0 3H6M3 0V6" class="line"/>',
     "local": '<rect width="6" height="6" class="ground"/>',
@@ -47,7 +49,7 @@ STYLE: Final = """
 class Mark:
     """A mark of a strip: from ``start`` to ``end``, shares of the width from 0 to 1.
 
-    ``kind`` is active, local, both, tier, or level-0 to level-5. ``title`` is text for a pointer that rests on the mark.
+    ``kind`` is active, local, both, tier, or level-0 to level-5. ``title`` is the tooltip of the mark.
     """
 
     start: float
@@ -57,7 +59,7 @@ class Mark:
 
 
 def patterns() -> str:
-    """Return the definitions of the patterns; a page with strips needs them once."""
+    """Return the SVG ``<defs>`` with the patterns of all marks; a page with strips must contain them once."""
     found = (
         f'<pattern id="pattern-{kind}" class="p-{kind}" width="6" height="6" patternUnits="userSpaceOnUse">{drawn}</pattern>'
         for kind, drawn in _PATTERNS.items()
@@ -66,11 +68,12 @@ def patterns() -> str:
 
 
 def strip(marks: Iterable[Mark], *, place: str = "", height: int = HEIGHT, label: str = "") -> str:
-    """Return an ``<svg>`` element with marks side by side.
+    """Return a strip: an ``<svg>`` element with marks side by side.
 
     Args:
-        marks: the marks; those outside of the width are cut.
-        place: attributes x, y and width, if the strip is inside another drawing; without them, it is as wide as its parent.
+        marks: the marks; their parts below 0 or above 1 are cut off.
+        place: SVG attributes x, y and width as text, if the strip is part of another drawing; "" makes the strip as
+            wide as its parent element.
         height: in pixels.
         label: text for screen readers.
     """
@@ -99,23 +102,23 @@ def swatch(kind: str) -> str:
 
 
 def text(x: float, y: float, content: str, kind: str = "", title: str = "") -> str:
-    """Return a ``<text>`` element; ``kind`` is any of head, soft, bad, end and middle, separated by spaces."""
+    """Return a ``<text>`` element; ``kind`` is one or more of head, soft, bad, end and middle, separated by spaces."""
     shown = f"<title>{escape(title)}</title>" if title else ""
     return f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}">{shown}{escape(content)}</text>'
 
 
 def bar(x: float, y: float, width: float, height: float) -> str:
-    """Return a bar."""
+    """Return a ``<rect>`` element that draws a bar; all numbers are in pixels."""
     return f'<rect class="bar" x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}"/>'
 
 
 def tick(x: float, y: float) -> str:
-    """Return a tick of an axis, below ``y``."""
+    """Return a ``<line>`` element: a tick of an axis, 5 pixels down from ``y``."""
     return f'<line class="tick" x1="{x:.1f}" y1="{y:.1f}" x2="{x:.1f}" y2="{y + 5:.1f}"/>'
 
 
 def document(width: int, height: int, parts: Sequence[str]) -> str:
-    """Return the text of an SVG file with these parts, on a ground in the colour scheme of its reader."""
+    """Return the text of an SVG file with these elements, on a light or dark background as the viewer prefers."""
     ground = "<style>.paper{fill:#fff}@media (prefers-color-scheme:dark){.paper{fill:#12161b}}</style>"
     size = f'viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
     paper = f'<rect class="paper" width="{width}" height="{height}"/>'

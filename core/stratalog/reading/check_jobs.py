@@ -1,4 +1,4 @@
-"""Check of a tier by many processes: one checks roots and lists objects, the others read the content of objects."""
+"""Check of a tier by many processes: one process checks roots and lists objects, the others read the objects."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SHALLOW_BYTES: Final = 1 << 20  # approximate cost of a segment's small files, 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Segments, of any logs, that one task checks. Can be pickled; holds no secrets.
+    """Segments that one task checks; they can belong to several logs. Can be pickled; contains no secrets.
 
     If ``deep``, the task reads every ``.log`` file and checks its hash and each batch; otherwise it only reads the small
     files of the segments.
@@ -38,13 +38,13 @@ class Check:
 
     @property
     def size_bytes(self) -> int:
-        """Approximate cost in bytes."""
+        """Approximate number of bytes that the task reads."""
         return sum(_weight(stored, deep=self.deep) for _, _, stored in self.segments)
 
 
 @dataclass(frozen=True, slots=True)
 class CheckPlan:
-    """Findings of the listing alone, and the checks that remain."""
+    """Result of ``plan_checks``: the checked logs, the findings so far, and the checks that tasks must still run."""
 
     logs: tuple[TopicPartition, ...]
     found: tuple[Finding, ...]
@@ -55,16 +55,17 @@ class CheckPlan:
 def plan_checks(
     source: ReadSource, *, topics: Iterable[str] | None = None, deep: bool = True, checks: int = 1
 ) -> CheckPlan:
-    """Check all roots, pages and object sizes of a tier, and divide the content of the objects into checks.
+    """Check all roots, pages and object sizes of a tier, and divide its segments into checks of their content.
 
     Args:
-        source: a tier in its present state.
-        topics: only these topics; None is all.
+        source: a tier in its current state.
+        topics: check only these topics; None checks all.
         deep: see ``Check``.
-        checks: maximal number of checks. They have about the same cost, at least 4 MiB each.
+        checks: maximal number of checks. Each reads about the same number of bytes. There are fewer checks if each
+            would read less than about 4 MiB.
 
     Raises:
-        ConfigError: the source is no tier, or an earlier state of one.
+        ConfigError: the source is not a tier, or is an earlier state of a tier (``as_of``).
         UnknownTopicError: a topic does not exist.
         StoreError: the tier cannot be read.
     """
@@ -94,7 +95,7 @@ def plan_checks(
 
 @checked
 def check(source: ReadSource, work: Check) -> Iterator[tuple[StoredSegment, list[Finding]]]:
-    """Check the segments of one check, in any process; yield each with its findings.
+    """Run one check of a plan, in any process; yield each of its segments with the findings about it.
 
     Raises:
         StoreError: the tier cannot be read.
@@ -127,7 +128,7 @@ def _chosen(tier: Tier, topics: Iterable[str] | None) -> list[TierLogName]:
 def _divided(
     segments: Sequence[tuple[TopicPartition, TopicId, StoredSegment]], checks: int, *, deep: bool
 ) -> Iterator[Check]:
-    """Give the segments, largest first, each to the check with the least cost so far."""
+    """Return checks of about equal cost: each segment, largest first, goes to the check with the least cost so far."""
     total = sum(_weight(stored, deep=deep) for _, _, stored in segments)
     count = min(checks, len(segments), -(-total // SMALLEST_SPLIT_BYTES))
     groups: list[list[tuple[TopicPartition, TopicId, StoredSegment]]] = [[] for _ in range(count)]

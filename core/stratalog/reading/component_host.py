@@ -1,4 +1,4 @@
-"""Opening of the components that plugins offer, for an engine or a reader; each is opened once, at first use."""
+"""Opening of the components that plugins offer, for an engine or a reader. A component is opened once, at first use."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class ComponentHost(Closeable):
         env: the outside world.
 
     Attributes:
-        handles: the descriptors that the components share; closed here.
+        handles: the pool of file descriptors that the components share; ``close`` closes it.
         opener: opens one component.
     """
 
@@ -80,8 +80,8 @@ class ComponentHost(Closeable):
     def available_components(self, config: TopicConfig) -> tuple[Components, PluginError | None]:
         """Return components for logs with these settings, and the error if such logs can only be read; otherwise None.
 
-        Extra indexes that cannot be opened are left out. Other index formats that cannot be opened are replaced: opening
-        and searching a log then takes longer.
+        Extra indexes that cannot be opened are left out. Other index formats that cannot be opened are replaced by
+        ``MISSING_INDEXES``, which read the log itself: opening and searching a log then takes longer.
 
         Raises:
             UnknownComponentError: ``index.formats`` lacks a format for a role, or names two for one role.
@@ -129,9 +129,9 @@ class ComponentHost(Closeable):
         return {**MISSING_INDEXES, **found}
 
     def reading_components(self, config: TopicConfig | None = None) -> Components:
-        """Return the components of a reader: indexes, and all installed extra indexes, which are opened at first use.
+        """Return the components of a reader: index formats, and all installed extra indexes, opened at first use.
 
-        ``config`` has the settings of the topic if they are known; None means the default index formats.
+        ``config`` has the settings of the topic, which name its index formats; None means the default index formats.
         """
         catalogue, providers = self.registry.extra_indexes(), list[Provider[ExtraIndex]]()
         for name in catalogue.names():
@@ -152,7 +152,7 @@ class ComponentHost(Closeable):
 
     @property
     def layouts(self) -> LayoutTable:
-        """Tier layouts, by name and by the requirements of manifest entries."""
+        """The installed tier layouts, by name and by the labels of manifest entries; each is opened at first use."""
         with self._layout_lock:
             if self._layouts is None:
                 self._layouts = LayoutTable(self.registry.tier_layouts(), self._open_layout)
@@ -195,11 +195,13 @@ class ComponentHost(Closeable):
     def opened_in_time(self, work: Callable[[], T], close: Callable[[T], object], advice: str = "") -> T:
         """Return the result of ``work``, which opens components.
 
-        If a component of another distribution does not return, its call is abandoned; what ``work`` then still opens is
-        closed by ``close``.
+        If a call into a component that does not come with stratalog exceeds ``plugin.deadline.ms``, this method raises
+        and ``work`` continues on its own thread. If ``work`` still returns a result, ``close`` is called with the
+        result.
 
         Raises:
-            PluginError: a call has not returned within ``plugin.deadline.ms``; the text names it, and ends with ``advice``.
+            PluginError: a call did not return within ``plugin.deadline.ms``; the text names the call and ends with
+                ``advice``.
         """
         if not self.registry.has_strangers:
             return work()
@@ -213,7 +215,7 @@ class ComponentHost(Closeable):
         self.handles.close()
 
     def _open_layout(self, provider: Provider[TierLayout]) -> TierLayout:
-        """Open a layout at its first use. The table of layouts exists by then, so a layout may use another one."""
+        """Open a layout at its first use. Its context contains the table of all layouts, so it may use another one."""
         catalogue = self.registry.tier_layouts()
         return catalogue.open(provider, dataclasses.replace(self.opener.context(provider), layouts=self.layouts))
 
@@ -251,7 +253,7 @@ def split_scheme(location: str) -> tuple[str, str]:
     """Split ``scheme://rest`` into (scheme, rest); a plain path has the scheme ``""``.
 
     Raises:
-        ConfigError: the second slash of a URI is missing, and there is no such path.
+        ConfigError: the location has the form ``scheme:/rest``, with one slash, and no such path exists.
     """
     scheme, mark, rest = location.partition("://")
     nearly = None if mark else _NEARLY_URI.fullmatch(location)

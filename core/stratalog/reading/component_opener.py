@@ -1,4 +1,4 @@
-"""Opening of one component of a plugin: its context and settings, once, with failed ones in quarantine."""
+"""Opening of components of plugins, each once. The use of a component that failed to open raises the error again."""
 
 from __future__ import annotations
 
@@ -87,8 +87,8 @@ class ComponentOpener:
     ) -> OpenContext:
         """Return the context for opening a component, with its settings from ``[plugins.NAME]`` and the environment.
 
-        The environment overrides ``[plugins.NAME]``. An entry of ``options`` with the name of a setting overrides both. An
-        entry with the value None is ignored.
+        The environment overrides ``[plugins.NAME]``. An entry of ``options`` with the name of a setting overrides both,
+        and is not in ``OpenContext.options``. An entry with the value None is ignored.
         """
         given = {name: value for name, value in (options or {}).items() if value is not None}
         kind = provider.engine_section
@@ -105,7 +105,10 @@ class ComponentOpener:
         )
 
     def quarantined(self) -> dict[tuple[str, str], StorageError]:
-        """Open all codecs, record formats and index formats; return the errors by the kind's key and the name."""
+        """Open all codecs, record formats and index formats; return the errors by kind and name.
+
+        A key of the result is, for example, ``("codecs", "zstd")``. Components without an error are left out.
+        """
         indexes = self._registry.index_formats()
         found = {("index_formats", name): self._refusal(indexes, name) for name in indexes.names()}
         found |= {("codecs", name): error for name, error in self._offered_codecs.opened().failures.items()}
@@ -113,21 +116,21 @@ class ComponentOpener:
         return {key: error for key, error in found.items() if error is not None}
 
     def _section(self, kind: type[Section], name: str, options: dict[str, object]) -> Section:
-        """Return the settings of a provider; settings among ``options`` are removed from ``options``."""
+        """Return the settings of a provider. Entries of ``options`` that are settings are removed from ``options``."""
         section = kind.from_mapping(self._settings.plugins.get(name, {}), f"[plugins.{name}]")
         section = section.replaced(self._variables.get(name, {}), "environment")
         named = {setting: options.pop(setting) for setting in kind.keys() if setting in options}  # noqa: SIM118 - a classmethod
         return section.replaced(named, "tier options")
 
     def _lock(self, key: tuple[str, str]) -> threading.RLock:
-        """Return the lock of one component: while it does not open, others do, also those that it opens itself."""
+        """Return the lock of one component. While a component opens, other components can be opened, also by itself."""
         return self._locks.setdefault(key, threading.RLock())
 
     def _openers(self, catalogue: Catalogue[C]) -> dict[str, Callable[[], C]]:
         return {name: partial(self._tried, catalogue, name) for name in catalogue.names()}
 
     def _tried(self, catalogue: Catalogue[C], name: str) -> C:
-        """Open a component once; if this fails, each call raises the same error, which names the plugin."""
+        """Return a component, opened once. If that fails, each call raises the same error, which names the plugin."""
         key = (catalogue.title, name)
         with self._lock(key):
             if key in self._failed:

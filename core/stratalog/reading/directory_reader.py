@@ -1,4 +1,4 @@
-"""Reads of log directories: those of an engine, and those of a Kafka broker, stopped or running."""
+"""Reads of log directories of an engine or of a Kafka broker, which may be stopped or running."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from stratalog.tier.tier import Tier, TierLogName
 
 
 class _Folder(NamedTuple):
-    """Location of a log."""
+    """Location of a log: its log directory, the name of its folder, and the state of the directory."""
 
     store: SegmentStore
     name: str
@@ -43,7 +43,7 @@ class _Folder(NamedTuple):
 
 
 class _Stamp(NamedTuple):
-    """Facts about an opened log that a refresh compares."""
+    """Facts about an opened log; if they are equal at a refresh, the log has not changed."""
 
     live: bool
     clean: bool
@@ -53,10 +53,11 @@ class _Stamp(NamedTuple):
 
 
 class DirectoryReader(Reader):
-    """Logs of one directory or several, and of the tier behind them if there is one.
+    """Reader of the logs of one or more log directories, and of their tier if there is one.
 
-    A directory whose writer has stopped is read to its end; one with a running writer, up to its high watermark checkpoint.
-    If there are several directories, the first one holds the settings of topics.
+    If the directory's writer has stopped, a log is read to its end. If the writer is running, a log is read up to its
+    high watermark in the directory's checkpoint. If there are several directories, the settings of topics are in the
+    first.
     """
 
     def __init__(self, location: str, host: ComponentHost, stores: Sequence[SegmentStore], tier: Tier | None) -> None:
@@ -81,7 +82,7 @@ class DirectoryReader(Reader):
         return found, TopicTable(self._stores[0], settings.topic_defaults, has_tier=has_tier, sections=sections)
 
     def refresh(self) -> tuple[TopicPartition, ...]:
-        """See ``Reader.refresh``."""
+        """Update the logs to the current files, as ``Reader.refresh``; return the opened logs that have changed."""
         if self._closed:
             raise ClosedError("the reader is closed")
         self._folders, self._topics = self._listed()
@@ -100,9 +101,10 @@ class DirectoryReader(Reader):
         return tuple(sorted(changed))
 
     def _stamp(self, name: TopicPartition) -> _Stamp:
-        """Return the facts that change whenever a log shows other records.
+        """Return facts about a log that change whenever its visible records change.
 
-        Behind a running writer, the log shows no more than its high watermark checkpoint: the sizes of the files say nothing.
+        If the writer is running, records are visible up to the high watermark checkpoint. Then the sizes of the files
+        do not matter, and are 0 in the result.
         """
         folder = self._folders[name][0]
         state = folder.state
@@ -166,7 +168,10 @@ class DirectoryReader(Reader):
         return StaticLog(view, topic_id, components, tuple(loaded.producers.entries()), state.dirty_starts.get(name))
 
     def _tiered(self, name: TopicPartition, topic_id: TopicId, files: LogFiles, loaded: LoadedLog) -> RemoteView:
-        """Return the tier's part of a log's own history: segments of stratalog, or those that a broker uploaded itself."""
+        """Return the part of the tier that belongs to the history of the local log, up to the first divergence.
+
+        If stratalog has stored nothing of the log in the tier, segments that a Kafka broker uploaded are used.
+        """
         assert self.tier is not None
         remote = self.tier.log(name, topic_id)
         view = tier_at_opening(remote, files, loaded)

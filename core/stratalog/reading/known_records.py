@@ -1,4 +1,4 @@
-"""Facts about the records of a log's segments that are known without reading them: their number, and their timestamps."""
+"""Facts about the records of segments that the manifest contains: their number and their range of timestamps."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ _UNKNOWN: Final = -1  # also of a record without a timestamp
 
 
 class TimestampRange(NamedTuple):
-    """Offsets [start, end) in which records may have a timestamp of a range; ``is_certain`` if each of them has one."""
+    """Offsets [start, end) in which records may have a timestamp of the requested range.
+
+    ``is_certain`` is True if the timestamps of all records at these offsets are in the range.
+    """
 
     start: int
     end: int
@@ -23,11 +26,11 @@ class TimestampRange(NamedTuple):
 
 
 def timestamp_ranges(log: LogReader, start: int, end: int, first_ms: int, last_ms: int) -> Iterator[TimestampRange]:
-    """Yield the offsets of [start, end) that may have records with timestamps from ``first_ms`` to ``last_ms``, ascending.
+    """Yield the parts of [start, end) that may have records with timestamps in [``first_ms``, ``last_ms``], ascending.
 
-    Records need not be in the order of their timestamps, so a segment is left out only if its largest timestamp is too early,
-    or its smallest too late. The smallest is known of segments in a tier, unless an earlier release stored them. No
-    record is read.
+    Records need not be in the order of their timestamps. Therefore a segment is left out only if its largest timestamp
+    is below ``first_ms`` or its smallest timestamp is above ``last_ms``. The smallest timestamp is known only for
+    segments in a tier, and not for those that an early release stored. No record is read.
 
     Raises:
         StoreError, CorruptManifestError: the tier cannot be read.
@@ -46,10 +49,10 @@ def least_timestamp_ms(segment: ReadableSegment) -> int:
 
 
 def records_of(part: ReadRange, hidden: Sequence[AbortedTransaction]) -> int | None:
-    """Return how many records a reader of ``part`` gets; None unless a manifest knows it.
+    """Return the number of records that a reader of ``part`` gets; None if it is unknown without reading them.
 
     Args:
-        part: a part of a segment. The number is only known of whole segments.
+        part: a part of a segment. The number is known only for a whole segment whose manifest entry contains it.
         hidden: the aborted transactions whose records the reader does not get.
     """
     segment = part.segment

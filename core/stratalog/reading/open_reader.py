@@ -1,4 +1,4 @@
-"""``open_reader``: opens the directory of an engine or of a Kafka broker, or a tier alone, without a lock or a write."""
+"""``open_reader`` opens the directory of an engine or of a Kafka broker, or a tier alone, without a lock or a write."""
 
 from __future__ import annotations
 
@@ -33,26 +33,29 @@ def open_reader(
 ) -> Reader:
     """Open logs for reading, without an engine.
 
-    Nothing is locked, written, truncated or deleted, in whatever state the directory is: the reader computes the result of a
-    recovery in memory. The reader belongs to this process: in a forked child each use of it raises ClosedError.
+    Nothing is locked, written, truncated or deleted. If the directory was not closed cleanly, the reader does in memory
+    what a recovery would do on disk. The reader belongs to this process: in a forked child each use raises ClosedError.
 
     Args:
         location: a log directory (of an engine, or of a Kafka broker that has stopped or is running), or the URI of a
             tier, which is then read alone.
         tier: the tier behind a directory, for segments that are no longer local.
         tier_options: options for the library that accesses the store (credentials, endpoint); never logged.
-        as_of: an earlier state of a tier that is read alone: a version of each log's manifest, or a timestamp, which
-            selects the newest state that was committed until then. ``tier.history.ms`` limits how long states are kept.
+        as_of: selects an earlier state of a tier that is read alone: a version of each log's manifest, or a timestamp.
+            A timestamp selects the newest state that was committed at or before it. ``tier.history.ms`` limits how long
+            earlier states are kept.
         config: a ``stratalog.toml``, or its contents as a mapping; None reads the file that ``STRATALOG_CONFIG`` names.
         plugins: modules with hooks, in addition to the installed ones.
-        env: clock, files and chance; the real ones if None.
+        env: clock, files and random numbers; None means those of the system.
 
     Raises:
         LogDirNotFoundError: there is no such directory.
-        BucketNotFoundError, StorePermissionError, StoreTimeoutError: the tier cannot be read.
+        BucketNotFoundError, StorePermissionError, StoreTimeoutError: the store of the tier cannot be read.
         UnknownComponentError: no installed plugin supports the URI's scheme.
-        UnknownSettingError, ConfigError: see ``config`` and ``as_of``.
-        PluginError: a plugin is wrong, or a call into it has not returned within ``plugin.deadline.ms``.
+        UnknownSettingError, ConfigError: ``config`` has an unknown or wrong setting, or ``as_of`` is given without a
+            tier.
+        PluginError: a plugin breaks the plugin interface, or a call into a plugin did not return within
+            ``plugin.deadline.ms``.
     """
     text = os.fspath(location)
     return open_settled(
@@ -79,13 +82,21 @@ def open_settled(
     others: Sequence[str] = (),
     topics: Collection[str] | None = None,
 ) -> Reader:
-    """Open logs like ``open_reader``, for callers that have the settings already.
+    """Open logs like ``open_reader``, for callers that have parsed the settings already.
 
-    If ``topics`` is not None, a tier that is read alone shows only these topics, and lists only their objects.
-
-    ``others`` are further log directories of the same engine. With ``allow_offline``, a directory is opened even if the store
-    behind it does not answer. The reader then takes the logs' start offsets from what the directory knows of the tier. Records
-    that only the tier has raise ``TierUnavailableError``, and ``reader.tier.availability.away`` has the reason.
+    Args:
+        text: location, as for ``open_reader``.
+        settings: the settings.
+        tier: as for ``open_reader``.
+        tier_options: as for ``open_reader``.
+        as_of: as for ``open_reader``.
+        plugins: as for ``open_reader``.
+        env: as for ``open_reader``.
+        allow_offline: open a directory even if the store of its tier does not answer. Then the logs' start offsets come
+            from the notes about the tier in the directory, and reads of records that are only in the tier raise
+            TierUnavailableError. ``reader.tier.availability.away`` is the error of the store.
+        others: further log directories of the same engine.
+        topics: show only these topics of a tier that is read alone, and list only their objects; None shows all.
     """
     host = open_host(settings, plugins, env)
     offline, paths = allow_offline, (text, *others)
@@ -122,7 +133,10 @@ def _opened(
 
 
 def is_tier(host: ComponentHost, text: str) -> bool:
-    """Return True if ``text`` is the URI of a tier: neither a path, nor the URI of a store of log directories only."""
+    """Return True if ``text`` is the URI of a tier.
+
+    A path is no tier. A URI is no tier if only stores for log directories serve its scheme.
+    """
     scheme, _ = split_scheme(text)
     registry = host.registry
     directories, objects = registry.segment_stores().schemes(), registry.object_stores().schemes()
@@ -137,7 +151,7 @@ def open_tier(
     read_only: bool,
     allow_offline: bool = False,
 ) -> Tier:
-    """Open the store at a tier's URI; the caller closes it. ``allow_offline`` is as in ``Tier.open``.
+    """Open the tier at a URI; the caller closes it. ``allow_offline`` is as in ``Tier.open``.
 
     Raises:
         UnknownComponentError: no installed plugin supports the scheme.
@@ -162,5 +176,5 @@ def open_tier(
 
 
 def open_host(settings: Settings, plugins: Sequence[object], env: Env | None) -> ComponentHost:
-    """Load the plugins and return a host that opens what they offer."""
+    """Load the plugins and return a host that opens their components; ``env`` None means that of the system."""
     return ComponentHost(Registry.of(settings, plugins), settings, env or Env())

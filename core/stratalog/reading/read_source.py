@@ -1,4 +1,4 @@
-"""Source of a read, as one value that is passed between processes."""
+"""The source of a read: a value with the location and options of a directory or tier, to pass between processes."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _PEEK_CHUNK_BYTES: Final = 1 << 17
 @checked
 @dataclass(frozen=True, slots=True)
 class ReadSource:
-    """A directory or a tier, and how to open it: the arguments of ``open_reader``. Can be pickled.
+    """The arguments of ``open_reader`` for a directory or a tier. Can be pickled.
 
-    ``tier_options`` may hold credentials: they are part of the pickled value and are never shown. If the processes find
-    credentials in their environment, leave them out.
+    ``tier_options`` may contain credentials. They are part of the pickled value, but ``repr`` does not show them. Leave
+    them out if each process has credentials in its environment.
     """
 
     location: str
@@ -40,8 +40,9 @@ class ReadSource:
         """Open the source; errors as ``open_reader``.
 
         Args:
-            peek: True if the caller searches for offsets and timestamps only: reads are small then.
-            topics: the topics that will be read; a tier then lists only their objects. None: any topic.
+            peek: True if the caller only searches for offsets and timestamps. Then the reader reads small chunks and
+                does not prefetch.
+            topics: show only these topics of a tier that is read alone, and list only their objects; None shows all.
         """
         settings = self.settings()
         if peek:

@@ -30,7 +30,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
-    """One topic. ``topic_id`` is None if the directory is older than topic ids."""
+    """One topic. ``topic_id`` is None if a Kafka broker without topic ids (before 2.8) wrote the directory."""
 
     name: str
     topic_id: TopicId | None
@@ -42,8 +42,8 @@ class StaticLog(LogReader):
     """A log in its state when it was opened, or when its reader was last refreshed.
 
     Attributes:
-        producers: producers with a state at the log's end; none for a log that is read from its tier alone.
-        dirty_start: first offset of local disk that was not compacted yet; None if the log was never compacted there.
+        producers: states of producers at the log's end; empty for a log that is read from its tier alone.
+        dirty_start: first offset of the local part that was not compacted yet; None if it was never compacted.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class StaticLog(LogReader):
 
     @property
     def is_deleted(self) -> bool:
-        """True if the log is of a tier in which its topic was deleted; its last root stays there for a while."""
+        """True if the topic was deleted, and the tier still has the last manifest root of the log."""
         remote = self._view.remote
         return remote is not None and remote.is_deleted
 
@@ -76,13 +76,13 @@ class StaticLog(LogReader):
         return self._view
 
     def show(self, view: LogView) -> None:
-        """Use ``view`` from now on; for the reader. Reads that have begun continue with the earlier view."""
+        """Replace the state of the log by ``view``; for the reader. Running reads continue with the earlier view."""
         self._view = view
 
     def replace(self, newer: StaticLog) -> None:
-        """Show the state of ``newer``, and own its segments from now on; for the reader.
+        """Replace the state of the log by that of ``newer``, and own the segments of ``newer``; called by the reader.
 
-        Reads that have begun continue in the new segments, up to the end that they had.
+        Running reads continue in the new segments, up to the end offset at which they were to stop before.
         """
         replaced, self._view = self._view.segments, newer._view
         self.producers, self.dirty_start = newer.producers, newer.dirty_start
@@ -161,7 +161,7 @@ class Reader(CheckedArguments, Closeable):
         return self._logs[name]
 
     def open_logs(self, names: Iterable[TopicPartition]) -> None:
-        """Open several logs, in parallel; ``log`` then returns them without a request. Errors as ``log``."""
+        """Open several logs in parallel; ``log`` then returns them without a request. Raise the errors of ``log``."""
         if self._closed:
             raise ClosedError("the reader is closed")
         wanted = [name for name in names if name not in self._logs]
@@ -173,7 +173,7 @@ class Reader(CheckedArguments, Closeable):
             self._logs[name] = opened
 
     def release(self, name: TopicPartition) -> None:
-        """Close a log, and free its memory; ``log`` opens it again, in its state at that time."""
+        """Close a log and free its memory. A later call of ``log`` opens the log again, in its state at that time."""
         found = self._logs.pop(name, None)
         if found is not None:
             found.close()
@@ -189,7 +189,7 @@ class Reader(CheckedArguments, Closeable):
         return cast(list[R], found)
 
     def topic(self, name: str) -> TopicReader:
-        """Return all partitions of a topic, to be scanned to Arrow or followed.
+        """Return a reader of all partitions of a topic.
 
         Raises:
             UnknownTopicError: there is no such topic; the text names a similar one.
@@ -205,26 +205,27 @@ class Reader(CheckedArguments, Closeable):
         return TopicReader(name, self.log, partitions, self.refresh, self._host.env.clock)
 
     def refresh(self) -> tuple[TopicPartition, ...]:
-        """Update the logs to what was committed since. The reader of a tier or a directory thus follows a live writer.
+        """Update all logs to their current state in the directory or the tier, for example to follow a running writer.
 
-        New topics appear. If a topic was deleted and created again, its logs are closed: call ``log`` again. In a tier, a refresh
-        costs a listing, which is a request for each 1,000 objects, and one or two requests for each open log that has changed. In
-        a directory, each open log that has changed is opened again: its segments after the recovery point are checked. A
-        running writer's records are visible up to its last high watermark checkpoint.
+        New topics become visible. If a topic was deleted and created again, its logs are closed: call ``log`` again.
+
+        For a tier, a refresh lists the objects, one request for each 1,000, and sends one or two requests for each open
+        log that has changed. For a directory, each open log that has changed is opened again, which checks its segments
+        after the recovery point. Records of a running writer are visible up to its last high watermark checkpoint.
 
         Returns:
-            The logs that were opened before and have changed.
+            The opened logs that have changed, sorted.
 
         Raises:
             ConfigError: the reader shows an earlier state (``as_of``).
-            StoreError, CorruptManifestError, LogDirError: the refresh failed; logs that it had not yet reached are unchanged.
+            StoreError, CorruptManifestError, LogDirError: the refresh failed; some logs may not have been updated.
         """
         raise ConfigError(f"{self.location} is read in an earlier state: open it without as_of to read changes")
 
     def topic_config(self, name: TopicPartition) -> TopicConfig:
-        """Return the settings of a log's topic; for a tier alone, those that the log's manifest notes.
+        """Return the settings of a log's topic; for a tier that is read alone, those in the log's manifest.
 
-        A topic without known settings keeps all records.
+        If the settings are unknown, the result has unlimited retention unless ``[topic_defaults]`` limits it.
         """
         return self._config(name.topic)
 
@@ -254,7 +255,7 @@ class Reader(CheckedArguments, Closeable):
     def _topic_id(self, name: TopicPartition) -> TopicId | None: ...
 
     def _config(self, topic: str) -> TopicConfig:
-        """Return the settings of a topic, as far as they are known here."""
+        """Return the settings of a topic; the default settings if a subclass does not know them."""
         del topic
         return TopicConfig()
 

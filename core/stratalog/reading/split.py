@@ -1,4 +1,4 @@
-"""Splits of a read, each the work of one task, and the messages in which they travel from the planner to the tasks."""
+"""Splits of a read, each the work of one task, and their encoding as messages from the planner to the tasks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _numbers: Final = attrgetter(*_NUMBERS)
 
 
 class _Compressor(threading.local):
-    """The compressor of one thread, because its memory takes longer to prepare than to compress a message."""
+    """The compressor of one thread, kept because its creation takes longer than the compression of a message."""
 
     def __init__(self) -> None:
         self.zstd = ZstdCompressor(_COMPRESSION)
@@ -37,13 +37,13 @@ _COMPRESSOR: Final = _Compressor()
 
 
 class PackedSegment(NamedTuple):
-    """Entry of a segment in the tier's manifest as JSON text, because a plan may contain very many entries."""
+    """A segment's manifest entry as JSON text, which needs less memory: a plan may contain very many entries."""
 
     text: str
 
     @classmethod
     def of(cls, stored: StoredSegment) -> Self:
-        """Return a segment in this form."""
+        """Return the packed form of ``stored``."""
         return cls(entry_to_text(stored))
 
 
@@ -52,21 +52,23 @@ class Piece(NamedTuple):
 
     Attributes:
         log: the log.
-        topic_id: id of its topic; None if the directory is older than topic ids.
-        start: first wanted offset.
-        end: exclusive.
-        position: position in the ``.log`` file (bytes) where a batch at or before ``start`` should begin.
-        end_position: position where the batches after ``end`` should begin.
+        topic_id: id of its topic; None if a Kafka broker without topic ids wrote the directory.
+        start: first offset to read.
+        end: exclusive end offset.
+        position: position in the segment (bytes) where a batch at or before ``start`` begins, according to the index.
+        end_position: position where the first batch after ``end`` begins, according to the index.
         base_offset: base offset of the segment.
         end_offset: end offset of the segment.
         size_bytes: size of the segment when the plan was made.
         place: name of the ``.log`` file in the log's folder, or the segment's entry in the tier's manifest.
         is_active: True for the active segment.
         aborted: transactions whose records are left out.
-        damage: the error at the end of a log that is truncated or damaged; such a piece has no records.
-        file_start: position (bytes) in the file where the segment begins; a file of Kafka before 2.0 may count as several.
-        file_bytes: size of the whole file; 0 is ``size_bytes``.
-        records: number of the records, if only this is wanted and known: then there is nothing to read.
+        damage: the error that a reader of the log's end must report; such a piece has no records.
+        file_start: position (bytes) in the file where the segment begins. It is above 0 only for a file that is read as
+            several segments, as Kafka before 2.0 may have written it.
+        file_bytes: size of the whole file; 0 means ``size_bytes``.
+        records: number of the records if only the number is requested and the manifest contains it: then nothing is
+            read.
     """
 
     log: TopicPartition
@@ -106,7 +108,10 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Work of one task, in the order of partitions and offsets. Can be pickled; holds no secrets and no open files."""
+    """Pieces that one task reads, in the order of partitions and offsets.
+
+    A split can be pickled. It contains no secrets and no open files.
+    """
 
     pieces: tuple[Piece, ...]
     isolation: Isolation
@@ -117,7 +122,7 @@ class Split:
         return sum(piece.span_bytes for piece in self.pieces)
 
     def to_message(self) -> bytes:
-        """Return the bytes that ``from_message`` reads: compressed lines of JSON, with the entries of the manifest as they are."""
+        """Return the split as bytes for ``from_message``: compressed lines of JSON, one for each manifest entry."""
         logs: dict[tuple[TopicPartition, TopicId | None], int] = {}
         rows, lines = list[tuple[object, ...]](), list[str]()
         for piece in self.pieces:
@@ -133,10 +138,10 @@ class Split:
 
     @classmethod
     def from_message(cls, data: bytes) -> Self:
-        """Return the split of ``to_message``, after a check of each value.
+        """Return the split that ``to_message`` encoded, after a check of each value.
 
         Raises:
-            StorageError, TypeError, ValueError, KeyError: the bytes are not such a message.
+            StorageError, TypeError, ValueError, KeyError: the bytes are not a result of ``to_message``.
         """
         lines = iter(_unpacked(data).split("\n"))
         isolation, named, rows = exactly(list, json.loads(next(lines)), "split")
@@ -163,7 +168,7 @@ def _log(item: object) -> tuple[TopicPartition, TopicId | None]:
 
 
 def _piece(row: list[object], logs: list[tuple[TopicPartition, TopicId | None]], entries: Iterator[str]) -> Piece:
-    """Return a piece of a message; its entry of the manifest, if it has one, is the next of ``entries``."""
+    """Return the piece of one row of a message; if it has a manifest entry, that is the next of ``entries``."""
     number, place, is_active, records, aborted, damage, *numbers = row
     index = exactly(int, number, "log")
     if not 0 <= index < len(logs):

@@ -1,4 +1,4 @@
-"""Opening of the segments that a plan names, one by one, without the rest of their logs."""
+"""Opening of the single segments that the pieces of a split name, without opening their logs."""
 
 from __future__ import annotations
 
@@ -29,11 +29,13 @@ _SMALLEST_CHUNK_BYTES: Final = 1 << 16
 
 
 class SplitOpener:
-    """Components, and directory and tier as far as the pieces need them. A context manager; for one thread.
+    """Opens the segments of a split's pieces. Used by one thread; a context manager.
+
+    The directory and the tier are opened only when a piece needs them.
 
     Args:
         source: source of the plan.
-        split: split that will be read; it determines the size of requests.
+        split: the split to read; the sizes of its pieces determine the size of requests to the tier.
     """
 
     def __init__(self, source: ReadSource, split: Split) -> None:
@@ -49,10 +51,11 @@ class SplitOpener:
 
     @contextmanager
     def segment(self, piece: Piece) -> Iterator[ReadableSegment]:
-        """Open the segment of a piece.
+        """Open the segment of a piece, and close it at the end of the ``with`` block.
 
         Raises:
-            SegmentGoneError: the file no longer exists, or another one has its name.
+            SegmentGoneError: since the plan was made, the file was deleted, replaced or truncated, or its topic was
+                deleted and created again.
         """
         stored = piece.stored()
         if stored is not None:
@@ -87,7 +90,7 @@ class SplitOpener:
             segment.close()
 
     def reader(self) -> Reader:
-        """Return a reader of the whole source in its present state."""
+        """Return a reader of the whole source, always the same; the first call opens it."""
         if self._reader is None:
             self._reader = self._opened.enter_context(self._source.open())
         return self._reader
@@ -117,7 +120,7 @@ class SplitOpener:
 
 
 def _suited(settings: Settings, split: Split) -> Settings:
-    """Return settings for a split: narrow pieces are read in smaller chunks of the tier, and without prefetch."""
+    """Return settings for a split. If all its pieces are small, the tier is read in small chunks without prefetch."""
     widest = max((piece.span_bytes for piece in split.pieces), default=0)
     suited = max(widest // _REQUESTS_A_PIECE, _SMALLEST_CHUNK_BYTES)
     limits = settings.limits

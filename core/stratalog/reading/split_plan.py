@@ -1,7 +1,8 @@
-"""Plan of a read: ranges of offsets become splits, each the work of one task.
+"""Plan of a read: ranges of offsets are divided into splits, each the work of one task.
 
-A plan consists of offsets, which partition the log even if an index is wrong. The positions beside them are hints, which let a
-task read only the bytes it needs, without an index. Each position is checked against the log before it is used.
+The offsets in a plan determine which records each split contains, even if an index is wrong. The plan also contains
+positions from indexes. They let a task read only the bytes that it needs, without an index. A task checks each position
+against the log before it uses the position.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ USUAL_SPLITS: Final = 8  # for reads of up to 8 of the largest splits: enough to
 class OffsetRange:
     """Records of one log with offsets in [start, end).
 
-    ``is_counted`` if only their number is wanted: then segments whose manifest knows it are not read.
+    ``is_counted`` is True if only the number of records is requested. Then segments whose manifest entry has the number
+    are not read.
     """
 
     log: TopicPartition
@@ -65,21 +67,21 @@ def plan_splits(
 ) -> list[Split]:
     """Cut ranges into splits of about equal size: parts of large segments, and groups of small segments.
 
-    A plan of more than 10,000 segments releases each log of the reader after it has read it, so that its memory is that of
-    the splits, about 1.5 KB for each segment.
-
-    No ``.log`` file is read. Indexes are only read of segments that are cut, or that are partly outside of a range.
+    No ``.log`` file is read. Indexes are read only for segments that are cut, or that are partly outside of a range.
+    If the plan has more than 10,000 segments, the reader releases each log after its segments are planned. The memory
+    is then that of the splits, about 1.5 KB for each segment.
 
     Args:
-        reader: reader of a directory or a tier; the plan is for the state that it showed when its logs were opened.
-        ranges: one for each log; offsets outside of a log are ignored. They are consumed one by one.
-        isolation: isolation level. The records that ``read_committed`` hides are determined here, from transaction indexes.
-        split_bytes: wanted size of a split; None: a share of the whole, from 4 to 128 MiB, or more for more than 20,000
-            splits.
+        reader: reader of a directory or a tier; the plan is for the state of the logs when the reader opened them.
+        ranges: one for each log, consumed one by one; offsets outside of a log are ignored.
+        isolation: isolation level. For ``read_committed``, the plan determines the aborted transactions from the
+            transaction indexes.
+        split_bytes: target size of a split. None: the total size divided by ``usual_splits``, but from 4 to 128 MiB. It
+            is larger if there would be more than 20,000 splits.
         split_records: maximal number of offsets of a split; None for no limit.
-        min_splits: minimal number of splits, if there are enough places to cut.
-        usual_splits: wanted number of splits of 4 to 128 MiB if ``split_bytes`` is None, such as the number of tasks that run
-            at the same time.
+        min_splits: minimal number of splits; there can be fewer if the indexes have too few entries to cut at.
+        usual_splits: target number of splits if ``split_bytes`` is None, such as the number of tasks that run at the
+            same time.
 
     Raises:
         ConfigError: a number is below 1, or the isolation is unknown.
@@ -102,7 +104,7 @@ def plan_splits(
 
 
 def _packed(pieces: Sequence[Piece], total: int, count: int, most_records: int | None) -> Iterator[list[Piece]]:
-    """Yield ``count`` groups of adjacent pieces with about the same size.
+    """Yield ``count`` groups of adjacent pieces, of about the same size in bytes.
 
     There are fewer groups if a piece is larger than a group, and more if groups would have more than ``most_records``
     offsets.
@@ -122,7 +124,7 @@ def _packed(pieces: Sequence[Piece], total: int, count: int, most_records: int |
 
 
 class _Part(NamedTuple):
-    """A piece as large as its segment allows, with the data for cutting it; ``segment`` is None unless it is local."""
+    """A piece before it is cut, with the data for cutting it; ``segment`` is None unless it is local."""
 
     piece: Piece
     segment: ReadableSegment | None
@@ -179,12 +181,12 @@ def _parts(log: LogReader, wanted: OffsetRange, isolation: Isolation, most_recor
 
 
 def _end(log: LogReader, bound: int, damage: CorruptBatchError) -> Piece:
-    """Return a piece without records that reports the damage at the end of a log."""
+    """Return a piece without records, at the end of a log, whose reader reports the damage of the log."""
     return Piece(log.name, log.topic_id, bound, bound, 0, 0, bound, bound, 0, "", damage=damage)
 
 
 def _counted(log: LogReader, part: ReadRange, records: int) -> Piece:
-    """Return a piece whose records are only counted, and already are."""
+    """Return a piece that has only the number of its records; nothing is read."""
     return Piece(log.name, log.topic_id, part.start, part.end, 0, 0, part.start, part.end, 0, "", records=records)
 
 

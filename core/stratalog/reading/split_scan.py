@@ -1,4 +1,4 @@
-"""Execution of one split of a plan, in any process: yields records as Arrow batches."""
+"""Reading of one split of a plan, in any process, as Arrow batches."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ class Scanned(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DamagedRange:
-    """A bad entry that was skipped: no record with an offset in [start, end) was read.
+    """A damaged range of a log that the scan skipped: no record with an offset in [start, end) was read.
 
-    The scan skipped ``size_bytes`` from ``position`` of ``file``.
+    The scan skipped ``size_bytes`` bytes from ``position`` of ``file``. ``reason`` describes the damage.
     """
 
     log: TopicPartition
@@ -60,7 +60,11 @@ class DamagedRange:
 
 @dataclass(frozen=True, slots=True)
 class MissingRange:
-    """Records with offsets in [start, end) that existed when the plan was made, and no longer exist."""
+    """Records with offsets in [start, end) that existed when the plan was made, and no longer exist.
+
+    ``log_start`` and ``log_end`` are the bounds of the records that can be read now; both are 0 if the topic was
+    deleted.
+    """
 
     log: TopicPartition
     start: int
@@ -78,23 +82,24 @@ def scan(
     on_damage: Callable[[DamagedRange], None] | None = None,
     on_loss: Callable[[MissingRange], None] | None = None,
 ) -> Iterator[Scanned]:
-    """Yield the records of a split, ascending within each piece, in batches of 1 to 4 MiB; none of pieces that are only counted.
+    """Yield the records of a split in Arrow batches of 1 to 4 MiB, ascending within each piece.
 
-    Batches may be smaller at the end of a partition; a single record may be larger. CRCs are checked. Control records are left
-    out; for ``read_committed``, aborted ones as well. If a segment was deleted by retention or replaced by compaction since
-    the plan was made, the scan looks for its records in the whole source, including the tier.
+    The last batch of a partition may be smaller; a batch with one record may be larger. CRCs are checked. Control
+    records are left out and, for ``read_committed``, records of aborted transactions. A piece with a known number of
+    records (``Piece.records``) is not read. If a segment was deleted by retention or replaced by compaction after the
+    plan was made, the scan opens the whole source, including the tier, and reads the records from there.
 
     Args:
-        source: source of the plan; it is opened here again.
+        source: source of the plan; this call opens it.
         split: split of a plan.
         columns: names of the columns, in the order of the batches; only these are decoded. None means all.
-        on_damage: called for each bad entry, which is then skipped; None raises the error.
-        on_loss: called for lost records; None raises an error.
+        on_damage: called for each damaged range, which is then skipped. If None, the scan raises CorruptBatchError.
+        on_loss: called for records that no longer exist. If None, the scan raises OffsetOutOfRangeError.
 
     Raises:
         ConfigError: there is no such column.
-        CorruptBatchError: a bad entry; all good records before it have been yielded.
-        OffsetOutOfRangeError: records are lost; not all remaining records have been read.
+        CorruptBatchError: an entry is damaged, and ``on_damage`` is None; all records before it have been yielded.
+        OffsetOutOfRangeError: records no longer exist, and ``on_loss`` is None; later records were not read.
         PluginImportError: pyarrow is not installed; the text names the extra.
         StoreError, LogDirError: the source cannot be read.
     """
@@ -106,7 +111,7 @@ def scan(
 
 
 def _by_log(pieces: Iterable[Piece]) -> Iterator[tuple[TopicPartition, list[Piece]]]:
-    """Yield runs of pieces of the same log."""
+    """Yield the pieces in groups: each log with its consecutive pieces."""
     run: list[Piece] = []
     for piece in pieces:
         if run and run[-1].log != piece.log:
@@ -145,7 +150,7 @@ class PieceReader:
             yield from self._read_where_stored_now(piece)
 
     def _planned(self, piece: Piece, segment: ReadableSegment) -> Iterator[pyarrow.RecordBatch]:
-        """Yield the piece from the place that the plan names."""
+        """Yield the records of a piece from the segment that the plan names."""
         components, below = self._place.components, None if piece.is_active else piece.end_offset
         position = checked_position(segment, piece.position, piece.start, components)
         damaged = DamagedReads()  # the second error at a position skips the entry
@@ -194,7 +199,10 @@ class PieceReader:
         self._on_damage(DamagedRange(piece.log, start, end, error.file, error.position, size_bytes, error.reason))
 
     def _read_where_stored_now(self, piece: Piece) -> Iterator[pyarrow.RecordBatch]:
-        """Yield the rest of a piece from where it is stored now; report records that no longer exist."""
+        """Yield the rest of a piece after its segment is gone: from the current segments of the log.
+
+        Records that no longer exist are reported.
+        """
         reader = self._place.reader()
         try:
             log = reader.log(*piece.log)
@@ -224,7 +232,7 @@ class PieceReader:
 
 
 def _sized(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
-    """Yield the same rows in batches of 1 to 4 MiB, in their order."""
+    """Yield the rows of ``batches`` in the same order, in batches of 1 to 4 MiB."""
     waiting: list[pyarrow.RecordBatch] = []
     size_bytes = 0
     for batch in batches:

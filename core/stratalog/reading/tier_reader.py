@@ -27,10 +27,11 @@ KAFKA_LAYOUT: Final = "kafka_local_tiered"
 
 
 class BucketReader(Reader):
-    """Logs of one tier.
+    """Reader of the logs of one tier.
 
-    The records in a tier were below their log's last stable offset when they were uploaded. But the marker that ends a
-    transaction may be in a segment that is not in the tier. Alone, the tier is stable up to the first such transaction.
+    Records are uploaded only below the last stable offset of their log. But the marker that ends a transaction may be
+    in a segment that the tier does not have. Therefore the last stable offset of a log that is read from its tier alone
+    is the first offset of the first such transaction.
     """
 
     def __init__(
@@ -46,7 +47,7 @@ class BucketReader(Reader):
         self._topics = None if topics is None else frozenset(topics)
         self._ids: dict[TopicPartition, TopicId] | None = None
         self._listing: TierListing | None = None
-        # Segments that Kafka's own tier holds, if stratalog has none there.
+        # Segments that Kafka brokers uploaded; empty if stratalog has logs in the tier.
         self._foreign: dict[TierLogName, list[StoredSegment]] = {}
 
     def _names(self) -> Mapping[TopicPartition, TopicId]:
@@ -68,7 +69,7 @@ class BucketReader(Reader):
         return self._ids
 
     def _newest(self, ids: Mapping[TopicId, Sequence[TopicPartition]]) -> TopicId:
-        """Return the id of the topic that a name means, for all its partitions."""
+        """Return the id of the latest of several topics that had the same name."""
         if len(ids) == 1:
             return next(iter(ids))
         found = {topic_id: [self._bucket.log(name, topic_id).root for name in names] for topic_id, names in ids.items()}
@@ -79,7 +80,10 @@ class BucketReader(Reader):
         return self._names()[name]
 
     def topic_config(self, name: TopicPartition) -> TopicConfig:
-        """See ``Reader.topic_config``; reads the newest root of the log, unless it is known."""
+        """Return the topic's settings in the log's latest manifest root, which is read unless it is known.
+
+        If the root has no settings, the result has unlimited retention unless ``[topic_defaults]`` limits it.
+        """
         root = self._bucket.log(name, self._names()[name]).root
         plain = TopicConfig(sections=self._host.registry.topic_sections())
         defaults = {"remote.storage.enable": True, **self._host.settings.topic_defaults}
@@ -103,13 +107,13 @@ class BucketReader(Reader):
         return StaticLog(tier_view(name, remote, self._components), topic_id, self._components)
 
     def _newest_view(self, name: TopicPartition, topic_id: TopicId) -> RemoteView:
-        """Return the view of the log in the last listing."""
+        """Return the view of the log's manifest version in the last listing."""
         assert self._listing is not None  # made with the names
         version = self._listing.versions[TierLogName(name, topic_id)]
         return self._bucket.log(name, topic_id).refresh_listed(version, self._listing.began)
 
     def refresh(self) -> tuple[TopicPartition, ...]:
-        """See ``Reader.refresh``."""
+        """Update the logs to the state of the tier, as ``Reader.refresh``; return the opened logs that have changed."""
         if self._as_of is not None:
             return super().refresh()
         if self._closed:
@@ -144,7 +148,7 @@ class BucketReader(Reader):
 
 
 def tier_view(name: TopicPartition, remote: RemoteView, components: Components) -> LogView:
-    """Return the view of a log that is in the tier alone; errors as ``stable_end``."""
+    """Return the view of a log that is read from its tier alone; raise the errors of ``stable_end``."""
     end = remote.end_offset
     offsets = LogOffsets(
         log_start=remote.log_start,

@@ -1,7 +1,7 @@
-"""A topic as a dataset of pyarrow, which reads only the parts of the logs that a filter may match.
+"""A topic as a pyarrow dataset, which reads only the parts of the logs that a filter may match.
 
-Engines that know datasets (DuckDB, polars, pyarrow itself) pass their filters and the columns that they need. This module needs
-pyarrow, and is imported at the first use of ``TopicReader.dataset``.
+Query engines that support datasets (DuckDB, polars, pyarrow itself) pass their filters and the columns that they need.
+This module imports pyarrow. It is imported at the first use of ``TopicReader.dataset``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _LAST_MS: Final = ((1 << 63) - 1) // 1000  # microseconds have 64 bits too
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """Offsets [start, end) of one log, in one segment; or the damaged end of a log, which has no segment."""
+    """Offsets [start, end) of one segment of a log. ``segment`` is None for the damaged end of a log."""
 
     log: LogReader
     segment: ReadableSegment | None
@@ -38,17 +38,18 @@ class _Piece:
 
 
 class TopicDataset(ds.Dataset):
-    """The records of a topic, in ``arrow_schema()``. Each read is of the logs as the reader shows them then.
+    """The records of a topic, in ``arrow_schema()``. Each read uses the state of the logs at its start.
 
-    Filters by partition and offset skip parts of segments; a lower bound of the timestamp skips segments. An upper bound does not,
-    because records need not be in the order of their timestamps.
+    A filter by partition or offset skips parts of segments. A lower bound of the timestamp skips segments whose largest
+    timestamp is below it. An upper bound skips segments whose smallest timestamp is above it, which is known only for
+    segments in a tier.
 
     Args:
         logs: returns the logs of all partitions.
         isolation: isolation level.
 
     Attributes:
-        error: the last error of a read; engines replace it by an error of their own.
+        error: the last error of a read; None if no read failed. Query engines hide it behind an error of their own.
     """
 
     def __init__(self, logs: Callable[[], Sequence[LogReader]], isolation: str) -> None:
@@ -70,7 +71,7 @@ class TopicDataset(ds.Dataset):
         filter: ds.Expression | None = None,  # noqa: A002 - pyarrow's name
         **_options: Any,
     ) -> TopicScanner:
-        """Return a scan of some columns of the records that match a filter; other options of pyarrow have no effect."""
+        """Return a scan of ``columns`` of the records that match ``filter``; pyarrow's other options have no effect."""
         names = _names_in(columns, filter)
         return TopicScanner(lambda: self._batches(names, filter), arrow_schema(names), columns, filter)
 
@@ -85,7 +86,10 @@ class TopicDataset(ds.Dataset):
             raise
 
     def _ranges(self, wanted: ds.Expression | None) -> Iterator[tuple[LogReader, int, int]]:
-        """Yield the ranges of offsets that may have records that match; adjacent pieces are joined."""
+        """Yield the ranges of offsets that may contain matching records: log, start and exclusive end.
+
+        Adjacent pieces are joined to one range.
+        """
         pieces = [piece for log in self._logs() for piece in self._pieces(log)]
         kept = pieces if wanted is None else _matching(pieces, wanted)
         start = None
@@ -105,17 +109,17 @@ class TopicDataset(ds.Dataset):
                 span = found.end - found.start
                 start, end = found.start + number * span // count, found.start + (number + 1) * span // count
                 yield _Piece(log, found.segment, start, end)
-        if view.damage is not None:  # a read beyond the bound raises it
+        if view.damage is not None:  # a read beyond the bound raises the damage
             yield _Piece(log, None, bound, bound + 1)
 
 
 class TopicScanner(ds.Scanner):
-    """A scan of a topic. The caller's thread reads: no thread of Arrow runs Python code when the program ends.
+    """A scan of a topic. It reads on the caller's thread, so no Arrow thread runs Python code while the program ends.
 
     Args:
-        batches: yields the batches of one read, in ``schema``.
+        batches: starts a read and yields its batches, in ``schema``.
         schema: schema of the batches.
-        columns: the columns of the result.
+        columns: the columns of the result; None for all.
         wanted: filter; None for all records.
     """
 
@@ -140,7 +144,7 @@ class TopicScanner(ds.Scanner):
         return self._of(self._schema.empty_table()).schema
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield the matching records."""
+        """Yield the matching records in batches of ``projected_schema``."""
         for batch in self._batches():
             if self._wanted is None and not isinstance(self._columns, dict):
                 yield batch if self._columns is None else batch.select(list(self._columns))
@@ -148,15 +152,15 @@ class TopicScanner(ds.Scanner):
                 yield from self._of(pa.Table.from_batches([batch])).to_batches()
 
     def to_reader(self) -> pa.RecordBatchReader:
-        """Return the matching records as a stream."""
+        """Return the matching records as a stream of Arrow batches."""
         return pa.RecordBatchReader.from_batches(self.projected_schema, self.to_batches())
 
     def to_table(self) -> pa.Table:
-        """Return the matching records."""
+        """Return the matching records as one table."""
         return self.to_reader().read_all()
 
     def head(self, num_rows: int) -> pa.Table:
-        """Return the first matching records."""
+        """Return the first matching records, at most ``num_rows``."""
         found, left = list[pa.RecordBatch](), num_rows
         for batch in self.to_batches():
             found.append(batch.slice(0, left))
@@ -177,7 +181,10 @@ class TopicScanner(ds.Scanner):
 
 
 def _names_in(columns: Columns, wanted: ds.Expression | None) -> list[str]:
-    """Return the columns that a scan decodes: those that the expressions may refer to; more than needed does no harm."""
+    """Return the columns that a scan must decode: those of the result, and those that an expression may refer to.
+
+    The names are searched in the text of the expressions. An extra column costs only time.
+    """
     if columns is None:
         return list(ARROW_COLUMNS)
     listed = isinstance(columns, dict)
@@ -188,8 +195,8 @@ def _names_in(columns: Columns, wanted: ds.Expression | None) -> list[str]:
 def _matching(pieces: Sequence[_Piece], wanted: ds.Expression) -> list[_Piece]:
     """Return the pieces that may have a matching record.
 
-    A dataset of files that do not exist, one for each piece, has the range of the piece as the guarantee of the file: pyarrow then
-    decides which files a filter excludes, for any expression. No file is opened.
+    pyarrow evaluates the filter. It gets a dataset with one imaginary file for each piece, and an expression that all
+    records of the piece satisfy. It then returns the files that the filter does not exclude, without opening them.
     """
     schema = arrow_schema()
     by_time = "timestamp" in str(wanted)

@@ -1,4 +1,4 @@
-"""All partitions of one topic, read as Arrow batches or followed record by record."""
+"""Reads of all partitions of one topic: as Arrow batches, or record by record while the topic grows."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ _NS_IN_MS: Final = 1_000_000
 
 
 class _Part(NamedTuple):
-    """Offsets [start, end) of one log. ``end`` None is the isolation's bound, where a damaged log raises its damage."""
+    """Offsets [start, end) of one log.
+
+    ``end`` None means the end that the isolation level allows. A read to that end raises the damage of a damaged log.
+    """
 
     log: LogReader
     start: int
@@ -88,16 +91,17 @@ class TopicReader(CheckedArguments):
         Args:
             columns: names of the columns, in the order of the result; only these are decoded. None means all: partition, offset,
                 timestamp, timestamp_type, key, value, headers, leader_epoch.
-            start: first offset, for all partitions or by partition; a partition without one starts at its log start. Offsets that
-                a log does not have are ignored.
-            end: exclusive end offset, likewise; None means the isolation's bound.
+            start: first offset, for all partitions or by partition. A partition without one starts at its log start, as
+                does a partition whose log start is higher.
+            end: exclusive end offset, for all partitions or by partition. A partition without one is read to the end
+                that the isolation level allows.
             since: each partition starts at its first record with this timestamp or a later one. If ``start`` is given too,
                 the later offset counts.
             isolation: ``read_uncommitted``, ``read_committed`` or ``log_end``.
             partitions: numbers of the partitions to read; None means all.
 
         Raises:
-            ConfigError: there is no such column, ``isolation`` is another word, or ``since`` is a datetime without a time zone.
+            ConfigError: there is no such column or isolation level, or ``since`` is a datetime without a time zone.
             UnknownTopicError: there is no such partition.
         """
         chosen_columns(columns)
@@ -111,15 +115,15 @@ class TopicReader(CheckedArguments):
         return TopicScan(self.name, columns, isolation, parts)
 
     def dataset(self, *, isolation: str = "read_uncommitted") -> TopicDataset:
-        """Return the topic as a dataset of pyarrow, for engines that push filters and columns down, such as DuckDB.
+        """Return the topic as a pyarrow dataset, for query engines that push filters and columns down, such as DuckDB.
 
-        Filters by partition and offset skip parts of segments; a lower bound of the timestamp skips segments.
+        Filters by partition and offset skip parts of segments; filters by timestamp skip segments.
 
         Args:
             isolation: ``read_uncommitted``, ``read_committed`` or ``log_end``.
 
         Raises:
-            ConfigError: ``isolation`` is another word.
+            ConfigError: there is no such isolation level.
             PluginImportError: pyarrow is not installed; the text names the extra.
         """
         Isolation.of(isolation)
@@ -138,23 +142,24 @@ class TopicReader(CheckedArguments):
         poll_ms: Positive = POLL_MS,
         timeout_ms: int | None = None,
     ) -> Iterator[Record]:
-        """Iterate over the records of the partitions, and wait for more: refresh the reader when all are read.
+        """Iterate over the records of the partitions and wait for new ones: refresh the reader when all are read.
 
-        Records of one partition are in the order of their offsets. New partitions are read from their log start. Records that
-        a running writer appended are visible after its next high watermark checkpoint, which Kafka writes every 5 seconds.
+        Records of one partition are in the order of their offsets. New partitions are read from their log start. In a
+        directory, records of a running writer are visible after its next high watermark checkpoint, which Kafka writes
+        every 5 seconds by default.
 
         Args:
             start: first offset, as for ``scan``. None means the log start.
             since: first timestamp, as for ``scan``.
             isolation: ``read_uncommitted``, ``read_committed`` or ``log_end``.
             partitions: numbers of the partitions to read; None means all.
-            poll_ms: wait between two refreshes without new records.
-            timeout_ms: end the iteration if there was no new record for so long; None waits without limit.
+            poll_ms: wait between two refreshes, in milliseconds.
+            timeout_ms: end the iteration after this time without a new record; None waits without limit.
 
         Raises:
             OffsetOutOfRangeError: retention has deleted records that were not read.
             UnknownTopicError: the topic was deleted, or deleted and created again.
-            As ``LogReader.records`` and ``Reader.refresh``.
+            The errors of ``LogReader.records`` and ``Reader.refresh``.
         """
         Isolation.of(isolation)
         numbers = self._chosen(partitions)
@@ -192,7 +197,7 @@ class TopicReader(CheckedArguments):
                 logs |= {number: self._log(self.name, number) for number in self._all() if number not in logs}
 
     def _check_same(self, logs: Mapping[int, LogReader]) -> None:
-        """Raise UnknownTopicError if one of the logs was replaced by that of another topic."""
+        """Raise UnknownTopicError if the topic of one of the logs was deleted, or deleted and created again."""
         for number, log in logs.items():
             if self._log(self.name, number) is not log:
                 raise UnknownTopicError(f"topic {self.name} was deleted and created again: follow it from its start")
@@ -221,13 +226,13 @@ class TopicReader(CheckedArguments):
 
 
 class TopicScan:
-    """A read of some columns of a topic. Each use reads again, from the partitions as they are then.
+    """A read of some columns of a topic. Each use of the object reads again, from the current state of the partitions.
 
     The object is an Arrow stream (``__arrow_c_stream__``): polars, DuckDB and pandas accept it.
 
     Args:
         topic: name of the topic.
-        columns: as ``TopicReader.scan``.
+        columns: names of the columns; None for all.
         isolation: isolation level.
         parts: returns the offsets to read of each log.
     """
@@ -254,7 +259,11 @@ class TopicScan:
         return arrow_schema(self._columns)
 
     def batches(self) -> Iterator[pyarrow.RecordBatch]:
-        """Yield the records in batches of about 4 MiB of log, one partition after the other. Errors as ``LogReader.to_arrow``."""
+        """Yield the records in batches of about 4 MiB of log, one partition after the other.
+
+        Raises:
+            The errors of ``LogReader.to_arrow``.
+        """
         for log, start, end in self._parts():
             if end is None or start < end:
                 yield from read_arrow(
@@ -262,7 +271,10 @@ class TopicScan:
                 )
 
     def reader(self) -> pyarrow.RecordBatchReader:
-        """Return the batches as a stream for libraries that use Arrow. They may report an error as an error of their own."""
+        """Return the batches as a stream for libraries that use Arrow.
+
+        Such a library may replace an error of a read by an error of its own.
+        """
         schema = self.schema
         reader: pyarrow.RecordBatchReader = import_module("pyarrow").RecordBatchReader.from_batches(
             schema, self.batches()
@@ -270,13 +282,17 @@ class TopicScan:
         return reader
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """Return the stream as a capsule. Source: Arrow's PyCapsule interface."""
+        """Return the stream as a PyCapsule, as Arrow's PyCapsule interface requires it."""
         stream: Any = self.reader()
         capsule: object = stream.__arrow_c_stream__(requested_schema)
         return capsule
 
     def to_arrow(self) -> pyarrow.Table:
-        """Return one table; ``limits.arrow.threads`` threads read long ranges on local disk. Errors as ``LogReader.to_arrow``."""
+        """Return all records as one table; ``limits.arrow.threads`` threads read long ranges on local disk.
+
+        Raises:
+            The errors of ``LogReader.to_arrow``.
+        """
         schema = self.schema
         tables = [
             log.to_arrow(start, end, self._isolation, columns=self._columns)
@@ -292,7 +308,7 @@ class TopicScan:
 
         Raises:
             PluginImportError: pandas is not installed; the text names the extra.
-            As ``to_arrow``.
+            The errors of ``to_arrow``.
         """
         _library("pandas")
         frame: pandas.DataFrame = self.to_arrow().to_pandas()
@@ -303,14 +319,14 @@ class TopicScan:
 
         Raises:
             PluginImportError: polars is not installed; the text names the extra.
-            As ``to_arrow``.
+            The errors of ``to_arrow``.
         """
         frame: polars.DataFrame = _library("polars").from_arrow(self.to_arrow())
         return frame
 
 
 def timestamp_ms(since: Since | None) -> int | None:
-    """Return a timestamp as milliseconds; ConfigError for a datetime without a time zone."""
+    """Return a timestamp as milliseconds, rounded up; raise ConfigError for a datetime without a time zone."""
     if not isinstance(since, dt.datetime):
         return since
     if since.tzinfo is None:

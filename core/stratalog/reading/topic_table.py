@@ -1,6 +1,7 @@
 """Table of an engine's topics and their settings: one JSON file in the first log directory.
 
-Kafka keeps topics in its cluster metadata. It ignores plain files in a log directory and refuses unknown folders.
+Unlike stratalog, Kafka stores topics in its cluster metadata. A broker ignores unknown files in a log directory, but
+refuses unknown folders; therefore the table is a file.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ KEEP_EVERYTHING: Final[Mapping[str, object]] = {"retention.ms": -1}
 
 @dataclass(frozen=True, slots=True)
 class TopicEntry:
-    """Stored data of a topic: its id and the settings that were chosen for it."""
+    """Stored data of a topic: its id, and the settings that were set explicitly for it."""
 
     topic_id: TopicId
     config: Mapping[str, object]
@@ -36,9 +37,10 @@ class TopicSetting(NamedTuple):
     """One setting of a topic.
 
     Attributes:
-        value: the value in effect, in the form that ``create_topic`` reads.
-        default: the value that every topic has if neither the topic nor ``[topic_defaults]`` sets it.
-        source: ``topic`` if the topic sets the value, ``engine`` if ``[topic_defaults]`` does, else ``default``.
+        value: the effective value, in the form that ``create_topic`` accepts.
+        default: the built-in value, which applies if neither the topic nor ``[topic_defaults]`` sets one.
+        source: ``topic`` if the topic sets the value, ``engine`` if ``[topic_defaults]`` sets it, otherwise
+            ``default``.
         doc: description of the setting.
     """
 
@@ -49,10 +51,10 @@ class TopicSetting(NamedTuple):
 
 
 class TopicTable:
-    """Stored topics, and the settings of any topic.
+    """The stored topics, and the effective settings of stored and other topics.
 
     Args:
-        store: the first log directory; borrowed.
+        store: the first log directory; not closed here.
         defaults: ``[topic_defaults]``.
         sections: default values of the plugins' topic settings, by provider name.
         has_tier: True if the engine has a tier: ``remote.storage.enable`` is then on by default.
@@ -101,11 +103,11 @@ class TopicTable:
         return entry.topic_id if entry is not None else None
 
     def config(self, topic: str) -> TopicConfig:
-        """Return the settings of a topic: its own over the defaults.
+        """Return the effective settings of a topic: its stored settings, and the defaults for all others.
 
-        A topic without stored settings keeps all records unless the defaults limit retention: its owner's configuration is not
-        known here, and a wrong guess would delete records. Stored settings that contradict changed defaults are accepted as
-        they are: the stricter of two limits applies.
+        A topic without stored settings, such as one of a Kafka broker, has unlimited retention unless
+        ``[topic_defaults]`` limits it: its real settings are unknown, and a wrong guess would delete records. Stored
+        settings that contradict changed defaults are accepted without an error: the stricter of two limits applies.
         """
         entry = self._entries.get(topic)
         if entry is None:
@@ -116,7 +118,10 @@ class TopicTable:
         return found
 
     def _stored_config(self, topic: str, entry: TopicEntry) -> TopicConfig:
-        """Return the settings of an entry. A plugin that is missing, or refuses its settings, must not prevent reading."""
+        """Return the effective settings of an entry. A missing plugin, or one that refuses its settings, is no error.
+
+        If a plugin refuses its settings, they are left out, and ``TopicConfig.refusal`` is the reason.
+        """
         kept, source = self.defaults.recognised(entry.config), f"topic {topic}"
         try:
             return self.defaults.merged(kept, source)
@@ -128,7 +133,11 @@ class TopicTable:
             return dataclasses.replace(self.defaults.merged(own, source), refusal=str(error))
 
     def chosen(self, topic: str) -> dict[str, object]:
-        """Return the settings over the defaults: the stored ones, or for a found topic, those that keep all records."""
+        """Return the settings of a topic that override the defaults: the stored settings.
+
+        For a topic without stored settings, the result is unlimited retention, unless ``[topic_defaults]`` sets
+        retention.
+        """
         entry = self._entries.get(topic)
         if entry is not None:
             return dict(entry.config)
@@ -155,7 +164,10 @@ class TopicTable:
         return {name: value for name, value in chosen.items() if name not in self.defaults.recognised(chosen)}
 
     def checked(self, config: Mapping[str, object], source: str) -> TopicConfig:
-        """Return settings over the defaults; errors as ``Section.from_mapping``."""
+        """Return ``config`` merged with the defaults; raise the errors of ``Section.from_mapping``.
+
+        ``source`` names the origin of ``config`` in error texts.
+        """
         return self.defaults.replaced(config, source)
 
     def put(self, topic: str, entry: TopicEntry | None) -> None:
@@ -163,7 +175,7 @@ class TopicTable:
         self.put_all({topic: entry})
 
     def put_all(self, changed: Mapping[str, TopicEntry | None]) -> None:
-        """Store or remove several topics, all at once; otherwise as ``put``."""
+        """Store several topics, or remove those with entry None; durable on return. A failed call changes nothing."""
         merged = {**self._entries, **changed}
         entries = {name: entry for name, entry in merged.items() if entry is not None}
         # Unchanged entries were read from the file, or were parsed when they were added.
@@ -184,10 +196,10 @@ def format_topics(entries: Mapping[str, TopicEntry]) -> bytes:
 
 
 def parse_topics(data: bytes | None, file: str) -> dict[str, TopicEntry]:
-    """Return the topics that a topics file stores; none if there is no file.
+    """Return the entries of a topics file by topic; empty if ``data`` is None, because there is no file.
 
     Raises:
-        CorruptCheckpointError: the file is malformed, or of a later release.
+        CorruptCheckpointError: the file is malformed, or was written by a later release.
     """
     if data is None:
         return {}
