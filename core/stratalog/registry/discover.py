@@ -96,7 +96,7 @@ def install_hint(distribution: str, requirements: Iterable[str], module: str) ->
 
 
 def find_candidates(group: str = CONTRACT_GROUP) -> tuple[Candidate, ...]:
-    """Return the installed plugins of an entry-point group, sorted by name. Metadata is read, and nothing is imported."""
+    """Return the installed plugins of an entry-point group, sorted by name, from metadata alone, without an import."""
     found = importlib.metadata.entry_points(group=group)
     distributions = {id(entry_point.dist): entry_point.dist for entry_point in found}
     owners = {key: _owner(distribution) for key, distribution in distributions.items()}  # parses each metadata once
@@ -193,7 +193,7 @@ def _explained(module: str, error: ImportError) -> PluginImportError:
 
 
 def _known_modules(missing: str) -> list[str]:
-    """Return the modules in the package of ``missing`` (all top-level modules without one), and the plugins' modules."""
+    """Return the modules in the package of ``missing``, or all top-level modules if it has none, and the plugins'."""
     parent = missing.rpartition(".")[0]
     path = getattr(sys.modules.get(parent), "__path__", ()) if parent else None
     prefix = f"{parent}." if parent else ""

@@ -21,6 +21,7 @@ class SegmentSummary:
     segment may be ``is_local``, ``is_remote``, or both. ``is_active`` is True for the segment that receives appends.
     ``first_timestamp_ms`` is the largest timestamp of the first batch. It is read only for closed segments of topics
     that set ``max.compaction.lag.ms``; otherwise, and if there is no timestamp, it is -1.
+
     A segment in the tier can overlap local segments that have other base and end offsets. Then ``size_bytes`` of the
     segment in the tier is an estimate of its bytes that are not on local disk. Therefore a sum over all segments counts
     no byte twice.

@@ -57,7 +57,7 @@ class CodecTable:
     Args:
         codecs: open codecs by name.
         offers: codecs that are not open yet. All of them are opened when an id or name is first not found in
-        ``codecs``.
+            ``codecs``.
 
     Raises:
         PluginClashError: two of ``codecs`` have the same id, and it would be unclear which one decompresses a batch. If

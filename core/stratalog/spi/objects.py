@@ -192,10 +192,9 @@ class ObjectStore(Closeable):
     def sent(self) -> Mapping[str, int]:
         """Return the number of requests since the store was opened, by the store's own request names.
 
-        The numbers never decrease.
-        A store whose calls can send several requests implements this method; an upload in parts, for example, sends
-        many. The result is empty if each call sends one request. Retries inside a client library are not counted if the
-        store cannot see them.
+        The numbers never decrease. A store whose calls can send several requests implements this method; an upload in
+        parts, for example, sends many. The result is empty if each call sends one request. Retries inside a client
+        library are not counted if the store cannot see them.
         """
         return {}
 
