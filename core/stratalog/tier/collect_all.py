@@ -1,4 +1,4 @@
-"""Repeated collection of many logs; a log without a new commit is skipped."""
+"""Repeated deletion of unneeded objects of many logs. A log without a commit since its last collection is skipped."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _NAMED_FAILURES: Final = 10
 
 
 class TierCollection:
-    """Collects unneeded objects of the logs of one tier. Thread-safe.
+    """Deletes unneeded objects of the logs of one tier, and remembers which logs need no collection. Thread-safe.
 
     Args:
-        history_ms: superseded states are kept for at least this time.
+        history_ms: superseded manifest roots, and the objects that they name, are kept for at least this time.
     """
 
     def __init__(self, history_ms: int) -> None:
@@ -30,11 +30,14 @@ class TierCollection:
         self._swept: dict[TierLogName, int] = {}  # the epoch up to which there are no orphans; under _lock
 
     def collect(self, remote: TierLog, leader_epoch: int | None) -> CollectReport:
-        """Collect one log; no request is made if nothing was left to collect after its last commit.
+        """Delete unneeded objects of one log, as ``TierLog.collect``.
+
+        No request is sent if an earlier collection left nothing to delete and the log has no commit since.
 
         Args:
             remote: the log.
-            leader_epoch: of the log, if the caller leads it; if None, orphans of the latest epoch are kept.
+            leader_epoch: leader epoch of the log, if the caller leads the log; if None, orphans of the latest leader
+                epoch are kept.
 
         Raises:
             StoreError: the store refused or failed; the rest is collected by a later call.
@@ -67,9 +70,10 @@ class TierCollection:
     def collect_all(
         self, led: Iterable[tuple[TierLog, int | None]], progress: Callable[[TierLog], None] | None = None
     ) -> CollectReport:
-        """Collect several logs as ``collect``, each with its leader epoch; return the sum of their reports.
+        """Call ``collect`` for several logs, each with its leader epoch; return the sum of the reports.
 
-        If the store fails, the rest is left to the next call. If a single log fails, the others are still collected.
+        If the store as a whole fails, the error is raised at once. If a single log fails, the other logs are still
+        collected, and the error is raised at the end. ``progress`` is called after each log.
 
         Raises:
             StoreError: the store refused or failed.

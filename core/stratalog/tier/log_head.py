@@ -1,4 +1,4 @@
-"""The head of one log's manifest as this process knows it; readers use this state."""
+"""The latest manifest root of one log (the head) that this process has seen, and reads of the log's tier."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from stratalog.tier.upload.stored_check import check_stored
 
 @dataclass(frozen=True, slots=True)
 class TierComponents:
-    """Parts that the logs of one tier share; all are borrowed."""
+    """Objects that the logs of one tier share; their owner closes them."""
 
     store: TierStore
     fetcher: Fetcher
@@ -45,10 +45,13 @@ class TierComponents:
 
 
 class LogHead(CheckedArguments):
-    """The part of ``TierLog`` that only reads the tier. Thread-safe; ``view`` never waits when the head is known.
+    """The part of ``TierLog`` that only reads the tier. Thread-safe.
 
-    If the store was unavailable when the log was opened, ``view`` returns the state on local disk until ``rejoin``.
-    Until then every method that needs the head itself raises ``TierUnavailableError``.
+    The head is the latest manifest root of the log. After the head was read once, ``view`` sends no request.
+
+    If the store was unavailable when the log was opened, the log is in the assumed state until ``rejoin``: ``view``
+    returns the last known state from local disk, and every method that needs the head itself raises
+    TierUnavailableError.
     """
 
     def __init__(self, log: TopicPartition, topic_id: TopicId, components: TierComponents) -> None:
@@ -64,7 +67,10 @@ class LogHead(CheckedArguments):
         ends_with_fork(self)
 
     def view(self) -> RemoteView:
-        """Return the last seen head, or the assumed view; the first call may raise the errors of ``refresh``."""
+        """Return the view of the last head that was read, or the assumed view.
+
+        The first call reads the head and may raise the errors of ``refresh``.
+        """
         return self._assumed or self._state()[1]
 
     def refresh(self) -> RemoteView:
@@ -75,7 +81,8 @@ class LogHead(CheckedArguments):
                 tier yet.
             StoreError: the store failed or refused.
             CorruptManifestError: the head is damaged, or it does not continue the roots seen before.
-            TamperedManifestError: the MAC of the head is wrong or missing, or the head is older than the note on local disk.
+            TamperedManifestError: the MAC of the head is wrong or missing, or the head does not continue the root in
+                the note on local disk (``expect``).
             ConfigError: the key of the head's MAC is missing.
             UnknownComponentError: a newer stratalog wrote the head.
         """
@@ -85,9 +92,10 @@ class LogHead(CheckedArguments):
             return self._publish(head.root if head else None)[1]
 
     def refresh_listed(self, version: int, began: ClockReading) -> RemoteView:
-        """Refresh from a listing of the tier that began at ``began``, in which ``version`` is the log's newest root.
+        """Refresh from a listing of the tier that began at ``began``, and return the view.
 
-        This costs one request if that root was not read before, and none otherwise. Errors are those of ``refresh``.
+        ``version`` is the version of the log's newest root in the listing. The call usually sends one request if that
+        root was not read before, and none otherwise. It raises the errors of ``refresh``.
         """
         self._check_here()
         with self._lock:
@@ -95,7 +103,11 @@ class LogHead(CheckedArguments):
             return self._publish(head.root if head else None)[1]
 
     def view_as_of(self, wanted: AsOf) -> RemoteView:
-        """Return the view of a version or of a timestamp; raises the errors of ``History.as_of`` and ``refresh``."""
+        """Return the view of an earlier state, given its version or a timestamp.
+
+        Raises:
+            The errors of ``History.as_of`` and ``refresh``.
+        """
         head = History(self.new_finder()).as_of(wanted)
         return self._view_of(head.root if head else None)
 
@@ -124,7 +136,7 @@ class LogHead(CheckedArguments):
         return self._tier.env
 
     def new_finder(self) -> HeadFinder:
-        """Return a finder of the log's roots without earlier state."""
+        """Return a new finder of the log's roots, which has not read any root yet."""
         return HeadFinder(
             self._tier.store,
             self.log,
@@ -135,7 +147,7 @@ class LogHead(CheckedArguments):
         )
 
     def new_pages(self) -> Pages:
-        """Return the pages of the log's manifest with a cache of their own."""
+        """Return a reader of the log's manifest pages with a new, empty cache."""
         return self._pages_in(PageCache())
 
     def check_writable(self) -> None:
@@ -151,11 +163,14 @@ class LogHead(CheckedArguments):
 
     @property
     def root(self) -> Root | None:
-        """The root behind ``view()``; None if nothing was committed. It raises the errors of ``refresh``."""
+        """The last manifest root that was read; None if the log has none. Raises the errors of ``refresh``.
+
+        In the assumed state, the property raises TierUnavailableError.
+        """
         return self._state()[0]
 
     def known_bytes(self) -> int:
-        """Return the size of the log's segments in the tier as last known, for progress; 0 if the root cannot be read."""
+        """Return the size of the log's segments in the last root that was read; 0 if no root can be read."""
         try:
             root = self.root
         except StorageError:  # the work itself reports the error
@@ -173,39 +188,41 @@ class LogHead(CheckedArguments):
         return {info.key for info in self._tier.store.list_all(segments_prefix(self._finder.prefix))}
 
     def check_stored(self, entries: Iterable[StoredSegment]) -> None:
-        """Raise unless the objects of stored segments exist completely, as ``stored_check.check_stored``."""
+        """Raise ObjectNotFoundError unless the objects of stored segments exist with their full sizes."""
         check_stored(self._tier.store, segments_prefix(self._finder.prefix), entries)
 
     def expect(self, version: int, identity: str) -> None:
-        """Compare the next head that is read with the root that local disk has a note of.
+        """Set the root that the next head must continue: the root in the note about the tier on local disk.
 
-        ``identity`` is "" if that root has no MAC. In that case nothing is compared.
+        If the next head is neither this root nor a later one of its chain, reading it raises TamperedManifestError.
+        ``version`` and ``identity`` are those of the root in the note. ``identity`` is "" if that root has no MAC; then
+        nothing is compared.
         """
         self._noted = (version, identity) if identity else None
 
     # --- while the store is unavailable ------------------------------------------------------------------------------
 
     def may_open_without(self, error: StoreError) -> bool:
-        """Return True if the log can be opened with ``assume`` although ``view`` raised ``error``."""
+        """Return True if the log may be opened with ``assume`` after ``view`` raised ``error``."""
         return self._tier.availability.may_open_without(error)
 
     def assume(self, view: RemoteView) -> None:
-        """Use ``view``, which comes from local disk, until ``rejoin``."""
+        """Use ``view``, the last known state of the tier on local disk, as the view of the log until ``rejoin``."""
         with self._lock:
             self._assumed = view
 
     @property
     def is_assumed(self) -> bool:
-        """True if ``view`` returns the assumed view."""
+        """True if ``view`` returns the assumed view from local disk instead of a head that was read."""
         return self._assumed is not None
 
     @property
     def is_here(self) -> bool:
-        """True if the tier can be used and the log uses the head."""
+        """True if the store is available and the log is not in the assumed state."""
         return self._assumed is None and self._tier.availability.away is None
 
     def reach(self) -> None:
-        """Probe the store again if it was unavailable; raises the errors of ``TierAvailability.reach``."""
+        """Probe the store again if it was unavailable; raise the errors of ``TierAvailability.reach``."""
         self._tier.availability.reach()
 
     def unavailable(self) -> StoreError:
@@ -213,18 +230,23 @@ class LogHead(CheckedArguments):
         return self._tier.availability.unavailable()
 
     def when_wanted(self, again: Callable[[], None]) -> None:
-        """Set the function that ``wanted`` calls when a reader needs the tier while ``view`` is assumed."""
+        """Set the function that ``wanted`` calls to make the log rejoin its tier."""
         self._again = again
 
     def wanted(self) -> StoreError:
-        """Try the store again, unless another attempt is running or recent; return the error to raise in any case."""
+        """Try to rejoin the tier, because a reader needs it; return the error that the reader must raise anyway.
+
+        Nothing is tried while another thread probes the store.
+        """
         if self._again is not None and not self._tier.availability.is_trying:
             with contextlib.suppress(StorageError):  # a fenced log has stopped and reported it
                 self._again()
         return self.unavailable()
 
     def rejoin(self) -> Root | None:
-        """Read the head and use it from now on; return its root. The caller checks if the root is still its own.
+        """Read the head and end the assumed state; return the root of the head, None if there is none.
+
+        The caller must check if another writer has taken over the log in the meantime.
 
         Raises:
             TierUnavailableError, StoreUntrustedError: the store has not been probed since it was unavailable.
@@ -294,7 +316,7 @@ class LogHead(CheckedArguments):
         )
 
     def _check_here(self) -> None:
-        """Raise unless the tier can be used and the log uses the head."""
+        """Raise the error of ``unavailable`` if the store is unavailable or the log is in the assumed state."""
         self._tier.availability.check()
         if self._assumed is not None:
             raise self.unavailable()

@@ -47,7 +47,7 @@ _LOGGER: Final = logging.getLogger(__name__)
 
 
 class TierLogName(NamedTuple):
-    """A log in a tier. A topic that was deleted and created again has the same name and another id."""
+    """The name of a log in a tier. A topic that was deleted and created again has the same name and another id."""
 
     log: TopicPartition
     topic_id: TopicId
@@ -58,7 +58,7 @@ NOTHING_KNOWN: Final[Mapping[TierLogName, int]] = {}
 
 @dataclass(frozen=True, slots=True)
 class TierListing:
-    """The newest version of the manifest of each log, according to a listing that began at ``began``."""
+    """The result of a listing of a tier: the newest manifest version of each log, and the time when it began."""
 
     versions: Mapping[TierLogName, int]
     began: ClockReading
@@ -66,7 +66,7 @@ class TierListing:
 
 @dataclass(frozen=True, slots=True)
 class TierMetrics:
-    """Metrics of a tier: the requests to its store, and the content of its caches."""
+    """Metrics of a tier: the requests to its store, and the metrics of its caches of chunks and indexes in memory."""
 
     store: StoreMetrics
     chunks: CacheMetrics
@@ -74,12 +74,12 @@ class TierMetrics:
 
 
 class Tier(CheckedArguments, Closeable):
-    """One object store, probed and ready, for a whole engine or reader. Thread-safe; a context manager.
+    """One object store with the closed segments of many logs, for one engine or reader. Thread-safe; a context manager.
 
-    ``Tier.open`` makes it.
+    Construct a tier with ``Tier.open``.
 
     Attributes:
-        availability: knows if the store can be used, and if by several writers.
+        availability: state of the store: if it can be used, and if several writers may use it.
         read_only: True if changes raise ReadOnlyError.
     """
 
@@ -115,20 +115,21 @@ class Tier(CheckedArguments, Closeable):
         read_only: bool = False,
         allow_offline: bool = False,
     ) -> Self:
-        """Probe the store and take ownership of it; if that fails, the store is closed.
+        """Probe the store and return a tier that owns it; if the probe fails, close the store.
 
-        To write, a probe object is created twice and deleted. If the store does not refuse the second creation, or does
-        not promise to refuse it, the tier uses single-writer mode and logs a warning. To read, one key is listed.
+        Before a tier is written, a probe object is created twice and then deleted. If the store does not refuse the
+        second creation, or does not declare CREATE, the tier uses single-writer mode and logs a warning. If the tier is
+        only read, one key is listed instead.
 
         Args:
-            store: closed by ``close``.
-            layouts: the layouts that may be needed.
-            env: clock and chance.
-            limits: bounds of caches and of what is read.
+            store: the object store; ``close`` of the tier closes it.
+            layouts: the installed layouts.
+            env: clock, files and random numbers.
+            limits: sizes of caches, and the largest sizes of objects that are read.
             config: deadline and retries of requests, number of reader threads, the cache on disk.
             read_only: never write; changes raise ReadOnlyError.
-            allow_offline: open the tier even if the store does not answer. Then ``availability.away`` has the error, logs are
-                opened with what local disk knows of them, and nothing changes until ``availability.reach`` succeeds.
+            allow_offline: open the tier even if the store does not answer. Then ``availability.away`` is the error, and
+                logs are opened in the state that local disk has of them, until ``availability.reach`` succeeds.
 
         Raises:
             BucketNotFoundError: the store's bucket or folder is missing.
@@ -158,7 +159,7 @@ class Tier(CheckedArguments, Closeable):
 
     @property
     def reason(self) -> str:
-        """The reason if several writers may not use the store; "" if they may, or if the tier is only read."""
+        """The reason why several writers must not use the store; "" if they may, or if the tier is only read."""
         return self.availability.reason
 
     @property
@@ -167,7 +168,7 @@ class Tier(CheckedArguments, Closeable):
         return self._store.uri
 
     def log(self, log: TopicPartition, topic_id: TopicId) -> TierLog:
-        """Return the tiered part of a log, the same object at each call until ``release``; sends no request yet."""
+        """Return the part of a log in the tier, the same object at each call until ``release``; send no request."""
         name = TierLogName(log, topic_id)
         with self._lock:
             if self._closed:
@@ -177,22 +178,28 @@ class Tier(CheckedArguments, Closeable):
             return self._logs[name]
 
     def release(self, log: TopicPartition, topic_id: TopicId) -> None:
-        """Drop the object of a log, which holds the entries of its root; for readers."""
+        """Drop the object that ``log`` returned, and free its memory; only readers call this."""
         with self._lock:
             self._logs.pop(TierLogName(log, topic_id), None)
 
     def logs(self) -> tuple[TierLogName, ...]:
-        """Return all logs with a committed root, by key; one listing request for up to 1,000 keys, or a large log."""
+        """Return all logs with a committed root, in the order of their keys.
+
+        A listing request returns 1,000 keys. The rest of a log that has more keys is skipped.
+        """
         return tuple(name for name, version in self._listed() if version is not None)
 
     def listing(
         self, topics: Collection[str] | None = None, known: Mapping[TierLogName, int] = NOTHING_KNOWN
     ) -> TierListing:
-        """Return the logs as ``logs``, with the newest version of each; the listing shows which logs have changed.
+        """Return all logs with a committed root, each with the version of its newest root.
+
+        A reader compares the versions with those of an earlier listing to find the logs that have changed.
 
         Args:
             topics: list only the objects of topics with these names; None lists all.
-            known: versions that were seen before; if a log has many roots, those up to this version are skipped.
+            known: newest versions of logs in an earlier listing. If a log has many roots, the listing skips its roots
+                below that version.
         """
         began, found = ClockReading.of(self._components.env.clock), dict[TierLogName, int]()
         for start in [""] if topics is None else sorted(f"{topic}-" for topic in topics):
@@ -202,19 +209,25 @@ class Tier(CheckedArguments, Closeable):
         return TierListing(found, began)
 
     def lost(self) -> tuple[TierLogName, ...]:
-        """Return the logs that need ``rebuild``: those with objects only, and those with an unfinished rebuild.
+        """Return the logs that need ``rebuild``: they have objects but no manifest, or an unfinished rebuild.
 
-        A log whose first offload is in progress also has objects and no manifest. The heads of all other logs are read.
+        A log whose first offload is in progress also has objects and no manifest, and is part of the result. The head
+        of each log with a manifest is read.
         """
         return tuple(name for name, version in self._listed() if version is None or self._is_half_rebuilt(name))
 
     def rebuild(
         self, name: TierLogName, *, dry_run: bool = False, progress: RebuildProgress | None = None
     ) -> RebuildReport:
-        """Rebuild the manifest of a log from the footers of its objects; deletes nothing and can be repeated.
+        """Rebuild the manifest of a log from the footers of its objects; delete nothing. The call can be repeated.
 
-        The log must have no writer meanwhile. An engine that wrote to it before stops at its next commit, unless it
-        committed within the last minute: then it still considers its own root the latest. Stop the engine first.
+        Stop the engine that writes to the log first. A running engine stops at its next commit, but not if it committed
+        within the last minute: it then still regards its own root as the latest.
+
+        Args:
+            name: the log.
+            dry_run: return the report without writing a root.
+            progress: called with the number of objects checked so far.
 
         Raises:
             ConfigError: the log has a manifest.
@@ -236,13 +249,13 @@ class Tier(CheckedArguments, Closeable):
         return report
 
     def foreign(self, layout: str) -> dict[TierLogName, list[StoredSegment]]:
-        """Return the segments that other software wrote in this layout, without manifests.
+        """Return by log the segments that other software, such as a Kafka broker, wrote in this layout.
 
-        The call lists all objects and reads each segment. The result is empty if stratalog's own objects come first, or
-        if the layout is not installed.
+        Such segments have no manifest: the call lists all objects and reads each segment. The result is empty if the
+        first object of the tier belongs to a log of stratalog, or if the layout is not installed.
 
         Raises:
-            CorruptObjectError: a segment cannot be understood.
+            CorruptObjectError: a segment cannot be parsed.
         """
         first = self._store.list("", limit=1)
         if not first or parse_log_prefix(first[0].key) is not None:
@@ -262,7 +275,7 @@ class Tier(CheckedArguments, Closeable):
         return self._fetcher
 
     def _is_half_rebuilt(self, name: TierLogName) -> bool:
-        """Return True if the head is a rebuilt one and there are objects behind its end offset."""
+        """Return True if a rebuild made the head, and there are objects with base offsets from its end offset on."""
         remote = self.log(*name)
         try:
             remote.refresh()
@@ -277,10 +290,11 @@ class Tier(CheckedArguments, Closeable):
     def _listed(
         self, start: str = "", known: Mapping[TierLogName, int] | None = None
     ) -> Iterator[tuple[TierLogName, int | None]]:
-        """Yield the logs whose keys begin with ``start``, with a version of their roots; None if a log has none.
+        """Yield the logs whose keys begin with ``start``, each with a version of its roots; None if it has no root.
 
-        If a page of the listing ends between two keys of a log, the next page begins after the last key of that log. With
-        ``known``, the version is the newest one: the next page begins within the log if the log may have more roots.
+        Without ``known``, the version can be any version in the listing: if a page of the listing ends inside a log,
+        the rest of that log is skipped. With ``known``, the version is the newest one: the rest of the roots is listed,
+        too.
         """
         seen = after = ""
         name: TierLogName | None = None
@@ -324,13 +338,13 @@ class Tier(CheckedArguments, Closeable):
 
 
 def _listed(store: TierStore) -> ProbeResult:
-    """Probe a store that is only read."""
+    """Check that a store that is only read can be listed; return a ProbeResult for it."""
     store.list("", limit=1)
     return ProbeResult(shared=True)
 
 
 def _prefix_of(key: str) -> str:
-    """Return the prefix of the log that ``key`` belongs to; "" if it belongs to no log or is spelled in another way."""
+    """Return the prefix of the log that ``key`` belongs to; "" if the key is not one of a log of stratalog."""
     named = parse_log_prefix(key)
     prefix = log_prefix(*named) if named else ""
     return prefix if key.startswith(prefix) else ""

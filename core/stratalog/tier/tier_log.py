@@ -1,4 +1,4 @@
-"""The tiered part of one log: its reads, and the duties that change it."""
+"""The part of one log in a tier: reads, and the operations that change it."""
 
 from __future__ import annotations
 
@@ -26,11 +26,10 @@ from stratalog.tier.upload.uploads import Uploads
 
 
 class TierLog(LogHead):
-    """One log in a tier; a ``RemoteLog``. Thread-safe.
+    """One log in a tier, for reads and changes; implements ``RemoteLog``. Thread-safe. ``Tier.log`` creates it.
 
-    Commits and refreshes exclude each other. Uploads and collections do not block them. No operation blocks ``view``.
-
-    ``Tier.log`` makes it, with the arguments of ``LogHead``. It owns nothing that needs closing.
+    One commit or refresh runs at a time. Uploads and collections do not block commits and refreshes. No operation
+    blocks ``view``. A TierLog need not be closed.
     """
 
     def __init__(self, log: TopicPartition, topic_id: TopicId, components: TierComponents) -> None:
@@ -48,14 +47,18 @@ class TierLog(LogHead):
 
     @property
     def is_settled(self) -> bool:
-        """True if no commit of this process can still take effect: the last seen head is not below a tried version."""
+        """True if no earlier commit attempt of this process can still take effect.
+
+        That is certain if the last head that was read has at least the highest version that this process tried to
+        create.
+        """
         if self.is_assumed:
             return False
         root = self.root
         return (0 if root is None else root.version) >= self._committer.tried_version
 
     def rejoin(self) -> Root | None:
-        """Rejoin as ``LogHead.rejoin``; from then on commits use the result of the store's probe."""
+        """Rejoin the tier as ``LogHead.rejoin``; later commits respect what the new probe of the store found."""
         root = super().rejoin()
         self._committer.shared = self._tier.availability.shared
         return root
@@ -79,26 +82,26 @@ class TierLog(LogHead):
 
     @contextlib.contextmanager
     def duty(self) -> Iterator[None]:
-        """Block offloads, collections and other duties of this process until the ``with`` block ends."""
+        """Block offloads, collections, claims and appends of this process to the log until the ``with`` block ends."""
         with self._duty:
             yield
 
     def uploader(self, layout: str, section: Section | None) -> SegmentUploader:
-        """Return an uploader with this layout and the topic's settings of it."""
+        """Return an uploader that writes with ``layout``; ``section`` holds the topic's settings of the layout."""
         label, found = self.layouts.label(layout), self.layouts.by_name(layout)
         return SegmentUploader(self._tier.store, self._tier.env, label, found, section, self.commit, self._uploads)
 
     def commit(self, leader_epoch: int, decide: Decide, shared_with: Collection[str] = ()) -> Root | None:
-        """Commit a change and publish the head to readers; arguments, result and errors as ``Committer.commit``."""
+        """Commit a change as ``Committer.commit``, and show the new head to the readers of this process."""
         with self._lock:
             root = self._committer.commit(leader_epoch, decide, shared_with)
             self._publish(root)
             return root
 
     def discard(self, entries: Iterable[StoredSegment]) -> None:
-        """Delete the objects of segments that were stored and not committed; keep the objects that the head names.
+        """Delete the objects of segments that were uploaded but not committed; keep the objects that the head names.
 
-        ``collect`` deletes later what cannot be deleted now.
+        If an object cannot be deleted now, a later ``collect`` deletes it.
         """
         self.check_writable()
         entries = list(entries)
@@ -126,13 +129,14 @@ class TierLog(LogHead):
         """Move closed segments to the tier, in order, and commit each one before the next is uploaded.
 
         Args:
-            sources: ascending; durable and below the high watermark. Consumed one by one.
+            sources: the segments, ascending, durable and below the high watermark. Consumed one by one.
             layout: name of the layout to write with.
-            leader_epoch: of the log; fences writers of lower ones.
+            leader_epoch: leader epoch of the log; a commit in it fences writers of lower epochs.
             log_start: the log start offset, committed with each segment.
             high_watermark: the log's high watermark, committed with each segment.
             section: the topic's settings of the layout, if it has any.
-            topic: facts about the topic that a reader without the log's disk needs; committed with each segment.
+            topic: number of partitions and settings of the topic, for readers of the tier alone; committed with each
+                segment.
 
         Raises:
             FencedEpochError: another writer owns the log.
@@ -150,10 +154,10 @@ class TierLog(LogHead):
     def create(
         self, *, leader_epoch: int, log_start: int, high_watermark: int, topic: TopicNote | None = None
     ) -> Root | None:
-        """Commit a root without segments unless the tier knows the log already; return the head afterwards.
+        """Commit a root without segments unless the log already has a root in the tier; return the root of the head.
 
-        This takes two requests if the tier does not know the log. It takes none if the tier knows the log and its head
-        was read before. Arguments and errors are those of ``offload``.
+        The call sends two requests if the log has no root. It sends none if the head is known. Arguments and errors are
+        those of ``offload``.
         """
         self.check_writable()
         if not is_unknown(self.root):
@@ -162,12 +166,10 @@ class TierLog(LogHead):
             return self.commit(leader_epoch, created(LogBounds(leader_epoch, log_start, high_watermark, topic)))
 
     def rewrap(self) -> RewrapReport:
-        """Encrypt the data keys of segments again, with the active key; make one commit for each page of the manifest.
+        """Encrypt the data keys of all segments with the active key, in one commit for each page of the manifest.
 
-        At the end the root has a MAC of the active key.
-
-        The call can be repeated; it then continues where it was interrupted. It raises the errors of
-        ``Rewrapping.decide`` and ``offload``.
+        At the end the root has a MAC of the active key. After an interruption, another call continues. The call raises
+        the errors of ``Rewrapping.decide`` and ``offload``. The result counts the checked and the changed segments.
         """
         self.check_writable()
         with self._duty:
@@ -184,17 +186,20 @@ class TierLog(LogHead):
             return total
 
     def cancel_pending_commits(self, *, leader_epoch: int) -> None:
-        """Prevent earlier commit attempts from taking effect later, by creating a root with their version.
+        """Prevent earlier commit attempts of this process from taking effect later.
 
-        Use it to give up after an error that left open whether a root was committed. It raises the errors
-        of ``offload``.
+        Call this after a commit failed with an error that does not show if its root was created, and will not be
+        retried. The call commits an empty change. The new root has the version of the earlier attempt, or a later one,
+        so that version can no longer be created. The call raises the errors of ``offload``.
         """
         self.check_writable()
         with self._duty:
             self.commit(leader_epoch, empty_change, BULK)
 
     def claim(self, reason: str) -> Root | None:
-        """Begin the next leader epoch, which fences the previous writer; return None if there is no root.
+        """Begin the next leader epoch, which fences the previous writer; return the new root, None if there is no root.
+
+        ``reason`` is text for people, stored in the root.
 
         Raises:
             FencedEpochError: another writer claimed the epoch at the same time.
@@ -210,35 +215,45 @@ class TierLog(LogHead):
             return self.commit(next_epoch(root.leader_epoch, self.log), lambda now: epoch_change(now, reason))
 
     def add_rebuilt(self, entries: tuple[StoredSegment, ...], log_start: int, *, leader_epoch: int) -> None:
-        """Commit the next entries of a rebuilt manifest; skip those it has already. Raises the errors of ``offload``."""
+        """Commit the next entries of a rebuilt manifest, except those that it already has.
+
+        ``log_start`` is the log start of the first root. The call raises the errors of ``offload``.
+        """
         self.check_writable()
         with self._duty:
             self.commit(leader_epoch, adding(entries, log_start))
 
     def expire(self, log_start: int, *, leader_epoch: int, reason: str) -> ExpireReport:
-        """Raise the log start and remove the segments below it, in one commit; raises the errors of ``offload``."""
+        """Raise the log start, and remove the segments below it from the tier, in one commit.
+
+        Returns:
+            The removed segments, and the committed log start. ``collect`` deletes the objects later.
+
+        Raises:
+            The errors of ``offload``.
+        """
         return self._expire(leader_epoch, Expiry(log_start, reason))
 
     def cut_back(self, offset: int, *, leader_epoch: int, reason: str) -> None:
         """Remove the segments from ``offset`` on, in one commit, because another leader wrote them.
 
-        ``offset`` is a border between segments. The method raises the errors of ``offload``.
+        ``offset`` is the end offset of a segment. The method raises the errors of ``offload``.
         """
         self.check_writable()
         with self._duty:
             self.commit(leader_epoch, truncate_change(offset, reason))
 
     def clear(self, log_start: int, *, leader_epoch: int, reason: str) -> ExpireReport:
-        """Remove all segments because the topic leaves the tier; ``log_start`` is the new log start.
+        """Remove all segments because the topic no longer uses the tier; ``log_start`` is the new log start.
 
-        The method raises the errors of ``offload``.
+        The method returns the removed segments and raises the errors of ``offload``.
         """
         return self._expire(leader_epoch, Expiry(log_start, reason, ChangeKind.CLEAR))
 
     def delete(self, *, leader_epoch: int, reason: str) -> ExpireReport:
-        """Remove all segments because the topic was deleted; raises the errors of ``offload``.
+        """Remove all segments because the topic was deleted; return the removed segments.
 
-        After the grace time ``collect`` deletes the roots, too.
+        After the grace time ``collect`` also deletes the roots. The method raises the errors of ``offload``.
         """
         return self._expire(leader_epoch, Expiry(self.view().end_offset, reason, ChangeKind.DELETE))
 
@@ -250,10 +265,10 @@ class TierLog(LogHead):
         with_orphans: bool = True,
         leader_epoch: int | None = None,
     ) -> CollectReport:
-        """Delete superseded roots and unneeded objects older than the grace time, as ``Collector`` does.
+        """Delete superseded roots and unneeded objects older than the grace time.
 
-        Only the leader of the log gives ``leader_epoch``. Then objects that earlier processes left in that epoch are
-        deleted, too.
+        Only the leader of the log passes ``leader_epoch``, its own leader epoch. Then objects that earlier processes
+        left in that epoch are deleted, too. The other arguments and the errors are those of ``Collector``.
         """
         self.check_writable()
         with self._duty:
@@ -278,7 +293,10 @@ class TierLog(LogHead):
 
     @contextlib.contextmanager
     def _fenced(self, leader_epoch: int) -> Iterator[Root | None]:
-        """Commit a root and block other commits of this process until the ``with`` block ends; for a ``Collector``."""
+        """Commit a root, and block other commits of this process to the log until the ``with`` block ends.
+
+        The root fences earlier writers in the same leader epoch. For ``Owner.fenced``.
+        """
         with self._lock:
             yield self.commit(
                 leader_epoch, lambda now: epoch_change(now, "objects that were never committed are deleted")

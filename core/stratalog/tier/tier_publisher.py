@@ -24,9 +24,9 @@ MOST_SWAPS: Final = PAGE_ITEMS
 
 
 class TierPublisher:
-    """Publisher of segments of one log in one leader epoch, which fences writers of lower epochs.
+    """Publisher of segments of one log in one leader epoch. Its commits fence writers of lower epochs.
 
-    Several threads can upload at the same time. The other methods are for one thread.
+    Several threads may upload at the same time. Only one thread may call the other methods.
 
     Args:
         log: the log in the tier.
@@ -42,10 +42,10 @@ class TierPublisher:
         self.log, self.leader_epoch, self._config = log, leader_epoch, config
 
     def claim(self) -> None:
-        """Begin the leader epoch in the tier if it is new there, which fences the previous writer.
+        """Begin the publisher's leader epoch in the tier unless it has begun; this fences writers of lower epochs.
 
         Raises:
-            FencedEpochError: another writer owns the log: uploads would be useless.
+            FencedEpochError: another writer owns the log, so uploaded segments could not be committed.
             StoreError: the store failed.
         """
 
@@ -56,7 +56,7 @@ class TierPublisher:
         self.log.commit(self.leader_epoch, decide)
 
     def upload(self, source: SegmentSource) -> StoredSegment:
-        """Store a segment under new keys; a later commit, of any process, names it.
+        """Store a segment under new keys, and return its entry. Readers see it after a process has committed the entry.
 
         Raises:
             The errors of ``SegmentUploader.upload``.
@@ -66,16 +66,16 @@ class TierPublisher:
         return uploader.upload(source, self.log.prefix, self.leader_epoch)
 
     def upload_built(self, built: BuiltSegment, facts: SegmentFacts) -> StoredSegment:
-        """Store a built segment as ``upload`` does, and remove its files in any case."""
+        """Store a built segment and return its entry, as ``upload``; remove its local files, also after an error."""
         try:
             return self.upload(built_source(built, self.log.log, self.log.topic_id, facts, self._config))
         finally:
             built.discard()
 
     def add(self, wanted: Appending) -> Root | None:
-        """Append stored segments at the log's end; return the head afterwards.
+        """Append stored segments at the log's end in one commit; return the root of the head afterwards.
 
-        If the head already has the mark of ``wanted``, nothing is committed.
+        If the head already has the mark of ``wanted``, an earlier call succeeded, and nothing is committed.
 
         Raises:
             EndMovedError: the log's end offset has changed; nothing was committed.
@@ -88,12 +88,13 @@ class TierPublisher:
         return head
 
     def replace_planned(self, wanted: Replacing) -> Root | None:
-        """Replace the stored segments of a plan by others; return the head afterwards.
+        """Replace the segments of a plan by others that are stored; return the root of the head afterwards.
 
         Raises:
             StorageError: the segments are not those that the plan was made for, or the new ones do not fit; nothing was
                 committed.
-            FencedEpochError, StoreError: as ``add``.
+            FencedEpochError: another writer owns the log.
+            StoreError: the store failed; call again.
         """
 
         def decide(root: Root | None) -> Change | None:
@@ -107,10 +108,12 @@ class TierPublisher:
     def swap(
         self, swaps: Sequence[SegmentSwap], kind: ChangeKind, reason: str, *, first_dirty_offset: int | None = None
     ) -> tuple[SegmentSwap, ...]:
-        """Make swaps, ascending; return those that took effect. The others are outdated, and their objects are deleted.
+        """Commit swaps in one commit, and return those that were made.
+
+        A swap is not made if the log no longer has its old segments. The objects of its new segment are deleted.
 
         Args:
-            swaps: at most ``MOST_SWAPS``.
+            swaps: the swaps, ascending; at most ``MOST_SWAPS``.
             kind: kind of the change.
             reason: text for people.
             first_dirty_offset: as for ``SwapDecision``.
@@ -131,9 +134,9 @@ class TierPublisher:
         return decision.placed
 
     def discard(self, entries: Iterable[StoredSegment]) -> None:
-        """Delete the objects of own uploads that no root names or will name.
+        """Delete the objects of segments that this publisher uploaded and that no commit names or will name.
 
-        The collector deletes later what cannot be deleted now.
+        If an object cannot be deleted now, the collector deletes it later.
         """
         keys = {key for entry in entries for key in entry.keys}
         self.log.uploads.deleted(keys, self.log.objects.delete(sorted(keys)))

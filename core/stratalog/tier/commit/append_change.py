@@ -1,8 +1,9 @@
-"""Appends to a tiered log: the changes that commits of an engine's offload and of bulk writers make on top of the head.
+"""Appends to a log in a tier: the changes that an engine's offload and bulk writers commit on top of the head.
 
-Bulk writers are jobs and sinks of queries that write many segments at once and have no local log. A bulk writer uses only the
-state of the head at its commit. Therefore several of them may write to one log in the same
-leader epoch. A running engine must not write to that log: it holds records that the tier does not have yet.
+The head is the latest manifest root of the log. A bulk writer, such as a Spark job or a streaming query, writes many
+segments at once and has no local log. It needs only the state of the head at its commit. Therefore several bulk writers
+may write to one log in the same leader epoch. No engine may run with that log, because it has records that the tier
+does not have yet.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from stratalog.tier.manifest.root import BULK, Change, ChangeKind, Root, TopicNo
 
 
 class EndMovedError(StorageError):
-    """The log's end is not where the segments begin, because another writer appended. Assign new offsets to them."""
+    """The segments do not begin at the log's end, because another writer appended. Assign new offsets to the segments."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,10 +31,10 @@ class Appending:
     """Segments to append at a log's end in one commit.
 
     Attributes:
-        entries: ascending, without gaps.
-        log_start: start offset of a log that never had a record.
-        mark: the writer's mark; if the head already has its number, nothing is committed.
-        topic: facts about the topic to commit.
+        entries: the segments, ascending, without gaps.
+        log_start: start offset of the log, used only if the log never had a record.
+        mark: number of the writer's round; if the head has this number or a higher one, nothing is committed.
+        topic: number of partitions and settings of the topic; None keeps those of the head.
         reason: text for people.
     """
 
@@ -44,7 +45,11 @@ class Appending:
     reason: str = ""
 
     def decide(self, root: Root | None) -> Change | None:
-        """Return the change, as ``Decide``; raise EndMovedError if the entries do not begin at the log's end."""
+        """Return the change to commit on top of ``root``; None if an earlier commit already has the writer's mark.
+
+        Raises:
+            EndMovedError: the entries do not begin at the log's end.
+        """
         if self.mark is not None and root is not None and root.number_of(self.mark.writer) >= self.mark.number:
             return None
         is_fresh = root is None or is_unused(root)
@@ -76,7 +81,8 @@ def check_single_writer(root: Root | None, *, take_over: bool) -> int:
 
     Args:
         root: the head.
-        take_over: True if the caller says that the previous writer has stopped; the next epoch begins, which fences it.
+        take_over: True if the caller knows that the previous writer has stopped. Then the result is the next leader
+            epoch; a commit in it fences the previous writer.
 
     Raises:
         EngineAheadError: the log has records that the tier does not have.
@@ -104,7 +110,7 @@ def check_single_writer(root: Root | None, *, take_over: bool) -> int:
 
 @dataclass(frozen=True, slots=True)
 class LogBounds:
-    """State of the log when segments are offloaded; committed offsets never fall below earlier ones."""
+    """State of the log when segments are offloaded. A commit never lowers the log start or the high watermark."""
 
     leader_epoch: int
     log_start: int
@@ -113,7 +119,7 @@ class LogBounds:
 
 
 def offloading(stored: StoredSegment, at: LogBounds) -> Decide:
-    """Return a decision to append an entry, unless the tier has it already."""
+    """Return a function for ``Committer.commit`` that appends an entry unless the tier already has its offsets."""
 
     def decide(root: Root | None) -> Change | None:
         if is_covered(root, stored.info, at):
@@ -134,17 +140,21 @@ def offloading(stored: StoredSegment, at: LogBounds) -> Decide:
 
 
 def is_covered(root: Root | None, info: SegmentInfo, at: LogBounds) -> bool:
-    """Return True if the tier has the whole segment; offsets below the log start are not needed."""
+    """Return True if the tier has all offsets of the segment that are not below the log start.
+
+    Raises:
+        StorageError: the tier has records of another leader at these offsets.
+    """
     if root is not None and root.segments and info.base_offset < root.end_offset:
         _check_lineage(root, info)
     return info.end_offset <= max(at.log_start, root.end_offset if root else 0)
 
 
 def _check_lineage(root: Root, info: SegmentInfo) -> None:
-    """Raise if leader epochs show that the tier has other records at the segment's offsets.
+    """Raise StorageError if leader epochs show that the tier has other records at the segment's offsets.
 
-    Two leaders can have written different records at the same offsets. A segment must not be skipped if the tier has
-    the records of the other leader.
+    Two leaders can have written different records at the same offsets. If the tier has those of another leader, the
+    segment is not in the tier and must not be skipped.
     """
     start, end = max(info.base_offset, root.start_offset), min(info.end_offset, root.end_offset)
     offset = first_divergence(info.leader_epochs, root.leader_epochs, start, end)
@@ -155,7 +165,10 @@ def _check_lineage(root: Root, info: SegmentInfo) -> None:
 def parted_error(
     log: TopicPartition, offset: int, ours: Sequence[EpochEntry], theirs: Sequence[EpochEntry]
 ) -> StorageError:
-    """Return the error for the leader of a log whose tier has other records from ``offset`` on."""
+    """Return the error for a log whose tier has records of another leader from ``offset`` on.
+
+    ``ours`` are the leader epochs of the log, ``theirs`` those of the tier.
+    """
     return StorageError(
         f"{log} and its tier have different records from offset {offset}: leader epoch {EpochCache(ours).at(offset)} "
         f"here, {EpochCache(theirs).at(offset)} in the tier; attach the tier to an empty directory to keep its "
@@ -164,7 +177,7 @@ def parted_error(
 
 
 def check_joins(root: Root | None, info: SegmentInfo, at: LogBounds) -> None:
-    """Raise unless the segment begins where the tier ends."""
+    """Raise StorageError unless the segment begins where the tier ends, and ends at or below the high watermark."""
     span = f"segment [{info.base_offset}, {info.end_offset}) of {info.log}"
     if info.end_offset > at.high_watermark:
         raise StorageError(f"{span} is not offloaded, because it ends above the high watermark {at.high_watermark}")
@@ -185,9 +198,9 @@ def check_joins(root: Root | None, info: SegmentInfo, at: LogBounds) -> None:
 
 
 def created(at: LogBounds) -> Decide:
-    """Return a decision to make a log known to its tier before its first segment; a known log does not change.
+    """Return a function for ``Committer.commit`` that creates a root without segments if the tier does not list the log.
 
-    A log that left the tier (``clear``) is unknown until this commit.
+    After ``TierLog.clear``, the tier does not list the log until this commit.
     """
 
     def decide(root: Root | None) -> Change | None:
@@ -207,5 +220,5 @@ def created(at: LogBounds) -> Decide:
 
 
 def is_unknown(root: Root | None) -> bool:
-    """Return True if a tier with this head does not list the log."""
+    """Return True if the tier does not list a log with this head: there is no root, or ``TierLog.clear`` made it."""
     return root is None or root.change == ChangeKind.CLEAR

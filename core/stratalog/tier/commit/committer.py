@@ -1,4 +1,4 @@
-"""Publication of a manifest root in four steps. The result is certain: committed, or not committed.
+"""Publication of a manifest root in four steps, after which it is certain if the root is committed.
 
 1. Find the head, version v, and build v + 1 from it.
 2. Create v + 1 only if it is absent. If the reply is lost, or the version exists, read v + 1. If it has this writer's
@@ -50,26 +50,26 @@ Called again after a lost race.
 
 
 class CreateOutcome(Enum):
-    """Result of creating a root version: this writer created it, or another one did before."""
+    """Result of creating a root version: OURS if this writer created it, LOST if another writer created it before."""
 
     OURS = auto()
     LOST = auto()
 
 
 class Committer:
-    """Commits to one log's chain. Not thread-safe: the caller holds a lock, which also covers the ``HeadFinder``.
+    """Commits manifest roots of one log. Not thread-safe: the caller holds a lock, also for the ``HeadFinder``.
 
     Args:
-        store: holds the roots.
-        finder: knows the head; shared with readers.
-        pages: of the same log; those that a root needs are stored before it.
-        env: clock and chance.
-        limit_bytes: the largest root written.
-        shared: True if the store creates atomically. If not, this process must be the only writer, and a version is
-            read before it is created.
+        store: stores the roots.
+        finder: finds the head; shared with readers.
+        pages: pages of the log's manifest; the new pages of a root are stored before the root.
+        env: clock and random numbers.
+        limit_bytes: size of the largest root to write.
+        shared: True if the store creates atomically. If False, this process must be the only writer, and checks that a
+            version does not exist before it creates the version.
 
     Attributes:
-        shared: same as the argument; may be set between commits.
+        shared: same as the argument; may be changed between commits.
     """
 
     def __init__(
@@ -85,13 +85,14 @@ class Committer:
         """Publish the change that ``decide`` returns, on top of the head.
 
         Args:
-            leader_epoch: of the writer.
-            decide: called with the head, and again after a lost race.
-            shared_with: kinds of changes that other writers may make in the same leader epoch without fencing this
-                writer, because it uses only the state of the head.
+            leader_epoch: leader epoch of the writer.
+            decide: returns the change for a head; called again with the new head if another writer commits first.
+            shared_with: kinds of changes that other writers may commit in the same leader epoch without fencing this
+                writer. Only for writers that need nothing but the state of the head.
 
         Returns:
-            The head: the root just committed, or the root on which ``decide`` had nothing to commit.
+            The root of the head: the new root, or the root for which ``decide`` returned None. None if there is no
+            root.
 
         Raises:
             FencedEpochError: another writer owns the log, or our root is stale. Nothing was committed.
@@ -153,11 +154,14 @@ class Committer:
         self._known_version = root.version
 
     def _is_foreign(self, root: Root) -> bool:
-        """Return True if another writer made this root after this committer began."""
+        """Return True if another writer created this root after the last root that this committer accepted."""
         return root.version > self._known_version and root.commit_id not in self._own
 
     def _was_rewrapped_alone(self, head: Root) -> bool:
-        """Return True if all foreign roots since then only rewrap keys: such a root does not make a second writer."""
+        """Return True if all roots by other writers since the last accepted root only rewrap keys.
+
+        A rewrap does not fence: it changes nothing that this writer relies on.
+        """
         if head.change != ChangeKind.REWRAP:
             return False
         for version in range(self._known_version + 1, head.version):
@@ -169,7 +173,7 @@ class Committer:
     # --- step 2 --------------------------------------------------------------------------------------------------
 
     def _publish(self, root: Root) -> Head | None:
-        """Create and confirm a root; return None if another root has its version."""
+        """Create and confirm a root; return None if another writer created a root of the same version before."""
         data = new_root(root)
         if len(data) > self._limit_bytes:
             raise ConfigError(
@@ -207,7 +211,12 @@ class Committer:
     # --- steps 3 and 4 -------------------------------------------------------------------------------------------
 
     def _confirm(self, head: Head) -> Head:
-        """Return ``head`` if it is a link of the chain; raise if it is a stale version that was created again."""
+        """Return ``head`` if its root is committed (steps 3 and 4).
+
+        Raises:
+            FencedEpochError: the root is stale: the chain of roots continues without it. Or that is unknown, because
+                there are many newer roots.
+        """
         root = head.root
         asked = ClockReading.of(self._env.clock)
         above = [version for version, _ in self._finder.roots_above(root.version)]
@@ -236,7 +245,7 @@ class Committer:
         raise self._stale(root, f"the newest root, version {newest.root.version}, does not contain it")
 
     def _stale(self, root: Root, reason: str) -> FencedEpochError:
-        """Delete the stale root, on which no root builds, before a reader finds it; return the error to raise."""
+        """Delete a stale root, which no other root continues, before a reader finds it; return the error to raise."""
         key = manifest_key(root.prefix, root.version)
         failed = self._store.delete([key])
         if failed:

@@ -1,7 +1,7 @@
-"""Replacement of committed segments: the change that a commit makes on top of the head.
+"""Replacement of committed segments: the change that a commit makes on top of the head, the latest manifest root.
 
-A running engine makes swaps: those that the head does not allow any more are left out. A job makes a planned replacement: it
-fails as a whole if the head has other segments than when it was planned.
+A running engine uses ``SwapDecision``, which leaves out swaps whose old segments are no longer in the head. A job uses
+``Replacing``, which fails as a whole if the head has other segments than at the time of the plan.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from stratalog.tier.manifest.root import Change, ChangeKind, Root, WriteMark
 
 @dataclass(frozen=True, slots=True)
 class SegmentSwap:
-    """Consecutive entries, and the one entry that replaces them at the same offsets."""
+    """Replacement of consecutive segments (``old``) by one segment (``new``) with the same offsets."""
 
     old: tuple[StoredSegment, ...]
     new: StoredSegment
 
 
 class SwapDecision:
-    """One decision to make swaps; used for one commit.
+    """Decides which swaps one commit makes. Used for one commit.
 
-    Swaps whose old entries are not exactly those of the head are left out, because the log has changed since.
+    A swap is left out if the head no longer has exactly its old entries, because the log has changed in the meantime.
 
     Args:
         wanted: the swaps, ascending.
         kind: kind of the change.
         reason: text for people.
-        first_dirty_offset: offset up to which the log is compacted now; None keeps the committed value. It is committed only if
-            all swaps that are left out are below the log start.
+        first_dirty_offset: offset up to which the log is compacted after the commit; None keeps the committed value. It
+            is committed only if all swaps that are left out are below the log start.
         pages: pages of the log's manifest.
 
     Attributes:
-        placed: swaps of the last decided change.
+        placed: the swaps in the change that ``decide`` last returned.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class SwapDecision:
         self.placed: tuple[SegmentSwap, ...] = ()
 
     def decide(self, root: Root | None) -> Change | None:
-        """Return the change to commit on top of ``root``; a ``Decide``."""
+        """Return the change to commit on top of ``root``; None if there is nothing to commit."""
         self.placed = ()
         if root is None or not root.segments:
             return None
@@ -74,7 +74,7 @@ class SwapDecision:
         )
 
     def _placeable(self, root: Root) -> Iterator[tuple[int, SegmentSwap]]:
-        """Return by base offset the swaps whose old entries are exactly those of the root."""
+        """Yield the swaps whose old entries are exactly those of the root, each with its base offset."""
         if not self._wanted:
             return
         there = walk(root, self._pages, self._wanted[0].old[0].info.base_offset)
@@ -96,7 +96,7 @@ class SwapDecision:
         return self.placed[0].old[0].info.base_offset, self.placed[-1].old[-1].info.end_offset
 
     def _spliced(self, root: Root, kept: dict[int, SegmentSwap]) -> Iterator[StoredSegment]:
-        """Return all entries within the bounds after the replacement."""
+        """Yield all entries from the first to the last swap, with the new entries in place of the old ones."""
         bounds = self._bounds()
         if bounds is None:
             return
@@ -124,12 +124,12 @@ class Replacing:
     """Replacement of closed segments by others in one commit.
 
     Attributes:
-        entries: cover exactly ``span``; with ``keeps_others``, they cover some whole segments of it.
+        entries: the new segments. They cover exactly ``span``, or with ``keeps_others`` some whole segments of it.
         span: offsets [start, end), which are borders of segments.
         keeps_others: True if segments of the span that no entry replaces are kept.
-        digest: of the segments that the span had when the job was planned, as ``digest_of``.
-        first_dirty_offset: where compaction continues; None keeps the committed value.
-        mark: the writer's mark.
+        digest: ``digest_of`` the segments in the span at the time of the plan.
+        first_dirty_offset: first offset that is not compacted after the commit; None keeps the committed value.
+        mark: number of the writer's round; None for a writer without numbered rounds.
         reason: text for people.
     """
 
@@ -142,7 +142,7 @@ class Replacing:
     reason: str
 
     def change(self, root: Root | None, held: Sequence[StoredSegment]) -> Change:
-        """Return the change on top of a head that has the segments ``held`` in the span.
+        """Return the change to commit on top of ``root``, the head, which has the segments ``held`` in the span.
 
         Raises:
             StorageError: ``held`` differs from the segments of the plan.
@@ -176,7 +176,7 @@ class Replacing:
 
 
 def digest_of(entries: Iterable[StoredSegment]) -> str:
-    """Return a hash that changes if a range of a log consists of other objects."""
+    """Return a hash of the offsets and object keys of segments, to find out later if the log still has these objects."""
     digest = hashlib.sha256()
     for entry in entries:
         digest.update(f"{entry.info.base_offset} {entry.info.end_offset} {' '.join(sorted(entry.keys))}\n".encode())

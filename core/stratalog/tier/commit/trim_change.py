@@ -1,8 +1,7 @@
-"""Changes of a tiered log that add no segment: trims at both ends, the begin of an epoch, and an empty change.
+"""Changes of a log in a tier that add no segment: removals at both ends, a new leader epoch, and an empty change.
 
-One commit raises the log start and drops the segments below it.
-
-The collector deletes the objects later. Readers of an older root can therefore finish.
+A commit that raises the log start also removes the segments below it. The collector deletes the objects later, so
+readers of an older root can finish.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from stratalog.tier.manifest.root import Change, ChangeKind, Root
 
 @dataclass(frozen=True, slots=True)
 class ExpireReport:
-    """Number and bytes of segments that one call removed, and the committed log start; bytes are of ``.log`` files."""
+    """The committed log start, and the number and ``.log`` bytes of the segments that one call removed."""
 
     log_start: int
     segments: int = 0
@@ -24,7 +23,7 @@ class ExpireReport:
 
 
 class Expiry:
-    """One decision to expire segments; it remembers the root of the last decision. Used for one commit.
+    """Decides which segments one commit removes from the start of a log, and reports them. Used for one commit.
 
     Args:
         log_start: the new log start; nothing changes if it is not above the committed one.
@@ -37,7 +36,7 @@ class Expiry:
         self._before: Root | None = None
 
     def decide(self, root: Root | None) -> Change | None:
-        """Return the change to commit on top of ``root``; a ``Decide``."""
+        """Return the change to commit on top of ``root``; None if there is nothing to remove."""
         self._before = root
         if root is None or self._is_done(root):
             return None
@@ -51,7 +50,7 @@ class Expiry:
         return root.change == self._kind
 
     def report(self, head: Root | None) -> ExpireReport:
-        """Return the segments that the commit removed; ``head`` is the head after the commit."""
+        """Return what the commit removed; ``head`` is the root of the head after the commit."""
         if head is None or self._before is None:
             return ExpireReport(head.log_start if head else 0)
         before = self._before
@@ -59,12 +58,15 @@ class Expiry:
 
 
 def epoch_change(root: Root | None, reason: str) -> Change | None:
-    """Return a change that only begins a new epoch, which stops the previous writer at its next commit."""
+    """Return a change without an effect on segments, to commit in a new leader epoch; None if there is no root.
+
+    The commit begins the epoch. It fences the previous writer, which stops at its next commit.
+    """
     return None if root is None else root.unchanged(ChangeKind.CLAIM, reason)
 
 
 def truncate_change(offset: int, reason: str) -> Decide:
-    """Return a decision to remove the segments from ``offset`` on, if there are any."""
+    """Return a function for ``Committer.commit`` that removes the segments from ``offset`` on, if there are any."""
 
     def decide(root: Root | None) -> Change | None:
         if root is None or root.end_offset <= offset:
@@ -83,5 +85,8 @@ def truncate_change(offset: int, reason: str) -> Decide:
 
 
 def empty_change(root: Root | None) -> Change | None:
-    """Return a change that repeats the root before, and so uses up its version; a later attempt to create it fails."""
+    """Return a change that changes nothing; None if there is no root.
+
+    Its commit uses the next version, so that an earlier, delayed request to create that version fails.
+    """
     return None if root is None else root.unchanged(ChangeKind.APPEND, "a write was discarded")

@@ -1,1 +1,1 @@
-"""The manifest of one log: roots and pages."""
+"""The manifest of one log: its list of segments in the tier, stored as roots and pages."""

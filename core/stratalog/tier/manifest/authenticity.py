@@ -68,9 +68,9 @@ class Authenticity:
             self._contents[root.prefix] = root.commit_id, head.content_sha256
 
     def entry_check(self, root: Root) -> EntryCheck | None:
-        """Return a function that checks one entry of a root; None if the root's MAC covers all of them.
+        """Return a function that checks one entry of a root; None if the root has a MAC, which covers all entries.
 
-        The function raises TamperedManifestError if a root without a MAC must not have that entry.
+        The function raises TamperedManifestError if a root without a MAC must not have the entry.
         """
         if root.mac is not None:
             return None
@@ -102,11 +102,12 @@ class Authenticity:
         Args:
             root: the root to be committed.
             before: the previous root, which was checked when it was read.
-            entries: of the previous root; consumed only if it has no MAC and the new root is the first one with a MAC.
+            entries: entries of the previous root; consumed only if the new root is the first one with a MAC.
 
         Raises:
             ConfigError: there is no key to authenticate with.
-            PluginError: a plugin's MAC is not that of the previous root, or that of another root.
+            PluginError: a plugin's authenticator returns another MAC for the previous root than before, or the same MAC
+                for two roots.
             TamperedManifestError: the previous root has entries that a root without a MAC must not have.
         """
         layout = before.mac.layout if before is not None and before.mac is not None else self._expected(root)
@@ -130,7 +131,10 @@ class Authenticity:
         return replace(root, mac=replace(mac, digest=digest))
 
     def is_due(self, root: Root) -> bool:
-        """Return True if the head has no MAC but must have one, or has the MAC of a key that is not the active one."""
+        """Return True if a new root must be committed for a MAC of the active key.
+
+        That is so if the head has no MAC but must have one, or has a MAC of another key.
+        """
         if root.mac is None:
             return self._expected(root) is not None
         found = self._of(root.mac.layout)
@@ -139,7 +143,10 @@ class Authenticity:
     # --- inside ------------------------------------------------------------------------------------------------------
 
     def _check_mac(self, found: ManifestAuthenticator, before: Root, digest: str) -> None:
-        """Raise PluginError if a plugin's authenticator now makes MACs with which no reader could check the next root."""
+        """Raise PluginError if a plugin's authenticator returns wrong MACs.
+
+        It must return the MAC of the previous root again, and must not return the same MAC for the next root.
+        """
         commit_id, content = self._contents.get(before.prefix, ("", ""))
         if before.mac is None or commit_id != before.commit_id:
             return
@@ -175,7 +182,10 @@ class Authenticity:
         )
 
     def _expected(self, root: Root) -> str | None:
-        """Return the layout that must authenticate a root according to the root itself; None if there is none."""
+        """Return the name of the layout that must authenticate a root; None if there is none.
+
+        The layout is one of the root's segments or of its topic settings.
+        """
         names = {_name(label) for label in {entry.layout for entry in root.entries}}
         layout = root.topic.config.get(_LAYOUT_SETTING) if root.topic is not None else None
         if isinstance(layout, str):

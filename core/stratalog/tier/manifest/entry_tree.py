@@ -1,4 +1,4 @@
-"""The entries of a root as one list: iteration page by page, and the entries of the next root.
+"""The entries of a manifest root and its pages as one list: iteration, and the list after a change.
 
 Only pages that an iteration or a change needs are read or written.
 """
@@ -23,9 +23,10 @@ def walk(root: Root, pages: Pages, offset: int = 0, *, since_ms: int | None = No
 
     Args:
         root: the root whose entries are returned.
-        pages: of the same log.
-        offset: pages that end at or below it are not read.
-        since_ms: skip pages whose segments are all older; the returned entries can still be older.
+        pages: pages of the log's manifest.
+        offset: return only entries that end above it. Pages that end at or below it are not read.
+        since_ms: skip pages whose segments are all older than this time. Entries of other pages are returned even if
+            they are older.
     """
     start = max(offset, root.log_start)
     yield from _walk_refs(root.pages, pages, start, since_ms)
@@ -70,7 +71,7 @@ def _walk_refs_back(refs: Sequence[PageRef], pages: Pages, start: int) -> Iterat
 
 @dataclass(frozen=True, slots=True)
 class RootContents:
-    """Contents of the next root, as the fields of ``Root``; all its pages are stored."""
+    """Contents of the next root, with the meaning of the fields of ``Root``. All its pages are stored."""
 
     start_offset: int
     segments: int
@@ -81,11 +82,13 @@ class RootContents:
 
 
 def grow(before: Root | None, change: Change, pages: Pages, leader_epoch: int) -> RootContents:
-    """Apply a change to a root's contents. Raising the log start reads one page at most; adding entries reads none.
+    """Return the contents of a root after a change; store the new pages.
+
+    A change that only adds entries reads no page. A new log start reads at most one page of each level.
 
     Raises:
-        StorageError: the change does not fit: it leaves a gap, or its borders are inside an entry.
-        StoreError: the store failed or refused; the collector deletes pages that no root names.
+        StorageError: the change leaves a gap, or its borders are inside an entry.
+        StoreError: the store failed or refused; the collector later deletes pages that were stored.
     """
     if before is None or change.kind in EMPTYING:
         refs, entries, epochs = tuple[PageRef, ...](), tuple[StoredSegment, ...](), tuple[EpochEntry, ...]()
@@ -113,7 +116,7 @@ def grow(before: Root | None, change: Change, pages: Pages, leader_epoch: int) -
 def _totals(
     before: Root | None, change: Change, refs: Sequence[PageRef], entries: Sequence[StoredSegment], pages: Pages
 ) -> tuple[int, int, int]:
-    """Return the start offset, the number and the ``.log`` bytes of the entries above the log start."""
+    """Return the start offset of the entries above the log start, their number, and their ``.log`` bytes."""
     if (
         before is not None
         and before.segments
@@ -148,7 +151,7 @@ def _totals_of(refs: Sequence[PageRef], log_start: int, pages: Pages) -> tuple[i
 
 
 def _epochs_from(epochs: Sequence[EpochEntry], start: int) -> tuple[EpochEntry, ...]:
-    """Return the epochs from ``start`` on; the first one is the epoch of ``start``, and begins there."""
+    """Return the leader epochs of the offsets from ``start`` on; the first one is set to begin at ``start``."""
     index = bisect_right(epochs, start, key=lambda entry: entry.start_offset) - 1
     if index < 0:
         return tuple(epochs)
@@ -156,7 +159,7 @@ def _epochs_from(epochs: Sequence[EpochEntry], start: int) -> tuple[EpochEntry, 
 
 
 def _gathered(refs: tuple[PageRef, ...], pages: Pages, leader_epoch: int) -> tuple[PageRef, ...]:
-    """Move the oldest references of a level that has too many into a page of the next level."""
+    """Return the references; if a level has too many, its oldest ones are moved to a new page of the next level."""
     level = 0
     while any(ref.level >= level for ref in refs):
         first = next((index for index, ref in enumerate(refs) if ref.level == level), len(refs))
@@ -175,7 +178,10 @@ def _gathered(refs: tuple[PageRef, ...], pages: Pages, leader_epoch: int) -> tup
 def _cut(
     refs: tuple[PageRef, ...], entries: tuple[StoredSegment, ...], end: int, pages: Pages
 ) -> tuple[tuple[PageRef, ...], tuple[StoredSegment, ...]]:
-    """Return the pages and entries below ``end``. If all are in pages, the root holds the entries of the last page."""
+    """Return the references and entries below ``end``.
+
+    If all entries below ``end`` are in pages, those of the last page become entries of the root.
+    """
     if entries and entries[0].info.base_offset < end:
         kept = tuple(entry for entry in entries if entry.info.end_offset <= end)
         left = refs
@@ -204,7 +210,10 @@ def _replace(
     pages: Pages,
     leader_epoch: int,
 ) -> tuple[tuple[PageRef, ...], tuple[StoredSegment, ...]]:
-    """Replace the entries of [start, end) by ``added``; pages without such entries are not changed."""
+    """Return the references and entries after the entries of the offsets ``replaced`` were replaced by ``added``.
+
+    Pages without replaced entries are not changed.
+    """
     start, end = replaced
     bounds = [*(entry.info.base_offset for entry in added), added[-1].info.end_offset] if added else []
     joined = all(left.info.end_offset == right.info.base_offset for left, right in pairwise(added))
@@ -244,7 +253,7 @@ def _spliced(
 
 
 def _lifted(refs: Sequence[PageRef], level: int, pages: Pages, leader_epoch: int) -> Sequence[PageRef]:
-    """Return references to pages of entries as references of ``level``, in the same order."""
+    """Return references of ``level`` that lead to the pages of ``refs`` (level 0), in order; store the pages between."""
     for _ in range(level if refs else 0):
         refs = [pages.write(refs[at : at + PAGE_ITEMS], leader_epoch) for at in range(0, len(refs), PAGE_ITEMS)]
     return refs

@@ -1,9 +1,10 @@
-"""Search for the latest manifest root of a log: by listing, or by reading the next version.
+"""Search for the head of a log, which is its latest manifest root: by listing, or by reading the next version.
 
-Reading the next version is cheap. It is safe only if the root it starts from was the head a short time ago. A collector
-deletes old roots, and a writer that slept can create a deleted version again. A reader that starts from the parent of
-such a stale root would find it and use it as the head. Therefore a head that was not verified within ``WARM_HEAD_MS``
-is found by listing, and collectors keep a superseded root for at least twice that time. One listing may serve many logs.
+Reading the next version is cheap, but safe only if the root before it was the head a short time ago. A collector
+deletes old roots, and a writer that was paused can create a deleted version again. A reader that starts from the root
+before such a stale root would find the stale root and use it as the head. Therefore a head that was not verified within
+``WARM_HEAD_MS`` is searched by listing, and collectors keep a superseded root for at least twice that time. One listing
+may serve many logs.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _LIST_TRIES: Final = 4  # a listed root may be superseded and collected before i
 
 @dataclass(frozen=True, slots=True)
 class ClockReading:
-    """A time on two clocks: the monotonic clock stops while a machine sleeps, the wall clock may be set."""
+    """A time on two clocks: the monotonic clock stops while a machine sleeps, and the wall clock may be changed."""
 
     monotonic_ns: int
     now_ms: int
@@ -40,21 +41,23 @@ class ClockReading:
         return cls(clock.monotonic_ns(), clock.now_ms())
 
     def is_within(self, earlier: ClockReading, duration_ms: int) -> bool:
-        """Return True if ``earlier`` is at most ``duration_ms`` ago on both clocks."""
+        """Return True if this time is at most ``duration_ms`` after ``earlier`` on both clocks."""
         monotonic_ms = (self.monotonic_ns - earlier.monotonic_ns) // 1_000_000
         return monotonic_ms <= duration_ms and 0 <= self.now_ms - earlier.now_ms <= duration_ms
 
 
 class HeadFinder:
-    """The head of one log's chain, and when it was last verified. Not thread-safe: the caller holds a lock.
+    """Finds the head of one log, and keeps it with the time of its last verification.
+
+    A head is verified if a request showed that no newer root exists. Not thread-safe: the caller holds a lock.
 
     Args:
-        store: holds the roots.
-        log: its name.
-        topic_id: of its topic.
-        clock: measures the age of the last verification.
-        limit_bytes: the largest root read.
-        authenticity: checks and makes the MACs of roots; if None, any root is read.
+        store: stores the roots.
+        log: name of the log.
+        topic_id: id of its topic.
+        clock: clock for the age of the last verification.
+        limit_bytes: size of the largest root to read.
+        authenticity: checks and makes the MACs of roots; None does neither.
     """
 
     def __init__(
@@ -76,7 +79,7 @@ class HeadFinder:
 
     @property
     def head(self) -> Head | None:
-        """The last seen head; None if there is no root, or if no read was made yet."""
+        """The last head that was read; None if the log has no root, or if nothing was read yet."""
         return self._head
 
     @property
@@ -86,11 +89,11 @@ class HeadFinder:
 
     @property
     def is_warm(self) -> bool:
-        """True if ``head`` was verified so recently that no collector can have deleted its successor."""
+        """True if ``head`` was verified so recently that no collector can have deleted the next root."""
         return self._verified is not None and ClockReading.of(self._clock).is_within(self._verified, WARM_HEAD_MS)
 
     def find(self, *, cold: bool = False) -> Head | None:
-        """Return the head; None if the log has no root. ``cold`` lists in any case.
+        """Return the head; None if the log has no root. With ``cold``, search it by listing in any case.
 
         Raises:
             CorruptManifestError: a root is damaged, or does not continue the head seen before.
@@ -107,7 +110,11 @@ class HeadFinder:
         return self._find_by_listing()
 
     def find_listed(self, version: int, began: ClockReading) -> Head | None:
-        """Return the head according to a listing; no request if it is the head seen before, otherwise one.
+        """Return the head according to a listing of the tier.
+
+        No request is sent if the last head has this version, or if it has a higher version and was verified recently.
+        Otherwise the root of the version is read. If it is missing or older than the last head, the head is searched by
+        listing.
 
         Args:
             version: the newest version in the listing.
@@ -129,7 +136,7 @@ class HeadFinder:
         return head
 
     def set_head(self, head: Head, verified: ClockReading) -> None:
-        """Set the head to a root just committed, which was the latest one at ``verified``."""
+        """Set the head to a root that this process committed, and that was the latest root at the time ``verified``."""
         self._head, self._verified = head, verified
 
     def doubt(self) -> None:
@@ -137,7 +144,7 @@ class HeadFinder:
         self._verified = None
 
     def read(self, version: int) -> Head | None:
-        """Return the root of this version, or None; one request.
+        """Return the root of this version, or None if it does not exist; send one request.
 
         Raises:
             CorruptManifestError: the root is damaged.
@@ -151,7 +158,7 @@ class HeadFinder:
         return found
 
     def read_unchecked(self, version: int) -> Head | None:
-        """Return a root as ``read``, without a check of its MAC: for superseded roots, from which nothing is served."""
+        """Return a root as ``read``, without a check of its MAC; only for superseded roots, which no reader uses."""
         try:
             data = self._store.read(manifest_key(self.prefix, version), 0, self.limit_bytes + 1)
         except ObjectNotFoundError:
@@ -160,11 +167,14 @@ class HeadFinder:
             return parse_root(data, self.log, self.topic_id, version, limit_bytes=self.limit_bytes)
 
     def signed(self, root: Root, before: Root | None, entries: Iterable[StoredSegment]) -> Root:
-        """Return a new root with its MAC, if the log's layout authenticates roots; as ``Authenticity.signed``."""
+        """Return a new root with its MAC if the log's layout authenticates roots, otherwise ``root`` itself.
+
+        ``before`` is the previous root, and ``entries`` its entries. Errors as ``Authenticity.signed``.
+        """
         return root if self.authenticity is None else self.authenticity.signed(root, before, entries)
 
     def roots_above(self, version: int) -> Iterator[tuple[int, ObjectInfo]]:
-        """Return the existing versions above ``version``, ascending; 0 lists all."""
+        """Yield the existing versions above ``version``, ascending, each with its object; 0 lists all."""
         after = manifest_key(self.prefix, version) if version else ""
         for info in self._store.list_all(manifest_prefix(self.prefix), after=after):
             found = parse_manifest_key(self.prefix, info.key)
@@ -211,7 +221,7 @@ def _check_continues(old: Head, new: Head) -> None:
 
 
 def may_continue(old: Head, new: Head) -> bool:
-    """Return True if ``new`` can be a later root of the chain of ``old``, according to the two roots."""
+    """Return True unless the two roots show that ``new`` does not continue the chain of ``old``."""
     distance = new.root.version - old.root.version
     if old.root.mac is not None and new.root.mac is None:
         return False

@@ -27,10 +27,10 @@ class History:
         self._finder = finder
 
     def newest_first(self) -> Iterator[Head]:
-        """Return all roots, newest first; one listing, and one request for each root as it is consumed.
+        """Yield all roots, newest first; send requests for one listing, and one for each root when it is consumed.
 
-        Roots that are collected meanwhile are skipped. A root that the next one does not continue is stale: it was
-        created again after it had been collected. It is skipped, too.
+        Roots that are deleted in the meantime are skipped. Stale roots are skipped, too: the next root does not
+        continue such a root, because a writer created it again after it had been deleted.
 
         Raises:
             CorruptManifestError: a root is damaged.
@@ -47,12 +47,12 @@ class History:
     def as_of(self, wanted: AsOf) -> Head | None:
         """Return the root of a version or of a timestamp; None if the log has no root at all.
 
-        The search for a timestamp takes about log2(number of roots) requests. One more request reads the next root,
-        which shows if the found one belongs to the chain. Another one reads the head, which has the first version of
-        the history.
+        The search for a timestamp sends about log2(number of roots) requests. One more request reads the next root,
+        which shows if the found root belongs to the chain. Another request reads the head, because earlier versions
+        than its ``history_start`` must not be read.
 
         Raises:
-            ConfigError: the root is not kept any more, does not exist yet, or is older than the erasure of a key.
+            ConfigError: the root was deleted, does not exist yet, or is older than the erasure of a key.
             CorruptManifestError, StoreError: under the conditions of ``newest_first``.
         """
         if type(wanted) is not int and not isinstance(wanted, datetime):
@@ -85,13 +85,16 @@ class History:
         return found
 
     def _is_continued(self, versions: Sequence[int], found: Head) -> bool:
-        """Return True if the next root continues ``found``; if not, ``found`` was created again after its deletion."""
+        """Return True if the next root continues ``found``, or if there is none. Otherwise ``found`` is stale."""
         after = versions.index(found.root.version) + 1
         newer = self._finder.read(versions[after]) if after < len(versions) else None
         return newer is None or may_continue(found, newer)
 
     def _check_anchored(self, versions: Sequence[int], found: Head) -> None:
-        """Raise TamperedManifestError unless hashes link a root without a MAC to one with a MAC; a request a root."""
+        """Raise TamperedManifestError unless a chain of hashes links ``found``, which has no MAC, to a root with a MAC.
+
+        One request is sent for each root between them.
+        """
         last = found
         for version in versions[versions.index(found.root.version) + 1 :]:
             newer = self._finder.read(version)
@@ -106,7 +109,10 @@ class History:
         )
 
     def _at(self, versions: Sequence[int], moment: datetime) -> Head | None:
-        """Return the latest root made at or before a timestamp by binary search; assumes that writers' clocks agree."""
+        """Return the latest root that was created at or before a timestamp, by binary search.
+
+        The search assumes that the clocks of all writers agree.
+        """
         moment_ms = unix_ms(moment)
         best: Head | None = None
         low, high = 0, len(versions)

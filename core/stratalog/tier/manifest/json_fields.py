@@ -42,22 +42,26 @@ def load_object(data: bytes, key: str) -> JsonFields:
 
 
 class JsonFields:
-    """Typed access to a JSON object; raises TypeError, ValueError or KeyError that names the wrong field."""
+    """Typed access to the fields of a JSON object.
+
+    If a field is missing or of another type, the methods raise KeyError or TypeError, which names the field.
+    """
 
     def __init__(self, value: dict[str, Any]) -> None:
         self._value = value
 
     def check_names(self, known: Collection[str]) -> None:
-        """Raise ValueError if there is an unknown field, which the next root would lose.
+        """Raise ValueError if the object has a field that is not in ``known``.
 
-        A later format that adds a field has another version.
+        An unknown field must not be ignored: the next root would not contain it. A later format that adds a field has
+        another version.
         """
         unknown = sorted(set(self._value) - set(known))
         if unknown:
             raise ValueError(f"unknown field {unknown[0][:64]!r}")
 
     def replaced(self, name: str, value: object) -> dict[str, Any]:
-        """Return all fields, with another value for one of them."""
+        """Return all fields, with ``value`` in place of the value of field ``name``."""
         return {**self._value, name: value}
 
     def get(self, name: str) -> object:

@@ -1,7 +1,7 @@
-"""Encoding of manifest entries and references; it is compact because each commit writes a root.
+"""Encoding of manifest entries and of references to pages. It is compact, because each commit writes a root.
 
-An entry omits the fields that the root has (topic, partition, topic id). It names each object once, relative to the
-log's prefix. A reference is a row of numbers.
+An entry omits topic, partition and topic id, which the root or page contains once. An entry contains each object key
+once, without the prefix of the log's keys. A reference is a row of numbers.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _twin: Final[ModuleType | None] = extension(EXTENSIONS[0])
 
 
 def entry_to_json(entry: StoredSegment) -> dict[str, Any]:
-    """Return an entry as JSON values."""
+    """Return an entry as JSON values, without topic, partition and topic id."""
     prefix = log_prefix(entry.info.log, entry.info.topic_id)
     value = entry.to_json()
     for name in _OWN_OF_ROOT:
@@ -87,7 +87,7 @@ def _place(names: Sequence[str], kind: object, place: object) -> tuple[str, obje
 
 
 def ref_to_json(ref: PageRef) -> list[Any]:
-    """Return a reference as a row."""
+    """Return a reference as a list of numbers and the hash."""
     return [*(getattr(ref, name) for name in _NUMBERS), ref.sha256]
 
 
@@ -101,7 +101,7 @@ def ref_from_json(value: object) -> PageRef:
 
 
 def encode_page(log: TopicPartition, topic_id: TopicId, level: int, items: Sequence[StoredSegment | PageRef]) -> bytes:
-    """Return the canonical bytes of a page."""
+    """Return the canonical bytes of a page with these entries (level 0) or references."""
     rows = [ref_to_json(item) if isinstance(item, PageRef) else entry_to_json(item) for item in items]
     return canonical(
         {
@@ -122,7 +122,7 @@ def parse_page(
     """Return the entries (level 0) or references of the page that ``ref`` names.
 
     Raises:
-        CorruptManifestError: the page is not the one that the reference names; the error names the key.
+        CorruptManifestError: the bytes are not those of the page that ``ref`` names; the error names the key.
         UnknownComponentError: the page has a newer format, which is not supported.
     """
     key = ref.key(log_prefix(log, topic_id))
@@ -136,7 +136,10 @@ def parse_page(
 
 
 def read_page(data: bytes, key: str) -> tuple[TopicPartition, TopicId, tuple[StoredSegment | PageRef, ...]]:
-    """Return the log and the items of a page without a reference to it; raises the errors of ``parse_page``."""
+    """Return the log, the topic id, and the items of a page; raise the errors of ``parse_page``.
+
+    The page is not compared with a reference.
+    """
     fields = load_object(data, key)
     if fields.get("format") != FORMAT:
         raise CorruptManifestError("not a manifest page", key)
@@ -160,7 +163,7 @@ def read_page(data: bytes, key: str) -> tuple[TopicPartition, TopicId, tuple[Sto
 
 
 def _contradiction(ref: PageRef, items: Sequence[StoredSegment | PageRef]) -> str:
-    """Return the contradiction between a page and its reference ``ref`` as text, or ""."""
+    """Return how the items of a page contradict its reference ``ref`` as text, "" if they do not."""
     if not 1 <= len(items) <= PAGE_ITEMS:
         return f"{len(items)} items"
     below = [item for item in items if isinstance(item, PageRef)]

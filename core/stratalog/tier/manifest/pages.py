@@ -23,7 +23,7 @@ Item = StoredSegment | PageRef
 
 
 class PageCache:
-    """Cache of pages, shared by the logs of a tier; evicts the least recently used page. Thread-safe."""
+    """Cache of parsed pages, by key, shared by the logs of a tier. Evicts the least recently used page. Thread-safe."""
 
     def __init__(self, pages: int = CACHED_PAGES) -> None:
         self._most = pages
@@ -49,14 +49,14 @@ class PageCache:
 
 
 class Pages:
-    """The pages of one log. Thread-safe; owns nothing.
+    """Reads and writes the manifest pages of one log. Thread-safe.
 
     Args:
-        store: holds the pages.
-        log: its name.
-        topic_id: of its topic.
-        cache: shared with other logs.
-        limit_bytes: the largest page read.
+        store: stores the pages; not closed here.
+        log: name of the log.
+        topic_id: id of its topic.
+        cache: cache of pages, which may be shared with other logs.
+        limit_bytes: size of the largest page to read.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Pages:
         self._cache, self._limit_bytes = cache, limit_bytes
 
     def read(self, ref: PageRef) -> tuple[Item, ...]:
-        """Return the entries (level 0) or references of a page; one request, none if the page is cached.
+        """Return the entries (level 0) or references of a page. Send one request unless the page is cached.
 
         Raises:
             CorruptManifestError: the page is damaged, or not the one that the reference names.
@@ -97,7 +97,7 @@ class Pages:
         return tuple(item for item in self.read(ref) if isinstance(item, PageRef))
 
     def write(self, items: Sequence[Item], leader_epoch: int) -> PageRef:
-        """Store a page of entries, or of references of one level; no root names it yet.
+        """Store a page of entries, or of references of one level, and return the reference to it for a root.
 
         A repeated call with the same arguments writes the same key and the same bytes.
 
@@ -118,7 +118,10 @@ class Pages:
 def made_page(
     log: TopicPartition, topic_id: TopicId, items: Sequence[Item], leader_epoch: int
 ) -> tuple[PageRef, bytes]:
-    """Return the reference to the page of these items and its bytes; at least one item, ascending, of one level."""
+    """Return the reference to a page, and the bytes of the page.
+
+    ``items`` are the entries of the page, or the references of one level: at least one, ascending.
+    """
     rows = [item if isinstance(item, PageRef) else page_of(item) for item in items]
     level = rows[0].level + 1
     data = encode_page(log, topic_id, level, items)
@@ -139,7 +142,7 @@ def made_page(
 
 
 def page_of(entry: StoredSegment) -> PageRef:
-    """Return an entry as a page of one segment, one level below pages of entries."""
+    """Return a PageRef with the bounds and totals of one entry, of level -1, as input for those of its page."""
     info, time_ms = entry.info, segment_time_ms(entry)
     return PageRef(
         level=-1,

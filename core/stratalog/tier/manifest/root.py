@@ -20,7 +20,7 @@ INLINE_PAGES: Final = 512  # references of one level in a root; more of them mov
 
 
 class ChangeKind(StrEnum):
-    """The reason for a root. Persistent: roots store these words; later versions may know more."""
+    """The kind of change that a root made. The words are stored in roots, and must not change."""
 
     CREATE = "create"
     CLAIM = "claim"
@@ -48,15 +48,15 @@ class PageRef:
 
     Attributes:
         level: 0 for a page of entries; above 0, a page of references to pages of the level below.
-        base_offset: of its first entry.
-        end_offset: of its last entry.
-        segments: number of segments in it and in all pages below it.
-        size_bytes: of their ``.log`` files.
-        oldest_ms: the smallest segment time; a segment's time is its largest timestamp, or the file's time.
-        newest_ms: the largest segment time.
-        stored_bytes: of the page itself.
-        leader_epoch: of the writer.
-        sha256: of the page's bytes.
+        base_offset: base offset of the first entry.
+        end_offset: end offset of the last entry.
+        segments: number of segments in the page and in all pages below it.
+        size_bytes: size of the ``.log`` files of these segments.
+        oldest_ms: smallest time of these segments (``segment_time_ms``).
+        newest_ms: largest time of these segments.
+        stored_bytes: size of the page itself.
+        leader_epoch: leader epoch of the writer of the page.
+        sha256: hash of the page's bytes, in hex.
     """
 
     level: int
@@ -71,7 +71,7 @@ class PageRef:
     sha256: str
 
     def key(self, prefix: str) -> str:
-        """Return the key of the page in the log under ``prefix``."""
+        """Return the key of the page; ``prefix`` is that of the log's keys."""
         return page_key(prefix, self.base_offset, self.leader_epoch, self.sha256)
 
 
@@ -86,7 +86,7 @@ class RootMac:
 
 @dataclass(frozen=True, slots=True)
 class TopicNote:
-    """Facts about a topic that are needed if only the tier is left: its number of partitions and its settings.
+    """Number of partitions and settings of a topic, stored in a root for readers that have only the tier.
 
     ``config`` has the settings that were set explicitly, by Kafka's names, as JSON values. It does not contain the
     engine's defaults.
@@ -99,7 +99,9 @@ class TopicNote:
 @checked
 @dataclass(frozen=True, slots=True)
 class WriteMark:
-    """Progress of a writer with numbered rounds: the log has all records of round ``number`` and of earlier rounds.
+    """Progress of a writer that writes in numbered rounds, such as a streaming query.
+
+    The log has all records of round ``number`` and of earlier rounds. The writer uses this to skip a repeated round.
 
     ``writer`` identifies the writer permanently, in 1 to 128 printable characters, for example the id of a streaming
     query.
@@ -111,19 +113,19 @@ class WriteMark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """Change that a commit makes to a root. Offsets as in ``Root``.
+    """Change that a commit makes to the previous root. Offsets have the same meaning as in ``Root``.
 
     Attributes:
-        kind: the reason.
+        kind: kind of the change.
         reason: text for people.
-        log_start: segments that end at or below it leave the tier.
-        high_watermark: of the log.
-        added: new entries, behind the last one or instead of the replaced ones.
-        replaced: the offsets [start, end) that ``added`` replaces; the borders of entries.
-        first_dirty_offset: where compaction continues.
-        topic: facts about the log's topic; None keeps those of the previous root.
-        mark: of a writer that writes in numbered rounds; replaces the writer's earlier mark.
-        kept_end: the border of an entry; entries from there on leave the tier. None keeps all.
+        log_start: new log start; segments that end at or below it are removed.
+        high_watermark: new high watermark of the log.
+        added: new entries, after the last entry, or in place of the replaced entries.
+        replaced: the offsets [start, end) whose entries ``added`` replaces; both are borders of entries.
+        first_dirty_offset: first offset that is not compacted yet.
+        topic: partitions and settings of the log's topic; None keeps those of the previous root.
+        mark: new mark of a writer with numbered rounds; replaces the writer's earlier mark.
+        kept_end: border of an entry; the entries from there on are removed. None removes none.
     """
 
     kind: ChangeKind
@@ -146,29 +148,29 @@ class Root:
     longer belong to the log. Therefore raising the log start rewrites no page.
 
     Attributes:
-        log: its name.
-        topic_id: of its topic.
+        log: name of the log.
+        topic_id: id of its topic.
         version: 1 for the first root, one higher at each commit.
-        commit_id: 32 hex digits, random: identifies our own root after a lost reply.
-        parent_sha256: of the bytes of the previous root, "" for the first.
-        leader_epoch: of the writer; never falls along the chain.
-        change: a ``ChangeKind``, or a word of a later version.
+        commit_id: 32 random hex digits, by which a writer recognizes its own root after a lost reply.
+        parent_sha256: hash of the bytes of the previous root, in hex; "" for the first root.
+        leader_epoch: leader epoch of the writer; never lower than that of the previous root.
+        change: a ``ChangeKind``, or a word of a later release.
         reason: text for people.
-        log_start: the first offset that readers may ask for; never falls.
-        high_watermark: of the log at the commit, at least the end of the last entry.
-        first_dirty_offset: where compaction continues.
+        log_start: the first offset that readers may read; never lower than that of the previous root.
+        high_watermark: high watermark of the log at the commit; at least the end offset of the last entry.
+        first_dirty_offset: first offset that is not compacted yet.
         start_offset: the base offset of the first entry above the log start, or the log start if there is none.
         segments: number of entries above the log start, including those in pages.
-        size_bytes: of their ``.log`` files.
-        leader_epochs: where epochs start in [start_offset, end_offset), ascending.
-        pages: of the older entries, ascending; levels never rise along them.
-        entries: the newest ones, ascending; all of them end above ``log_start``.
-        recent_commits: the ids of the last commits, oldest first, this one included.
-        created_ms: the writer's wall clock.
-        topic: facts about the log's topic, from the latest commit that had them; None if no commit had.
-        marks: one for each writer, the latest writer last; at most ``MAX_MARKS``.
-        history_start: versions below it are neither kept nor read as history, because a key was erased after them.
-        mac: over all other fields; None if no layout of the log authenticates roots.
+        size_bytes: size of the ``.log`` files of these entries.
+        leader_epochs: start offsets of leader epochs in [start_offset, end_offset), ascending.
+        pages: references to the pages of the older entries, ascending by offset; their levels never increase.
+        entries: the newest entries, ascending; all of them end above ``log_start``.
+        recent_commits: ids of the last commits up to this one, oldest first.
+        created_ms: time of the commit, by the writer's wall clock.
+        topic: partitions and settings of the log's topic, from the latest commit that had them; None if no commit had.
+        marks: one mark for each writer with numbered rounds, the latest writer last; at most ``MAX_MARKS``.
+        history_start: roots with lower versions are neither kept nor read as history, because a key was erased later.
+        mac: MAC of all other fields; None if no layout of the log authenticates roots.
     """
 
     log: TopicPartition
@@ -196,7 +198,7 @@ class Root:
     mac: RootMac | None = None
 
     def number_of(self, writer: str) -> int:
-        """Return the number of a writer's last round, -1 if it has none here."""
+        """Return the number of the last round of a writer (``WriteMark.number``); -1 if the root has no mark of it."""
         return next((mark.number for mark in self.marks if mark.writer == writer), -1)
 
     def unchanged(self, kind: ChangeKind, reason: str) -> Change:
@@ -216,7 +218,7 @@ class Root:
 
     @property
     def identity(self) -> str:
-        """Text that is unique to a root with this MAC, for a note on local disk; "" without a MAC."""
+        """Text that identifies this root, for the note about the tier on local disk; "" if the root has no MAC."""
         return f"{self.commit_id} {self.mac.digest}" if self.mac is not None else ""
 
     @property
@@ -227,10 +229,10 @@ class Root:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """A root and the hash of its bytes, by which the next root names it.
+    """A root and the hash of its bytes, which the next root contains as ``parent_sha256``.
 
-    ``content_sha256`` is the hash of all fields except the digits of the MAC. The MAC is computed from it. It is ""
-    without a MAC.
+    ``content_sha256`` is the hash of all fields except the digits of the MAC. The MAC is computed from this hash. It is
+    "" if the root has no MAC.
     """
 
     root: Root
@@ -252,10 +254,10 @@ def segment_time_ms(entry: StoredSegment) -> int:
 
 
 def newest_topic(topics: Mapping[TopicId, Sequence[Root]]) -> TopicId:
-    """Return the latest topic of several that had the same name: the one that is not deleted and was written last.
+    """Return the latest of several topics that had the same name: among those not deleted, the one written last.
 
     Args:
-        topics: the roots of their logs, at least one each.
+        topics: by topic id, the latest roots of the topic's logs, at least one each.
     """
     live = {found: roots for found, roots in topics.items() if any(root.change != ChangeKind.DELETE for root in roots)}
     asked = live or topics
@@ -275,5 +277,5 @@ def object_keys(entries: Iterable[StoredSegment]) -> set[str]:
 
 
 def stand_in(prefix: str, version: int) -> str:
-    """Return the commit id that replaces that of a lost root."""
+    """Return the commit id that a repair uses in ``recent_commits`` for a root of this version that was lost."""
     return sha256_of(f"{prefix}{version}".encode())[:32]

@@ -1,8 +1,8 @@
-"""Manifest roots as bytes, chained by hash: each commit writes one complete root.
+"""Encoding of manifest roots. Each commit writes one complete root, which contains the hash of the previous root.
 
 A root is canonical JSON (sorted keys, no spaces, ASCII) under ``manifest/{version, 20 digits}``. Its hash is that of
-these bytes. Roots are created only-if-absent and never change. A root's first field is the hash of all other fields,
-because the latest root has no successor whose parent hash could reveal damage.
+these bytes. A root is created only if its key does not exist, and never changes. The first field is the hash of all
+others, because the latest root has no successor whose parent hash could reveal damage.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ def next_root(
     leader_epoch: int,
     created_ms: int,
 ) -> Root:
-    """Return the root that follows ``head`` (None: the first root of a log), after storing its new pages.
+    """Return the root that follows ``head`` (None: the first root of a log), and store its new pages.
 
     Raises:
-        StorageError: the change would break the invariants of roots; a bug of the caller.
+        StorageError: the change would break an invariant of roots, which is a bug of the caller.
         StoreError: a page cannot be read or stored.
     """
     before = head.root if head else None
@@ -103,7 +103,7 @@ def encode_root(root: Root) -> bytes:
 
 
 def content_hash(root: Root) -> str:
-    """Return the hash that a root's MAC is computed from, as ``Head.content_sha256``."""
+    """Return the hash from which the MAC of a root is computed; ``root.mac.digest`` must be ""."""
     return sha256_of(_body(root))
 
 
@@ -141,7 +141,7 @@ def _body(root: Root) -> bytes:
 
 
 def new_root(root: Root) -> bytes:
-    """Return the bytes of a new root, as ``encode_root``; raise StorageError if no reader would accept them."""
+    """Return the bytes of a new root, as ``encode_root``; raise StorageError if they cannot be parsed again."""
     data, key = encode_root(root), manifest_key(root.prefix, root.version)
     return readable(
         data, lambda made, _: parse_root(made, root.log, root.topic_id, root.version, limit_bytes=len(made)), key
@@ -149,7 +149,7 @@ def new_root(root: Root) -> bytes:
 
 
 def sealed(body: bytes) -> bytes:
-    """Return a root's canonical bytes with their hash as the first field."""
+    """Return ``body``, the canonical bytes of a root, with their hash inserted as the first field."""
     return b"".join((_SEAL, sha256_of(body).encode(), _SEAL_END, memoryview(body)[1:]))
 
 
@@ -157,8 +157,8 @@ def parse_root(data: bytes, log: TopicPartition, topic_id: TopicId, version: int
     """Parse and check the root read from the key of ``version``.
 
     Raises:
-        CorruptManifestError: the data is too large, damaged, not JSON, not a root, or of another log or version; the
-            error names the key.
+        CorruptManifestError: the data is larger than ``limit_bytes``, damaged, no JSON, no root, or of another log or
+            version; the error names the key.
         UnknownComponentError: the root has another format, which is not supported.
     """
     key = manifest_key(log_prefix(log, topic_id), version)
@@ -194,9 +194,9 @@ def parse_root(data: bytes, log: TopicPartition, topic_id: TopicId, version: int
 
 
 def _unsealed(data: bytes, key: str) -> bytes | None:
-    """Return the bytes that the hash at the front of a root covers; None if there is no such hash.
+    """Return the bytes that the hash in the first field of a root covers; None if the root has no such field.
 
-    The hash is checked for every format: a damaged root must not look like one of a newer release.
+    The hash is checked for every format version: otherwise a damaged root could look like one of a newer release.
     """
     if not data.startswith(_SEAL):
         return None

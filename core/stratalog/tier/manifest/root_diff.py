@@ -1,4 +1,4 @@
-"""Objects that a root names and its successor no longer names. Pages that both name are not read."""
+"""Objects that a root names and the next root no longer names. Pages that both roots name are not read."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from stratalog.tier.manifest.root import PageRef, Root, object_keys
 
 
 def removed_objects(before: Root, after: Root, heads: Iterable[Root], pages: Pages) -> set[str]:
-    """Return the objects, pages included, that ``before`` names and that neither ``after`` nor any of ``heads`` names.
+    """Return the keys of objects and pages that ``before`` names, and neither ``after`` nor any of ``heads``.
 
-    Once a root stops naming an object, no later root names it again; the heads are checked nevertheless. Neighbouring
-    entries may name the same object. Therefore the neighbours of removed entries are checked, too.
+    ``after`` is the root that follows ``before``. Once a root stops naming an object, no later root names it again; the
+    heads are checked only for safety. Adjacent entries may name the same object. Therefore the entries next to removed
+    entries are checked, too.
     """
     later = (after, *heads)
     dead_pages = page_keys(before, pages) - set[str]().union(*(page_keys(root, pages) for root in later))
@@ -29,12 +30,12 @@ def removed_objects(before: Root, after: Root, heads: Iterable[Root], pages: Pag
 
 
 def page_keys(root: Root, pages: Pages) -> set[str]:
-    """Return the keys of all pages of a root, of every level; those of higher levels are read."""
+    """Return the keys of all pages of a root, of every level; pages above level 0 are read."""
     return {ref.key(root.prefix) for ref in _all_refs(root.pages, pages)}
 
 
 def unshared(root: Root, known: Collection[str], pages: Pages) -> Iterable[StoredSegment]:
-    """Return the entries of a root, except those in ``known`` pages; includes entries below the log start."""
+    """Yield the entries of a root, also below the log start, except those in pages whose keys are in ``known``."""
     for ref in leaves(root.pages, pages):
         if ref.key(root.prefix) not in known:
             yield from pages.entries(ref)
