@@ -23,7 +23,7 @@ from stratalog.tier.manifest.root import BULK, Change, ChangeKind, Root, TopicNo
 
 
 class EndMovedError(StorageError):
-    """The segments do not begin at the log's end, because another writer appended. Assign new offsets to the segments."""
+    """The segments do not begin at the log's end, because another writer appended. Assign new offsets to them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,7 +198,7 @@ def check_joins(root: Root | None, info: SegmentInfo, at: LogBounds) -> None:
 
 
 def created(at: LogBounds) -> Decide:
-    """Return a function for ``Committer.commit`` that creates a root without segments if the tier does not list the log.
+    """Return a function for ``Committer.commit`` that creates a root without segments for a log that is not listed.
 
     After ``TierLog.clear``, the tier does not list the log until this commit.
     """

@@ -176,7 +176,7 @@ class Replacing:
 
 
 def digest_of(entries: Iterable[StoredSegment]) -> str:
-    """Return a hash of the offsets and object keys of segments, to find out later if the log still has these objects."""
+    """Return a hash of the offsets and object keys of segments, to check later if the log still has these objects."""
     digest = hashlib.sha256()
     for entry in entries:
         digest.update(f"{entry.info.base_offset} {entry.info.end_offset} {' '.join(sorted(entry.keys))}\n".encode())

@@ -253,7 +253,7 @@ def _spliced(
 
 
 def _lifted(refs: Sequence[PageRef], level: int, pages: Pages, leader_epoch: int) -> Sequence[PageRef]:
-    """Return references of ``level`` that lead to the pages of ``refs`` (level 0), in order; store the pages between."""
+    """Return references of ``level`` that lead to the pages of ``refs`` (level 0); store the pages between them."""
     for _ in range(level if refs else 0):
         refs = [pages.write(refs[at : at + PAGE_ITEMS], leader_epoch) for at in range(0, len(refs), PAGE_ITEMS)]
     return refs

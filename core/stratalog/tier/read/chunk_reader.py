@@ -1,4 +1,4 @@
-"""Objects of a tier in aligned chunks: from memory, from disk, from prefetched bytes, or from the store."""
+"""Reads of objects of a tier in aligned chunks: from memory, from disk, from prefetched bytes, or from the store."""
 
 from __future__ import annotations
 
@@ -23,31 +23,43 @@ Successor: TypeAlias = Callable[[StoredSegment], StoredSegment | None]
 
 
 def no_successor(stored: StoredSegment) -> None:
-    """Return None: the segment is read alone."""
+    """Return None, so that no following segment is prefetched; a ``Successor``."""
     del stored
 
 
 @dataclass(frozen=True, slots=True)
 class ReadPath:
-    """The path of a reader of a segment's log: through its chunks, then into the next segment."""
+    """The chunks that a sequential reader of a log reads: those of one segment, then those of the next segments.
+
+    A span is a chunk as a range of an object.
+
+    Attributes:
+        stored: the segment.
+        successor: returns the segment after a given one.
+        chunk_bytes: size of a chunk.
+    """
 
     stored: StoredSegment
     successor: Successor
     chunk_bytes: int
 
     def covers(self, span: ObjectRange) -> bool:
-        """Return True if a span holds a part of the log."""
+        """Return True if a span contains bytes of the segment's ``.log`` file."""
         place = self.stored.slices[FileKind.LOG]
         return span.key == place.key and span.start < place.position + place.size_bytes and span.end > place.position
 
     def here(self, span: ObjectRange) -> tuple[Hashable, ...]:
-        """Return the names of a span: by its object, and for the first span also by the log and base offset."""
+        """Return the names under which ``following`` of the span before may have announced a span.
+
+        A span is named by its object and position. The first span of a segment also has a name with log and base
+        offset.
+        """
         place, info = self.stored.slices[FileKind.LOG], self.stored.info
         at = (span.key, span.start)
         return (at, (info.topic_id.text, info.log, info.base_offset)) if span.start <= place.position else (at,)
 
     def following(self, span: ObjectRange) -> Hashable:
-        """Return the name of the next span."""
+        """Return the name of the span after ``span``, which may be the first one of the next segment."""
         place, info = self.stored.slices[FileKind.LOG], self.stored.info
         next_start = span.start + self.chunk_bytes
         if next_start < place.position + place.size_bytes:
@@ -55,7 +67,7 @@ class ReadPath:
         return info.topic_id.text, info.log, info.end_offset
 
     def after(self, span: ObjectRange) -> Iterator[ObjectRange]:
-        """Return all following spans, also in later segments; may ask the store for lists of segments."""
+        """Yield all spans after ``span``, also in later segments; reads pages of the manifest if necessary."""
         yield from self.spans(span.start + self.chunk_bytes)
         following = self.successor(self.stored)
         while following is not None:
@@ -65,7 +77,7 @@ class ReadPath:
             following = self.successor(following)
 
     def spans(self, start: int) -> Iterator[ObjectRange]:
-        """Return the spans of this segment from ``start``, the border of a chunk."""
+        """Yield the spans of this segment from position ``start`` of the object on, which is a border of a chunk."""
         place = self.stored.slices[FileKind.LOG]
         end = known_ends(self.stored)[place.key]
         for begin in range(start, place.position + place.size_bytes, self.chunk_bytes):
@@ -73,13 +85,13 @@ class ReadPath:
 
 
 class ChunkReader:
-    """Reads ranges of objects. Thread-safe; close it to end its threads.
+    """Reads ranges of objects in chunks, with caches and prefetch. Thread-safe. ``close`` ends its threads.
 
     Args:
-        store: holds the objects.
-        limits: of memory, and the size of chunks.
-        threads: the number of chunks to prefetch at a time.
-        disk: cache of chunks that survives restarts; None if there is none.
+        store: contains the objects.
+        limits: sizes of the caches and of a chunk.
+        threads: the number of chunks to prefetch at the same time.
+        disk: cache of chunks on local disk; None if there is none.
     """
 
     def __init__(self, store: TierStore, limits: Limits, *, threads: int, disk: DiskCache | None) -> None:
@@ -105,15 +117,19 @@ class ChunkReader:
         path: ReadPath | None = None,
         into: memoryview | None = None,
     ) -> bytes | memoryview:
-        """Return bytes [start, end) of an object of at least ``known_end`` bytes; a view if all are in one chunk.
+        """Return bytes [start, end) of an object.
 
         Args:
-            key: of the object.
-            start: of the range.
-            end: of the range, exclusive.
-            known_end: a lower bound of the object's size.
-            path: position of a reader of a log, which checks its batches; None for other readers.
-            into: memory that may be used for the result.
+            key: key of the object.
+            start: start position of the range.
+            end: exclusive end position of the range.
+            known_end: a lower bound of the object's size, at or above ``end``.
+            path: the path of a reader of a log, for prefetching. Such a reader must check its batches, because bytes
+                from files are not checked here. None for other readers.
+            into: memory that may be used for the result; None if there is none.
+
+        Returns:
+            The bytes, perhaps as a view of a cached chunk or of ``into``.
 
         Raises:
             CorruptObjectError: the object is shorter.
@@ -139,7 +155,7 @@ class ChunkReader:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def peek(self, key: str, start: int, end: int, known_end: int) -> bytes | None:
-        """Return bytes as ``read`` if all of them are in memory, otherwise None."""
+        """Return bytes [start, end) of an object if all of them are in memory, otherwise None."""
         parts: list[memoryview] = []
         for span in self._spans(key, start, end, known_end):
             chunk = self._memory.peek(span)
@@ -174,7 +190,7 @@ class ChunkReader:
             yield ObjectRange(key, begin, min(begin + self.chunk_bytes, known_end))
 
     def _note(self, key: str, start: int, end: int, known_end: int, path: ReadPath) -> None:
-        """Report a read to the prefetcher; a read across a border is one step, one within the same chunk is none."""
+        """Report a read to the prefetcher, unless it is in the same chunk as the read before."""
         first, last = start // self.chunk_bytes, (end - 1) // self.chunk_bytes
         if first == last and (key, last) == self._noted:
             return
@@ -199,13 +215,13 @@ class ChunkReader:
     def _from_files(
         self, spans: Sequence[ObjectRange], start: int, end: int, into: memoryview | None
     ) -> memoryview | None:
-        """Read only the requested bytes from files: of the cache on disk, or of a near store.
+        """Return bytes [start, end) from files, of the disk cache or of a NEAR store, without reading whole chunks.
 
-        Chunks are not compared with their checksums here. A reader of a log checks its batches, which finds the same
+        Chunks are not compared with their checksums here. A reader of a log checks its batches, which detects the same
         damage.
 
         Returns:
-            None if all bytes are in memory, or if the files do not have them: then they are read chunk by chunk.
+            None if all bytes are in memory, or if the files do not have all bytes. The caller then reads whole chunks.
         """
         held = [self._is_held(span) for span in spans]
         if all(held):
@@ -224,7 +240,10 @@ class ChunkReader:
         return room.toreadonly()
 
     def _fill(self, span: ObjectRange, first: int, into: memoryview, *, is_held: bool) -> bool:
-        """Read a part of a chunk from ``first`` on; return False if the file does not have it."""
+        """Fill ``into`` with bytes of a chunk from position ``first`` on; return False if no file has the chunk.
+
+        ``is_held`` is True if the chunk is in memory or being fetched.
+        """
         if is_held:
             chunk = self._chunk(span, span.end, span.end, {})
             into[:] = memoryview(chunk)[first : first + len(into)]
@@ -242,15 +261,15 @@ class ChunkReader:
         return self._is_near and self._store.is_cached(*span)
 
     def _is_beside(self, span: ObjectRange, start: int, end: int) -> bool:
-        """Return True if the part of a chunk in [start, end) is in the system's memory only, and not in ours."""
+        """Return True if the part of a chunk in [start, end) is in the operating system's memory, but not in our cache."""
         return not self._is_held(span) and self._store.is_cached(span.key, max(start, span.start), min(end, span.end))
 
     def _is_held(self, span: ObjectRange) -> bool:
-        """Return True if a chunk is in our memory or is being fetched."""
+        """Return True if a chunk is in our cache in memory, was prefetched, or is being fetched."""
         return span in self._memory or self._ahead.holds(span)
 
     def _need_not_ask(self, span: ObjectRange) -> bool:
-        """Return True if no request is needed for a chunk."""
+        """Return True if no request is necessary for a chunk, because it is in memory, on disk, or being fetched."""
         on_disk = self._disk is not None and self._disk.has(self._group(span.key), _item(span))
         return on_disk or self._is_held(span)
 
@@ -264,7 +283,10 @@ class ChunkReader:
         return data
 
     def _load_both(self, span: ObjectRange, following: ObjectRange, beside: dict[ObjectRange, bytes]) -> bytes:
-        """Fetch two chunks by one request, unless the first is on disk; return the first."""
+        """Return the chunk ``span``; unless it is on disk, fetch it and the chunk after it by one request.
+
+        The second chunk is added to ``beside`` and to the caches.
+        """
         if self._disk is not None:
             data = self._disk.get(self._group(span.key), _item(span))
             if data is not None:
@@ -283,7 +305,7 @@ class ChunkReader:
 
 
 def known_ends(stored: StoredSegment) -> dict[str, int]:
-    """Return a lower bound of the size of each object of the segment."""
+    """Return a lower bound of the size of each object of the segment, by key: the end of the last slice in it."""
     ends: dict[str, int] = {}
     for place in stored.slices.values():
         ends[place.key] = max(ends.get(place.key, 0), place.position + place.size_bytes)

@@ -1,7 +1,9 @@
-"""Cache of tier reads on local disk: bounded, checked at use, and kept over restarts.
+"""Cache of bytes that were read from a tier, on local disk, of limited size. It is kept after a restart.
 
-Each item is a file, which is written under another name and then renamed. Nothing is synced: a checksum detects items
-that a crash has damaged, and they are fetched again. ``docs/formats/tier-cache.md`` describes the bytes.
+An item is the bytes of one chunk or index, in one file, which is written under another name and then renamed. Nothing
+is
+synced: a checksum detects items that a crash has damaged, and they are fetched again. A group is all items of one
+object. ``docs/formats/tier-cache.md`` describes the bytes.
 """
 
 from __future__ import annotations
@@ -43,14 +45,14 @@ _OPEN_FILES: Final = 16  # kept open for ``read_part``: there are few readers, a
 
 
 class _Checked(NamedTuple):
-    """The time when a whole file was last found sound, and the stamp that identifies it."""
+    """The time when the checksum of a whole file was last correct, and the stamp that identifies the file."""
 
     when_ns: int
     stamp: tuple[int, ...]
 
 
 class CachedItem(NamedTuple):
-    """The group and item of a cache file, and position and size of the data in it."""
+    """The group and item in a cache file, and the position and size (bytes) of the data in the file."""
 
     group: str
     item: str
@@ -59,11 +61,11 @@ class CachedItem(NamedTuple):
 
 
 class DiskCache:
-    """Immutable byte strings in files of one folder. Thread-safe. Disk errors cause a miss, and are logged.
+    """A cache of byte strings, each in a file of one folder. Thread-safe. A disk error counts as a miss.
 
     Args:
-        folder: created if it is missing; must hold nothing else.
-        limit_bytes: of all files.
+        folder: path of the folder; created if it is missing. It must contain no other files.
+        limit_bytes: largest size of all files.
         env: files and clock.
     """
 
@@ -79,7 +81,7 @@ class DiskCache:
         self._load()
 
     def get(self, group: str, item: str) -> bytes | None:
-        """Return the item, or None. A damaged file, or one of another item, is deleted and never returned."""
+        """Return the bytes of an item; None if it is not cached, or if its file is damaged. Delete a damaged file."""
         name, key = _file_name(group, item), _key(group, item)
         found = None
         with self._lock:
@@ -102,10 +104,11 @@ class DiskCache:
         return None
 
     def read_part(self, group: str, item: str, start: int, into: memoryview) -> bool:
-        """Fill ``into`` with an item's bytes from ``start`` on, without a check: the caller must check them.
+        """Fill ``into`` with an item's bytes from ``start`` on. The caller must check the bytes: no checksum is checked.
 
         Returns:
-            False unless ``get`` found this file sound within the last hour.
+            True if ``into`` was filled. False if the item is not cached, or if ``get`` did not check the whole file
+            within the last hour.
         """
         name, begin = _place(group, item)
         stamp = self._stamp_of(name)
@@ -119,7 +122,7 @@ class DiskCache:
         return False
 
     def is_cached(self, group: str, item: str) -> bool:
-        """Return True if ``read_part`` can probably give an item without waiting for a disk."""
+        """Return True if ``read_part`` can probably return an item without waiting for a disk."""
         name = _file_name(group, item)
         with self._lock:
             if name not in self._checked:
@@ -129,12 +132,12 @@ class DiskCache:
         return False
 
     def has(self, group: str, item: str) -> bool:
-        """Return True if the item exists, sound or not; this does not count as a use."""
+        """Return True if there is a file for the item, which may be damaged. The call does not count as a use."""
         with self._lock:
             return _file_name(group, item) in self._order
 
     def put(self, group: str, item: str, data: Buffer) -> None:
-        """Cache an item of a group; ``drop`` removes all items of a group."""
+        """Cache an item. It belongs to a group: ``drop`` removes all items of a group together."""
         name, key = _file_name(group, item), _key(group, item)
         with self._lock:
             if name in self._order or self._clock.monotonic_ns() < self._silent_until_ns:
@@ -155,7 +158,7 @@ class DiskCache:
             self._forget([str(name) for name in self._order.keys() if str(name).startswith(prefix)])  # noqa: SIM118 - no mapping
 
     def close(self) -> None:
-        """Close the open files; no more parts can be read. A second call does nothing."""
+        """Close the open files; ``read_part`` then returns False. A second call does nothing."""
         self._handles.close()
 
     def metrics(self) -> CacheMetrics:
@@ -164,7 +167,7 @@ class DiskCache:
             return CacheMetrics(self._order.size_bytes, len(self._order), self._hits, self._misses)
 
     def _load(self) -> None:
-        """Add the files of an earlier run; a file is checked only when it is requested."""
+        """Add the files that an earlier process left; a file is checked only when it is requested."""
         if self._files.stat(self._folder) is None:
             self._files.make_folder(self._folder)
         for found in sorted(self._files.list(self._folder), key=lambda found: found.modified_ms):
@@ -198,7 +201,7 @@ class DiskCache:
             self._files.close(descriptor)
 
     def _stamp_of(self, name: str) -> tuple[int, ...]:
-        """Return the stamp of a file whose parts may be read, and count a use; empty if they may not be read."""
+        """Return the stamp of a file that was checked within the last hour, and count a use; otherwise ()."""
         with self._lock:
             checked = self._checked.get(name)
             if checked is None or self._clock.monotonic_ns() - checked.when_ns >= _CHECKED_NS:
@@ -240,13 +243,17 @@ class DiskCache:
 
 
 class CacheFolder:
-    """The disk caches of one tier: chunks and indexes. One process uses a folder at a time.
+    """The two disk caches of one tier: for chunks and for indexes. Only one process can use a folder at a time.
 
     Args:
-        folder: created if it is missing.
-        chunk_bytes: limit of the chunks.
-        index_bytes: limit of the indexes.
+        folder: path of the folder; created if it is missing.
+        chunk_bytes: largest size of the cache of chunks.
+        index_bytes: largest size of the cache of indexes.
         env: files and clock.
+
+    Raises:
+        BlockingIOError: another process uses the folder.
+        OSError: the folder cannot be used.
     """
 
     def __init__(self, folder: str, chunk_bytes: int, index_bytes: int, env: Env) -> None:
@@ -268,7 +275,7 @@ class CacheFolder:
 
     @classmethod
     def open(cls, folder: str | None, chunk_bytes: int, index_bytes: int, env: Env) -> CacheFolder | None:
-        """Return the caches; None without a folder, or if it cannot be used, which is logged: reads do without it."""
+        """Return the caches in a folder; None if ``folder`` is None or cannot be used. The latter logs a warning."""
         if folder is None:
             return None
         try:
@@ -278,7 +285,7 @@ class CacheFolder:
             return None
 
     def close(self) -> None:
-        """Release the folder for other processes. A second call does nothing."""
+        """Close the caches, and release the folder for other processes. A second call does nothing."""
         for cache in self._caches:
             cache.close()
         if self._lock_descriptor is not None:
@@ -287,11 +294,11 @@ class CacheFolder:
 
 
 def unpack_item(read: Callable[[int, int], Buffer], size_bytes: int) -> CachedItem | None:
-    """Parse a whole file of a cache; return None if it is damaged or another kind of file.
+    """Parse a whole file of a cache; return None if it is damaged or is another kind of file.
 
     Args:
-        read: returns up to a number of bytes from a position, fewer at the end.
-        size_bytes: of the file.
+        read: called with a position and a size; returns up to so many bytes, fewer at the end of the file.
+        size_bytes: size of the file.
     """
     head = bytes(read(0, _HEAD.size))
     if len(head) != _HEAD.size:
@@ -310,7 +317,7 @@ def unpack_item(read: Callable[[int, int], Buffer], size_bytes: int) -> CachedIt
 
 
 def is_cached_name(name: str) -> bool:
-    """Return True if this is a file name of a cache."""
+    """Return True if ``name`` has the form of a file name of a cache."""
     return _FILE_NAME.fullmatch(name) is not None
 
 

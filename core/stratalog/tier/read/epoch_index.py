@@ -1,7 +1,7 @@
-"""Selection of the segments of a tier that belong to one history of a log, if several leaders wrote.
+"""Selection of the segments in a tier that belong to the history of a log, if several leaders uploaded segments.
 
-Two leaders may have written different records at the same offset. Therefore a segment has the leader epochs of its
-offsets, and a log finds its records by the epochs of its own history.
+Two leaders may have written different records at the same offset. Therefore the description of a segment contains the
+leader epochs of its offsets. A log's own records are those of the leader epochs of its own history.
 
 Source: apache/kafka RemoteLogLeaderEpochState.
 """
@@ -18,7 +18,7 @@ from stratalog.spi.layouts import StoredSegment
 
 
 def with_records(epochs: Iterable[EpochEntry]) -> tuple[EpochEntry, ...]:
-    """Return the epochs without those that have no record because the next one begins at the same offset."""
+    """Return the leader epochs that have records: an epoch has none if the next epoch begins at the same offset."""
     kept: list[EpochEntry] = []
     for entry in epochs:
         if kept and kept[-1].start_offset == entry.start_offset:
@@ -28,9 +28,9 @@ def with_records(epochs: Iterable[EpochEntry]) -> tuple[EpochEntry, ...]:
 
 
 class EpochIndex:
-    """Segments by leader epoch and offset, for lookups by a log's history. Immutable.
+    """Segments by leader epoch and offset. Immutable.
 
-    If uploads of one epoch overlap, a later one that covers earlier ones replaces them.
+    If segments of one epoch overlap, a segment that was uploaded later replaces the earlier ones that it covers.
 
     Args:
         segments: in the order in which they were uploaded.
@@ -57,7 +57,7 @@ class EpochIndex:
         return segment if any(part[0] == epoch and offset < part[2] for part in _parts(segment.info)) else None
 
     def chosen(self, lineage: Sequence[EpochEntry], log_end: int) -> tuple[StoredSegment, ...]:
-        """Return the segments of a log's history, ascending; each continues where the previous one ends.
+        """Return the segments that hold a log's history, ascending. There can be gaps if segments are missing.
 
         Args:
             lineage: the leader epochs of the log, ascending.
@@ -83,7 +83,7 @@ class EpochIndex:
 
 
 def _parts(info: SegmentInfo) -> list[tuple[int, int, int]]:
-    """Return epoch, start and end of each non-empty part of a segment that was written in one epoch."""
+    """Return the parts of a segment by leader epoch: epoch, start offset and exclusive end offset of each."""
     epochs = with_records(info.leader_epochs)
     ends = [*(entry.start_offset for entry in epochs[1:]), info.end_offset]
     return [

@@ -1,4 +1,4 @@
-"""Reads of tiered segments: ranged reads through bounded caches."""
+"""Reads of segments in a tier: range requests through caches of limited size."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ _GAP_BYTES: Final = 64 << 10  # between files that are read together
 
 
 class Fetcher:
-    """The store, the layouts and the caches of chunks and indexes that the segments of a tier share. Thread-safe.
+    """Reads the files of all segments of a tier, with caches of chunks and indexes. Thread-safe.
 
-    Objects are read in chunks aligned to ``limits.fetch.chunk.bytes`` of the object, which lets readers of neighbouring
-    offsets share them. Indexes are cached whole, as the original bytes. Indexes that are stored side by side are
-    fetched together.
+    Objects are read in chunks, whose borders are multiples of ``limits.fetch.chunk.bytes``. Therefore readers of
+    adjacent offsets share the cached chunks. Indexes are cached whole, as the original bytes. Indexes that are stored
+    next to each other are fetched by one request.
 
     Args:
-        store: holds the objects.
-        layouts: the layouts that may be needed.
-        limits: of memory.
-        threads: the number of chunks to prefetch at a time.
+        store: contains the objects.
+        layouts: the installed layouts.
+        limits: sizes of the caches.
+        threads: the number of chunks to prefetch at the same time.
         folder: the caches on disk, closed by ``close``; None if there are none.
     """
 
@@ -64,13 +64,14 @@ class Fetcher:
         successor: Successor = no_successor,
         into: memoryview | None = None,
     ) -> memoryview:
-        """Return all bytes [start, end) of the original ``.log`` file; prefetches for a sequential reader.
+        """Return all bytes [start, end) of the original ``.log`` file; prefetch chunks if reads are sequential.
 
-        ``into``, if given, has room for all of them. They are written there if that avoids a copy.
+        ``successor`` returns the next segment, for prefetching. ``into``, if given, has room for all bytes; they are
+        written there if that avoids a copy.
 
         Raises:
-            CorruptObjectError: the object is shorter than the manifest says, or does not have the bytes that its layout
-                stored.
+            CorruptObjectError: the object is shorter than the manifest states, or does not have the bytes that its
+                layout stored.
             ObjectNotFoundError: the object does not exist.
             UnknownComponentError: the segment's layout is not installed.
         """
@@ -86,15 +87,15 @@ class Fetcher:
     def read_arrow(
         self, stored: StoredSegment, start: int, end: int, columns: Sequence[str] | None, successor: Successor
     ) -> Iterator[pyarrow.RecordBatch] | None:
-        """Return the records with offsets in [start, end) as the segment's layout stores them; None if it stores batches.
+        """Return the records with offsets in [start, end) as Arrow batches; None if the layout cannot (``read_arrow``).
 
-        Raises the errors of ``read_log``, also while the result is read.
+        The call, and the iteration over the result, raise the errors of ``read_log``.
         """
         fetch = self._range_reader(stored, successor, None)
         return self.layouts.by_label(stored.layout).read_arrow(stored, start, end, columns, fetch)
 
     def _range_reader(self, stored: StoredSegment, successor: Successor, into: memoryview | None) -> RangeReader:
-        """Return a reader through the caches, which prefetches; ``into`` is memory for the first range."""
+        """Return a function that reads ranges through the caches and prefetches; its first range may use ``into``."""
         path, ends = self._path(stored, successor)
         room = into
 
@@ -108,13 +109,13 @@ class Fetcher:
         return fetch
 
     def read_index(self, stored: StoredSegment, kind: FileKind) -> bytes:
-        """Return the bytes of a small file of the segment, ``b""`` if it has none; raises the errors of ``read_log``."""
+        """Return the bytes of a small file of the segment, ``b""`` if it has none; raise the errors of ``read_log``."""
         if kind not in stored.slices:
             return b""
         return self._indexes.get_or_load(_index_key(stored, kind), lambda: self._load_index(stored, kind))
 
     def forget(self, stored: StoredSegment) -> None:
-        """Drop the cached bytes of a damaged segment: the next read asks the store."""
+        """Drop the cached bytes of a segment, which are damaged: the next read requests them from the store."""
         keys = stored.keys
         self._chunks.drop(keys)
         self._indexes.drop(lambda cached: isinstance(cached, tuple) and cached[0] in keys)
@@ -122,7 +123,7 @@ class Fetcher:
             self._folder.indexes.drop(self._group(stored))
 
     def forget_objects(self, keys: Collection[str]) -> None:
-        """Drop the cached bytes of objects, in memory and on disk."""
+        """Drop the cached chunks of objects, in memory and on disk."""
         self._chunks.drop(keys)
 
     def close(self) -> None:
@@ -142,7 +143,7 @@ class Fetcher:
         return self._indexes.metrics()
 
     def _path(self, stored: StoredSegment, successor: Successor) -> tuple[ReadPath, Mapping[str, int]]:
-        """Return the path of a segment and the known sizes of its objects, cached for consecutive reads of one segment."""
+        """Return the read path of a segment and its ``known_ends``, kept for the next read of the segment."""
         path, ends = self._last or (None, {})
         if path is None or path.stored is not stored or path.successor != successor:
             path, ends = ReadPath(stored, successor, self._chunks.chunk_bytes), known_ends(stored)
@@ -178,7 +179,7 @@ class Fetcher:
             self._folder.indexes.put(self._group(stored), _index_item(stored, kind), data)
 
     def _read_small(self, stored: StoredSegment, key: str, start: int, end: int) -> bytes:
-        """Read from a chunk that is in memory, as small segments often are; otherwise by a separate request."""
+        """Return bytes [start, end) of an object: from chunks in memory if they are there, otherwise by a request."""
         known_end = known_ends(stored).get(key, 0)
         found = self._chunks.peek(key, start, end, known_end) if end <= known_end else None
         return self._store.read_exactly(key, start, end) if found is None else found
@@ -188,7 +189,14 @@ class Fetcher:
 
 
 class CombinedRead:
-    """Reads files that are stored side by side in an object by one request, if few other bytes are between them."""
+    """Reads several files of a segment by one request, if they are close to each other in one object.
+
+    Args:
+        stored: the segment.
+        kinds: the files to read together, all in one object.
+        read: sends a request for the bytes [start, end) of an object.
+        limit_bytes: largest size of the range to read.
+    """
 
     def __init__(
         self,
@@ -207,11 +215,11 @@ class CombinedRead:
 
     @property
     def came(self) -> bool:
-        """True if the files were read together."""
+        """True if ``fetch`` has read the files together."""
         return self._data is not None
 
     def fetch(self, key: str, start: int, end: int) -> bytes:
-        """Return bytes of an object, as a ``RangeReader``."""
+        """Return bytes [start, end) of an object. The first call for bytes of the files reads all files."""
         if not self._is_worth or key != self._key or start < self._start or end > self._end:
             return self._read(self._stored, key, start, end)
         if self._data is None:

@@ -1,4 +1,4 @@
-"""The segments of a root as a log reads them; the list is read page by page, on demand."""
+"""The list of readable segments of a manifest root. Pages of the list are read when they are needed."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from stratalog.tier.read.remote_segment import RemoteSegment
 
 
 class PagedSegments(RemoteSegments):
-    """``RemoteSegments`` of one root. Searches by offset and by time read only the pages that may match.
+    """The segments of one manifest root. Searches by offset and by time read only the pages that may match.
 
     Args:
-        root: the root whose segments they are.
-        pages: of the same log.
+        root: the root.
+        pages: pages of the log's manifest.
         fetcher: reads the segments.
-        check: raises if the root must not have an entry; None if the MAC of the root covers all entries.
+        check: raises TamperedManifestError if the root must not have an entry; None if no check is necessary.
     """
 
     __slots__ = ("_after", "_check", "_fetcher", "_last", "_pages", "_root")
@@ -70,11 +70,11 @@ class PagedSegments(RemoteSegments):
         return self._root.end_offset if self._root.segments else None
 
     def coarse(self, detailed_to: int, bound: int) -> Iterator[PageRef | StoredSegment]:
-        """Return the list with unread pages as single items, where that is possible.
+        """Yield the segments of the root, ascending; a page is yielded as one PageRef, without reading it, if allowed.
 
         Args:
-            detailed_to: pages that begin below it are read, and so is a page that is partly below the log start.
-            bound: pages that end above it are read.
+            detailed_to: yield the single segments of pages that begin below this offset or below the log start.
+            bound: yield the single segments of pages that end above this offset.
         """
         start = self._root.log_start
         for ref in self._root.pages:
@@ -85,7 +85,7 @@ class PagedSegments(RemoteSegments):
         yield from self._root.entries
 
     def from_offset(self, offset: int, *, since_ms: int | None = None) -> Iterator[ReadableSegment]:
-        """Return segments that end above ``offset``, ascending; skip pages with only segments before ``since_ms``."""
+        """Yield the segments that end above ``offset``, ascending; skip pages with only segments before ``since_ms``."""
         last, start = self._last, max(offset, self._root.log_start)
         if last is not None and last.base_offset <= start < last.end_offset and since_ms is None:
             yield last

@@ -1,8 +1,8 @@
 """Prefetching for sequential readers: spans of objects are fetched before they are requested.
 
-Sequential readers are detected by their requests. A reader that requests the span after its last one begins a *stream*,
-also if the next span is in another object. Each further span doubles the number of prefetched spans, up to the limits
-of threads and memory.
+A span is a range of an object. Sequential readers are detected by their requests: a reader that requests the span after
+its last span begins a *stream*, also if the next span is in another object. Each further span doubles the number of
+prefetched spans, up to the limits of threads and memory.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class ObjectRange(NamedTuple):
 
 
 class Pool:
-    """A bounded number of threads that run jobs in submission order; starts no thread before a job. Thread-safe."""
+    """A limited number of threads that run jobs in submission order. Threads start with their first job. Thread-safe."""
 
     def __init__(self, threads: int, name: str) -> None:
         self._idle = [Worker(f"{name}-{number}", limit=0) for number in range(threads)]  # under _lock
@@ -70,7 +70,7 @@ class Pool:
 
 @dataclass(slots=True, eq=False)
 class _Stream:
-    """One sequential reader. ``ahead`` has the spans after the prefetched ones; None if they are not known."""
+    """One sequential reader. ``ahead`` yields the spans after the prefetched ones; None if they are not known yet."""
 
     step: int
     ahead: Iterator[ObjectRange] | None = None
@@ -80,7 +80,7 @@ class _Stream:
 
 @dataclass(slots=True)
 class _Held:
-    """A span that is being fetched, or fetched and not used yet; its bytes count from the request on."""
+    """A span that is being fetched, or that was fetched and not used yet. Its size counts from the request on."""
 
     stream: _Stream
     found: Future[bytes] = field(default_factory=Future)
@@ -90,11 +90,11 @@ class Prefetcher:
     """Fetches spans ahead of readers. Thread-safe. ``close`` ends its threads.
 
     Args:
-        load: fetches one span, on a thread of the prefetcher. Its errors are dropped: the reader's own request raises
+        load: fetches one span, on a thread of the prefetcher. Its errors are ignored: the reader's own request raises
             them.
-        is_there: returns True if a span need not be fetched; called without a lock.
-        limit_bytes: of prefetched and unused spans; 0 disables prefetching.
-        threads: the number of spans fetched at a time.
+        is_there: returns True if a span is already cached; called without a lock.
+        limit_bytes: largest size of all prefetched and unused spans; 0 disables prefetching.
+        threads: the number of spans to fetch at the same time.
     """
 
     def __init__(
@@ -125,10 +125,10 @@ class Prefetcher:
         """Record that a reader has reached a span, and prefetch if it reads sequentially.
 
         Args:
-            here: names under which a stream expects this span.
-            following: the name of the reader's next span; no earlier span of the reader has the same one.
-            current: the span.
-            ahead: returns the following spans; called and consumed only for a stream.
+            here: names of this span; if one of them was ``following`` in an earlier call, the reader is sequential.
+            following: the name of the reader's next span; no earlier span of the reader has the same name.
+            current: this span.
+            ahead: returns the spans after this one; called and consumed only if the reader is sequential.
         """
         if not self._limit_bytes:
             return
@@ -147,7 +147,11 @@ class Prefetcher:
             self._read_on(stream, current, ahead)
 
     def take(self, span: ObjectRange) -> bytes | None:
-        """Return a prefetched span, waiting if it is being fetched; None if it was not prefetched, or failed."""
+        """Return the bytes of a span and drop them; wait if the span is being fetched.
+
+        Returns:
+            None if the span was not prefetched, or if its request failed.
+        """
         with self._lock:
             held = self._held.get(span)
             if held is None or held.found.cancel():  # not started yet: the reader is faster
@@ -164,7 +168,7 @@ class Prefetcher:
                     self._release(span)
 
     def holds(self, span: ObjectRange) -> bool:
-        """Return True if a span was prefetched, or is being fetched, and is unused."""
+        """Return True if a span is being prefetched, or was prefetched and not used yet."""
         with self._lock:
             return span in self._held
 
@@ -190,7 +194,7 @@ class Prefetcher:
         self._pool.close()
 
     def _read_on(self, stream: _Stream, current: ObjectRange, ahead: Callable[[], Iterator[ObjectRange]]) -> None:
-        """Prefetch as many spans as the window allows; only the stream's reader calls it and reads ``ahead``."""
+        """Prefetch as many spans as the stream's window allows. Only the stream's reader calls this method."""
         with self._lock:
             if current in stream.asked:
                 while stream.asked.popleft() != current:

@@ -1,4 +1,4 @@
-"""One tiered segment, as readers of a log see it."""
+"""One segment in a tier, with the methods that readers of a log use."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
 
 class StoredBounds:
-    """Bounds and times of a readable segment that a manifest lists; a subclass sets ``stored``, the manifest's entry."""
+    """Base class of readable segments in a tier: bounds and times from the manifest entry ``stored``.
+
+    A subclass sets ``stored``.
+    """
 
     __slots__ = ()
 
@@ -56,7 +59,13 @@ class StoredBounds:
 
 
 class RemoteSegment(StoredBounds, ReadOn):
-    """A ``ReadableSegment`` whose bytes are in the tier. It checks sizes; the reader checks the CRCs of batches."""
+    """A ``ReadableSegment`` whose bytes are in the tier. Its reader must check the CRCs of batches.
+
+    Args:
+        stored: the manifest entry of the segment.
+        fetcher: reads the bytes.
+        successor: returns the next segment, for prefetching.
+    """
 
     __slots__ = ("_fetcher", "_successor", "stored")
 
@@ -66,7 +75,7 @@ class RemoteSegment(StoredBounds, ReadOn):
 
     @property
     def info(self) -> SegmentInfo:
-        """The segment's facts in the manifest."""
+        """The description of the segment in the manifest: offsets, size, timestamps and leader epochs."""
         return self.stored.info
 
     @property
@@ -75,30 +84,34 @@ class RemoteSegment(StoredBounds, ReadOn):
         return self.stored.log_key
 
     def read(self, position: int, size_bytes: int) -> memoryview:
-        """Return up to ``size_bytes`` from ``position``, fewer at the end; raises the errors of ``Fetcher.read_log``."""
+        """Return up to ``size_bytes`` from ``position``, fewer at the end; raise the errors of ``Fetcher.read_log``."""
         end = min(position + size_bytes, self.size_bytes)
         if position >= end:
             return memoryview(b"")
         return self._fetcher.read_log(self.stored, position, end, self._successor)
 
     def read_over(self, position: int, into: memoryview) -> memoryview:
-        """Return as many bytes as ``into`` has room for; they are in ``into`` if they come from the cache on disk."""
+        """Return up to ``len(into)`` bytes from ``position``, fewer at the end. Their memory may be that of ``into``.
+
+        Raises:
+            The errors of ``Fetcher.read_log``.
+        """
         end = min(position + len(into), self.size_bytes)
         if position >= end:
             return into[:0]
         return self._fetcher.read_log(self.stored, position, end, self._successor, into)
 
     def stored_arrow(self, start: int, end: int, columns: Sequence[str] | None) -> Iterator[pyarrow.RecordBatch] | None:
-        """Return the data records with offsets in [start, end) as stored; None if batches are stored."""
+        """Return the data records with offsets in [start, end) as Arrow batches; None if the layout stores batches."""
         return self._fetcher.read_arrow(self.stored, start, end, columns, self._successor)
 
     def index_entries(self, role: IndexRole) -> Buffer:
-        """Return the entries of an index as bytes; empty if the segment has none of this role."""
+        """Return the entries of an index as bytes; empty if the segment has no index with this role."""
         kind = INDEX_KINDS.get(role)
         return self.read_file(kind) if kind is not None else b""
 
     def extra_index(self, label: str) -> bytes:
-        """Return an EXTRA index by ``name@version``; ``b""`` if none fits, or if it is empty.
+        """Return the EXTRA index with this label (``name@version``); ``b""`` if it is missing, damaged or empty.
 
         One request fetches all EXTRA indexes of a segment, which stay in the cache of indexes.
         """
@@ -120,6 +133,6 @@ class RemoteSegment(StoredBounds, ReadOn):
         return self._fetcher.read_index(self.stored, kind)
 
     def forget(self) -> bool:
-        """Drop cached bytes that are damaged, and return True; the next read asks the store again."""
+        """Drop the cached bytes of the segment, and return True: the next read requests them from the store again."""
         self._fetcher.forget(self.stored)
         return True

@@ -1,4 +1,4 @@
-"""Logs in a tier that other software wrote: there is no manifest, so the segments themselves define the log."""
+"""Logs in a tier that other software wrote, such as a Kafka broker. Without a manifest, the segments define the log."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from stratalog.tier.read.remote_segment import RemoteSegment
 
 
 def foreign_view(segments: Sequence[StoredSegment], fetcher: Fetcher) -> RemoteView:
-    """Return the log that these segments form. Of copies of the same offsets the longest is used.
+    """Return the view of the log that these segments form. A segment is ignored if another one has all its offsets.
 
     Raises:
         StorageError: segments leave a gap, or overlap in part.
@@ -33,17 +33,17 @@ def foreign_view(segments: Sequence[StoredSegment], fetcher: Fetcher) -> RemoteV
 def foreign_part(
     segments: Sequence[StoredSegment], fetcher: Fetcher, epochs: Sequence[EpochEntry], log_start: int, local_start: int
 ) -> RemoteView:
-    """Return the tiered part of a log whose other part is on a disk: segments of its own leaders, up to that part.
+    """Return the part in the tier of a log whose newer part is on local disk.
 
-    Segments of consecutive leaders may overlap. Records that another leader wrote at the same offsets are left out.
-    Such records exist if a leader was elected that lacked records.
+    Only segments with records of the log's own history are used. After an unclean leader election, the tier can also
+    have other records at the same offsets, which another leader wrote. Segments of consecutive leaders may overlap.
 
     Args:
-        segments: of the log, in any order.
-        fetcher: reads them.
-        epochs: of the log, ascending; if empty, segments are joined as in ``foreign_view``.
+        segments: segments of the log, in any order.
+        fetcher: reads the segments.
+        epochs: leader epochs of the log, ascending; if empty, segments are joined as in ``foreign_view``.
         log_start: offsets below it are not needed.
-        local_start: the first offset on the disk.
+        local_start: the first offset on local disk.
 
     Raises:
         StorageError: the segments leave a gap below ``local_start``.

@@ -1,7 +1,7 @@
 """Availability of a tier: an engine can be opened while the store is unavailable, and uses the store again later.
 
-No store is written to before a probe has tested its promises. An engine that was opened without the store probes it
-when it next needs the tier, but not more often than every few seconds.
+Before the first write, a probe tests if the store creates atomically. An engine that was opened without the store
+probes the store when it next needs the tier, but not more often than every 5 seconds.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ class TierAvailability:
     """Availability of a tier's store. Thread-safe.
 
     Args:
-        uri: of the store, for messages.
-        clock: decides when to probe again.
+        uri: URI of the store, for messages.
+        clock: clock for the time between two probes.
         probe: probes the store.
-        probed: result of the probe at opening; None if the store was unavailable.
-        away: the error of that probe.
+        probed: result of the probe when the tier was opened; None if the store was unavailable.
+        away: the error of that probe; None if the store was available.
         allow_offline: True if logs may be opened without the store.
 
     Attributes:
         shared: True if several writers may use the store.
-        reason: why they may not, "" if they may.
+        reason: the reason why several writers must not use the store, "" if they may.
     """
 
     def __init__(
@@ -60,27 +60,30 @@ class TierAvailability:
 
     @property
     def away(self) -> StoreError | None:
-        """The error or broken promise because of which the tier is not used; None while it is used."""
+        """The error because of which the tier is not used; None while the tier is used.
+
+        StoreUntrustedError means that the store declares atomic creation but does not provide it.
+        """
         return self._away
 
     @property
     def is_trying(self) -> bool:
-        """True if a thread is probing the store now; without an answer this takes the whole deadline."""
+        """True if a thread is probing the store now. If the store does not answer, a probe takes its whole deadline."""
         return self._trying.locked()
 
     def listen(self, tell: Callable[[TierUnavailable | TierAvailable], None]) -> None:
-        """Report changes of availability to ``tell`` from now on, and at once an outage that exists."""
+        """Report later changes of availability to ``tell``. If the store is unavailable now, report that at once."""
         self._tell = tell
         if self._away is not None:
             tell(TierUnavailable(uri=self._uri, reason=str(self._away)))
 
     def check(self) -> None:
-        """Raise the error of ``unavailable`` unless the tier can be used; sends no request."""
+        """Raise the error of ``unavailable`` if the tier cannot be used; send no request."""
         if self._away is not None:
             raise self.unavailable()
 
     def unavailable(self) -> StoreError:
-        """Return the error to raise when an operation needs the tier and cannot use it."""
+        """Return the TierUnavailableError or StoreUntrustedError for an operation that needs the tier."""
         away = self._away
         if isinstance(away, StoreUntrustedError):
             return StoreUntrustedError(away.reason, away.key)
@@ -93,11 +96,14 @@ class TierAvailability:
         )
 
     def serve_without(self) -> None:
-        """Allow logs to be opened without the store, because the logs that only it holds have been taken over."""
+        """Allow logs to be opened without the store; called after all logs that only the tier had were taken over."""
         self._allow_offline = True
 
     def may_open_without(self, error: StoreError) -> bool:
-        """Return True if a log may open after this error; the tier is then unused until the next successful probe."""
+        """Return True if a log may be opened without the tier after ``error``, an error of the store.
+
+        If the result is True, the tier is not used until the next successful probe.
+        """
         if isinstance(error, TierUnavailableError):
             return self._allow_offline
         if not self._allow_offline or not error.retriable:
@@ -110,8 +116,8 @@ class TierAvailability:
         """Probe the store again if it was unavailable; one thread probes, the others use its result.
 
         Raises:
-            TierUnavailableError: the store is still unavailable, or was a short time ago.
-            StoreUntrustedError: the store breaks its promises.
+            TierUnavailableError: the store is still unavailable, or the last probe failed less than 5 seconds ago.
+            StoreUntrustedError: the store declares atomic creation, but does not provide it.
         """
         if self._away is not None:
             with self._trying:

@@ -1,4 +1,4 @@
-"""The layouts that an engine can write and read, each opened at first use."""
+"""The installed tier layouts, each opened at first use, and guards that check what plugins' layouts return."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _STEP_BYTES: Final = 64 << 20  # each begun step gives a layout its deadline onc
 
 
 class GuardedAuthenticator(ManifestAuthenticator):
-    """A guarded authenticator of a layout.
+    """An authenticator that calls the one of a layout, converts its errors, and checks its results.
 
     Args:
         found: the authenticator to call.
@@ -45,13 +45,13 @@ class GuardedAuthenticator(ManifestAuthenticator):
         self.unauthenticated = guard.typed("authenticator", found.unauthenticated, Unauthenticated)
 
     def key_id(self) -> str:
-        """Return the same as ``ManifestAuthenticator.key_id``."""
+        """Return the checked result of ``ManifestAuthenticator.key_id``."""
         with self.guard.calling("key_id"):
             key_id = self._found.key_id()
         return self.guard.typed("key_id", key_id, str)
 
     def mac(self, key_id: str, data: bytes) -> bytes:
-        """Return the same as ``ManifestAuthenticator.mac``."""
+        """Return the checked result of ``ManifestAuthenticator.mac``."""
         with self.guard.calling("mac"):
             made = self._found.mac(key_id, data)
         if len(self.guard.typed("mac", made, bytes)) != MAC_BYTES:
@@ -59,14 +59,14 @@ class GuardedAuthenticator(ManifestAuthenticator):
         return made
 
     def is_required(self, label: str) -> bool:
-        """Return the same as ``ManifestAuthenticator.is_required``."""
+        """Return the checked result of ``ManifestAuthenticator.is_required``."""
         with self.guard.calling("is_required"):
             needed = self._found.is_required(label)
         return self.guard.typed("is_required", needed, bool)
 
 
 class GuardedLayout(TierLayout):
-    """A layout that raises only stratalog's errors, and whose results are checked for their types.
+    """A layout that calls another one, converts its errors to StorageErrors, and checks the types of its results.
 
     Args:
         layout: the layout to call.
@@ -87,20 +87,20 @@ class GuardedLayout(TierLayout):
         return self.guard.typed("takes_uncompressed", found, bool)
 
     def write(self, source: SegmentSource, sink: ObjectSink, section: Section | None) -> StoredSegment:
-        """Write as ``TierLayout.write``."""
+        """Return the checked result of ``TierLayout.write``; the call has a deadline that grows with the segment."""
         times = 1 + source.info.size_bytes // _STEP_BYTES
         stored = self.guard.call("write", lambda: self._layout.write(source, sink, section), times=times)
         return self.guard.typed("write", stored, StoredSegment)
 
     def read(self, segment: StoredSegment, start: int, end: int, fetch: RangeReader) -> Iterator[memoryview]:
-        """Read as ``TierLayout.read``."""
+        """Yield the checked pieces of ``TierLayout.read``."""
         for piece in self.guard.items("read", lambda: self._layout.read(segment, start, end, fetch)):
             with self.guard.calling("read"):
                 view = memoryview(piece)  # raises if it is no buffer
             yield view
 
     def read_index(self, segment: StoredSegment, kind: FileKind, fetch: RangeReader) -> bytes | None:
-        """Read as ``TierLayout.read_index``."""
+        """Return the checked result of ``TierLayout.read_index``."""
         with self.guard.calling("read_index"):
             data = self._layout.read_index(segment, kind, fetch)
         return None if data is None else self.guard.typed("read_index", data, bytes)
@@ -108,7 +108,7 @@ class GuardedLayout(TierLayout):
     def read_arrow(
         self, segment: StoredSegment, start: int, end: int, columns: Sequence[str] | None, fetch: RangeReader
     ) -> Iterator[pyarrow.RecordBatch] | None:
-        """Return the checked batches of ``TierLayout.read_arrow``: of the right schema, with offsets in the range."""
+        """Return the batches of ``TierLayout.read_arrow``, after a check of their schema."""
         with self.guard.calling("read_arrow"):
             found = self._layout.read_arrow(segment, start, end, columns, fetch)
         return None if found is None else self._checked_batches(found, columns)
@@ -124,7 +124,7 @@ class GuardedLayout(TierLayout):
                 yield batch
 
     def check(self, segment: StoredSegment, fetch: RangeReader) -> None:
-        """Check as ``TierLayout.check``."""
+        """Call ``TierLayout.check`` with a deadline."""
         found = self.guard.call("check", lambda: self._layout.check(segment, fetch))
         self.guard.check_none("check", found)
 
@@ -138,7 +138,7 @@ class GuardedLayout(TierLayout):
         return GuardedAuthenticator(found, self.guard)
 
     def rewrapped(self, segment: StoredSegment) -> StoredSegment:
-        """Return the result of ``TierLayout.rewrapped``; refuse it if more than the layout's own notes has changed."""
+        """Return the result of ``TierLayout.rewrapped``; raise PluginError if it changes more than ``extra``."""
         renewed = self.guard.call("rewrapped", lambda: self._layout.rewrapped(segment))
         self.guard.typed("rewrapped", renewed, StoredSegment)
         if renewed is not segment and (
@@ -148,15 +148,15 @@ class GuardedLayout(TierLayout):
         return renewed
 
     def discover(self, objects: Sequence[ObjectInfo], fetch: RangeReader) -> Iterator[StoredSegment]:
-        """Return the checked results of ``TierLayout.discover``."""
+        """Yield the checked results of ``TierLayout.discover``."""
         for stored in self.guard.items("discover", lambda: self._layout.discover(objects, fetch)):
             yield self.guard.typed("discover", stored, StoredSegment)
 
 
 class LayoutTable:
-    """Layouts by the names that topics use and the labels that manifests hold. Thread-safe.
+    """Layouts by name, as topic settings contain it, and by label (``name@version``), as manifests do. Thread-safe.
 
-    If no installed layout has a name or label, UnknownComponentError is raised, as by the catalogue.
+    The methods raise UnknownComponentError if no installed layout has the name or label.
 
     Args:
         catalogue: the installed layouts.
@@ -189,7 +189,7 @@ class LayoutTable:
         return found
 
     def all(self) -> tuple[GuardedLayout, ...]:
-        """Return every layout that opens with the current settings; a layout may lack its keys."""
+        """Return every installed layout, except those that cannot be opened with the current settings."""
         found = list[GuardedLayout]()
         for offer in self._catalogue:
             with contextlib.suppress(ConfigError, PluginError):

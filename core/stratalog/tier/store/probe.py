@@ -1,4 +1,4 @@
-"""Probe if a store creates atomically, before a log's history depends on it."""
+"""A probe that tests if a store creates objects atomically. Commits of manifest roots depend on that."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TRIES: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
-    """Result of a probe: ``shared`` is True if several writers may share the store, otherwise ``reason`` says why not.
+    """Result of a probe: ``shared`` is True if several writers may use the store; otherwise ``reason`` is the reason.
 
     ``breaks_promise`` is True if the store declares atomic creation and does not provide it.
     """
@@ -30,11 +30,11 @@ class ProbeResult:
 
 
 def probe(store: TierStore, env: Env) -> ProbeResult:
-    """Create one key twice; the second creation must be refused. Leaves no object behind.
+    """Create one key twice, and test if the store refuses the second creation; then delete the object.
 
-    If the store does not answer, the probe ends after ``store.deadline.ms``, and the removal after the same time again.
-
-    A store that does not declare CREATE is only probed once, for the permission to write and delete.
+    If the store does not answer, the creation ends after about ``store.deadline.ms``, and the deletion after the same
+    time again. In a store that does not declare CREATE, the key is created once, to test the permissions to write and
+    delete.
 
     Raises:
         StorePermissionError: the credentials do not allow writes or deletes.
@@ -59,7 +59,7 @@ def _broken(reason: str) -> ProbeResult:
 
 
 def _create(store: TierStore, env: Env, key: str, data: bytes) -> Created:
-    """Create until the answer is known; after a lost reply, EXISTS may mean that we created it."""
+    """Create an object; retry until the result is known. After a lost reply, EXISTS may be due to this call."""
     clock = env.clock
     end_ns = clock.monotonic_ns() + store.deadline_ms * 1_000_000
     for _ in range(_TRIES):

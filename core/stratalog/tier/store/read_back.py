@@ -1,4 +1,4 @@
-"""Decide which objects are read back before a manifest names them or their local data is deleted."""
+"""The rules of ``tier.verify``: which objects are read back after their upload, before local data is deleted."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ NEVER: Final = "never"
 
 
 class Verification:
-    """The setting ``tier.verify`` for one opened tier. Thread-safe.
+    """Decides by the setting ``tier.verify`` which objects of a tier are read back. Thread-safe.
 
     Args:
         mode: ``auto``, ``first``, ``always`` or ``never``.
         is_bundled: True if the store comes with stratalog.
-        trusts_store: True if, in addition, it checks checksums of uploads or keeps files of this system.
+        trusts_store: True if the store comes with stratalog, and either verifies checksums of uploads or keeps files on
+            this machine.
     """
 
     def __init__(self, mode: str, *, is_bundled: bool, trusts_store: bool) -> None:
@@ -26,11 +27,11 @@ class Verification:
         self._lock = threading.Lock()
 
     def is_due(self, kind: str, *, is_bundled: bool) -> bool:
-        """Return True if the next object of this kind is to be read back.
+        """Return True if the next object of a kind must be read back after its upload.
 
         Args:
-            kind: of object: the label of a layout, or the name of a kind of manifest object.
-            is_bundled: True if the writer of such objects comes with stratalog.
+            kind: kind of the object: the label of a layout, or the name of a kind of manifest object.
+            is_bundled: True if the component that writes such objects comes with stratalog.
         """
         if self._mode == AUTO and not (is_bundled and self._is_bundled):
             return True
@@ -42,6 +43,6 @@ class Verification:
             return kind not in self._verified
 
     def passed(self, kind: str) -> None:
-        """Note that an object of this kind was read back as it was written."""
+        """Record that an object of this kind was read back, and had the bytes that were written."""
         with self._lock:
             self._verified.add(kind)

@@ -1,4 +1,4 @@
-"""Counts of requests to a store, by kind; they determine the cost of a tier."""
+"""Counts of requests to a store, by kind, from which the cost of a tier can be computed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from typing import Self
 
 @dataclass(frozen=True, slots=True)
 class RequestMetrics:
-    """Counts of one kind of request. Each try counts; ``moved_bytes`` are those of successful tries."""
+    """Counts of one kind of request. ``requests`` counts each try, also retries.
+
+    ``moved_bytes`` is the number of bytes that successful tries uploaded or returned.
+    """
 
     requests: int = 0
     failures: int = 0
@@ -23,9 +26,10 @@ class RequestMetrics:
 
 @dataclass(frozen=True, slots=True)
 class StoreMetrics:
-    """All requests of one store since it was opened; subtract an earlier snapshot to get the requests between the two.
+    """Counts of the requests to one store since it was opened.
 
-    ``puts`` are uploads, ``creates`` the create-only-if-absent requests.
+    The difference of two values has the requests between them. ``puts`` are uploads. ``creates`` are requests that
+    create an object only if its key does not exist.
     """
 
     puts: RequestMetrics = RequestMetrics()

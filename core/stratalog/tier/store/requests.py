@@ -1,6 +1,6 @@
-"""Requests to an object store: each has a deadline, is retried if that can help, and is counted.
+"""Requests to an object store: each has a deadline, is retried after a retriable error, and is counted.
 
-All requests share a retry budget: when a store is down, it prevents retries from multiplying the load.
+All requests share a retry budget. It limits the load by retries while a store is unavailable.
 """
 
 from __future__ import annotations
@@ -31,14 +31,17 @@ T = TypeVar("T")
 
 
 class RetryBudget:
-    """Retries that all calls of a store share: each retry uses one, each success adds a tenth. Thread-safe."""
+    """A number of retries that all requests to a store share. Thread-safe.
+
+    Each retry subtracts 1 from the number, and each successful request adds 0.1, up to the initial value.
+    """
 
     def __init__(self, retries: float = _BUDGET_RETRIES) -> None:
         self._most = self._left = retries
         self._lock = threading.Lock()
 
     def take(self) -> bool:
-        """Use one retry; return False if none is left."""
+        """Subtract one retry and return True; return False if less than one is left."""
         with self._lock:
             if self._left < 1:
                 return False
@@ -127,16 +130,16 @@ class Requests:
         deadlines: int = 1,
         overdue: T | None = None,
     ) -> T:
-        """Return the answer to a request; repeat the request if that can help.
+        """Return the result of a request; retry the request after a retriable error.
 
         Args:
             kind: one of ``REQUEST_KINDS``.
             method: the method of the store.
             key: key of the object, or prefix, for the tracer.
-            request: makes one try, until the time of the clock that it gets (nanoseconds, monotonic).
-            moved: returns the bytes that an answer moved.
-            deadlines: factor of the deadline.
-            overdue: the answer if the store ignores its deadline; None raises StoreTimeoutError.
+            request: makes one try; called with the deadline of the try, in nanoseconds of the monotonic clock.
+            moved: returns the number of bytes that a result uploaded or returned.
+            deadlines: factor by which ``store.deadline.ms`` is multiplied for this request.
+            overdue: the result if the store does not return by its deadline; None raises StoreTimeoutError.
 
         Raises:
             StoreError: the store failed, also after the last retry.
@@ -167,7 +170,7 @@ class Requests:
         return watch.observed(f"store {method}", attributes, lambda latencies: latencies.requests[kind])
 
     def _asked(self, method: str, request: Callable[[int], T], deadline_ns: int, overdue: T | None) -> T:
-        """Make one try; if the store ignores its deadline, return ``overdue`` or raise StoreTimeoutError."""
+        """Make one try. If the store does not return by its deadline, return ``overdue`` or raise StoreTimeoutError."""
         wait_ms = (deadline_ns - self._env.clock.monotonic_ns()) / 1_000_000 + _GRACE_MS
         try:
             return self._guard.call(method, lambda: request(deadline_ns), wait_ms=wait_ms)
@@ -179,14 +182,20 @@ class Requests:
             raise StoreTimeoutError(error.reason, self._uri) from error
 
     def _try_deadline_ns(self, kind: str, call: _Call) -> int:
-        """Return half of the time left, which leaves time for another try; an upload or last try gets all of it."""
+        """Return the deadline of the next try, in nanoseconds of the monotonic clock.
+
+        A try gets half of the time left, so that another try is possible. An upload or a last try gets all of it.
+        """
         if kind == "puts" or call.retries >= self._retries:
             return call.end_ns
         now = self._env.clock.monotonic_ns()
         return now + max(0, call.end_ns - now) // 2
 
     def _may_repeat(self, call: _Call, error: StoreError) -> bool:
-        """Wait before the next try, at least as long as the store asks for; return False if there is no next try."""
+        """Wait before the next try and return True; return False if the request must not be retried.
+
+        If the store throttles and states a time, the wait is longer than this time.
+        """
         if call.retries >= self._retries:
             return False
         longest = min(_LONGEST_PAUSE_MS, _FIRST_PAUSE_MS << call.retries)

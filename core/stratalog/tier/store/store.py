@@ -27,13 +27,13 @@ T = TypeVar("T")
 
 
 class _ShortReadError(StoreError):
-    """A read returned fewer or more bytes than asked for; retried, because a broken connection looks like this."""
+    """A read returned another number of bytes than requested. A broken connection can cause this, so it is retried."""
 
     retriable: ClassVar[bool] = True
 
 
 class _Taken:
-    """Bytes to upload, and the most of them that a store has read in one pass."""
+    """Bytes to upload. ``most_bytes`` is the largest number of bytes that the store has read in one pass."""
 
     def __init__(self, source: ByteSource) -> None:
         self._source = source
@@ -54,18 +54,18 @@ class _Taken:
 
 
 class TierStore:
-    """An object store as the tier uses it, with deadlines and checked sizes. Owns the store. Thread-safe.
+    """Access of a tier to its object store, with deadlines, retries and checks of results. Owns the store. Thread-safe.
 
     Args:
-        store: makes the requests; closed by ``close``.
-        env: clock and chance.
+        store: the object store; ``close`` closes it.
+        env: clock and random numbers.
         config: ``store.deadline.ms`` limits one call, ``store.retries`` its retries. An upload gets the deadline once
             more for each 64 MiB.
-        limits: bound one exact read, because sizes in manifests and footers may be forged.
-        guard: guards the calls into the store; by default that of a store that does not come with stratalog.
+        limits: limit the size of one read, because a size in a manifest or footer may be wrong.
+        guard: guards the calls into the store; None treats the store as one that does not come with stratalog.
 
     Attributes:
-        deadline_ms: of one call.
+        deadline_ms: deadline of one call, in milliseconds.
         guard: same as the argument.
         verification: decides which objects are read back after a write.
         uri: the store's location, without secrets.
@@ -101,7 +101,7 @@ class TierStore:
         return self._requests.metrics()
 
     def sent(self) -> Mapping[str, int]:
-        """Return the billed requests by the store's own names, as ``ObjectStore.sent``."""
+        """Return the number of requests that the store sent, by its own request names, as ``ObjectStore.sent``."""
         with self.guard.calling("sent"):
             found = self._store.sent()
         self.guard.check_type("sent", found, Mapping)
@@ -111,7 +111,7 @@ class TierStore:
         """Upload an object under a new key.
 
         Raises:
-            CorruptObjectError: the store kept another number of bytes.
+            CorruptObjectError: the store read or stored another number of bytes.
             StoreError: the store failed, also after the last retry; the object may be stored.
         """
         taken = _Taken(source)
@@ -132,12 +132,12 @@ class TierStore:
         return info
 
     def check_kept(self, method: str, kind: str, key: str, data: Buffer) -> None:
-        """Read a small object back after its write, if ``tier.verify`` says so.
+        """Read a small object back after its write and compare it with ``data``, if ``tier.verify`` requires that.
 
         Raises:
             PluginError: the store returns other bytes; the text names ``method``, which wrote them.
-            ObjectNotFoundError: the store has no such object; ``refuse_lost`` names the store, unless another writer may
-                have deleted the object.
+            ObjectNotFoundError: the store has no such object. Call ``refuse_lost`` then, unless another writer may have
+                deleted the object.
             StoreError: the store failed.
         """
         if not self.verification.is_due(kind, is_bundled=True):
@@ -147,11 +147,11 @@ class TierStore:
         self.verification.passed(kind)
 
     def refuse_lost(self, method: str, key: str) -> NoReturn:
-        """Raise the PluginError of a store that lacks an object although ``method`` reported success."""
+        """Raise the PluginError of a store that does not have an object although ``method`` reported success."""
         self.guard.refuse(method, f"did not store {key!r}, although it reported success")
 
     def create(self, key: str, data: Buffer) -> Created:
-        """Create an object only if the key is free. After a lost reply return UNKNOWN, without a retry."""
+        """Create an object only if the key does not exist. After a lost reply return UNKNOWN, without a retry."""
 
         def request(deadline_ns: int) -> Created:
             return self.guard.typed("create", self._store.create(key, data, deadline_ns=deadline_ns), Created)
@@ -159,7 +159,12 @@ class TierStore:
         return self._requests.send("creates", "create", key, request, lambda _: len(data), overdue=Created.UNKNOWN)
 
     def read(self, key: str, start: int | None = None, end: int | None = None) -> bytes:
-        """Return bytes [start, end) of an object, fewer if it ends before; ObjectNotFoundError if it does not exist."""
+        """Return bytes [start, end) of an object, fewer if it ends before; None is its start or end.
+
+        Raises:
+            ObjectNotFoundError: the object does not exist.
+            StoreError: the store failed, also after the last retry.
+        """
 
         def request(deadline_ns: int) -> bytes:
             return self.guard.typed("read", self._store.read(key, start, end, deadline_ns=deadline_ns), bytes)
@@ -196,11 +201,11 @@ class TierStore:
             raise CorruptObjectError(error.reason, key, start) from error
 
     def is_cached(self, key: str, start: int, end: int) -> bool:
-        """Return the same as ``ObjectStore.is_cached``."""
+        """Return the result of ``ObjectStore.is_cached``; False after an error, which is logged once."""
         return self._is_done("is_cached", lambda: self._store.is_cached(key, start, end))
 
     def read_cached(self, key: str, start: int, into: memoryview) -> bool:
-        """Read as ``ObjectStore.read_cached``; a successful read is counted."""
+        """Return the result of ``ObjectStore.read_cached``; False after an error. A successful read is counted."""
         if not self._is_done("read_cached", lambda: self._store.read_cached(key, start, into)):
             return False
         self._requests.count("reads", len(into))
@@ -210,8 +215,8 @@ class TierStore:
         """Return one page of objects; fewer than ``limit`` objects mean that it is the last page.
 
         Raises:
-            StoreError: the store failed, or its keys do not ascend above ``after``, which would repeat the same page
-                for ever.
+            StoreError: the store failed, or the last key is not above ``after``: the listing of all pages would never
+                end.
         """
 
         def request(deadline_ns: int) -> Sequence[ObjectInfo]:
@@ -228,7 +233,7 @@ class TierStore:
         return found
 
     def list_all(self, prefix: str, *, after: str = "") -> Iterator[ObjectInfo]:
-        """Return all objects, page by page as they are consumed."""
+        """Yield all objects with this prefix and keys above ``after``; pages are requested as objects are consumed."""
         while True:
             page = self.list(prefix, after=after)
             yield from page
@@ -237,7 +242,7 @@ class TierStore:
             after = page[-1].key
 
     def delete(self, keys: Sequence[str]) -> Mapping[str, StoreError]:
-        """Delete objects; return errors by key. A missing object is success; retriable errors were retried."""
+        """Delete objects; return by key the errors that remain after retries. A missing object is no error."""
         failed: dict[str, StoreError] = {}
         for first in range(0, len(keys), DELETE_LIMIT):
             failed.update(self._delete_page(keys[first : first + DELETE_LIMIT]))
@@ -253,7 +258,7 @@ class TierStore:
         return self._requests.send("lists", "unfinished", prefix, request, lambda _: 0)
 
     def abort(self, upload: UnfinishedUpload) -> None:
-        """Delete the parts of an upload; a missing upload is success."""
+        """Delete the parts of an upload; a missing upload is no error."""
 
         def request(deadline_ns: int) -> None:
             abort: Callable[..., object] = self._store.abort
@@ -266,7 +271,7 @@ class TierStore:
         self.guard.check_none("close", self.guard.call("close", self._store.close, wait_ms=self.deadline_ms))
 
     def _is_done(self, method: str, work: Callable[[], bool]) -> bool:
-        """Return the result of a method that only saves time; False after an error, which is logged once."""
+        """Return the result of ``work``, a call of an optional method; False after an error, which is logged once."""
         try:
             with self.guard.calling(method):
                 found = work()
@@ -309,5 +314,5 @@ class TierStore:
 
 
 def is_of_store(error: StorageError) -> bool:
-    """Return True if the store as a whole fails, and every other request would fail, too; not one log or object."""
+    """Return True if ``error`` concerns the whole store, so that other requests would fail too, and not one object."""
     return isinstance(error, StoreError) and not isinstance(error, ObjectNotFoundError)
