@@ -261,7 +261,7 @@ class ChunkReader:
         return self._is_near and self._store.is_cached(*span)
 
     def _is_beside(self, span: ObjectRange, start: int, end: int) -> bool:
-        """Return True if the part of a chunk in [start, end) is in the operating system's memory, but not in our cache."""
+        """Return True if the part of a chunk in [start, end) is in the system's page cache, and not in our cache."""
         return not self._is_held(span) and self._store.is_cached(span.key, max(start, span.start), min(end, span.end))
 
     def _is_held(self, span: ObjectRange) -> bool:

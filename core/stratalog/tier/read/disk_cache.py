@@ -104,7 +104,7 @@ class DiskCache:
         return None
 
     def read_part(self, group: str, item: str, start: int, into: memoryview) -> bool:
-        """Fill ``into`` with an item's bytes from ``start`` on. The caller must check the bytes: no checksum is checked.
+        """Fill ``into`` with an item's bytes from ``start`` on. The caller must check the bytes: no checksum is used.
 
         Returns:
             True if ``into`` was filled. False if the item is not cached, or if ``get`` did not check the whole file

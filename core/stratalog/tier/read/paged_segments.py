@@ -85,7 +85,7 @@ class PagedSegments(RemoteSegments):
         yield from self._root.entries
 
     def from_offset(self, offset: int, *, since_ms: int | None = None) -> Iterator[ReadableSegment]:
-        """Yield the segments that end above ``offset``, ascending; skip pages with only segments before ``since_ms``."""
+        """Yield the segments that end above ``offset``, ascending; skip pages with no segment from ``since_ms`` on."""
         last, start = self._last, max(offset, self._root.log_start)
         if last is not None and last.base_offset <= start < last.end_offset and since_ms is None:
             yield last

@@ -34,7 +34,7 @@ class ObjectRange(NamedTuple):
 
 
 class Pool:
-    """A limited number of threads that run jobs in submission order. Threads start with their first job. Thread-safe."""
+    """A limited number of threads that run jobs in submission order. No thread starts before a job. Thread-safe."""
 
     def __init__(self, threads: int, name: str) -> None:
         self._idle = [Worker(f"{name}-{number}", limit=0) for number in range(threads)]  # under _lock

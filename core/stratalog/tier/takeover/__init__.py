@@ -1,1 +1,1 @@
-"""Take over, download and archive whole logs."""
+"""Operations on whole logs of a tier: takeover by a new engine, download, and archive of a Kafka broker's logs."""

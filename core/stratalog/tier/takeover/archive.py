@@ -1,8 +1,9 @@
 """Copies of closed segments of a Kafka broker's log directory into a tier, without locks or writes in the directory.
 
-The broker may run. Only cleaning changes records below its high watermark checkpoint. Therefore an archive continues
-where the tier ends, and segments that the broker deletes afterwards stay in the tier. Changes that the broker makes to
-a file during the read are detected (``tier/upload/closed_segment.py``); the next pass tries such a log again.
+The broker may run during the copy. Only compaction changes records below the high watermark in its checkpoint.
+Therefore a pass begins where the archive in the tier ends. Segments that the broker deletes later stay in the tier. If
+the broker changes a file during the read, ``tier/upload/closed_segment.py`` detects this, and the next pass copies the
+segment.
 
 Source: apache/kafka ReplicaManager.checkpointHighWatermarks, LogManager, LocalLog.
 """
@@ -60,14 +61,14 @@ class ArchivedLog:
     """Result of one pass for one log.
 
     Attributes:
-        log: its name.
-        directory: the log directory of the log.
-        segments: the number of committed segments.
-        size_bytes: of their ``.log`` files.
-        tier_end: the end offset of the archive now.
-        high_watermark: from the broker's last checkpoint.
-        skipped_offsets: the number of offsets in a gap of the archive that this pass made.
-        error: why the pass stopped early; None if it did not.
+        log: name of the log.
+        directory: path of its log directory.
+        segments: the number of segments that the pass committed.
+        size_bytes: size of their ``.log`` files.
+        tier_end: the end offset of the archive after the pass.
+        high_watermark: high watermark in the broker's last checkpoint; 0 if it is unknown.
+        skipped_offsets: the number of offsets that the pass skipped, because the broker had deleted them.
+        error: the error that ended the pass; None if there was none.
     """
 
     log: TopicPartition
@@ -85,11 +86,12 @@ class ArchivePlan:
     """Selection of topics for an archive, and settings for it.
 
     Attributes:
-        config: the settings of its topics: ``tier.layout`` and the sections of layouts.
-        wants: called with the name of a topic; True if it is archived.
-        skip_gaps: continue behind offsets that the broker deleted before they were archived.
-        wait_for: called with the size (bytes) of each segment before its upload; may wait.
-        progress: called with the bytes of segments that were sent, of all passes.
+        config: settings for the upload: ``tier.layout`` and the settings of layouts.
+        wants: called with the name of a topic; returns True if the topic is to be archived.
+        skip_gaps: True to continue after offsets that the broker deleted before they were archived; False raises
+            ArchiveGapError.
+        wait_for: called with the size (bytes) of each segment before its upload; may wait, to limit the rate.
+        progress: receives the number of uploaded bytes.
     """
 
     config: TopicConfig
@@ -100,13 +102,13 @@ class ArchivePlan:
 
 
 class Archiver:
-    """Archives the logs of some log directories of one broker. Not thread-safe; owns nothing.
+    """Archives the logs in log directories of one broker. Not thread-safe.
 
     Args:
-        stores: the log directories, opened for reading.
-        tier: receives the segments.
+        stores: the log directories, opened for reading; not closed here.
+        tier: the tier with the archive; not closed here.
         components: components to read logs with.
-        plan: selection and settings.
+        plan: selection of topics, and settings.
     """
 
     def __init__(self, stores: Sequence[SegmentStore], tier: Tier, components: Components, plan: ArchivePlan) -> None:
@@ -115,9 +117,9 @@ class Archiver:
         self._written: dict[TierLogName, int] = {}  # logs with commits since their last collection, and their epochs
 
     def run(self) -> Iterator[ArchivedLog]:
-        """Make one pass over all logs, log by log; the next pass continues where one failed.
+        """Make one pass over all logs, and yield the result of each. A later pass continues where this one failed.
 
-        A log is skipped if nothing was waiting in it and its high watermark has not moved since.
+        A log is skipped without a result if the last pass succeeded and its high watermark has not changed since.
 
         Raises:
             LogDirNotFoundError: a log directory is missing.
@@ -134,7 +136,7 @@ class Archiver:
             yield from self._archive(one, on_bytes)
 
     def _found(self) -> Iterator[_Found]:
-        """Yield the logs of the directories that the plan wants."""
+        """Yield the logs in the directories that the plan selects, except Kafka's cluster metadata."""
         for store in self._stores:
             state = read_directory(store, live=store.is_acquired_elsewhere())
             has_checkpoint = state.live or store.read_small(HIGH_WATERMARKS_FILE) is not None
@@ -145,7 +147,7 @@ class Archiver:
                 yield _Found(store, log, folder, state.log_starts.get(log, 0), bound)
 
     def _waiting_bytes(self, found: _Found) -> int:
-        """Return the size of the closed segments that a log's archive lacks, from the names of files; 0 after an error."""
+        """Return the size of the closed segments that are not archived yet, by the list of files; 0 after an error."""
         try:
             files = found.store.open_log(found.folder)
             remote = self._tier.log(found.log, read_topic_id(files) or derived_topic_id(found.log.topic))
@@ -157,7 +159,7 @@ class Archiver:
         return sum(sizes[base] for base, end in pairwise(sorted(sizes)) if tier_end < end <= found.bound)
 
     def collect(self, collection: TierCollection) -> CollectReport:
-        """Delete unneeded objects of the logs that this archiver has written to since the last collection.
+        """Delete unneeded objects of the logs to which this archiver has committed since the last call.
 
         Raises:
             StoreError, CorruptManifestError: under the conditions of ``TierCollection.collect``.
@@ -192,7 +194,7 @@ class Archiver:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A log in a directory: its folder, the log start of the last checkpoint, and the offset that bounds its archive."""
+    """A log in a directory, with its log start in the checkpoint; ``bound`` is the exclusive end of its archive."""
 
     store: SegmentStore
     log: TopicPartition
@@ -203,9 +205,10 @@ class _Found:
 
 @dataclass(frozen=True, slots=True)
 class _Standing:
-    """State of a log after a pass; the next pass skips the log if the state is the same.
+    """State of a log after a successful pass. The next pass skips the log if its state is equal.
 
-    The high watermark alone is not enough: a topic that was deleted and created again may have reached the same one.
+    The state includes the topic id, because a topic that was deleted and created again can have the same high
+    watermark.
     """
 
     topic_id: TopicId
@@ -289,7 +292,10 @@ class _OneLog:
     def _sources(
         self, start: int, tier_end: int, waiting: Sequence[Segment], epochs: EpochCache
     ) -> Iterator[SegmentSource]:
-        """Return the segments one by one, each checked when it is needed; a gap before them as an empty segment."""
+        """Yield the waiting segments, each read and checked when it is consumed.
+
+        If the broker deleted offsets before them, the first result is a segment without records for these offsets.
+        """
         log, topic_id = self._remote.log, self._remote.topic_id
         if waiting[0].base_offset > start:
             yield _nothing(log, topic_id, start, waiting[0].base_offset, epochs, self._components.env.clock)
@@ -300,9 +306,10 @@ class _OneLog:
             yield replace(source, log=CountedBytes(source.log, self._on_bytes))
 
     def _check_lineage(self, tiered: RemoteView, epochs: EpochCache) -> None:
-        """Raise if the tier's last record and the broker's record at that offset have different leader epochs.
+        """Raise StorageError if the archive has other records than the broker, according to the leader epochs.
 
-        Two logs that have diverged never become equal again. Therefore the last offset is enough.
+        Only the leader epoch of the archive's last record is compared with that of the broker's record at this offset.
+        That is enough, because two logs that have diverged never become equal again.
         """
         last = tiered.end_offset - 1
         ours, theirs = epochs.at(last), EpochCache(tiered.leader_epochs).at(last)
@@ -314,12 +321,12 @@ class _OneLog:
 
 
 def derived_topic_id(topic: str) -> TopicId:
-    """Return a topic id derived from the name, for brokers without topic ids (before Kafka 2.8)."""
+    """Return a topic id computed from the name, for logs of brokers without topic ids (before Kafka 2.8)."""
     return TopicId.from_uuid(uuid.uuid5(_IDS, topic))
 
 
 def _may_wait(names: Collection[str], tier_end: int, bound: int) -> bool:
-    """Return True if file names allow a closed segment that the tier lacks."""
+    """Return True if the file names allow a closed segment that ends above ``tier_end``, up to ``bound``."""
     found = (parse_segment_file(name) for name in names)
     bases = sorted({name.base_offset for name in found if name and name.suffix == LOG_SUFFIX})
     return any(tier_end < end <= bound for _, end in pairwise(bases))
@@ -339,7 +346,7 @@ class _NoBytes:
 def _nothing(
     log: TopicPartition, topic_id: TopicId, start: int, end: int, epochs: EpochCache, clock: Clock
 ) -> SegmentSource:
-    """Return a segment without records, as cleaning leaves one, for offsets that no longer exist anywhere."""
+    """Return a segment without records, like one whose records were all compacted, for offsets that were deleted."""
     here = epochs.between(start, end)
     info = SegmentInfo(log, topic_id, start, end, 0, -1, clock.now_ms(), here)
     return SegmentSource(info, _NoBytes(), {FileKind.LEADER_EPOCHS: format_epochs(here)})

@@ -1,7 +1,8 @@
 """Copies of a log's segments from its tier into a folder, in Kafka's file layout; the tier is only read.
 
-A segment's ``.log`` gets its name last: after its hash matched the manifest and all files beside it are durable. A file
-with that name is complete, and a repeated copy skips it.
+The ``.log`` file of a segment is written under another name. It is renamed after its hash was equal to that in the
+manifest, and after the other files of the segment were made durable. Therefore a ``.log`` file with its final name is
+complete, and a repeated copy skips the segment.
 """
 
 from __future__ import annotations
@@ -48,15 +49,15 @@ class RestorePlan:
     """Plan of the copy of one log.
 
     Attributes:
-        source: the log in the tier.
-        topic_id: of its topic there.
-        target: the name of the copy.
+        source: name of the log in the tier.
+        topic_id: id of its topic in the tier.
+        target: name of the copy.
         view: the state of the tier to copy.
         log_end: exclusive end offset of the copy.
-        leader_epoch: the highest one in the tier.
-        segments: the number of segments with records below ``log_end``.
-        size_bytes: of their ``.log`` files.
-        requests: the approximate number of requests to the store.
+        leader_epoch: the highest leader epoch in the tier.
+        segments: the number of segments with offsets below ``log_end``.
+        size_bytes: size of their ``.log`` files.
+        requests: the approximate number of requests that the copy sends to the store.
     """
 
     source: TopicPartition
@@ -70,12 +71,12 @@ class RestorePlan:
     requests: int
 
     def parts(self) -> Iterator[RemoteSegment]:
-        """Return the segments, ascending; the list is read as it is consumed."""
+        """Yield the segments, ascending; pages of the manifest are read as the segments are consumed."""
         return segments_below(self.view, self.log_end)
 
 
 def planned(remote: TierLog, target: TopicPartition, view: RemoteView, log_end: int, chunk_bytes: int) -> RestorePlan:
-    """Return the plan of a copy; the list of segments is read once.
+    """Return the plan of a copy; read the list of segments once for the totals.
 
     Args:
         remote: the log in the tier.
@@ -95,7 +96,7 @@ def planned(remote: TierLog, target: TopicPartition, view: RemoteView, log_end: 
 
 
 def segments_below(view: RemoteView, log_end: int) -> Iterator[RemoteSegment]:
-    """Return the segments that hold offsets of [log start, ``log_end``)."""
+    """Yield the segments that have offsets from the log start to ``log_end`` (exclusive), ascending."""
     for segment in view.segments.from_offset(view.log_start):
         if segment.base_offset >= log_end:
             return
@@ -104,17 +105,20 @@ def segments_below(view: RemoteView, log_end: int) -> Iterator[RemoteSegment]:
 
 
 def write_epochs_of(plan: RestorePlan, files: LogFiles, only_epoch: int | None) -> None:
-    """Store the start offsets of leader epochs, or ``only_epoch`` for all; truncation removes those above the end."""
+    """Write the leader epoch checkpoint of a copy: the leader epochs of the tier, or only ``only_epoch``.
+
+    Epochs above the end of the copy are written, too; the truncation to the end removes them.
+    """
     one = () if only_epoch is None else (EpochEntry(only_epoch, plan.view.log_start),)
     store_epochs(files, LEADER_EPOCHS_FILE, one or plan.view.leader_epochs)
 
 
 def copy_segments(plan: RestorePlan, files: LogFiles, on_bytes: Callable[[int], None], only_epoch: int | None) -> int:
-    """Copy all segments of a log into its folder, durable on return; return the number of segments copied now.
+    """Copy all segments of a log into its folder, durable on return; return the number of newly copied segments.
 
     Args:
         plan: the plan of the copy.
-        files: the folder; holds only files of an earlier copy, and files that opening the log there has left.
+        files: the folder; it must contain only files of an earlier, interrupted copy and of its opening as a log.
         on_bytes: called with the size of each piece of a ``.log`` that is copied or already there.
         only_epoch: leader epoch to write into all batches; None keeps those of the tier.
 
@@ -139,12 +143,12 @@ def copy_segment(
     on_bytes: Callable[[int], None],
     only_epoch: int | None,
 ) -> bool:
-    """Copy one segment into a folder, durable on return; return False if it is there already.
+    """Copy one segment into a folder, durable on return; return False if an earlier copy was complete.
 
     Args:
-        segment: in the tier.
-        files: the folder; holds only files of an earlier copy.
-        there: the sizes (bytes) of its files, by name.
+        segment: the segment in the tier.
+        files: the folder; it must contain only files of an earlier copy.
+        there: the sizes (bytes) of the files in the folder, by name.
         on_bytes: called with the size of each piece of the ``.log`` that is copied or already there.
         only_epoch: leader epoch to write into all batches; None keeps those of the tier.
 
@@ -198,10 +202,10 @@ def _copy_log(
 
 
 def check_bound(log: TopicPartition, view: RemoteView, log_end: int) -> int:
-    """Return ``log_end`` if the tier has the log up to it.
+    """Return ``log_end`` if the log in the tier can end there.
 
     Raises:
-        StorageError: the log ends below it, or begins above it.
+        StorageError: ``log_end`` is below the log start or above the end offset of the log in the tier.
     """
     if not view.log_start <= log_end <= view.end_offset:
         raise StorageError(f"the tier has {log} from offset {view.log_start} to {view.end_offset}, not to {log_end}")

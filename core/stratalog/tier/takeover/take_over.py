@@ -1,7 +1,7 @@
-"""Takeover of a log whose directory is lost: the tier gives the offset to continue at, in the next leader epoch.
+"""Takeover of a log whose directory is lost: a new engine continues the log at the end of the tier.
 
-A root first claims the epoch. From then on the previous writer is fenced, and the end of the tier cannot move. Only
-then is the log's end read.
+First, a commit begins the next leader epoch. It fences the previous writer, so the end of the tier can no longer
+change. Only then is the end of the log read from the tier.
 
 Source: KIP-405, building a follower's auxiliary state: leader epochs and producer snapshot of the last remote segment.
 """
@@ -42,17 +42,18 @@ class AttachedLog:
     """A log that was taken over from its tier.
 
     Attributes:
-        log: its name.
-        topic_id: of its topic, as before.
+        log: name of the log.
+        topic_id: id of its topic, as before.
         leader_epoch: the new epoch; the previous writer is fenced.
         log_start: the first offset that readers may ask for.
         log_end: the offset of the next record: the end offset of the tier.
-        high_watermark: of the log at the previous writer's last commit. Records that it acknowledged from ``log_end``
-            on were only on its disk and are lost; these offsets are assigned again, in the new epoch.
-        epochs: start offsets of leader epochs, the new one included.
-        producers: producers with a state at ``log_end``.
-        topic: facts about the topic in the tier; None if there are none.
-        told_ms: when the previous writer made its last commit.
+        high_watermark: high watermark of the log at the last commit of the previous writer. If it is above ``log_end``,
+            the records between were only on that writer's disk and are lost. Their offsets are assigned again, in the
+            new epoch.
+        epochs: start offsets of leader epochs, including the new one.
+        producers: states of producers at ``log_end``.
+        topic: partitions and settings of the topic in the tier; None if they are unknown.
+        told_ms: time of the previous writer's last commit, in milliseconds; 0 if it is unknown.
     """
 
     log: TopicPartition
@@ -68,17 +69,20 @@ class AttachedLog:
 
     @property
     def lost(self) -> int:
-        """The known number of offsets that the previous writer assigned and the tier lacks; there may be more."""
+        """The known number of lost offsets: the previous writer assigned them, and the tier does not have them.
+
+        More offsets can be lost, which the previous writer assigned after its last commit.
+        """
         return max(self.high_watermark - self.log_end, 0)
 
     @property
     def open_transactions(self) -> int:
-        """The number of transactions with records but no marker in the tier."""
+        """The number of transactions that have records in the tier, but no marker that ends them."""
         return sum(found.transaction_first_offset >= 0 for found in self.producers)
 
     @property
     def offsets(self) -> LogOffsets:
-        """The bounds of the opened log."""
+        """The offsets of the log when it is opened: its local part is empty."""
         return LogOffsets(
             log_start=self.log_start,
             local_log_start=self.log_end,
@@ -94,12 +98,11 @@ def chosen_logs(names: Iterable[TierLogName], wanted: Collection[str] | None, ur
 
     Args:
         names: all logs of the tier that are not deleted.
-        wanted: topics; or ``TOPIC-ID``, as the tier's keys begin, for a topic that exists under several ids; None is
-            all.
-        uri: of the tier, for error texts.
+        wanted: names of topics, or ``NAME-ID`` for one of several topics with the same name; None selects all logs.
+        uri: URI of the tier, for error texts.
 
     Raises:
-        AttachError: a topic does not exist, or it exists under several ids.
+        AttachError: a topic does not exist, or a name matches several topics with different ids.
     """
     listed = sorted(names)
     left = set(wanted or ())
@@ -122,12 +125,14 @@ def chosen_logs(names: Iterable[TierLogName], wanted: Collection[str] | None, ur
 
 
 def has_log(remote: TierLog) -> bool:
-    """Return True if the tier holds the log: it has a root, and was neither deleted nor removed from the tier."""
+    """Return True if the tier has a root of the log, and the log was neither deleted nor removed from the tier."""
     return remote.root is not None and remote.root.change not in EMPTYING
 
 
 def take_over(remote: TierLog, components: Components) -> AttachedLog:
-    """Fence the writer of a log, and return where to continue. Each repetition raises the epoch by one.
+    """Fence the writer of a log, and return the state in which a new engine continues it.
+
+    Each call begins another leader epoch.
 
     Raises:
         FencedEpochError: another process takes the log over at the same time.
@@ -154,9 +159,10 @@ def take_over(remote: TierLog, components: Components) -> AttachedLog:
 
 
 def untiered(found: Iterable[AttachedLog]) -> Iterator[AttachedLog]:
-    """Return the partitions that a topic has and the tier does not hold; they begin at offset 0.
+    """Yield the partitions of the topics in ``found`` that the tier does not have, as empty logs from offset 0 on.
 
-    Without these partitions, keys would be assigned to other partitions than before.
+    The number of partitions is in the manifest. If these partitions were not created, a producer would assign keys to
+    other partitions than before.
     """
     topics = dict[str, list[AttachedLog]]()
     for log in found:
@@ -172,10 +178,10 @@ def untiered(found: Iterable[AttachedLog]) -> Iterator[AttachedLog]:
 
 
 def write_folder(files: LogFiles, found: AttachedLog) -> None:
-    """Write the files that the log needs to continue without records; durable on return.
+    """Write the files of a log without local records into its folder; durable on return.
 
     Raises:
-        DiskFullError, LogDirError: the folder is incomplete.
+        DiskFullError, LogDirError: a file could not be written; the folder is incomplete.
     """
     store_topic_id(files, found.topic_id)
     store_epochs(files, LEADER_EPOCHS_FILE, found.epochs)
@@ -186,5 +192,5 @@ def write_folder(files: LogFiles, found: AttachedLog) -> None:
 
 
 def is_empty_folder(files: LogFiles) -> bool:
-    """Return True if a log's folder holds no record, as an interrupted attach leaves it."""
+    """Return True if a log's folder has no records; an interrupted attach can leave such a folder."""
     return not any(file.size_bytes for file in files.list() if LOG_SUFFIX in file.name)

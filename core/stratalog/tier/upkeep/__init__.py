@@ -1,1 +1,1 @@
-"""Collect garbage, check and repair a tier."""
+"""Upkeep of a tier: deletion of unneeded objects, checks, and repair."""

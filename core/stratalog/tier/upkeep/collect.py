@@ -1,17 +1,21 @@
-"""Collection of objects that no reader can need: superseded roots, objects that only they name, and orphans.
+"""Collection: deletion of superseded roots, of objects that only they name, and of orphans.
 
 The rules, and the losses that they prevent:
 
-- The head stays. Superseded roots are deleted oldest first, so the remaining ones are always a chain that ends in the
-  head. The only exception is the head of a deleted topic, which is deleted last, after the grace time.
-- A root stays for the grace time after it was superseded. A reader may still use it, and a slow writer that creates a
-  version again must find its successor. It stays longer if history is kept, unless a key was erased since then.
-- Objects and pages are deleted with the last root that names them, before that root. A repetition after a crash in
-  between is harmless. An entry that a commit removed never returns: once a root stops naming an object, no later root
-  names it again.
-- A root that its successor does not name as parent is stale: it was created again after it had been collected. Only the
-  root itself is deleted.
-- An object that no root names may be an upload in progress; ``orphans`` has the rules for it.
+- The head, which is the latest root, is not deleted. Superseded roots are deleted oldest first, so the remaining ones
+are
+  always a chain that ends in the head. The only exception is the head of a deleted topic, which is deleted last, after
+  the grace time.
+- A root is kept for the grace time after the next root superseded it. A reader may still use the root. And a slow
+writer
+  that creates the version before it again must find it. The root is kept longer if history is kept, unless a key was
+  erased in the meantime.
+- Objects and pages are deleted with the last root that names them, directly before that root. After a crash between the
+  two, a repetition is harmless. Once a root stops naming an object, no later root names it again.
+- A root is stale if the next root does not name it as parent: a writer created it again after its deletion. Only the
+stale
+  root is deleted, not the objects that it names.
+- An object that no root names may be an upload in progress. The module ``orphans`` has the rules for such objects.
 """
 
 from __future__ import annotations
@@ -38,10 +42,14 @@ LEAST_GRACE_MS: Final = 2 * WARM_HEAD_MS
 
 @dataclass(frozen=True, slots=True)
 class CollectReport:
-    """Numbers of deleted roots, of objects and pages that only they named, and of orphans with uncompleted uploads.
+    """Result of a collection: the numbers of deleted items.
 
-    ``left`` is the number of roots and orphans to delete when they are old enough. If it is 0, a later collection has
-    nothing to do until the next commit.
+    Attributes:
+        roots: number of deleted roots.
+        objects: number of deleted objects and pages that only these roots named.
+        orphans: number of deleted orphans and uncompleted uploads.
+        left: number of roots and orphans that are not old enough yet. If it is 0, a later collection has nothing to do
+            until the next commit.
     """
 
     roots: int = 0
@@ -51,13 +59,16 @@ class CollectReport:
 
 
 class Collector:
-    """Collects one log's garbage. Several processes may do so at once. Not thread-safe: the caller holds a lock.
+    """Deletes unneeded roots and objects of one log. Not thread-safe: the caller holds a lock.
+
+    Several processes may collect a log at the same time.
 
     Args:
-        store: holds roots and objects.
-        finder: knows the head.
-        pages: of the same log.
-        clock: measures ages; it and the clocks of writers and store may differ by much less than the grace time.
+        store: contains roots and objects.
+        finder: finds the head.
+        pages: pages of the log's manifest.
+        clock: clock for ages. It may differ from the clocks of writers and of the store only by much less than the
+            grace time.
         grace_ms: superseded roots and orphans are kept for at least this time.
         history_ms: superseded roots are kept for this time for ``as_of``, with the objects that they name.
         with_orphans: True to search for orphans, which lists all objects.
@@ -133,7 +144,7 @@ class Collector:
         return roots, objects
 
     def _collect_log(self, roots: int, objects: int, head: Head) -> CollectReport:
-        """Delete all that is left of a deleted topic's log, of any writer; its head last."""
+        """Delete all objects of a deleted topic's log, whatever their leader epoch, and then its head."""
         left = self._orphans.collect_everything()
         self._delete([manifest_key(self._finder.prefix, head.root.version)])
         return CollectReport(roots + 1, objects, left)

@@ -26,7 +26,7 @@ _THOUSAND: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """Prices in any currency. The defaults are US dollars, S3 Standard in us-east-1, as published in 2025."""
+    """Prices in any currency. Default: S3 Standard in us-east-1, in US dollars, as published in 2025."""
 
     thousand_writes: float = 0.005
     thousand_reads: float = 0.0004
@@ -35,16 +35,16 @@ class Prices:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Costs of one topic in a month after its retention is reached; without retention, in its first month.
+    """Estimated costs of one topic in a month after it reached its retention limit; without one, in its first month.
 
     Attributes:
-        segment_bytes: of a segment when it rolls, by size or by time.
-        segments: number offloaded in a month, of all partitions.
-        writes, reads: requests to offload them; reads of records are not included.
-        writes_per_gib: of offloaded log.
-        stored_bytes: kept in the tier.
-        request_cost, storage_cost: in a month, in the currency of the prices.
-        warning: advice on settings, or "".
+        segment_bytes: size of a segment when it is rolled, by size or by time.
+        segments: number of segments that all partitions offload in a month.
+        writes, reads: numbers of requests to offload these segments; reads of records are not included.
+        writes_per_gib: number of writes for each GiB of offloaded log.
+        stored_bytes: number of bytes that the tier keeps.
+        request_cost, storage_cost: costs of a month, in the currency of the prices.
+        warning: advice on settings, "" if there is none.
     """
 
     segment_bytes: int
@@ -60,21 +60,21 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """Content of the tier of one log now, and the requests that uploaded it.
+    """Costs of the current segments of one log in a tier: of the requests that uploaded them, and of their storage.
 
     Attributes:
-        segments: number in the latest root.
-        log_bytes: of their ``.log`` files.
-        stored_bytes: of all their files as they are stored; without manifests and uncollected objects.
-        objects: number of objects that hold them.
-        smallest_bytes, largest_bytes: of the ``.log`` files.
-        commits: of the log so far, including those of segments that have left the tier.
-        writes: requests that uploaded the segments: uploads by the sizes of the objects, and the writes of one commit
-            each.
-        writes_per_gib: of log.
-        request_cost: of uploading them, once.
-        storage_cost: of a month.
-        warning: advice on settings, or "".
+        segments: number of segments in the latest root.
+        log_bytes: size of their ``.log`` files.
+        stored_bytes: size of all their files as they are stored, without manifests and uncollected objects.
+        objects: number of objects with these files.
+        smallest_bytes, largest_bytes: sizes of the smallest and the largest ``.log`` file.
+        commits: number of all commits of the log so far, including those of segments that are no longer in the tier.
+        writes: number of requests that uploaded the segments: the uploads, computed from the sizes of the objects, and
+            the writes of one commit for each segment.
+        writes_per_gib: number of writes for each GiB of log.
+        request_cost: cost of these requests.
+        storage_cost: cost of the storage for a month.
+        warning: advice on settings, "" if there is none.
     """
 
     segments: int
@@ -94,13 +94,13 @@ class Bill:
 def bill(
     entries: Iterable[StoredSegment], commits: int, *, part_bytes: int = PART_BYTES, prices: Prices | None = None
 ) -> Bill:
-    """Return the cost of the segments of a log; they are read one by one.
+    """Return the costs of the segments of a log.
 
     Args:
-        entries: all entries of the latest root.
+        entries: all entries of the latest root; consumed one by one.
         commits: the version of that root.
         part_bytes: size of the parts of an upload.
-        prices: of requests and storage.
+        prices: prices of requests and storage; None for the defaults of ``Prices``.
     """
     prices = prices or Prices()
     sizes: list[int] = []
@@ -136,7 +136,7 @@ def bill(
 
 
 def tiny_segments(config: TopicConfig, prices: Prices | None = None) -> str:
-    """Return why the settings of a topic make too small segments for a tier, at any write rate; "" if they do not."""
+    """Return a warning if a topic's settings make segments that are too small for a tier at any write rate; else ""."""
     if not config.remote_storage_enable:
         return ""
     prices = prices or Prices()
@@ -147,7 +147,10 @@ def tiny_segments(config: TopicConfig, prices: Prices | None = None) -> str:
 
 
 def upload_writes(size_bytes: int, part_bytes: int = PART_BYTES) -> int:
-    """Return the number of requests to upload one object: one; or its parts, with a first and a last request."""
+    """Return the number of requests to upload one object.
+
+    That is one request, or if the object is larger than a part, one for each part and two more to begin and complete.
+    """
     return 1 if size_bytes <= part_bytes else -(-size_bytes // part_bytes) + 2
 
 
@@ -162,11 +165,12 @@ def estimate(
     """Return the estimated cost of a topic.
 
     Args:
-        config: its settings.
-        bytes_per_second: write rate of the whole topic, in compressed bytes as in segments, spread evenly.
+        config: settings of the topic.
+        bytes_per_second: write rate of the whole topic, in bytes as segments store them (compressed). The estimate
+            assumes the same rate for all partitions.
         partitions: number of partitions.
         part_bytes: size of the parts of an upload.
-        prices: of requests and storage.
+        prices: prices of requests and storage; None for the defaults of ``Prices``.
     """
     prices = prices or Prices()
     rate = bytes_per_second / max(1, partitions)
@@ -199,7 +203,7 @@ def _kept_bytes(config: TopicConfig, bytes_per_second: float, partitions: int) -
 
 
 def _segment_writes(config: TopicConfig, segment_bytes: int, part_bytes: int) -> int:
-    """Return the requests, at the price of writes, that upload and commit one segment."""
+    """Return the number of requests, of those that cost as much as writes, that upload and commit one segment."""
     small_objects = OBJECTS.get(config.tier_layout, 1) - 1
     return upload_writes(segment_bytes, part_bytes) + small_objects + COMMIT_WRITES
 
@@ -209,7 +213,7 @@ def _request_cost(writes: int, segments: int, prices: Prices) -> float:
 
 
 def _warning(what: str, segment_bytes: int, request_cost: float, prices: Prices) -> str:
-    """Return advice if the requests of a segment cost too much compared with a month of its storage, or ""."""
+    """Return advice if the requests for a segment cost too much compared with a month of its storage; otherwise ""."""
     storage_cost = segment_bytes / _GIB * prices.gib_month
     if not storage_cost or request_cost <= storage_cost * DEAR_SHARE:
         return ""

@@ -1,8 +1,7 @@
-"""New encryption of the keys of segments after another key became active: entries change, objects do not.
+"""Encryption of the data keys of segments with a new active key. It changes manifest entries, but no objects.
 
-Each commit changes the entries of one manifest page. After an interruption the commits made so far stay, and a
-repetition continues. An engine that writes to the log meanwhile builds on these commits, because they change nothing
-that it knows.
+Each commit changes the entries of one manifest page. After an interruption, a repetition continues after the commits
+that were made. These commits do not fence an engine that writes to the log at the same time.
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ from stratalog.tier.upload.stored_check import check_renewed
 
 @dataclass(frozen=True, slots=True)
 class RewrapReport:
-    """Result for one log: ``segments`` were checked; ``rewrapped`` of them have a new envelope."""
+    """Result for one log: the number of checked segments, and of those whose data key was encrypted again."""
 
     segments: int = 0
     rewrapped: int = 0
 
 
 def spans(root: Root, pages: Pages) -> Iterator[tuple[int, int]]:
-    """Return the offsets [start, end) of the entries of each page, and of those in the root itself."""
+    """Yield the offsets [start, end) of the entries of each page, and then of the entries in the root itself."""
     for ref in leaves(root.pages, pages, root.log_start):
         yield ref.base_offset, ref.end_offset
     if root.entries:
@@ -36,17 +35,20 @@ def spans(root: Root, pages: Pages) -> Iterator[tuple[int, int]]:
 
 
 def authenticated(root: Root | None) -> Change | None:
-    """Return a change that changes no field; the root that it makes has a MAC of the active key."""
+    """Return a change that changes nothing, but whose root gets a MAC of the active key; None if there is no root."""
     return None if root is None else root.unchanged(ChangeKind.REWRAP, "the root is authenticated by the active key")
 
 
 class Rewrapping:
-    """One commit, which renews the envelopes of the entries of a span.
+    """Decides the change of one commit: the entries of a range of offsets, with data keys encrypted by the active key.
 
     Args:
-        layouts: have the keys.
-        store: ``tier.verify`` reads from it before a new entry may be committed.
-        entries: returns the entries of a root that overlap the span.
+        layouts: the installed layouts, which have the keys.
+        store: the store; if ``tier.verify`` requires it, a segment is read back by its new entry before the commit.
+        entries: returns the entries of a root in the range of offsets.
+
+    Attributes:
+        report: numbers of segments in the change that ``decide`` last returned.
     """
 
     def __init__(
@@ -56,12 +58,12 @@ class Rewrapping:
         self.report = RewrapReport()
 
     def decide(self, root: Root | None) -> Change | None:
-        """Return the change to commit, as ``Decide``; None if all keys are encrypted with the active key.
+        """Return the change to commit on top of ``root``; None if all keys are encrypted with the active key.
 
         Raises:
             ConfigError: a key is missing.
-            CorruptObjectError: an envelope is damaged.
-            PluginError: a new entry does not give the same bytes as the old one.
+            CorruptObjectError: the encrypted data key of a segment is damaged.
+            PluginError: a segment read by its new entry has other bytes than by its old entry.
         """
         old = self._entries(root)
         new = [self._rewrapped(entry) for entry in old]

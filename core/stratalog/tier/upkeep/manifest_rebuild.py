@@ -1,9 +1,9 @@
 """Rebuild of a log's manifest from the footers of its objects, for a bucket whose manifests are lost.
 
-Only the objects are known. Some of them were replaced or expired and not deleted yet. Others were uploaded by a writer
-that was fenced before it could commit them. The chain of segments is searched from its end, which is the last offset of
-the highest leader epoch. The segment before another one ends where that one begins, and has no later epoch. Nothing is
-deleted.
+Without a manifest, it is unknown which objects belong to the log. Some were replaced or expired, and are not deleted
+yet. Others were uploaded by a writer that was fenced before it could commit them. The rebuild searches a chain of
+segments. It begins with the last segment, which has the highest offset of the highest leader epoch. The segment before
+another one must end where that one begins, and must have no later epoch. Nothing is deleted.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ class RebuildReport:
     """Result of the rebuild of one log; in a dry run nothing was written.
 
     Attributes:
-        log: its name.
-        topic_id: of its topic.
-        start_offset: the start of the segments. Records below it may have expired; that is unknown.
-        end_offset: the end of the segments.
+        log: name of the log.
+        topic_id: id of its topic.
+        start_offset: base offset of the first segment. It is unknown if the log start was higher before.
+        end_offset: end offset of the last segment.
         segments: the number of segments.
-        size_bytes: of their ``.log`` files.
-        leader_epoch: of the new roots; above all epochs that were seen.
-        ignored: keys of unused objects, and the reasons.
+        size_bytes: size of their ``.log`` files.
+        leader_epoch: leader epoch of the new roots; above all epochs in the objects.
+        ignored: keys of unused objects, each with the reason.
     """
 
     log: TopicPartition
@@ -65,7 +65,7 @@ class RebuildReport:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A segment found by its footer; the entry is compressed, because there may be very many."""
+    """A segment that was found by the footer of its object. ``packed`` is its compressed entry, to save memory."""
 
     base_offset: int
     end_offset: int
@@ -80,26 +80,28 @@ class _Found:
 
     @property
     def rank(self) -> tuple[int, int, int, int, int, str]:
-        """The order of two segments, newer last: by the epochs of uploader and records, then by time.
+        """Sort key of segments, newer last: by the leader epochs of writer and records, then by upload time.
 
-        At the same time the newer one is the one that compaction makes: it has more offsets, or fewer bytes.
+        If two segments have the same upload time, the one that compaction made is newer: it has more offsets, or fewer
+        bytes.
         """
         wide, small = -self.base_offset, -self.size_bytes
         return self.writer_epoch, self.last_epoch, self.made_ms, wide, small, self.key
 
 
 class Rebuilder:
-    """Finds the segments of one log.
+    """Finds the segments of one log by the footers of its objects.
 
     Args:
-        store: holds the objects.
+        store: contains the objects.
         layouts: all layouts that can be used.
-        log: its name.
-        topic_id: of its topic.
+        log: name of the log.
+        topic_id: id of its topic.
         progress: called with the number of objects checked so far.
         start: ignore objects whose keys have a lower base offset.
-        end: ignore objects with base offsets from here on; None ignores none.
-        authentic_only: ignore segments that no key authenticates, even if there are no others.
+        end: ignore objects whose keys have this base offset or a higher one; None ignores none.
+        authentic_only: use only segments that a key authenticates. If False, other segments are ignored only if a key
+            authenticates at least one segment of the log.
     """
 
     def __init__(
@@ -155,22 +157,25 @@ class Rebuilder:
         )
 
     def batches(self) -> Iterator[tuple[StoredSegment, ...]]:
-        """Return the entries in order, in batches of one page."""
+        """Yield the entries that ``run`` found, ascending, in groups of the size of a page."""
         for start in range(0, len(self._chain), PAGE_ITEMS):
             yield tuple(self._unpacked(segment) for segment in self._chain[start : start + PAGE_ITEMS])
 
     def chain(self) -> list[StoredSegment]:
-        """Return the entries of the chain, whatever comes before or after; none if no object describes a segment."""
+        """Return the entries of the chain of segments, ascending; empty if no object describes a segment."""
         return [self._unpacked(segment) for segment in chain_of(found)] if (found := self._trusted()) else []
 
     def entries(self) -> list[StoredSegment]:
-        """Return all found entries, including replaced ones."""
+        """Return all entries that were found, in any order, including replaced and unauthenticated ones."""
         return [self._unpacked(segment) for segment in self._all_found()]
 
     # --- footers -------------------------------------------------------------------------------------------------
 
     def _trusted(self) -> list[_Found]:
-        """Return all segments, but only authenticated ones if a key authenticates any segment of the log."""
+        """Return the segments that may be used.
+
+        If a key authenticates any segment of the log, the others are left out, unless a layout's settings accept them.
+        """
         found = list(self._all_found())
         needs_key = self._authentic_only or any(segment.is_authentic for segment in found)
         if not needs_key or self._accepts_any():
@@ -183,7 +188,7 @@ class Rebuilder:
         return [segment for segment in found if segment.is_authentic]
 
     def _accepts_any(self) -> bool:
-        """Return True if the settings of a layout that authenticates allow others beside it."""
+        """Return True if the settings of a layout that authenticates also accept unauthenticated segments."""
         offered = (layout.authenticator() for layout in self._layouts)
         return any(found is not None and found.unauthenticated is Unauthenticated.ACCEPT for found in offered)
 
@@ -223,7 +228,7 @@ class Rebuilder:
                 self._progress(looked)
 
     def _entries(self, together: Sequence[ObjectInfo]) -> list[tuple[StoredSegment, bool]]:
-        """Return the segments in these objects, each with True if a key authenticates it."""
+        """Return the segments that these objects contain, each with True if a key authenticates it, otherwise False."""
         try:
             return self._discovered(together)
         except CorruptionError:
@@ -276,7 +281,10 @@ class Rebuilder:
 
 
 def _made_ms(info: ObjectInfo) -> int:
-    """Return the upload time in an object's key, or the store's time, which has whole seconds and changes in a copy."""
+    """Return the upload time in an object's key; if there is none, the store's time.
+
+    The store's time is worse: it has whole seconds, and a copy of the object has another time.
+    """
     started_ms = upload_time_ms(info.key)
     return info.modified_ms if started_ms is None else started_ms
 
@@ -284,7 +292,8 @@ def _made_ms(info: ObjectInfo) -> int:
 def chain_of(found: Iterable[_Found]) -> list[_Found]:
     """Return the segments of the chain, ascending, without gap or overlap.
 
-    If several segments fit before another one, the one whose chain reaches back furthest is used, then the newest.
+    If several segments fit before another one, the one whose chain begins at the lowest offset is used; among several
+    of those, the newest.
     """
     ascending = sorted(found, key=lambda segment: (segment.base_offset, segment.end_offset))
     by_end: dict[int, list[_Found]] = defaultdict(list)
@@ -310,7 +319,7 @@ REASON: Final = "rebuilt from the footers of the objects"
 
 
 def adding(entries: tuple[StoredSegment, ...], log_start: int) -> Callable[[Root | None], Change | None]:
-    """Return a decision to append the rebuilt entries that the head does not have yet."""
+    """Return a function for ``Committer.commit`` that appends the rebuilt entries that the head does not have yet."""
 
     def decide(root: Root | None) -> Change | None:
         end = root.end_offset if root is not None and root.segments else log_start

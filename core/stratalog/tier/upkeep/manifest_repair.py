@@ -1,16 +1,18 @@
-"""Repair of damaged roots and pages of a manifest from neighbours, older roots, and footers of objects.
+"""Repair of damaged roots and pages of a manifest, from other roots and pages and from the footers of objects.
 
-- A page is written again only if the data found gives exactly the bytes that its reference names, by hash.
-- If that fails, a new root names all segments, if their footers exist.
-- A damaged root below a good one is lost history. It is deleted, with the roots below it, so the rest is a chain.
-- A damaged head is replaced by a root of the next version. That root is created only if it is absent, as every root is.
-  A request of an earlier, killed repair may still arrive late; it then replaces nothing. The new root is made from the
-  newest good root, which it names as its parent by hash, and from the footers of the later segments. Without a good
-  root, it is made from footers alone. Log start, settings and expiry that only the damaged root had revert to those of
-  the good root. The damaged root is deleted last.
+- A damaged page is written again only if its items are found elsewhere, and give exactly the bytes whose hash the
+  reference to the page contains.
+- If a page cannot be written again, a new root is created that names all segments, if the footers of all are found.
+- A damaged root that is older than a good one is deleted, with all roots before it, so the rest is a chain. This loses
+  only history.
+- A damaged head is replaced by a root of the next version. That root is created only if its key does not exist, as
+  every root is: a late request of an earlier, killed repair then replaces nothing. The new root is made from the newest
+  good root, whose hash it contains as that of its parent, and from the footers of later segments. Without a good root,
+  it is made from footers alone. Changes of log start and settings that only the damaged root had are lost. The damaged
+  root is deleted last.
 
-No engine may write to the log meanwhile. Damaged roots are copied aside first. After any interruption the repair can be
-repeated.
+No engine may write to the log during a repair. Damaged roots are first copied to other keys. After an interruption the
+repair can be repeated.
 """
 
 from __future__ import annotations
@@ -50,7 +52,7 @@ _TRIES: Final = 256  # combinations of items to try for a page, if uploads were 
 
 
 class ManifestRepair:
-    """Repair of the manifest of one log. Uses no cache; not thread-safe."""
+    """Repairs the manifest of one log. Reads are not cached. Not thread-safe."""
 
     def __init__(self, log: LogHead) -> None:
         self._store, self._layouts, self._env = log.objects, log.layouts, log.env
@@ -59,7 +61,7 @@ class ManifestRepair:
         self._replaced: set[int] = set()  # versions of damaged roots that a good root leaves out
 
     def run(self) -> Iterator[Repair]:
-        """Repair what is damaged; return each finding and what was done.
+        """Repair damaged roots and pages; yield each finding with the repair that was made.
 
         Raises:
             StoreError: the store failed or refused; call again.
@@ -83,7 +85,7 @@ class ManifestRepair:
     # --- roots -------------------------------------------------------------------------------------------------------
 
     def _read_roots(self) -> dict[int, Finding]:
-        """Read every root; return by version those that are damaged or do not follow the root before."""
+        """Read every root; return by version the findings about damaged roots, and roots that break the chain."""
         found = dict[int, Finding]()
         for version, _ in self._finder.roots_above(0):
             key, before = manifest_key(self._finder.prefix, version), max({*self._heads, *found}, default=0)
@@ -143,7 +145,10 @@ class ManifestRepair:
             yield Repair(finding, f"version {version} replaces it, made {source}")
 
     def _created(self, made: Root) -> Head:
-        """Create a root, and return the root that has its version: this one, or a late one of an earlier repair.
+        """Create a root, and return the root that is stored under its version.
+
+        That is the given root, or one that a late request of an earlier repair created.
+
 
         Raises:
             StoreTimeoutError: replies are lost; call again.
@@ -157,12 +162,18 @@ class ManifestRepair:
         raise StoreTimeoutError(f"{self._store.guard} does not report if a manifest root was created", key)
 
     def _stored_epoch(self, version: int) -> int:
-        """Return the leader epoch in a damaged root, 0 if unreadable; writers that the root fenced stay fenced."""
+        """Return the leader epoch in a damaged root, 0 if it cannot be read.
+
+        The new root must not have a lower epoch, so that writers that the damaged root fenced stay fenced.
+        """
         found = _EPOCH.search(self._read(version))
         return min(int(found[1]), MAX_EPOCH) if found else 0
 
     def _next(self, before: Head | None, version: int, epoch: int) -> Root:
-        """Return the root after the newest good root, with the segments behind its end; its pages are stored."""
+        """Return the root that replaces a damaged head: the newest good root with the later segments added.
+
+        The new pages of the root are stored.
+        """
         root = before.root if before is not None else None
         end = root.end_offset if root is not None else 0
         rebuilder = self._rebuilder(end)
@@ -188,7 +199,7 @@ class ManifestRepair:
         return self._finder.signed(made, root, root.entries if root is not None else ())
 
     def _root(self, before: Head | None, chain: Sequence[StoredSegment], log_start: int, high: int, epoch: int) -> Root:
-        """Return the root that adds ``chain``; its pages are stored."""
+        """Return the root that adds the segments of ``chain`` to the root of ``before``; its new pages are stored."""
         change = Change(
             kind=ChangeKind.REBUILD,
             reason=REASON,
@@ -213,7 +224,7 @@ class ManifestRepair:
         self._store.put(quarantined_key(self._finder.prefix, key), BytesSource(self._read(version)))
 
     def _read(self, version: int) -> bytes:
-        """Return the bytes of a root, at most as many as a good one may have."""
+        """Return the bytes of a root, cut off at the largest allowed size of a root."""
         return self._store.read(manifest_key(self._finder.prefix, version), 0, self._finder.limit_bytes)
 
     def _delete(self, version: int) -> None:
@@ -238,7 +249,11 @@ class ManifestRepair:
             yield from self._walk([item for item in items if isinstance(item, PageRef)])
 
     def _replace_head(self, head: Head) -> str:
-        """Create a new head with new pages that names all segments found by footers; return what was done, or ""."""
+        """Create a new head with new pages that names all segments found by footers.
+
+        Returns:
+            Text about the new head; "" if the footers do not give all segments of the old head, or if creation failed.
+        """
         root, chain = (
             head.root,
             [found for found in self._rebuilder(0).chain() if found.info.end_offset > head.root.log_start],
@@ -258,7 +273,7 @@ class ManifestRepair:
         )
 
     def _rewrite_page(self, ref: PageRef) -> bool:
-        """Write a page again if its items are found elsewhere; return True if they were."""
+        """Write a damaged page again if its items are found elsewhere; return True if the page was written."""
         log, topic_id = self._finder.log, self._finder.topic_id
         for items in islice(_chains(self._candidates(ref), ref.base_offset, ref.end_offset), _TRIES):
             made, data = made_page(log, topic_id, items, ref.leader_epoch)
@@ -268,7 +283,7 @@ class ManifestRepair:
         return False
 
     def _candidates(self, ref: PageRef) -> list[Item]:
-        """Return possible items of a page: entries from older roots and footers, or references to pages below."""
+        """Return possible items of a damaged page: entries in roots and footers, or references to lower pages."""
         if ref.level:
             return [found for found in self._pages_below(ref) if found.level == ref.level - 1]
         older = [entry for head in self._heads.values() for entry in head.root.entries]
@@ -302,7 +317,7 @@ class ManifestRepair:
 
 
 def _chains(items: Sequence[Item], start: int, end: int) -> Iterator[list[Item]]:
-    """Return the ways to join items to [start, end), without gap or overlap."""
+    """Yield the sequences of items that cover [start, end) exactly, without gap or overlap."""
     if start == end:
         yield []
         return

@@ -1,13 +1,14 @@
 """Collection of orphans: objects and pages that no root names, and uploads that were never completed.
 
-Each of them may be an upload in progress. An orphan is deleted only if it is older than the grace time and no writer
-can commit it any more:
+An orphan may be an upload in progress. It is deleted only if it is older than the grace time and no writer can commit
+it any more:
 
-- An orphan of a lower leader epoch than the head's: its writer is fenced.
-- An orphan of the head's epoch, if this process leads the log in it. This process knows its own uploads. Another writer
-  in that epoch is an earlier process, or one that should not run; it read the head before now. Therefore this process
-  first commits a root. That root fences those writers, and uses up the version of any root that they are still sending.
-  While orphans are deleted, this process commits nothing.
+- An orphan of a lower leader epoch than that of the head: its writer is fenced.
+- An orphan of the leader epoch of the head, if this process leads the log in that epoch, and is not uploading the
+object
+  itself. Another writer in that epoch is an earlier process, or a process that should not run. Therefore this process
+  first commits a root. The root fences such writers, and has the version of any root that they are about to create.
+  While the orphans are deleted, this process commits nothing.
 """
 
 from __future__ import annotations
@@ -37,10 +38,10 @@ class Owner:
     """The leader of a log, which may collect orphans of its own leader epoch.
 
     Attributes:
-        leader_epoch: of the log.
+        leader_epoch: leader epoch of the log.
         uploads: the uploads of this process.
-        fenced: commits a root in that epoch and blocks other commits of this process while its block runs; yields that
-            root, None if the log has none.
+        fenced: returns a context that commits a root in the given leader epoch, and blocks other commits of this
+            process until the ``with`` block ends; its value is that root, None if the log has none.
     """
 
     leader_epoch: int
@@ -50,7 +51,7 @@ class Owner:
 
 @dataclass(slots=True)
 class _Leftovers:
-    """Keys of objects that no root names, and uncompleted uploads."""
+    """Orphans of one kind: keys of objects that no root names, and uncompleted uploads."""
 
     keys: set[str] = field(default_factory=set)
     uploads: list[UnfinishedUpload] = field(default_factory=list)
@@ -69,7 +70,7 @@ class _Leftovers:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """One item in the store: an object or an upload."""
+    """An object or an uncompleted upload in the store. ``since_ms`` is the time of its last change or its start."""
 
     key: str
     since_ms: int
@@ -77,14 +78,14 @@ class _Found:
 
 
 class OrphanCollector:
-    """Deletes the orphans of one log; for one pass.
+    """Deletes the orphans of one log. Used for one pass.
 
     Args:
-        store: holds the objects.
-        finder: of the log.
-        pages: of the log.
-        clock: measures ages.
-        grace_ms: the least age of an orphan to delete.
+        store: contains the objects.
+        finder: finder of the log's roots.
+        pages: pages of the log's manifest.
+        clock: clock for ages.
+        grace_ms: the minimal age of an orphan to delete.
         owner: the leader of the log; None if the caller does not lead it.
     """
 
@@ -102,7 +103,7 @@ class OrphanCollector:
             head: the latest root.
 
         Raises:
-            StoreError: the store failed or refused; the rest is deleted by a later call.
+            StoreError: the store failed or refused; a later call deletes the rest.
             CorruptManifestError: a root or a page is damaged.
         """
         head_epoch = head.root.leader_epoch
@@ -131,7 +132,10 @@ class OrphanCollector:
         return len(fenced), len(young)
 
     def collect_everything(self) -> int:
-        """Delete all leftovers of a deleted topic's log, of any writer; keys that are not the tier's stay."""
+        """Delete all objects, pages and uploads of a deleted topic's log; return their number.
+
+        The leader epochs do not matter. Objects whose keys have not the form of stratalog's keys are kept.
+        """
         left = _Leftovers()
         for found in self._all():
             if self._epoch_of(found.key) is None:
@@ -166,13 +170,13 @@ class OrphanCollector:
             yield _Found(upload.key, upload.begun_ms, upload)
 
     def _epoch_of(self, key: str) -> int | None:
-        """Return the leader epoch in a key; None if the key is not one of the tier's."""
+        """Return the leader epoch in the key of a segment's object or of a page; None for other keys."""
         prefix = self._finder.prefix
         named = parse_segment_key(prefix, key) or parse_page_key(prefix, key)
         return None if named is None else named.leader_epoch
 
     def _named(self, versions: Iterable[int], head: Head) -> set[str]:
-        """Return all keys that these roots name."""
+        """Return all keys of objects and pages that the roots of these versions name."""
         named, known = set[str](), set[str]()
         for version in versions:
             kept = head if version == head.root.version else self._finder.read_unchecked(version)
@@ -196,7 +200,11 @@ class OrphanCollector:
 
 
 def unfinished(store: TierStore, prefix: str) -> Sequence[UnfinishedUpload]:
-    """Return uncompleted uploads; if the store refuses to list them, log a warning and return none."""
+    """Return the uncompleted uploads under ``prefix``; if the store refuses to list them, log a warning and return ().
+
+    Raises:
+        StoreError: the store failed with a retriable error.
+    """
     try:
         return store.unfinished(prefix)
     except StoreError as error:

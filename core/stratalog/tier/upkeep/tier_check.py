@@ -1,6 +1,6 @@
-"""Check of a log in a tier: roots, pages, objects, small files, and in a deep check every batch. Changes nothing.
+"""Check of a log in a tier: roots, pages, objects, small files, and in a deep check every batch. Nothing is changed.
 
-Damage of one object does not hide other damage: each root, page and segment is checked alone, and each problem is a
+Each root, page and segment is checked separately, so damage of one does not hide damage of another. Each problem is a
 finding. Only a failure of the store ends the check.
 """
 
@@ -47,7 +47,7 @@ def is_missing(found: Iterable[Finding]) -> bool:
 
 
 class TierLogCheck:
-    """Check of one log of a tier, step by step. Uses no cache; not thread-safe.
+    """Check of one log of a tier, in several steps. ``roots`` is the first step. Reads are not cached. Not thread-safe.
 
     Args:
         log: the log.
@@ -65,12 +65,13 @@ class TierLogCheck:
         self._is_whole = True  # True if every root and page could be read: then unnamed objects are orphans
 
     def roots(self) -> Iterator[Finding]:
-        """Check the roots, and list the objects; the first step. One request for each root, and for each 1,000 objects.
+        """Check the roots, and list the objects. Send one request for each root, and one for each 1,000 objects.
+
+        Call this method before the others, except ``contents``. Methods that send requests raise its errors.
 
         Raises:
-            StoreError: the store failed or refused; all other steps raise it, too.
-            UnknownComponentError: a newer stratalog wrote an object, or a layout is not installed; so in all other
-                steps.
+            StoreError: the store failed or refused.
+            UnknownComponentError: a newer stratalog wrote an object, or a layout is not installed.
         """
         prefix = self._finder.prefix
         versions = [version for version, _ in self._finder.roots_above(0)]
@@ -97,11 +98,11 @@ class TierLogCheck:
 
     @property
     def size_bytes(self) -> int:
-        """Size of the segments of the head, after ``roots``."""
+        """Size of the segments in the latest root that ``roots`` could read; 0 if there is none."""
         return 0 if self._head is None else self._head.root.size_bytes
 
     def segments(self, start: int = 0) -> Iterator[StoredSegment | Finding]:
-        """Return the entries of the head that end above ``start``, and findings about pages and gaps."""
+        """Yield the entries of the head that end above ``start``, and findings about pages, gaps and missing MACs."""
         if self._head is None:
             return
         root = self._head.root
@@ -130,7 +131,8 @@ class TierLogCheck:
     def check(self, stored: StoredSegment, on_bytes: OnBytes = uncounted) -> list[Finding]:
         """Return the findings of one segment: its objects, small files and, in a deep check, batches.
 
-        ``on_bytes`` is called with the sizes of the pieces of its log, which are read only in a deep check.
+        ``on_bytes`` is called with numbers of bytes, whose sum is the size of the ``.log`` file, also if it is not
+        read.
         """
         left_bytes = stored.info.size_bytes
 
@@ -151,7 +153,10 @@ class TierLogCheck:
         return list(self._objects(stored))
 
     def contents(self, stored: StoredSegment, on_bytes: OnBytes = uncounted) -> list[Finding]:
-        """Return the findings inside the existing objects of a segment; needs no ``roots``, so threads can share it."""
+        """Return the findings about the contents of the existing objects of a segment.
+
+        Several threads may call this method, and ``roots`` need not be called before.
+        """
         indexes = dict[IndexRole, StoredIndex]()
         findings = [*self._files(stored, indexes), *self._further(stored)]
         if self._contents:
@@ -161,7 +166,7 @@ class TierLogCheck:
         return findings
 
     def orphans(self) -> Iterator[Finding]:
-        """Return objects that no existing root names, and uncompleted uploads, including those in progress.
+        """Yield findings about objects that no existing root names, and uncompleted uploads, also those in progress.
 
         The result is empty if a root or a page is damaged, because the objects that it named are unknown.
         """
@@ -217,14 +222,14 @@ class TierLogCheck:
                 )
 
     def _files(self, stored: StoredSegment, indexes: dict[IndexRole, StoredIndex]) -> Iterator[Finding]:
-        """Check the small files; add the good indexes to ``indexes``."""
+        """Yield the findings about the small files of a segment; add its undamaged indexes to ``indexes``."""
         for kind, place in stored.slices.items():
             if kind is not FileKind.LOG:
                 check = partial(self._file, stored, kind, indexes)
                 yield from self._caught(check, FindingKind.FILE, stored, place.key, f"the {kind} file: ")
 
     def _further(self, stored: StoredSegment) -> list[Finding]:
-        """Check the bytes that hold none of the segment's files."""
+        """Return the findings about stored bytes that belong to none of the segment's files."""
         try:
             self._layout(stored).check(stored, self._store.read_exactly)
         except _DAMAGED as error:
@@ -245,7 +250,7 @@ class TierLogCheck:
     def _log_file(
         self, stored: StoredSegment, indexes: Mapping[IndexRole, StoredIndex], on_bytes: OnBytes
     ) -> list[Finding]:
-        """Check every batch, the hash of the whole log, and the indexes."""
+        """Return the findings about every batch, the hash of the whole ``.log`` file, and the indexes."""
         size_bytes = stored.info.size_bytes
         try:
             report = self._batches(stored, self._hashed(stored, self._read(stored, 0, size_bytes)), indexes, on_bytes)
@@ -289,7 +294,10 @@ class TierLogCheck:
         return self._layout(stored).read(stored, start, end, self._store.read_exactly)
 
     def _hashed(self, stored: StoredSegment, pieces: Iterable[memoryview]) -> Iterable[memoryview]:
-        """Return the pieces of a log, and check its hash at the end; bundled layouts check it themselves."""
+        """Return the pieces of a ``.log`` file, and check its hash at their end.
+
+        Layouts that come with stratalog check the hash themselves.
+        """
         if self._layout(stored).guard.is_bundled:
             return pieces
 
@@ -306,7 +314,7 @@ class TierLogCheck:
     def _caught(
         self, check: Callable[[], list[Finding]], kind: FindingKind, stored: StoredSegment, key: str, what: str = ""
     ) -> list[Finding]:
-        """Return the findings of ``check``; damage that it raises is one."""
+        """Return the findings of ``check``, or one finding about the damage for which ``check`` raises an error."""
         try:
             return check()
         except _DAMAGED as error:
@@ -322,19 +330,22 @@ class TierLogCheck:
 
 
 def is_broken(before: Head, after: Head) -> bool:
-    """Return True if two consecutive roots are not links of one chain."""
+    """Return True if two roots, one after the other in the store, contradict each other as links of one chain."""
     if before.root.mac is not None and after.root.mac is None:
         return True
     return after.root.version == before.root.version + 1 and after.root.parent_sha256 != before.sha256
 
 
 def leaves_out(before: Head, after: Head) -> bool:
-    """Return True if two roots are links of one chain with versions between them, which a repair left out."""
+    """Return True if ``after`` names ``before`` as its parent although there are versions between them.
+
+    A repair creates such a root, and leaves out the damaged roots between.
+    """
     return after.root.version > before.root.version + 1 and after.root.parent_sha256 == before.sha256
 
 
 class _StreamedSegment(StoredBounds):
-    """A ReadableSegment of a tier over bytes that are read once, in order; supports no index lookups.
+    """A ReadableSegment over the bytes of a segment in a tier, which are read once, in order. It has no indexes.
 
     Args:
         stored: the entry in the manifest; it gives the bounds, size and timestamps.
@@ -355,12 +366,12 @@ class _StreamedSegment(StoredBounds):
         return memoryview(bytes(self._held[:size_bytes]))
 
     def finish(self) -> None:
-        """Read the rest, so the hash of the whole log is checked."""
+        """Read the rest of the pieces, because their iterator checks the hash of the whole file at its end."""
         for _ in self._pieces:
             pass
 
     def index_entries(self, role: IndexRole) -> bytes:
-        """Return empty bytes: no index is needed."""
+        """Return empty bytes: the check of batches needs no index."""
         del role
         return b""
 

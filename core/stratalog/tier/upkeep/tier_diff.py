@@ -12,7 +12,7 @@ from stratalog.tier.read.remote_segment import RemoteSegment
 
 
 class Side(StrEnum):
-    """The side or sides that have a segment."""
+    """The state that has a segment in a comparison of two states: the left one, the right one, or both."""
 
     LEFT = "left"
     RIGHT = "right"
@@ -21,7 +21,7 @@ class Side(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SegmentDifference:
-    """A segment and its side. ``name`` is its object or file, of the left side if both have it."""
+    """A segment and the state that has it. ``name`` is its object or file; if both states have it, that of the left."""
 
     side: Side
     base_offset: int
@@ -33,15 +33,15 @@ class SegmentDifference:
 def differences(
     left: Iterable[ReadableSegment], right: Iterable[ReadableSegment], *, with_common: bool = False
 ) -> Iterator[SegmentDifference]:
-    """Compare two ascending lists of segments; neither is held in memory as a whole.
+    """Yield the differences of two ascending lists of segments, which are consumed one by one.
 
-    Segments are equal if their offsets and sizes are equal and, if both are in a tier, the SHA-256 of their logs. The
-    keys of their objects are not compared.
+    Two segments are equal if their offsets and sizes are equal, and if both are in a tier, also the SHA-256 of their
+    ``.log`` files. The keys of their objects are not compared.
 
     Args:
         left: segments of one state.
         right: segments of the other state.
-        with_common: also return segments that are on both sides.
+        with_common: also yield segments that both states have.
     """
     ours, theirs = iter(left), iter(right)
     one, other = next(ours, None), next(theirs, None)

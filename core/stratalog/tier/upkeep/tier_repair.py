@@ -1,7 +1,7 @@
-"""Repair of a log of a tier: its manifest, and its objects from copies of the same segments.
+"""Repair of a log in a tier: of its manifest, and of its objects, from copies of the same segments.
 
 An object is written again only if the copy gives exactly the bytes that its manifest entry describes. Therefore no root
-changes and no writer is fenced. A reader gets the right bytes or an error meanwhile.
+changes and no writer is fenced. During the repair, a reader gets the right bytes or an error.
 """
 
 from __future__ import annotations
@@ -35,19 +35,22 @@ _OF_OBJECTS: Final = frozenset({FindingKind.MISSING, FindingKind.SIZE, FindingKi
 
 
 class SegmentCopies(Protocol):
-    """Place that may have copies of the segments of one log."""
+    """A source of copies of the segments of one log, such as its folder on local disk."""
 
     def opened(self, stored: StoredSegment) -> AbstractContextManager[SegmentSource | None]:
-        """Open the copy of a segment, None if there is none; raise StorageError if it cannot be read."""
+        """Return a context whose value is the copy of a segment, None if there is none.
+
+        Entering the context raises StorageError if the copy cannot be read.
+        """
 
 
 class FolderCopies:
-    """Segments in the folder of a log; its owner may write to it meanwhile.
+    """Copies of segments in the folder of a log. Another process may write to the folder at the same time.
 
     Args:
         files: the folder.
         log: the log in the tier.
-        components: the log's components.
+        components: components to read the log with.
     """
 
     def __init__(self, files: LogFiles, log: LogHead, components: Components) -> None:
@@ -55,7 +58,7 @@ class FolderCopies:
 
     @contextlib.contextmanager
     def opened(self, stored: StoredSegment) -> Iterator[SegmentSource | None]:
-        """Open the segment with the same offsets, check all its batches, and return it."""
+        """Yield the segment of the folder with the same offsets, after a check of all its batches; None without one."""
         wanted = (stored.info.base_offset, stored.info.end_offset)
         with ExitStack() as opened:
             for segment in open_pieces(self._files, self._components, opened):
@@ -68,11 +71,11 @@ class FolderCopies:
 
 
 class TierRepair:
-    """Repair of one log of a tier. Not thread-safe.
+    """Repairs one log of a tier. Not thread-safe.
 
     Args:
-        log: the log; its tier was opened for writing.
-        copies: places with copies of segments, in the order of their use.
+        log: the log; its tier must be opened for writing.
+        copies: sources of copies of segments; an earlier one is tried first.
     """
 
     def __init__(self, log: LogHead, copies: Sequence[SegmentCopies] = ()) -> None:
@@ -80,11 +83,11 @@ class TierRepair:
         self._log, self._copies = log, copies
 
     def manifest(self) -> Iterator[Repair]:
-        """Repair damaged roots and pages; the log must have no writer meanwhile. As ``ManifestRepair.run``."""
+        """Repair damaged roots and pages, as ``ManifestRepair.run``. No engine may write to the log meanwhile."""
         return ManifestRepair(self._log).run()
 
     def segments(self, findings: Sequence[Finding]) -> list[Repair]:
-        """Restore the segments of findings from copies, each segment once.
+        """Restore the damaged segments of findings from copies, each segment once; return a result for each finding.
 
         Raises:
             StoreError: the store failed; call again.
@@ -104,17 +107,17 @@ class TierRepair:
         return repairs
 
     def restore(self, stored: StoredSegment, source: SegmentSource) -> bool:
-        """Write the objects of a segment again from a copy, under their own keys.
+        """Write the objects of a segment again from a copy, under the same keys.
 
-        The layout writes the segment twice: once to compare, and once to upload.
+        The layout writes the segment twice: once to compare the result with the entry, and once to upload it.
 
         Returns:
-            True if the objects were written; False if the copy differs, or if the layout writes other bytes today.
+            True if the objects were written; False if the copy differs, or if the layout now makes other bytes from it.
 
         Raises:
             StoreError: the store failed; call again.
             StorageError: the copy cannot be read.
-            PluginError: the objects were written, and the store returns other bytes.
+            PluginError: the objects were written, but the store returns other bytes.
             UnknownComponentError: the layout is not installed.
         """
         if stored.info.original_bytes is not None and source.uncompress is not None:
@@ -139,9 +142,9 @@ class TierRepair:
         return True
 
     def note(self, finding: Finding) -> str:
-        """Write a note about an object that cannot be repaired, beside the log's other objects; return the note's key.
+        """Write a note about an object that cannot be repaired, as another object of the log; return the note's key.
 
-        The object itself is not changed: its undamaged parts can still be read, and only retention removes it.
+        The damaged object is not changed. Its undamaged parts can still be read, until retention removes it.
 
         Raises:
             StoreError: the store failed.
@@ -160,7 +163,11 @@ class TierRepair:
         return key
 
     def _restored(self, stored: StoredSegment) -> tuple[str, str]:
-        """Restore a segment from the first copy that fits; return what was done, and an error that prevented it."""
+        """Restore a segment from the first copy that is equal to it.
+
+        Returns:
+            Text about the repair, "" without one; and the error of a copy that could not be read, "" without one.
+        """
         try:
             for copies in self._copies:
                 with copies.opened(stored) as source:
@@ -176,7 +183,10 @@ class TierRepair:
 def _with_extras(
     store: TierStore, layout: GuardedLayout, stored: StoredSegment, source: SegmentSource
 ) -> SegmentSource:
-    """Return the source with the stored extra indexes if they are sound; copies may lack them."""
+    """Return ``source`` with the extra indexes that are stored in the tier, unless these are damaged.
+
+    A copy may not have the extra indexes, or may have others.
+    """
     files = dict(source.files)
     if FileKind.EXTRA not in stored.slices:
         files.pop(FileKind.EXTRA, None)
@@ -188,16 +198,17 @@ def _with_extras(
 
 
 def _read_only(key: str, source: ByteSource) -> ObjectInfo:
-    """Read all bytes, and store none."""
+    """Read all bytes of an object without storing them; a substitute for ``TierStore.put``."""
     for _ in source.chunks(_STEP_BYTES):
         pass
     return ObjectInfo(key, source.size_bytes)
 
 
 class _SameKeys:
-    """A sink that returns the keys that a segment has already, in the order of their suffixes.
+    """An ObjectSink that uses the keys that a segment already has, instead of new ones.
 
-    Raises CorruptObjectError if the layout asks for an object that the segment does not have.
+    Its methods raise CorruptObjectError if the layout stores an object for which the segment has no key with this
+    suffix.
     """
 
     def __init__(self, stored: StoredSegment, put: Callable[[str, ByteSource], ObjectInfo]) -> None:

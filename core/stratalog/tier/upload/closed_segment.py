@@ -1,8 +1,8 @@
-"""Closed segments of a folder that another process owns: checked, and read for upload to a tier.
+"""Reads of closed segments in a folder that another process owns, for upload to a tier.
 
-This module never locks, writes, renames or deletes a file. The owner may do all of that meanwhile. Therefore the data
-is used only if it is sound: every batch passes its CRC and offsets ascend, both at the first check and again during the
-upload, and the file still has its earlier size and time.
+This module never locks, writes, renames or deletes a file, but the owner may do all of that during the read. Therefore
+the data is checked twice, before the upload and again during the upload: the CRC of each batch must be right, and
+offsets must ascend. After the upload the file must still have the same size and modification time.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ _DISPOSABLE: Final = (IndexRole.OFFSET, IndexRole.TIME)
 
 
 class ClosedSegment:
-    """A closed segment, or its end from one of its batches on as a segment of its own. A ReadableSegment.
+    """A closed segment on disk, or a part from one of its batches to its end; a ReadableSegment.
 
-    Kafka's cleaner may have joined records that a tier has with records that it lacks: then only the rest is copied.
+    A part is necessary if compaction joined segments: then only the records that the tier does not have are copied.
 
     Args:
-        whole: the segment as it is on disk; borrowed.
-        base_offset: the first offset to copy; that of the segment, or of a batch in it.
+        whole: the segment as it is on disk; not closed here.
+        base_offset: the first offset to copy: the base offset of the segment, or of a batch in it.
     """
 
     def __init__(self, whole: Segment, base_offset: int) -> None:
@@ -73,12 +73,12 @@ class ClosedSegment:
 
     @property
     def modified_ms(self) -> int:
-        """The time when the file was last written, as it was first seen."""
+        """The modification time of the file when this object was created."""
         return self._seen[1]
 
     @property
     def age_from_ms(self) -> int:
-        """The segment's time for retention."""
+        """The time from which retention counts: the largest timestamp, or the file's time if there is none."""
         return self._whole.age_from_ms
 
     @property
@@ -87,11 +87,11 @@ class ClosedSegment:
         return self._whole.label
 
     def read(self, position: int, size_bytes: int) -> memoryview:
-        """Return up to ``size_bytes`` from ``position``; raise SegmentGoneError if the file is gone."""
+        """Return up to ``size_bytes`` from ``position`` of the part; raise SegmentGoneError if the file is gone."""
         return self._whole.read(self._start + position, size_bytes)
 
     def index_entries(self, role: IndexRole) -> Buffer:
-        """Return the entries of an index: those of the file if they fit the log, otherwise rebuilt from the log."""
+        """Return the entries of an index of the part to copy, from the index file, or rebuilt from the log."""
         if not self._start:
             return self._whole.index_entries(role)
         if role is IndexRole.TRANSACTION:
@@ -99,7 +99,7 @@ class ClosedSegment:
         return rebuilt_entries(self, role, self._components)
 
     def stored_transactions(self) -> bytes | None:
-        """Return the transaction index of the file; None if it does not fit the log."""
+        """Return the entries of the transaction index file for the part to copy; None if they contradict the log."""
         try:
             entries = self._whole.stored_entries(IndexRole.TRANSACTION)
             index = self._components.indexes[IndexRole.TRANSACTION]
@@ -122,9 +122,9 @@ class ClosedSegment:
         return False
 
     def check_unchanged(self) -> None:
-        """Raise SegmentGoneError if another file, or a changed one, has the segment's name now.
+        """Raise SegmentGoneError if the segment's file was changed or replaced since this object was created.
 
-        A deleted file is not a change: the reader has already read all of it.
+        A deleted file raises no error, because all its bytes have been read.
         """
         try:
             now = self._whole.files.open_segment(self._name)
@@ -139,7 +139,7 @@ class ClosedSegment:
 
 @dataclass(frozen=True, slots=True)
 class CheckedBytes:
-    """The bytes of a closed segment as a ``ByteSource``, which returns only whole batches with a correct CRC."""
+    """The bytes of a closed segment as a ``ByteSource``. Each pass checks the CRC of every batch."""
 
     segment: ClosedSegment
     components: Components
@@ -150,10 +150,10 @@ class CheckedBytes:
         return self.segment.size_bytes
 
     def chunks(self, chunk_bytes: int) -> Iterator[Buffer]:
-        """Return all batches from the start.
+        """Yield all bytes from the start.
 
         Raises:
-            SegmentGoneError: the file was deleted or changed; read it again later.
+            SegmentGoneError: the file was deleted or changed during the read; try again later.
         """
         try:
             for chunk in walk(self.segment, 0, self.components, read_bytes=chunk_bytes, below=self.segment.end_offset):
@@ -166,14 +166,14 @@ class CheckedBytes:
 
 
 class SegmentReader:
-    """Makes sources of the closed segments of one log, in order, and updates the producers' state.
+    """Reads the closed segments of one log in order, for upload, and computes the producers' state at the end of each.
 
     Args:
         files: the log's folder.
-        log: its name.
-        topic_id: of its topic.
-        epochs: from the folder's checkpoint.
-        components: the log's components.
+        log: name of the log.
+        topic_id: id of its topic.
+        epochs: leader epochs in the folder's checkpoint.
+        components: components to read the log with.
     """
 
     def __init__(
@@ -189,10 +189,10 @@ class SegmentReader:
         self._producers: ProducerState | None = None  # at the end of the last segment, if it is known
 
     def source(self, whole: Segment, base_offset: int) -> SegmentSource:
-        """Check a segment from ``base_offset`` on, and return the source to upload.
+        """Check a segment from ``base_offset`` on, and return it as the source of an upload.
 
         Raises:
-            SegmentGoneError: its owner deleted or changed it; try again later.
+            SegmentGoneError: the owner of the folder deleted or changed the segment; try again later.
             CorruptBatchError: a batch is bad, or its leader epoch differs from the checkpoint.
             StorageError: no batch begins at ``base_offset``.
         """
@@ -225,7 +225,7 @@ class SegmentReader:
         )
 
     def _checked(self, segment: ClosedSegment) -> Recovered:
-        """Read a segment once; raise its damage if there is any."""
+        """Read a segment once and check its batches; raise CorruptBatchError if one is damaged."""
         if self._producers is None or self._producers.end_offset != segment.base_offset:
             self._producers = self._stored_producers(segment.base_offset)
         state = self._producers or ProducerState()
@@ -241,7 +241,7 @@ class SegmentReader:
         return found
 
     def _stored_producers(self, offset: int) -> ProducerState | None:
-        """Return the producers' state below ``offset``, None if it is not known for certain."""
+        """Return the producers' state below ``offset``; None if ``offset`` is above 0 and has no valid snapshot."""
         if offset == 0:
             return ProducerState()
         data = self._stored_snapshot(offset)
@@ -273,7 +273,7 @@ class SegmentReader:
 
 
 class _Noted:
-    """Applies the batches of a segment to the producers' state, and checks their leader epochs."""
+    """A function that applies the batches of a segment to the producers' state, and checks their leader epochs."""
 
     def __init__(
         self, state: ProducerState, epochs: EpochCache, segment: ClosedSegment, components: Components
@@ -289,7 +289,10 @@ class _Noted:
         return replay_table(self._state, chunk.data, table, self._components)
 
     def _check_epoch(self, chunk: Chunk, table: BatchTable, row: int) -> None:
-        """Check a change of epoch against the checkpoint, which may lack epochs below the log start."""
+        """Raise CorruptBatchError if a batch has another leader epoch than the checkpoint has at its offset.
+
+        The checkpoint may have no epoch for offsets below the log start; then nothing is compared.
+        """
         offset, epoch = table.base_offset[row], table.leader_epoch[row]
         known_epoch = self._epochs.at(offset)
         if NO_EPOCH not in (epoch, known_epoch) and known_epoch != epoch:

@@ -1,4 +1,4 @@
-"""Input of an upload: the batches of a segment, its indexes and its other files."""
+"""Construction of a ``SegmentSource``, the input of an upload, from a segment's batches and small files."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from stratalog.tier.upload.uncompressed import uncompressed_source
 
 
 class CountedBytes:
-    """Bytes of a source that counts what its reader has taken; a second reading counts only what is new.
+    """A source that reports how many bytes were read. Bytes that are read again, after a retry, are not reported again.
 
     Args:
         source: the bytes.
-        on_bytes: called with the size of each piece.
+        on_bytes: called with the number of bytes that were read for the first time.
     """
 
     def __init__(self, source: ByteSource, on_bytes: OnBytes) -> None:
@@ -41,7 +41,7 @@ class CountedBytes:
         return self._source.size_bytes
 
     def chunks(self, chunk_bytes: int) -> Iterator[Buffer]:
-        """Iterate over the bytes from their start, in chunks."""
+        """Yield all bytes from the start, in chunks of at most ``chunk_bytes``."""
         position = 0
         for chunk in self._source.chunks(chunk_bytes):
             yield chunk
@@ -56,8 +56,8 @@ class SegmentFacts:
     """Facts about a built segment that its batches do not show.
 
     Attributes:
-        leader_epochs: leader epochs of its offsets.
-        snapshot: snapshot of the producers' state at its end; empty or None if it is not known.
+        leader_epochs: leader epochs of the segment's offsets.
+        snapshot: snapshot of the producers' state at the end of the segment; empty or None if it is not known.
     """
 
     leader_epochs: tuple[EpochEntry, ...]
@@ -73,15 +73,15 @@ def segment_source(
     snapshot: bytes | None,
     extras: bytes = b"",
 ) -> SegmentSource:
-    """Return the source of an upload. Empty files are left out.
+    """Return the source for the upload of a segment. Empty files are left out.
 
     Args:
-        info: the segment.
-        log: its batches.
-        entries: the contents of its indexes.
-        components: formats, codecs and indexes, for layouts that take uncompressed batches.
-        snapshot: snapshot of the producers' state at its end.
-        extras: its EXTRA indexes, packed.
+        info: description of the segment.
+        log: the bytes of its ``.log`` file.
+        entries: the bytes of its indexes.
+        components: formats, codecs and indexes, for layouts that need uncompressed batches.
+        snapshot: snapshot of the producers' state at the end of the segment; None if it is not known.
+        extras: the bytes of the file with its EXTRA indexes; empty if there are none.
     """
     files = {INDEX_KINDS[role]: bytes(found) for role, found in entries.items()}
     files[FileKind.SNAPSHOT] = snapshot or b""
@@ -94,7 +94,7 @@ def segment_source(
 def built_source(
     built: BuiltSegment, log: TopicPartition, topic_id: TopicId, facts: SegmentFacts, config: TopicConfig
 ) -> SegmentSource:
-    """Return the source of the upload of a built segment, with the EXTRA indexes that the topic names."""
+    """Return the source for the upload of a built segment, with the EXTRA indexes that the topic's settings name."""
     info = SegmentInfo(
         log=log,
         topic_id=topic_id,

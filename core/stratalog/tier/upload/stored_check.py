@@ -1,7 +1,6 @@
-"""Compare a stored segment with the bytes that the layout was given, before a manifest names the segment.
+"""Checks of a stored segment against the bytes that the layout was given, before a manifest names the segment.
 
-A layout and a store may return wrong results. Evicting a segment from local disk after a wrong result would lose the
-segment.
+A layout or a store may have a bug. If a segment was stored wrongly and then evicted from local disk, it would be lost.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ STEP_BYTES: Final = 4 << 20  # largest part of a log to read back at once
 
 
 class GivenSegment:
-    """A segment as a layout is given it, hashed as the layout reads it.
+    """A segment that is passed to a layout; its ``.log`` file is hashed while the layout reads it.
 
     Attributes:
         source: the source to give to the layout.
@@ -41,12 +40,12 @@ class GivenSegment:
         return self._log.sha256
 
     def check_claims(self, stored: StoredSegment, sizes: Mapping[str, int], layout: GuardedLayout) -> None:
-        """Compare the layout's claims with its input and with the objects that it put.
+        """Compare the entry that a layout returned with its input, and with the objects that it put.
 
         Args:
             stored: the entry that the layout returned.
-            sizes: of the objects that the layout put, by key.
-            layout: named in errors.
+            sizes: sizes of the objects that the layout put, by key.
+            layout: the layout, which errors name.
 
         Raises:
             PluginError: the entry is malformed, of another segment, has another hash, or names an object that was not
@@ -76,7 +75,7 @@ class GivenSegment:
         return ""
 
     def read_back(self, stored: StoredSegment, store: TierStore, layout: GuardedLayout) -> None:
-        """Read the segment back by its entry; raises the errors of ``read_back``."""
+        """Read the segment back by its entry ``stored``, and compare every byte; raise the errors of ``read_back``."""
         read_back(stored, self.sha256, self.source.files, store, layout)
 
 
@@ -87,13 +86,13 @@ def read_back(
 
     Args:
         stored: the entry of the segment.
-        sha256: of the ``.log`` file.
-        files: the small files.
-        store: holds the objects.
-        layout: reads them.
+        sha256: hash that the ``.log`` file must have.
+        files: contents that the small files must have.
+        store: the store with the objects.
+        layout: the layout of the segment.
 
     Raises:
-        PluginError: the bytes differ, or could not be read: the segment must not be relied on.
+        PluginError: the bytes differ, or cannot be read. The segment must not be committed.
         StoreError: the store failed; nothing is known about the segment.
     """
     span = f"segment [{stored.info.base_offset}, {stored.info.end_offset}) of {stored.info.log}"
@@ -129,10 +128,11 @@ def _difference(
 
 
 def check_renewed(old: StoredSegment, renewed: StoredSegment, store: TierStore, layout: GuardedLayout) -> None:
-    """Read a segment back through an entry that replaces another one with the same objects.
+    """Read a segment back by ``renewed``, a new entry for the objects of ``old``, and compare every byte.
 
     Raises:
-        PluginError: the new entry gives other bytes, or none: it must not be committed.
+        PluginError: the bytes differ from those by the old entry, or cannot be read. The new entry must not be
+            committed.
         CorruptObjectError: the old entry cannot be read, either.
         StoreError: the store failed; nothing is known about the new entry.
     """
@@ -145,10 +145,10 @@ def check_renewed(old: StoredSegment, renewed: StoredSegment, store: TierStore, 
 
 
 class PutObjects:
-    """Hashes of the objects of one segment, to find out after an error whether the store kept them.
+    """Hashes of the uploaded objects of one segment, to find out after an error if the store has changed them.
 
     Args:
-        store: holds the objects.
+        store: the store with the objects.
     """
 
     def __init__(self, store: TierStore) -> None:
@@ -156,12 +156,12 @@ class PutObjects:
         self._sources: dict[str, HashedLog] = {}
 
     def hashed(self, key: str, source: ByteSource) -> ByteSource:
-        """Return the source of an object, hashed as it is uploaded."""
+        """Return a source with the same bytes, which are hashed during the upload of the object ``key``."""
         self._sources[key] = made = HashedLog(source, key)
         return made
 
     def check(self) -> None:
-        """Raise PluginError that names the store if an uploaded object has changed."""
+        """Read all objects; raise a PluginError that names the store if one has other bytes than were uploaded."""
         for key, source in self._sources.items():
             digest = hashlib.sha256()
             try:
@@ -174,7 +174,7 @@ class PutObjects:
 
 
 def _malformed(stored: StoredSegment) -> str:
-    """Return why a manifest could not hold the entry, or ""."""
+    """Return the reason why a manifest cannot contain the entry, "" if it can."""
     slices: Iterable[tuple[object, object]] = stored.slices.items()  # a plugin may ignore annotations
     if not all(isinstance(kind, FileKind) and isinstance(place, ObjectSlice) for kind, place in slices):
         return "returned slices that are not ObjectSlice by FileKind"
@@ -186,7 +186,9 @@ def _malformed(stored: StoredSegment) -> str:
 
 
 def check_stored(store: TierStore, prefix: str, entries: Iterable[StoredSegment]) -> None:
-    """Raise unless the objects of stored segments exist completely; lists from the first of their keys.
+    """Raise unless the objects of stored segments exist with at least the size that their entries need.
+
+    ``prefix`` is that of the log's segment objects, which are listed from the first key of the entries on.
 
     Raises:
         ObjectNotFoundError: an object is missing, or shorter than its slices need.

@@ -31,15 +31,15 @@ _MAX_LOG_BYTES: Final = (1 << 31) - 1  # positions in indexes have 31 bits
 
 
 class UncompressedBytes:
-    """The bytes of a log with each compressed batch of magic 2 uncompressed; each pass makes them again.
+    """The bytes of a log with each compressed batch of magic 2 uncompressed. Each pass decompresses them again.
 
-    Header fields stay, except codec, size and CRC; the bytes of the records are those that the codec returns. A batch
-    that cannot be decompressed stays as it is.
+    In the header of such a batch, only codec, size and CRC are changed. A batch that cannot be decompressed is not
+    changed.
 
     Args:
-        log: whole batches.
+        log: the bytes of the log; whole batches.
         components: formats and codecs.
-        size_bytes: size of all bytes, once it is known.
+        size_bytes: size of the uncompressed log; 0 if it is not known yet.
     """
 
     def __init__(self, log: ByteSource, components: Components, size_bytes: int = 0) -> None:
@@ -47,18 +47,21 @@ class UncompressedBytes:
 
     @property
     def size_bytes(self) -> int:
-        """The size of all bytes."""
+        """The size of the uncompressed log; 0 if it was not known when this object was created."""
         return self._size_bytes
 
     def chunks(self, chunk_bytes: int) -> Iterator[Buffer]:
-        """Yield all bytes."""
+        """Yield all bytes of the uncompressed log, in chunks of at most ``chunk_bytes``."""
         for data, _ in self.runs(chunk_bytes):
             view = memoryview(data)
             for start in range(0, len(view), chunk_bytes):
                 yield view[start : start + chunk_bytes]
 
     def runs(self, chunk_bytes: int) -> Iterator[tuple[Buffer, bool]]:
-        """Yield runs of whole batches, and True for a batch that was compressed."""
+        """Yield the uncompressed log as runs of whole batches. A batch that was compressed is one run, with True.
+
+        The log is read in chunks of ``chunk_bytes``.
+        """
         pending, wanted = bytearray(), _HEADER_BYTES
         for chunk in self._log.chunks(chunk_bytes):
             pending += chunk
@@ -115,12 +118,12 @@ class UncompressedBytes:
 
 
 def uncompressed_source(source: SegmentSource, components: Components) -> SegmentSource:
-    """Return a source without compressed batches of magic 2, whose offset index has the positions of the new batches.
+    """Return a source whose batches of magic 2 are uncompressed, with an offset index for the new positions.
 
-    Its ``info`` has the new size, and the old one as ``original_bytes``.
+    The ``info`` of the result has the new size, and the old size as ``original_bytes``.
 
     Returns:
-        ``source`` itself if no batch is compressed, or if the log would be above 2 GiB.
+        The new source; ``source`` itself if no batch is compressed, or if the new log would exceed 2 GiB.
 
     Raises:
         The errors of the source's log.
@@ -147,7 +150,10 @@ def uncompressed_source(source: SegmentSource, components: Components) -> Segmen
 
 
 def _of_new_size(extras: bytes, info: SegmentInfo) -> bytes:
-    """Return packed EXTRA indexes for the same records in other bytes; empty if they are damaged."""
+    """Return the file ``extras`` of EXTRA indexes with the identity of ``info``; empty if ``extras`` is damaged.
+
+    The indexes stay valid, because the uncompressed log has the same records.
+    """
 
     def read(position: int, size_bytes: int) -> bytes:
         return extras[position : position + size_bytes]

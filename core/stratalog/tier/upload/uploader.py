@@ -24,7 +24,7 @@ from stratalog.tier.upload.uploads import Uploads
 
 @dataclass(frozen=True, slots=True)
 class OffloadReport:
-    """Result of one call: the committed entries, in order; ``skipped`` segments were in the tier already."""
+    """Result of one offload: the committed entries in order, and the number of segments that the tier already had."""
 
     committed: tuple[StoredSegment, ...] = ()
     skipped: int = 0
@@ -36,9 +36,9 @@ class OffloadReport:
 
 
 class SegmentSink:
-    """Receives the objects of one segment from a layout, under new keys of one base offset and epoch.
+    """Uploads the objects that a layout makes of one segment, under new keys; an ObjectSink.
 
-    ``put_objects``, if given, hashes the objects.
+    A key contains the segment's base offset and the leader epoch. If ``put_objects`` is given, it hashes the objects.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class SegmentSink:
         """Upload one object; a layout calls this from one thread.
 
         Raises:
-            ClosedError: the layout's call has returned, or took too long.
+            ClosedError: the layout's ``write`` has returned, or exceeded its deadline.
         """
         if self._ended:
             raise ClosedError("the segment is no longer being stored: its layout took too long, or has returned")
@@ -82,34 +82,35 @@ class SegmentSink:
         return dataclasses.replace(info, key=key)
 
     def discard(self) -> None:
-        """Delete the uploaded objects, because no root will name them. The collector deletes the rest.
+        """Delete the uploaded objects, because no root will name them, and accept no further object.
 
-        A failed upload may have left parts, so the collector searches in any case.
+        The collector deletes objects that cannot be deleted now. It must search for them in any case, because a failed
+        upload may have left parts in the store.
         """
         self._ended = True
         self._store.delete(self.tried)
         self._uploads.leave([*self.tried, *self._next.values()])
 
     def close(self) -> None:
-        """Accept no further object, and remove the keys that were asked for and not used."""
+        """Accept no further object, and forget the keys that ``key`` returned and ``put`` did not use."""
         self._ended = True
         self._uploads.end(self._next.values())
 
 
 class SegmentUploader:
-    """Uploads segments of one log with one layout, and commits each before the next.
+    """Uploads segments of one log with one layout, and commits each before the next one is uploaded.
 
-    A repetition is safe at every point. A range that the head covers is skipped. An upload that was not committed is
-    repeated under a new key.
+    After an error, the same segments can be offloaded again: committed segments are skipped, and an upload that was not
+    committed is repeated under new keys.
 
     Args:
-        store: receives the objects.
-        env: clock and chance.
+        store: the store for the objects.
+        env: clock and random numbers.
         label: ``name@version`` of the layout.
-        layout: turns a segment into objects.
-        section: the topic's settings of the layout, if it has any.
-        commit: publishes a change under a leader epoch, as ``Committer.commit``.
-        uploads: records every key.
+        layout: the layout, which stores a segment as objects.
+        section: the topic's settings of the layout; None if it has none.
+        commit: commits a change in a leader epoch, as ``Committer.commit``.
+        uploads: registers the keys of objects until it is known if a root names them.
     """
 
     def __init__(
@@ -126,16 +127,16 @@ class SegmentUploader:
         self._label, self._layout, self._section = label, layout, section
 
     def offload(self, head: Root | None, prefix: str, sources: Iterable[SegmentSource], at: LogBounds) -> OffloadReport:
-        """Upload and commit segments, in order; the iterable is consumed one by one, so it can open files late.
+        """Upload and commit segments, in order. If an error ends the call, the earlier commits stay.
 
         Args:
             head: a recent head.
-            prefix: of the log in the tier.
-            sources: closed, durable segments, ascending.
-            at: the log's epoch and bounds.
+            prefix: prefix of the log's keys in the tier.
+            sources: closed, durable segments, ascending; consumed one by one.
+            at: the log's leader epoch and bounds.
 
         Returns:
-            The committed entries and the number of skipped segments; a later error undoes none of them.
+            The committed entries and the number of skipped segments.
 
         Raises:
             FencedEpochError: another writer owns the log.
@@ -167,14 +168,16 @@ class SegmentUploader:
         return OffloadReport(tuple(committed), skipped)
 
     def upload(self, source: SegmentSource, prefix: str, leader_epoch: int) -> StoredSegment:
-        """Store a segment under new keys, without a root that names it; if that fails, delete its objects.
+        """Store a segment under new keys and return its entry, without a commit. After an error, delete its objects.
 
-        The claims of the layout are compared with its input. If ``tier.verify`` says so, the segment is also read back.
+        The entry that the layout returns is compared with its input. If ``tier.verify`` requires it, the segment is
+        also read back.
 
         Raises:
             StorageError: the segment cannot be read.
-            ConfigError: a small file of the segment is above ``limits.index.bytes``: it could not be read back.
-            PluginError: the layout failed, or did not store its input, or the store did not keep it.
+            ConfigError: a small file of the segment is larger than ``limits.index.bytes``, so it could not be read
+                again.
+            PluginError: the layout failed, or the layout or the store did not store the bytes of the segment.
             StoreError: the store failed.
         """
         base_offset = source.info.base_offset

@@ -1,4 +1,4 @@
-"""The objects that this process is uploading; the collector must not delete them as orphans."""
+"""Register of the objects that this process is uploading, which the collector must not delete as orphans."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Collection, Iterable
 
 
 class Uploads:
-    """Keys that this process chose for objects of one log, until it is certain if a root names them. Thread-safe.
+    """Keys of objects of one log that this process uploads, until it is known if a root names them. Thread-safe.
 
-    An object under our leader epoch that no root names and that is not among these keys is an orphan of an earlier
-    process.
+    If an object has this process's leader epoch, no root names it, and it is not registered here, then it is an orphan
+    of an earlier process.
     """
 
     def __init__(self) -> None:
@@ -19,38 +19,38 @@ class Uploads:
         self._left = False
 
     def begin(self, key: str) -> None:
-        """Add a chosen key."""
+        """Register a key before its object is uploaded."""
         with self._lock:
             self._keys.add(key)
 
     def end(self, keys: Iterable[str]) -> None:
-        """Remove keys that a root names now, or whose objects are deleted."""
+        """Remove keys that a root names now, or whose objects were deleted or never uploaded."""
         with self._lock:
             self._keys.difference_update(keys)
 
     def leave(self, keys: Iterable[str]) -> None:
-        """Remove keys that no root will name; their objects may or may not be in the store."""
+        """Remove keys that this process will not commit, and whose objects may be in the store; set ``has_left``."""
         with self._lock:
             self._keys.difference_update(keys)
             self._left = True
 
     def deleted(self, keys: Iterable[str], failed: Collection[str]) -> None:
-        """Remove keys whose uploads failed and whose objects were deleted, except ``failed``, which may still exist."""
+        """Remove ``keys``, whose objects this process has deleted; those of ``failed`` could not be deleted."""
         self.end(keys)
         if failed:
             self.leave(failed)
 
     def under_way(self) -> Collection[str]:
-        """Return the current keys."""
+        """Return the registered keys."""
         with self._lock:
             return frozenset(self._keys)
 
     @property
     def has_left(self) -> bool:
-        """True if ``leave`` was called after the last call of ``looked``."""
+        """True if ``leave`` was called after the last ``looked``: then orphans of this process may be in the store."""
         return self._left
 
     def looked(self) -> None:
-        """Reset ``has_left``, because the store is searched for orphans from now on."""
+        """Reset ``has_left``, because a search of the store for orphans begins."""
         with self._lock:
             self._left = False
