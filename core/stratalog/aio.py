@@ -57,7 +57,7 @@ class _Calls:
             try:
                 return await asyncio.shield(work)
             except asyncio.CancelledError:
-                if not work.done():  # the object is for one thread at a time
+                if not work.done():  # only one thread at a time may use the object
                     await asyncio.wait([work])
                 raise
 

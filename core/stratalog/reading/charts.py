@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from html import escape
 from typing import Final
 
-HEIGHT: Final = 18  # pixels of a strip
+HEIGHT: Final = 18  # of a strip, in pixels
 LEVELS: Final = 6  # kinds "level-0" to "level-5": amounts, from small to large
-_THINNEST: Final = 0.002  # share of the width: a thinner mark could not be seen
+_THINNEST: Final = 0.002  # minimal width of a mark as a share of the strip's width; a thinner mark would be invisible
 
 # The kinds of marks of a log: the active segment, local segments, segments on local disk and in the tier, and segments
 # that are only in the tier.

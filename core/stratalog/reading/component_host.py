@@ -135,7 +135,7 @@ class ComponentHost(Closeable):
         """
         catalogue, providers = self.registry.extra_indexes(), list[Provider[ExtraIndex]]()
         for name in catalogue.names():
-            with contextlib.suppress(PluginClashError):  # an ambiguous name means no index; the records are read
+            with contextlib.suppress(PluginClashError):  # without the index, readers read the records
                 providers.append(catalogue.by_name(name))
         return dataclasses.replace(
             self.available_components(config or TopicConfig())[0], extras=self._extra_table(catalogue, providers)

@@ -43,7 +43,7 @@ class ComponentOpener:
 
     def __init__(self, registry: Registry, settings: Settings, env: Env, handles: HandlePool) -> None:
         self._registry, self._settings, self._env, self._handles = registry, settings, env, handles
-        # Held while the component is opened: the engine's background threads open components, too.
+        # A lock is held while its component is opened, because background threads open components, too.
         self._locks: dict[tuple[str, str], threading.RLock] = {}
         self._variables = plugin_values(settings, registry.engine_settings()) if settings.plugin_variables else {}
         self._opened: dict[tuple[str, str], object] = {}

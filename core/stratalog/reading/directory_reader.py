@@ -64,7 +64,7 @@ class DirectoryReader(Reader):
         super().__init__(location, host, tier)
         self._stores = stores
         self._foreign: dict[TierLogName, list[StoredSegment]] | None = None  # listed at first use
-        self._stamps: dict[TopicPartition, _Stamp] = {}  # of the opened logs
+        self._stamps: dict[TopicPartition, _Stamp] = {}  # for the opened logs
         for store in stores:
             check_log_directory(store)
         self._folders, self._topics = self._listed()
@@ -133,7 +133,7 @@ class DirectoryReader(Reader):
             places = ", ".join(found.store.path() for found in (folder, *others))
             raise ConfigError(f"{name} is in several log directories: {places}")
         is_new = name not in self._stamps
-        self._stamps[name] = self._stamp(name)  # before the files are read
+        self._stamps[name] = self._stamp(name)  # taken before the files are read, so that a later change is noticed
         state, files = folder.state, folder.files()
         watermark = state.high_watermarks.get(name)
         request = LoadRequest(

@@ -11,7 +11,7 @@ from stratalog.model.segment_info import AbortedTransaction
 from stratalog.segment.readable import ReadableSegment
 from stratalog.tier.read.remote_segment import RemoteSegment
 
-_UNKNOWN: Final = -1  # also of a record without a timestamp
+_UNKNOWN: Final = -1  # the timestamp of a record without one is also -1
 
 
 class TimestampRange(NamedTuple):

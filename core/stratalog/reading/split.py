@@ -20,7 +20,7 @@ from stratalog.tier.manifest.json_fields import exactly
 from stratalog.tier.manifest.page_codec import entry_from_json, entry_to_text
 
 _COMPRESSION: Final = 1
-_LARGEST_MESSAGE_BYTES: Final = 1 << 30  # a message of a million segments
+_LARGEST_MESSAGE_BYTES: Final = 1 << 30  # enough for a million segments
 _ENCODER: Final = json.JSONEncoder(separators=(",", ":"), check_circular=False)
 _NUMBERS: Final = ("start", "end", "position", "end_position", "base_offset", "end_offset", "size_bytes", "file_start", "file_bytes")  # fmt: skip
 _numbers: Final = attrgetter(*_NUMBERS)

@@ -24,7 +24,7 @@ from stratalog.spi.segment_store import SegmentStore
 from stratalog.tier.read.remote_segment import RemoteSegment
 from stratalog.tier.tier import Tier
 
-_REQUESTS_A_PIECE: Final = 8  # approximate; with fewer requests, too much would be read at both ends
+_REQUESTS_A_PIECE: Final = 8  # approximate; with larger requests, too many bytes outside of a piece are read
 _SMALLEST_CHUNK_BYTES: Final = 1 << 16
 
 

@@ -35,7 +35,7 @@ SMALLEST_SPLIT_BYTES: Final = 4 << 20
 MOST_SPLITS: Final = (
     20_000  # Spark's driver takes milliseconds and kilobytes for each task; beyond it, splits are larger
 )
-_KEPT_SEGMENTS: Final = 10_000  # a plan of more segments releases each log after it has read it
+_KEPT_SEGMENTS: Final = 10_000  # with more segments, the plan releases each log after it was read
 USUAL_SPLITS: Final = 8  # for reads of up to 8 of the largest splits: enough to keep a few cores busy to the end
 
 
@@ -146,7 +146,7 @@ class _Part(NamedTuple):
                 continue
             if not start <= entry.offset < whole.end - 1:
                 continue
-            # an entry has the last offset of its batch, so the batch belongs to the piece before
+            # an index entry has the last offset of its batch, so the batch belongs to the piece before the cut
             after = entries.after(entry.position + 1) if entries else None
             until = min(whole.end_position if after is None else after.position, whole.end_position)
             yield whole._replace(start=start, end=entry.offset + 1, position=position, end_position=until)
@@ -176,7 +176,7 @@ def _parts(log: LogReader, wanted: OffsetRange, isolation: Isolation, most_recor
             elif part.segment.size_bytes:
                 local = part.segment if isinstance(part.segment, Segment) else None
                 yield _Part(_piece(log, part, hidden), local, log.components)
-    if view.damage is not None and start <= bound <= wanted.end:  # a read that gets to the log's end reports the damage
+    if view.damage is not None and start <= bound <= wanted.end:  # a read to the log's end reports the damage
         yield _Part(_end(log, bound, view.damage), None, log.components)
 
 

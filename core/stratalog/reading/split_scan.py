@@ -210,7 +210,7 @@ class PieceReader:
             self._report_missing(piece, piece.end, 0, 0)
             return
         offsets = log.offsets()
-        if log.topic_id != piece.topic_id:  # deleted, and created again with the same name
+        if log.topic_id != piece.topic_id:  # the topic was deleted and created again
             self._report_missing(piece, piece.end, offsets.log_start, offsets.log_end)
             return
         if offsets.log_start > self._offset:

@@ -24,7 +24,7 @@ from stratalog.segment.readable import ReadableSegment
 Columns = Sequence[str] | dict[str, ds.Expression] | None
 """Names of columns, or expressions by name; None means all columns."""
 PIECE_BYTES: Final = 16 << 20
-_LAST_MS: Final = ((1 << 63) - 1) // 1000  # microseconds have 64 bits too
+_LAST_MS: Final = ((1 << 63) - 1) // 1000  # Arrow stores microseconds in 64 bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class TopicDataset(ds.Dataset):
     """
 
     def __init__(self, logs: Callable[[], Sequence[LogReader]], isolation: str) -> None:
-        # The base class has no constructor for Python. Its state is not used: all calls of it lead to ``scanner``.
+        # The base class cannot be constructed in Python. Its state is not used: all its methods call ``scanner``.
         self._logs, self._isolation = logs, isolation
         self.error: Exception | None = None
 
@@ -130,7 +130,7 @@ class TopicScanner(ds.Scanner):
         columns: Columns,
         wanted: ds.Expression | None,
     ) -> None:
-        # The base class has no constructor for Python. Its state is not used.
+        # The base class cannot be constructed in Python. Its state is not used.
         self._batches, self._schema, self._columns, self._wanted = batches, schema, columns, wanted
 
     @property
@@ -175,7 +175,7 @@ class TopicScanner(ds.Scanner):
 
     def _of(self, table: pa.Table) -> pa.Table:
         columns = self._columns if isinstance(self._columns, dict | None) else list(self._columns)
-        in_memory: Any = ds.InMemoryDataset  # published without the types of its arguments
+        in_memory: Any = ds.InMemoryDataset  # pyarrow does not publish the types of its arguments
         found: pa.Table = in_memory(table).to_table(columns=columns, filter=self._wanted)
         return found
 

@@ -186,7 +186,7 @@ class TopicReader(CheckedArguments):
                         positions[number] = record.offset + 1
                         yield record
                         quiet_from_ns = self._clock.monotonic_ns()
-                    positions[number] = end  # the rest has only markers
+                    positions[number] = end  # only control batches and hidden records are left below the end
             quiet_ms = (self._clock.monotonic_ns() - quiet_from_ns) // _NS_IN_MS
             if timeout_ms is not None and quiet_ms >= timeout_ms:
                 return

@@ -99,7 +99,7 @@ def find_candidates(group: str = CONTRACT_GROUP) -> tuple[Candidate, ...]:
     """Return the installed plugins of an entry-point group, sorted by name, from metadata alone, without an import."""
     found = importlib.metadata.entry_points(group=group)
     distributions = {id(entry_point.dist): entry_point.dist for entry_point in found}
-    owners = {key: _owner(distribution) for key, distribution in distributions.items()}  # parses each metadata once
+    owners = {key: _owner(distribution) for key, distribution in distributions.items()}  # parse metadata once
     candidates = [Candidate(entry_point.name, *owners[id(entry_point.dist)], entry_point) for entry_point in found]
     return tuple(sorted(candidates, key=lambda candidate: (candidate.name, candidate.distribution)))
 

@@ -106,7 +106,7 @@ class Host:
         self._manager = _Manager(hooks.PROJECT)
         self._manager.add_hookspecs(hooks)
         self._origins: dict[str, str] = {}
-        self._strangers = set[str]()  # names of the plugins of other distributions
+        self._strangers = set[str]()  # names of plugins that do not come with stratalog
         self._failures: Counter[str] = Counter()  # under _lock: counted on the notifier threads, read on any thread
         self._lock = threading.Lock()
 

@@ -91,7 +91,7 @@ def _register_passed(host: Host, plugins: Sequence[object], calls: DeadlineCalls
         named = f"plugin module {plugin!r}"
         module = _imported(named, partial(import_named, plugin), calls) if isinstance(plugin, str) else plugin
         if host.is_registered(module):
-            continue  # also installed, or passed twice: it counts once
+            continue  # the plugin is also installed, or was passed twice
         name = _free_name(host, module)
         host.register(module, name)
         names.append(name)

@@ -14,7 +14,7 @@ from stratalog.model.offsets import OffsetPosition, TimestampOffset
 from stratalog.model.segment_info import AbortedTransaction
 
 _NONE: Final = type(None)
-_SERIES: Final = (Iterator, Iterable, Sequence, list)  # of these, the items are checked
+_SERIES: Final = (Iterator, Iterable, Sequence, list)  # the items of such results are checked
 _ENTRIES: Final = (OffsetPosition, TimestampOffset, AbortedTransaction)
 _SPECIAL: Final = ("__len__", "__getitem__")
 # Names that the modules of ``stratalog.spi`` import for type checkers only. Values of these types are not checked.
@@ -72,7 +72,7 @@ def _alternatives(hint: Any) -> tuple[Any, ...]:  # Any: type hints have no comm
 def _classes(hint: Any) -> tuple[type[Any], ...]:  # Any: as above
     found = list[type[Any]]()
     for part in _alternatives(hint):
-        if isinstance(part, typing.TypeVar):  # the only one is that of an index's entries
+        if isinstance(part, typing.TypeVar):  # the only type variable is that of an index's entries
             found += _ENTRIES
             continue
         origin = _NONE if part is None else typing.get_origin(part) or part

@@ -48,7 +48,7 @@ class Codec(ABC):
         """
 
 
-CODEC_IDS: Final = range(1, 8)  # three bits of the attributes; 0 is no codec
+CODEC_IDS: Final = range(1, 8)  # the codec has three bits of the attributes; 0 means no codec
 
 
 class CodecTable:

@@ -49,7 +49,7 @@ class OpenContext:
     layouts: LayoutLookup = field(default=NO_LAYOUTS, repr=False)
 
 
-@dataclass(frozen=True, kw_only=True)  # no slots: Python 3.11 cannot then make a Provider[Codec](...)
+@dataclass(frozen=True, kw_only=True)  # with slots, Provider[Codec](...) fails in Python 3.11
 class Provider(Generic[C]):
     """The description of a component that a plugin offers, and the function that opens the component.
 

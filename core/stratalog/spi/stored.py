@@ -23,13 +23,13 @@ RECORD_FACTS: Final = {
     "original_bytes": 0,
 }
 """Attributes of ``SegmentInfo`` with their smallest values. They are in ``extra``, as older releases refuse a new field; persistent."""
-MAX_KEY_BYTES: Final = 1024  # S3's bound
+MAX_KEY_BYTES: Final = 1024  # the limit of S3
 MAX_EXTRA_DEPTH: Final = 8
 MAX_EXTRA_VALUES: Final = 10_000
 MAX_REQUIRES: Final = 64
 
 _OF_SLICE: Final = frozenset({"key", "position", "size_bytes"})
-_NO_PARTS: Final = frozenset({"", ".", ".."})  # of a key
+_NO_PARTS: Final = frozenset({"", ".", ".."})  # parts that a key must not have
 _INT64_MAX: Final = (1 << 63) - 1
 _INT32_MAX: Final = (1 << 31) - 1
 _LABEL: Final = re.compile(r"[a-z][a-z0-9_]*@[1-9][0-9]{0,8}\Z")
@@ -110,7 +110,7 @@ def _info(fields: Mapping[str, object], facts: Mapping[str, object]) -> SegmentI
     return info
 
 
-@lru_cache(maxsize=64)  # the entries of a manifest are of one log
+@lru_cache(maxsize=64)  # all entries of a manifest have the same log
 def _log(topic: str, partition: int) -> TopicPartition:
     return TopicPartition(check_topic(topic), partition)
 
@@ -142,7 +142,7 @@ def checked_slices(places: Iterable[tuple[object, object, object, object]]) -> d
     Raises:
         TypeError, ValueError: a value is of the wrong type, or is not allowed.
     """
-    found, keys = {}, set[str]()  # the slices of a segment are mostly of one object
+    found, keys = {}, set[str]()  # most slices of a segment have the same key: check it once
     for kind, key, position, size_bytes in places:
         start, size = _number(position, "position"), _number(size_bytes, "size_bytes")
         if start + size > _INT64_MAX:

@@ -26,8 +26,8 @@ class TierCollection:
     def __init__(self, history_ms: int) -> None:
         self._history_ms = history_ms
         self._lock = threading.Lock()
-        self._tidy: dict[TierLogName, int] = {}  # the version after which there was nothing to collect; under _lock
-        self._swept: dict[TierLogName, int] = {}  # the epoch up to which there are no orphans; under _lock
+        self._tidy: dict[TierLogName, int] = {}  # version at which nothing was left to collect; under _lock
+        self._swept: dict[TierLogName, int] = {}  # leader epoch up to which orphans were deleted; under _lock
 
     def collect(self, remote: TierLog, leader_epoch: int | None) -> CollectReport:
         """Delete unneeded objects of one log, as ``TierLog.collect``.
@@ -63,7 +63,7 @@ class TierCollection:
                 self._swept[name] = root.leader_epoch
             else:
                 self._tidy.pop(name, None)
-                if with_orphans:  # some may be younger than the grace time
+                if with_orphans:  # some orphans may be younger than the grace time
                     self._swept.pop(name, None)
         return report
 

@@ -60,7 +60,7 @@ class LogHead(CheckedArguments):
         self._lock = threading.RLock()  # guards the finder, the committer, and every change of _seen and _assumed
         self._finder = self.new_finder()
         self._pages = self._pages_in(components.page_cache)
-        self._seen: tuple[Root | None, RemoteView] | None = None  # replaced as a whole: readers need no lock
+        self._seen: tuple[Root | None, RemoteView] | None = None  # never changed in place: reads need no lock
         self._assumed: RemoteView | None = None
         self._again: Callable[[], None] | None = None
         self._noted: tuple[int, str] | None = None  # version and identity that the head must continue
@@ -173,7 +173,7 @@ class LogHead(CheckedArguments):
         """Return the size of the log's segments in the last root that was read; 0 if no root can be read."""
         try:
             root = self.root
-        except StorageError:  # the work itself reports the error
+        except StorageError:  # the operation whose progress is shown reports the error
             return 0
         return 0 if root is None else root.size_bytes
 
@@ -239,7 +239,7 @@ class LogHead(CheckedArguments):
         Nothing is tried while another thread probes the store.
         """
         if self._again is not None and not self._tier.availability.is_trying:
-            with contextlib.suppress(StorageError):  # a fenced log has stopped and reported it
+            with contextlib.suppress(StorageError):  # if the log was fenced, it has stopped and logged the error
                 self._again()
         return self.unavailable()
 

@@ -34,7 +34,7 @@ class TierLog(LogHead):
 
     def __init__(self, log: TopicPartition, topic_id: TopicId, components: TierComponents) -> None:
         super().__init__(log, topic_id, components)
-        self._duty = threading.Lock()  # one offload or collection at a time; taken before _lock
+        self._duty = threading.Lock()  # for one offload or collection at a time; acquired before _lock
         self._committer = Committer(
             self._tier.store,
             self._finder,
@@ -148,7 +148,7 @@ class TierLog(LogHead):
         at = LogBounds(leader_epoch, log_start, high_watermark, topic)
         with self._duty:
             self.refresh()
-            head = self.commit(leader_epoch, lambda _: None)  # a fenced writer uploads nothing
+            head = self.commit(leader_epoch, lambda _: None)  # raises for a fenced writer, before it uploads anything
             return self.uploader(layout, section).offload(head, self._finder.prefix, sources, at)
 
     def create(
@@ -274,7 +274,7 @@ class TierLog(LogHead):
         with self._duty:
             if with_orphans:
                 self._uploads.looked()
-            finder = self.new_finder()  # collecting begins with a listing anyway, and must not block commits
+            finder = self.new_finder()  # its own finder: a collection begins with a listing, and must not block commits
             return Collector(
                 self._tier.store,
                 finder,

@@ -77,9 +77,9 @@ class Committer:
     ) -> None:
         self._store, self._finder, self._pages, self._env = store, finder, pages, env
         self._limit_bytes, self.shared = limit_bytes, shared
-        self._own: OrderedDict[str, None] = OrderedDict()  # commit ids we issued, oldest first
+        self._own: OrderedDict[str, None] = OrderedDict()  # the last commit ids of this committer, oldest first
         self.tried_version = 0  # the highest version for which a create request was sent
-        self._known_version = -1  # roots up to it were accepted: our own, or there at the first look
+        self._known_version = -1  # version of the last root that this committer accepted
 
     def commit(self, leader_epoch: int, decide: Decide, shared_with: Collection[str] = ()) -> Root | None:
         """Publish the change that ``decide`` returns, on top of the head.
@@ -145,7 +145,7 @@ class Committer:
                 f"{root.log} is written in leader epoch {root.leader_epoch}, this writer has {leader_epoch} "
                 f"version={root.version}"
             )
-        is_shared = root.change in shared_with or root.change == ChangeKind.CREATE  # CREATE names no segment
+        is_shared = root.change in shared_with or root.change == ChangeKind.CREATE  # a CREATE adds no segment
         is_other = root.leader_epoch == leader_epoch and not is_shared and self._is_foreign(root)
         if is_other and not self._was_rewrapped_alone(root):
             raise FencedEpochError(

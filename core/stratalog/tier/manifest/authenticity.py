@@ -76,7 +76,7 @@ class Authenticity:
             return None
         expected = self._expected(root)
         allows_all = expected is None or self._policy(expected) is not Unauthenticated.WARN
-        allowed = set[str]()  # labels of layouts: there are few, and very many entries
+        allowed = set[str]()  # layouts that were checked; most entries have the same one
 
         def check(entry: StoredSegment) -> None:
             if entry.layout in allowed:
@@ -170,7 +170,7 @@ class Authenticity:
         if expected is None:
             return
         check = self.entry_check(root)
-        assert check is not None  # it has no MAC
+        assert check is not None  # the root has no MAC
         for entry in root.entries:
             found = self._of(_name(entry.layout))
             if found is not None and found.is_required(entry.layout):

@@ -228,7 +228,7 @@ def _replace(
     held = list(leaves(touched, pages))
     inside = [ref for ref in held if ref.end_offset > start and ref.base_offset < end]
     older = tuple(entry for ref in inside for entry in pages.entries(ref))
-    if end > inline_start:  # the range reaches into the root, which from now on holds the new entries
+    if end > inline_start:  # the range ends in the root's own entries: the new entries are stored in the root
         spliced = _spliced((*older, *entries), start, end, added)
         kept = tuple(entry for entry in spliced if entry.info.end_offset <= start)
         newer = spliced[len(kept) :]

@@ -14,7 +14,7 @@ from stratalog.spi.layouts import StoredSegment
 from stratalog.tier.manifest.json_fields import sha256_of
 
 RECENT_COMMITS: Final = 64
-MAX_MARKS: Final = 64  # writers that a root remembers; the one that has not written for longest is removed first
+MAX_MARKS: Final = 64  # largest number of writers in a root; the writer with the oldest mark is removed first
 PAGE_ITEMS: Final = 256  # entries or references of one page; also the most entries of a root
 INLINE_PAGES: Final = 512  # references of one level in a root; more of them move to a page of the next level
 
@@ -37,9 +37,9 @@ class ChangeKind(StrEnum):
     DELETE = "delete"
 
 
-BULK: Final = frozenset({ChangeKind.APPEND, ChangeKind.REPLACE})  # made by jobs, never by an engine
-EMPTYING: Final = frozenset({ChangeKind.CLEAR, ChangeKind.DELETE})  # all earlier segments leave the tier
-SHORTENING: Final = EMPTYING | {ChangeKind.TRUNCATE}  # the end offset may fall
+BULK: Final = frozenset({ChangeKind.APPEND, ChangeKind.REPLACE})  # changes by bulk writers, never by an engine
+EMPTYING: Final = frozenset({ChangeKind.CLEAR, ChangeKind.DELETE})  # all earlier segments are removed from the tier
+SHORTENING: Final = EMPTYING | {ChangeKind.TRUNCATE}  # these changes may lower the end offset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

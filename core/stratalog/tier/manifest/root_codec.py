@@ -33,9 +33,9 @@ from stratalog.tier.manifest.root import (
 
 FORMAT: Final = "stratalog-manifest"
 FORMAT_VERSION: Final = 3
-AUTHENTICATED_VERSION: Final = 4  # of roots with a MAC only
-UNSEALED_VERSION: Final = 2  # roots of earlier releases without a hash of themselves: read, never written
-_SEAL: Final = b'{"body_sha256":"'  # no other field comes before it in canonical bytes
+AUTHENTICATED_VERSION: Final = 4  # of roots with a MAC
+UNSEALED_VERSION: Final = 2  # of roots without a hash of themselves, which earlier releases wrote: only read
+_SEAL: Final = b'{"body_sha256":"'  # the first field, because canonical bytes have sorted keys
 _SEAL_END: Final = b'",'
 _HASH_DIGITS: Final = 64
 _READ: Final = (UNSEALED_VERSION, FORMAT_VERSION, AUTHENTICATED_VERSION)

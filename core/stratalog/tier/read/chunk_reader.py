@@ -16,7 +16,7 @@ from stratalog.tier.read.disk_cache import DiskCache
 from stratalog.tier.read.prefetch import ObjectRange, Prefetcher
 from stratalog.tier.store.store import TierStore
 
-_BESIDE_BYTES: Final = 64 << 10  # a fetch reads up to this much more than asked for, to find its first batch
+_BESIDE_BYTES: Final = 64 << 10  # a fetch may read so many more bytes to find its first batch
 
 Successor: TypeAlias = Callable[[StoredSegment], StoredSegment | None]
 """Returns the segment after a given one, None if there is none yet. May send requests to the store."""
@@ -100,7 +100,7 @@ class ChunkReader:
         self._memory = ByteCache(limits.chunk_cache_bytes, TwoQueues(limits.chunk_cache_bytes))
         self._ahead = Prefetcher(self._load, self._is_there, limits.prefetch_bytes, threads)
         self._noted: tuple[str, int] | None = (
-            None  # object and last chunk of the previous read; a lost race costs one needless check
+            None  # object and last chunk of the previous read; without a lock: a wrong value costs one extra check
         )
         self._is_near = disk is None and Capability.NEAR in store.capabilities
         self._buffers = BufferPool(limits.read_bytes + _BESIDE_BYTES)

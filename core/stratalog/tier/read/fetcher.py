@@ -20,7 +20,7 @@ from stratalog.tier.store.store import TierStore
 if TYPE_CHECKING:
     import pyarrow  # noqa: ICN001 - only for type checkers
 
-_GAP_BYTES: Final = 64 << 10  # between files that are read together
+_GAP_BYTES: Final = 64 << 10  # largest number of unneeded bytes in a combined read
 
 
 class Fetcher:
@@ -52,7 +52,7 @@ class Fetcher:
         self._store, self._folder, self._limits = store, folder, limits
         self._chunks = ChunkReader(store, limits, threads=threads, disk=folder.chunks if folder else None)
         self._last: tuple[ReadPath, Mapping[str, int]] | None = (
-            None  # of the last read segment; after a lost race it is computed again
+            None  # for the segment that was read last; without a lock: it may be computed again
         )
         self._indexes = ByteCache(limits.index_cache_bytes, TwoQueues(limits.index_cache_bytes))
 

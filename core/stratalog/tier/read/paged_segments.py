@@ -34,8 +34,8 @@ class PagedSegments(RemoteSegments):
     def __init__(self, root: Root, pages: Pages, fetcher: Fetcher, check: EntryCheck | None = None) -> None:
         super().__init__()
         self._root, self._pages, self._fetcher, self._check = root, pages, fetcher, check
-        self._after = partial(_after, root, pages)  # without a reference to this list, which refers to its last segment
-        self._last: RemoteSegment | None = None  # returned last; most readers need it again. Replaced whole
+        self._after = partial(_after, root, pages)  # no reference to self, which would be a cycle through _last
+        self._last: RemoteSegment | None = None  # the segment returned last, which most readers need again
 
     def __len__(self) -> int:
         return self._root.segments

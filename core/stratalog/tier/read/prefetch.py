@@ -21,7 +21,7 @@ from stratalog.env.threads import Worker
 from stratalog.errors import StorageError
 
 _LOGGER: Final = logging.getLogger(__name__)
-_STREAMS: Final = 64  # remembered at a time
+_STREAMS: Final = 64  # largest number of streams
 _STALE_STEPS: Final = 256  # steps of other streams after which a stream's prefetched spans may be dropped
 
 
@@ -154,7 +154,7 @@ class Prefetcher:
         """
         with self._lock:
             held = self._held.get(span)
-            if held is None or held.found.cancel():  # not started yet: the reader is faster
+            if held is None or held.found.cancel():  # the fetch has not started: the reader's own request is as fast
                 if held is not None:
                     self._release(span)
                 return None

@@ -23,7 +23,7 @@ def foreign_view(segments: Sequence[StoredSegment], fetcher: Fetcher) -> RemoteV
     for stored in sorted(segments, key=lambda each: (each.info.base_offset, -each.info.end_offset)):
         info, end = stored.info, chain[-1].info.end_offset if chain else stored.info.base_offset
         if info.end_offset <= end and chain:
-            continue  # a copy of offsets that the chain has
+            continue  # the chain already has all offsets of this segment
         if info.base_offset != end:
             raise StorageError(f"segments of {info.log} leave a gap: one ends at {end}, the next is {info}")
         chain.append(stored)

@@ -18,7 +18,7 @@ from stratalog.model.events import TierAvailable, TierUnavailable
 from stratalog.tier.store.probe import ProbeResult
 
 _LOGGER: Final = logging.getLogger(__name__)
-RETRY_MS: Final = 5_000  # from the end of one probe to the next
+RETRY_MS: Final = 5_000  # minimal time from the end of a probe to the next one
 
 
 class TierAvailability:
@@ -50,7 +50,7 @@ class TierAvailability:
         self._uri, self._clock, self._probe, self._allow_offline = uri, clock, probe, allow_offline
         self.shared = probed is not None and probed.shared
         self.reason = probed.reason if probed is not None else "the store was unavailable and was not tested"
-        self._away: StoreError | None = away  # replaced as a whole; read without the lock
+        self._away: StoreError | None = away  # read without the lock
         self._trying = threading.Lock()
         self._tried_ns = clock.monotonic_ns()
         self._tell: Callable[[TierUnavailable | TierAvailable], None] | None = None

@@ -29,7 +29,7 @@ from stratalog.spi.providers import Provider, Section
 if TYPE_CHECKING:
     import pyarrow  # noqa: ICN001 - only for type checkers
 
-_STEP_BYTES: Final = 64 << 20  # each begun step gives a layout its deadline once more
+_STEP_BYTES: Final = 64 << 20  # a layout gets one more deadline for each so many bytes
 
 
 class GuardedAuthenticator(ManifestAuthenticator):
@@ -166,7 +166,7 @@ class LayoutTable:
     def __init__(self, catalogue: Catalogue[TierLayout], opener: Callable[[Provider[TierLayout]], TierLayout]) -> None:
         self._catalogue, self._opener = catalogue, opener
         self._opened: dict[str, GuardedLayout] = {}  # under _lock
-        self._labelled: dict[str, GuardedLayout] = {}  # by label, those used so far: each read needs one
+        self._labelled: dict[str, GuardedLayout] = {}  # layouts by label, as far as used: each read needs one
         self._lock = threading.Lock()
 
     def names(self) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ from stratalog.tier.store.request_metrics import RequestMetrics, StoreMetrics
 
 _FIRST_PAUSE_MS: Final = 50
 _LONGEST_PAUSE_MS: Final = 5_000
-_GRACE_MS: Final = 1_000  # for a store that keeps its deadline while its thread is late
+_GRACE_MS: Final = 1_000  # extra wait, because the store's thread may be scheduled late
 _BUDGET_RETRIES: Final = 32.0
 _BUDGET_REFILL: Final = 0.1
 _UNOBSERVED: Final = contextlib.nullcontext()
@@ -164,7 +164,7 @@ class Requests:
 
     def _observed(self, kind: str, method: str, key: str) -> AbstractContextManager[object]:
         watch = self._env.watch
-        if watch.latencies is None and watch.begin_span is None:  # as nearly always: without attributes for a tracer
+        if watch.latencies is None and watch.begin_span is None:  # the usual case: nothing observes requests
             return _UNOBSERVED
         attributes = {"stratalog.store": self._uri, "stratalog.request": kind, "stratalog.key": key}
         return watch.observed(f"store {method}", attributes, lambda latencies: latencies.requests[kind])

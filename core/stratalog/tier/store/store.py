@@ -19,7 +19,7 @@ from stratalog.tier.store.requests import Requests
 
 LIST_LIMIT: Final = 1000  # keys a page, as in S3
 DELETE_LIMIT: Final = 1000  # keys a request, as in S3
-UPLOAD_STEP_BYTES: Final = 64 << 20  # each begun step gives an upload one more deadline
+UPLOAD_STEP_BYTES: Final = 64 << 20  # an upload gets one more deadline for each so many bytes
 _LOGGER: Final = logging.getLogger(__name__)
 _SLACK: Final = 16  # a layout may store 1/16 more than the bytes of a file, for example for authentication tags
 
@@ -86,14 +86,14 @@ class TierStore:
         self._read_bytes = max(index_bytes + index_bytes // _SLACK, 2 * self.limits.fetch_chunk_bytes)
         self.guard = guard or Guard(f"object store {store.uri}", "")
         self.uri, self.capabilities = self._asked_once("uri", str), self._asked_once("capabilities", Capability)
-        keeps = Capability.CHECKSUM | Capability.NEAR  # files would be read back from memory, which proves nothing
+        keeps = Capability.CHECKSUM | Capability.NEAR  # a new file is read from the page cache
         trusts_store = self.guard.is_bundled and bool(self.capabilities & keeps)
         self.verification = Verification(
             config.tier_verify, is_bundled=self.guard.is_bundled, trusts_store=trusts_store
         )
         self._requests = Requests(self.uri, env, config, self.guard)
         self.deadline_ms = self._requests.deadline_ms
-        self._reported = set[str]()  # methods that failed and only save time
+        self._reported = set[str]()  # optional methods whose failure was logged
         ends_with_fork(self)
 
     def metrics(self) -> StoreMetrics:

@@ -113,7 +113,7 @@ class Archiver:
 
     def __init__(self, stores: Sequence[SegmentStore], tier: Tier, components: Components, plan: ArchivePlan) -> None:
         self._stores, self._tier, self._components, self._plan = stores, tier, components, plan
-        self._settled: dict[tuple[str, TopicPartition], _Standing] = {}  # of logs without waiting segments
+        self._settled: dict[tuple[str, TopicPartition], _Standing] = {}  # states of logs after a successful pass
         self._written: dict[TierLogName, int] = {}  # logs with commits since their last collection, and their epochs
 
     def run(self) -> Iterator[ArchivedLog]:

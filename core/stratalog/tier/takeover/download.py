@@ -130,7 +130,7 @@ def copy_segments(plan: RestorePlan, files: LogFiles, on_bytes: Callable[[int], 
     for file in files.list():
         named = parse_segment_file(file.name)
         if named is not None and named.base_offset not in bases and named.suffix != SNAPSHOT_SUFFIX:
-            files.remove(file.name)  # left above the end by an unfinished restore; the segment is copied again
+            files.remove(file.name)  # an unfinished copy left it; the segment is copied again
         else:
             there[file.name] = file.size_bytes
     return sum(copy_segment(segment, files, there, on_bytes, only_epoch) for segment in plan.parts())
@@ -161,7 +161,7 @@ def copy_segment(
     if there.get(name) == segment.size_bytes:
         on_bytes(segment.size_bytes)
         return False
-    for kind, suffix in _INDEXES:  # empty ones too: Kafka logs an error if a segment lacks one
+    for kind, suffix in _INDEXES:  # also empty indexes: Kafka logs an error if a segment has none
         files.replace_small(segment_file(segment.base_offset, suffix), segment.read_file(kind))
     for kind, suffix, offset in (
         (FileKind.TRANSACTION_INDEX, TRANSACTION_INDEX_SUFFIX, segment.base_offset),

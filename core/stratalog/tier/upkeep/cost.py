@@ -16,9 +16,9 @@ from stratalog.spi.layouts import StoredSegment
 
 PART_BYTES: Final = 64 << 20  # the S3 store's default
 COMMIT_WRITES: Final = 2  # a root, and the listing that confirms it
-COMMIT_READS: Final = 1  # the check that the head is still the head
-DEAR_SHARE: Final = 0.1  # of a month of storage, for the requests that upload a segment
-OBJECTS: Final = {"plain": 6}  # objects of a segment, for layouts with more than one; transaction indexes are rare
+COMMIT_READS: Final = 1  # the check that no newer root exists
+DEAR_SHARE: Final = 0.1  # requests that cost more than this share of a month of storage cause a warning
+OBJECTS: Final = {"plain": 6}  # objects of a segment by layout, if not 1; without a transaction index
 _GIB: Final = 1 << 30
 _MONTH_S: Final = 730 * 3600
 _THOUSAND: Final = 1000

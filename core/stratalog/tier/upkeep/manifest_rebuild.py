@@ -123,7 +123,7 @@ class Rebuilder:
         self._ignored: dict[str, str] = {}
         self._chain: list[_Found] = []
         self._epoch = 0
-        self.seen_epoch = 0  # the highest of any writer, or of records
+        self.seen_epoch = 0  # the highest leader epoch of any writer or record
 
     def run(self) -> RebuildReport:
         """Check every object and return the result.

@@ -47,8 +47,8 @@ from stratalog.tier.upkeep.manifest_rebuild import REASON, Rebuilder
 from stratalog.tier.upkeep.tier_check import is_broken, leaves_out
 
 _EPOCH: Final = re.compile(rb'"leader_epoch":(\d{1,10})[,}]')
-_CREATES: Final = 4  # while replies are lost
-_TRIES: Final = 256  # combinations of items to try for a page, if uploads were made twice
+_CREATES: Final = 4  # attempts while replies are lost
+_TRIES: Final = 256  # combinations of items to try for a page; several exist if uploads were repeated
 
 
 class ManifestRepair:

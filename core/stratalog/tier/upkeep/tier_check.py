@@ -60,8 +60,8 @@ class TierLogCheck:
         self._finder, self._pages = log.new_finder(), log.new_pages()
         self._components, self._contents = components, contents
         self._head: Head | None = None
-        self._sizes: dict[str, int] = {}  # of the existing objects
-        self._named: set[str] = set()  # by any existing root
+        self._sizes: dict[str, int] = {}  # sizes of the existing objects, by key
+        self._named: set[str] = set()  # keys that any existing root names
         self._is_whole = True  # True if every root and page could be read: then unnamed objects are orphans
 
     def roots(self) -> Iterator[Finding]:
@@ -355,7 +355,7 @@ class _StreamedSegment(StoredBounds):
     def __init__(self, stored: StoredSegment, pieces: Iterable[memoryview]) -> None:
         self.stored, self.label = stored, stored.log_key
         self._pieces = iter(pieces)
-        self._held, self._start = bytearray(), 0  # bytes not passed yet, and their position
+        self._held, self._start = bytearray(), 0  # bytes that may still be read, and their position
 
     def read(self, position: int, size_bytes: int) -> memoryview:
         """Return bytes from ``position``, which must not decrease between calls."""

@@ -108,7 +108,7 @@ def _difference(
     stored: StoredSegment, sha256: str, files: Mapping[FileKind, bytes], store: TierStore, layout: GuardedLayout
 ) -> str:
     digest, size_bytes = hashlib.sha256(), stored.info.size_bytes
-    step = min(STEP_BYTES, store.limits.fetch_chunk_bytes)  # readers ask for no more at once
+    step = min(STEP_BYTES, store.limits.fetch_chunk_bytes)  # readers request no more bytes at once
     for start in range(0, size_bytes, step):
         end = min(start + step, size_bytes)
         came = 0

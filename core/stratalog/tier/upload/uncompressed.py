@@ -21,9 +21,9 @@ from stratalog.spi.indexes import IndexRole
 from stratalog.spi.layouts import SegmentSource
 from stratalog.spi.objects import ByteSource
 
-_MAGIC: Final = 2  # messages of magic 0 and 1 stay as they are: a wrapper is more than a compressed batch
+_MAGIC: Final = 2  # messages of magic 0 and 1 are not changed: a wrapper message has its own offset
 _HEADER_BYTES: Final = 61
-_OVERHEAD_BYTES: Final = 12  # before the bytes that the size counts
+_OVERHEAD_BYTES: Final = 12  # bytes of a batch that its size field does not count
 _CRC_START, _CRC_END = 17, 21  # the CRC covers all bytes after itself
 _ATTRIBUTES_END: Final = 23
 _CHUNK_BYTES: Final = 1 << 20

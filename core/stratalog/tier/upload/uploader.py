@@ -53,8 +53,8 @@ class SegmentSink:
     ) -> None:
         self._store, self._env, self._uploads, self._put_objects = store, env, uploads, put_objects
         self._prefix, self._base_offset, self._leader_epoch = prefix, base_offset, leader_epoch
-        self._next: dict[str, str] = {}  # by suffix
-        self.sizes: dict[str, int] = {}  # of each object that was stored, by key
+        self._next: dict[str, str] = {}  # the next key for each suffix
+        self.sizes: dict[str, int] = {}  # sizes of the objects that were stored, by key
         self.tried: list[str] = []  # keys sent to the store, whatever the result
         self._ended = False
 
