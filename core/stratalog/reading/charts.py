@@ -74,7 +74,7 @@ def strip(marks: Iterable[Mark], *, place: str = "", height: int = HEIGHT, label
         marks: the marks; their parts below 0 or above 1 are cut off.
         place: SVG attributes x, y and width as text, if the strip is part of another drawing; "" makes the strip as
             wide as its parent element.
-        height: in pixels.
+        height: height of the strip in pixels.
         label: text for screen readers.
     """
     described = f' role="img" aria-label="{escape(label)}"' if label else ""

@@ -133,7 +133,7 @@ class Reader(CheckedArguments, Closeable):
         }
 
     def _readable_id(self, names: Iterable[TopicPartition]) -> TopicId | None:
-        """Return the first readable id; one log's damaged file must not hide the others. ``log`` raises the error."""
+        """Return the topic id of the first log whose id can be read. Damaged files are ignored; ``log`` raises."""
         for name in names:
             with contextlib.suppress(CorruptCheckpointError):
                 found = self._topic_id(name)

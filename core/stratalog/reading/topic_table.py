@@ -94,11 +94,11 @@ class TopicTable:
         return self._entries
 
     def entry(self, topic: str) -> TopicEntry | None:
-        """Return the entry of a topic; None for a topic that was found in a directory and never configured here."""
+        """Return the entry of a topic; None for a topic that is not stored, such as one of a Kafka broker."""
         return self._entries.get(topic)
 
     def topic_id(self, topic: str) -> TopicId | None:
-        """Return the id under which a topic was created; None for one that was found in a directory."""
+        """Return the stored id of a topic; None for a topic that is not stored, such as one of a Kafka broker."""
         entry = self.entry(topic)
         return entry.topic_id if entry is not None else None
 

@@ -187,8 +187,8 @@ class RecordFilter(ABC):
         """Add records to the filter's state in order (pass 1), and return how many were added, at most all of them.
 
         A result below the number of records means that memory is full. The round then ends before the first record that
-        was not added. If the filter adds no record of the dirty range, or if it ``observes`` the log and does not add all
-        of it, the core logs that and marks the log as uncleanable.
+        was not added. The core marks the log as uncleanable, and logs that, if the filter adds no record of the dirty
+        range, or if it ``observes`` "log" and does not add all records.
         """
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""Extra indexes: a plugin's indexes of a segment's records, with which readers skip segments.
+"""Extra indexes: indexes of a segment's records, which plugins define. Readers use them to skip segments.
 
 Extra indexes are built for closed segments only, in the background, and never delay an append. They are disposable: if
 an index is missing, damaged or built for other bytes than the segment has now, the segment is read. The core defines

@@ -1,10 +1,13 @@
 """The hook specs: hooks that offer components, and hooks that listen to events.
 
 A plugin is a module (or object) with some of these functions, decorated with ``hookimpl``. The order of plugins has no
-meaning. Hooks that offer components are called once per engine, when it is constructed. They run on the thread that
-opens the engine, before any directory is touched. Listeners run on the notifier thread, with no lock held, after the
-event. If a listener raises, the error is logged and counted, and the other listeners still run. All hooks are of
-contract version 1: the entry-point group ``stratalog.v1``.
+meaning.
+
+Hooks that offer components are called once per engine, when it is constructed, before any directory is opened. Those of
+plugins that come with stratalog run on the thread that opens the engine; others run on a separate thread and have a
+deadline. Listeners run on a notifier thread, with no lock held, after the event. If a listener raises, the error is
+logged and counted, and the other listeners still run. All hooks belong to version 1 of the plugin interface, whose
+entry-point group is ``stratalog.v1``.
 """
 
 from __future__ import annotations

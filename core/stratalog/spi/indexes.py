@@ -105,8 +105,8 @@ class IndexReader(ABC, Generic[Entry]):
         """Check the entries: offsets in [base_offset, end_offset), positions below ``size_bytes``, keys ascending.
 
         Raises:
-            CorruptIndexError: an entry contradicts the segment, or the buffer ends inside an entry. ``position`` is
-                that of the entry; ``file`` is "", because the caller knows the file.
+            CorruptIndexError: an entry contradicts the segment, or the buffer ends inside an entry. ``position`` of the
+                error is that of the entry, and ``file`` is ""; the caller adds the file.
         """
 
     def __iter__(self) -> Iterator[Entry]:

@@ -227,7 +227,7 @@ class ManifestAuthenticator(ABC):
 
 
 class TierLayout(ABC):
-    """One way to store segments. A layout holds no state of a topic. Thread-safe."""
+    """A conversion of segments to objects and back. A layout must not keep state of a topic or segment. Thread-safe."""
 
     @property
     def takes_uncompressed(self) -> bool:

@@ -1,7 +1,7 @@
 """Object stores: whole, immutable objects under keys.
 
 A deadline is a time of the monotonic clock in nanoseconds (``Env.clock.monotonic_ns``). A store makes one attempt per
-call. The core does the retries, the request budget and the verification.
+call. The core retries requests, limits the retries, and verifies results.
 """
 
 from __future__ import annotations

@@ -166,11 +166,11 @@ class LogFiles(ABC):
     def open_index(self, name: str, *, max_bytes: int, writable: bool, reserve: bool = True) -> IndexFile:
         """Open an index file. If the file is missing, create it if ``writable``, else return an empty index.
 
-        All bytes in the file count as entries: a clean close leaves no other bytes in it.
+        All bytes in the file are entries, because ``close`` removes reserved space after them.
 
         Args:
             name: file name of the index.
-            max_bytes: the file never grows past this. An existing larger file is refused unless ``writable``.
+            max_bytes: largest size of the file. An existing larger file is refused unless ``writable``.
             writable: True for the active segment's index. Otherwise appends are refused.
             reserve: True if the store may reserve space after the entries in advance, as Kafka does for offset and time
                 indexes. If False, the file holds only entries at any time, for readers that cannot distinguish entries

@@ -281,7 +281,7 @@ class LogHead(CheckedArguments):
         return self._seen
 
     def _check_noted(self, root: Root | None, version: int, identity: str) -> None:
-        """Raise TamperedManifestError unless the head is the noted root or a later one of the same chain."""
+        """Raise TamperedManifestError unless ``root`` is the root in the note on local disk, or continues it."""
         wrong = ""
         # A repair may have replaced the noted root; then later roots have its stand-in id.
         known = {identity.partition(" ")[0], stand_in(self._finder.prefix, version)}

@@ -34,7 +34,7 @@ class Authenticity:
     """Signs and checks the roots of a tier's logs. Thread-safe.
 
     Args:
-        layouts: the installed layouts; asked for their authenticators at first use.
+        layouts: the installed layouts; the authenticator of a layout is requested at first use.
     """
 
     def __init__(self, layouts: LayoutTable) -> None:

@@ -17,7 +17,7 @@ AsOf: TypeAlias = int | datetime
 
 
 class History:
-    """The roots of one log that still exist. Not thread-safe.
+    """Reads the manifest roots of one log that still exist, for reads of earlier states. Not thread-safe.
 
     Args:
         finder: reads and lists roots.

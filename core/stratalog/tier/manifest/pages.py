@@ -142,7 +142,7 @@ def made_page(
 
 
 def page_of(entry: StoredSegment) -> PageRef:
-    """Return a PageRef with the bounds and totals of one entry, of level -1, as input for those of its page."""
+    """Return a PageRef of level -1 that describes one entry, from which ``made_page`` computes that of a page."""
     info, time_ms = entry.info, segment_time_ms(entry)
     return PageRef(
         level=-1,

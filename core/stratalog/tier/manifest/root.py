@@ -1,4 +1,4 @@
-"""Manifest roots as values: the state of a log's tier after one commit, and the change that a commit makes."""
+"""Data classes of the manifest: a root, which is the state of a log in the tier after a commit, and its changes."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class PageRef:
 
 @dataclass(frozen=True, slots=True)
 class RootMac:
-    """The MAC of a root: the layout whose keys made it, the id of the key, and 64 hex digits."""
+    """The MAC of a root: the name of the layout that made it, the id of the key, and the MAC in 64 hex digits."""
 
     layout: str
     key_id: str

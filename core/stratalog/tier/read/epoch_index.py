@@ -48,7 +48,7 @@ class EpochIndex:
                 highest[epoch] = max(highest.get(epoch, end), end)
 
     def lookup(self, epoch: int, offset: int) -> StoredSegment | None:
-        """Return the segment that holds ``offset`` as written in ``epoch``; None if there is none."""
+        """Return the segment with the record at ``offset`` of leader epoch ``epoch``; None if there is none."""
         listed = self._by_epoch.get(epoch, [])
         at = bisect_right(listed, offset, key=lambda found: found[0]) - 1
         if at < 0:

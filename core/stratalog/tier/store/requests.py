@@ -96,13 +96,13 @@ class Requests:
     """Sender of the requests to one store. Thread-safe.
 
     Args:
-        uri: of the store, for texts.
-        env: clock, chance and observers.
-        config: ``store.deadline.ms`` limits one request with its retries, ``store.retries`` its retries.
+        uri: URI of the store, for texts.
+        env: clock, random numbers and observers.
+        config: ``store.deadline.ms`` limits one request with its retries, ``store.retries`` the number of its retries.
         guard: guards the calls into the store.
 
     Attributes:
-        deadline_ms: of one request.
+        deadline_ms: deadline of one request with its retries, in milliseconds.
     """
 
     def __init__(self, uri: str, env: Env, config: EngineConfig, guard: Guard) -> None:

@@ -1,7 +1,7 @@
 """Costs of a tier: estimated from a topic's settings and write rate, or computed from the stored segments.
 
-Requests are those that the S3 store makes, as its tests count them. A listing costs as much as a write; deletions are
-free.
+The numbers of requests are those of the S3 store; its tests count them. A listing costs as much as a write. Deletions
+cost nothing.
 """
 
 from __future__ import annotations

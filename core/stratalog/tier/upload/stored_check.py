@@ -33,7 +33,7 @@ class GivenSegment:
 
     @property
     def sha256(self) -> str:
-        """The hash of the ``.log`` file; the file is read once more only if the layout did not read all of it."""
+        """The hash of the ``.log`` file. The file is read once more only if the layout did not read all its bytes."""
         if not self._log.is_read:
             for _ in self._log.chunks(STEP_BYTES):
                 pass
