@@ -13,9 +13,9 @@ from stratalog.model.batches import TimestampType
 from stratalog.model.records import Headers, Record
 
 Serializer: TypeAlias = Callable[[Any], bytes | None]
-"""Returns the bytes of a key or of a value. None is never passed: it stays None."""
+"""Function that returns the bytes of a key or of a value. It is not called for None, which is stored as null."""
 Deserializer: TypeAlias = Callable[[bytes], Any]
-"""Returns the object that a key or a value contains. None is never passed: it stays None."""
+"""Function that returns the object of a stored key or value. It is not called for null, which becomes None."""
 
 
 class DeserializedRecord(NamedTuple):

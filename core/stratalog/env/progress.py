@@ -23,7 +23,7 @@ class Progress(Protocol):
 
 
 OnBytes: TypeAlias = Callable[[int], None]
-"""Called with the size (bytes) of each further piece that is done."""
+"""Callback that receives the number of bytes completed since the last call."""
 
 
 class ProgressSum:

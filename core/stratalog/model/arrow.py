@@ -39,7 +39,8 @@ ARROW_COLUMNS: Final = tuple(_SOURCES)
 """Names of the columns of ``arrow_schema()``, in its order."""
 
 Batches = Callable[[RecordColumns, int, int, Any], Iterator[Any]]
-"""A function of columns, partition, limit in bytes and schema that yields Arrow batches. Any: pyarrow is optional."""
+"""Function of columns, partition, limit in bytes and schema that yields Arrow batches. It is typed as Any, because
+pyarrow is optional."""
 
 
 def arrow_schema(columns: Sequence[str] | None = None) -> pyarrow.Schema:
@@ -373,7 +374,7 @@ def _timestamps(pa: Any, timestamp_ms: memoryview) -> Any:
 
 _kernel: Final = extension("stratalog.model.arrow_c")
 record_batches: Final = converted_batches if _kernel is None else packed_batches(_kernel)
-"""The twin that this process uses."""
+"""The implementation that this process uses, compiled or pure Python."""
 
 
 @cache

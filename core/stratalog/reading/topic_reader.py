@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Since = int | dt.datetime
 """A timestamp: milliseconds since 1970 (UTC), or a datetime with a time zone."""
 Offsets = int | Mapping[int, int]
-"""Offsets by partition, or one for all partitions."""
+"""Offsets by partition, or one offset for all partitions."""
 POLL_MS: Final = 1000
 _NS_IN_MS: Final = 1_000_000
 

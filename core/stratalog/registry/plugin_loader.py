@@ -22,7 +22,7 @@ from stratalog.spi.providers import Provider
 _LOGGER: Final = logging.getLogger("stratalog.registry")
 
 Providers: TypeAlias = dict[str, tuple[Provider[Any], ...]]
-"""Providers of every kind, by the kind's key; Any, because each kind has its own."""
+"""Providers of every kind, by the kind's key. They are typed as Any, because each kind has its own class."""
 
 _COLLECTORS: Final[
     tuple[tuple[ComponentKind, Callable[[Host], tuple[Answer[Provider[Any]], ...]]], ...]

@@ -24,7 +24,7 @@ _BASE_OFFSET: Final = Struct(">q")  # first field of a batch
 _OFFSETS: Final = IndexRole.OFFSET  # looked up at each search
 _of: Final = tuple.__new__  # creates a named tuple from all its fields, with one call fewer than its class
 _Request: TypeAlias = tuple[int, int, int, bool, bool]
-"""Offset, maximal bytes, bound, ``whole`` and ``check_crc`` of ``find_batches``."""
+"""The arguments ``offset``, ``max_bytes``, ``bound``, ``whole`` and ``check_crc`` of ``find_batches``."""
 
 
 class BatchRange(NamedTuple):
@@ -38,7 +38,7 @@ class BatchRange(NamedTuple):
     last_offset: int
     data: memoryview | None = None
     is_complete: bool = True
-    """False if the batch after these may be wanted, too."""
+    """False if the range may be longer: the batch after it was not read."""
 
 
 class _Place(NamedTuple):
@@ -46,9 +46,9 @@ class _Place(NamedTuple):
 
     position: int
     lead_bytes: int
-    """Maximal distance from the position to the wanted batch."""
+    """Maximum distance (bytes) from the position to the wanted batch."""
     batch_bytes: int
-    """Maximal size of the wanted batch."""
+    """Maximum size (bytes) of the wanted batch."""
     indexed_offset: int | None
     """The last offset of a batch near the position; None at the segment's start."""
     is_guess: bool = False

@@ -32,7 +32,7 @@ from stratalog.spi.segment_store import LogFiles
 _HASHED_BYTES: Final = 1 << 20
 
 Transform: TypeAlias = Callable[[Chunk, BatchTable], Iterable[Buffer]]
-"""Returns the batches to write in place of those of a table."""
+"""Function that returns the batches to write instead of the batches of a table."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,7 @@ _TRAILER: Final = struct.Struct("<IIqqqqII8s")
 _MAX_DIRECTORY_BYTES: Final = _MAX_SECTIONS * (_SECTION.size + 255)
 
 ReadBytes = Callable[[int, int], Buffer]
-"""Reads so many bytes from a position on, fewer at the end."""
+"""Function of a position and a size (bytes) that reads bytes; it returns fewer at the end of the file."""
 
 
 @runtime_checkable

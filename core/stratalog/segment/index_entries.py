@@ -20,7 +20,7 @@ from stratalog.segment.readable import ReadableSegment
 from stratalog.spi.indexes import IndexFormat, IndexRole
 
 NONE_ABORTED: Final[Mapping[int, AbortedTransaction]] = {}
-"""For batches without abort markers."""
+"""The aborted transactions of batches without abort markers: none."""
 
 
 class IndexEntries:

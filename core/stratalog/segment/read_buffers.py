@@ -18,8 +18,8 @@ _MALLOC_BYTES: Final = 16  # distance from the start of a page to a large buffer
 
 
 ReadOver: TypeAlias = Callable[[int, memoryview], memoryview]
-"""``read_over`` of a segment whose bytes come from local files: returns at most as many bytes as the memory holds, from a
-position on; in that memory if this saves a copy."""
+"""The method ``read_over`` of a segment in local files. It returns bytes from a position on, at most as many as the memory
+holds. They are in that memory if this saves a copy."""
 
 
 class ReusedReads:

@@ -21,7 +21,8 @@ from stratalog.segment.readable import ReadableSegment
 from stratalog.spi.indexes import IndexRole
 
 Replay = Callable[[Chunk, BatchTable], Mapping[int, AbortedTransaction]]
-"""Receives the good batches of a chunk, table by table; returns the transactions that abort markers end, by row."""
+"""Callback that receives the valid batches of a chunk, table by table. It returns the transactions that abort markers end,
+by row of the table."""
 
 
 @dataclass(frozen=True, slots=True)

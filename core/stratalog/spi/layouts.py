@@ -30,7 +30,8 @@ INDEX_KINDS: Final[Mapping[IndexRole, FileKind]] = {
     IndexRole.TRANSACTION: FileKind.TRANSACTION_INDEX,
 }
 RangeReader = Callable[[str, int, int], bytes | memoryview]
-"""``fetch(key, start, end)`` returns exactly the bytes [start, end) of an object of this log; they may be a view."""
+"""Function ``fetch(key, start, end)`` that returns exactly the bytes [start, end) of an object of this log, possibly as a
+view."""
 
 
 class HashedLog:

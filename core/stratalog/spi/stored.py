@@ -22,7 +22,8 @@ RECORD_FACTS: Final = {
     "min_timestamp_ms": -1,
     "original_bytes": 0,
 }
-"""Attributes of ``SegmentInfo`` with their smallest values. They are in ``extra``, as older releases refuse a new field; persistent."""
+"""Attributes of ``SegmentInfo`` that are stored in ``extra``, because older releases refuse a new field; each with its
+smallest value. Names and meanings are persistent."""
 MAX_KEY_BYTES: Final = 1024  # the limit of S3
 MAX_EXTRA_DEPTH: Final = 8
 MAX_EXTRA_VALUES: Final = 10_000

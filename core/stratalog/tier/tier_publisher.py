@@ -20,7 +20,7 @@ from stratalog.tier.tier_log import TierLog
 from stratalog.tier.upload.segment_source import SegmentFacts, built_source
 
 MOST_SWAPS: Final = PAGE_ITEMS
-"""The most swaps for one commit; a larger change would need more memory and more repeated work after a crash."""
+"""Maximum number of swaps in one commit. A larger change would need more memory, and more repeated work after a crash."""
 
 
 class TierPublisher:

@@ -12,13 +12,13 @@ from typing import Final
 from stratalog.spi import Action, CleanupPolicy, DeletePrefix, Keep, LogSummary, SegmentSummary, TopicConfig
 
 Why = Callable[[SegmentSummary], str]
-"""Returns why a segment is deleted, or "" to keep it.
-
-Called from the oldest on; the first kept segment ends the prefix.
+"""Function that returns the reason to delete a segment, or "" to keep it. It is called for the oldest segment first, up to
+the first segment that it keeps.
 """
 
 Rule = Callable[[Sequence[SegmentSummary]], Why]
-"""Returns the function that decides for each segment, given the segments that earlier rules kept, oldest first."""
+"""Function that receives the segments that earlier rules kept, oldest first, and returns the function that decides for
+each of them."""
 
 USE_TOTAL: Final = -2  # value of local.retention.*: use the retention of the whole log
 KEPT: Final = "inside every retention limit"

@@ -21,7 +21,7 @@ _DURABLE: Final = Durability.DURABLE  # also looked up at each append
 _MARKER_BITS: Final = {"producer_id": 63, "producer_epoch": 15, "coordinator_epoch": 31}
 
 Sync: TypeAlias = Callable[[LogState, int], None]
-"""Callback that makes the records of a log below an offset durable, or schedules it."""
+"""Callback that makes the records of a log below an offset durable, or schedules their sync."""
 
 
 def append(

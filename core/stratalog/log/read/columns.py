@@ -34,11 +34,13 @@ _T = TypeVar("_T")
 _Columns: TypeAlias = tuple[RecordColumns, int]
 _ArrowBatch: TypeAlias = "tuple[pyarrow.RecordBatch, int]"
 Decoded: TypeAlias = Callable[[Chunk, BatchTable, ReadableSegment, range], Iterator[tuple[_T, int]]]
-"""Decodes the records of batches in a range of offsets to pieces, each with the offset after its last record."""
+"""Function that decodes the records of batches in a range of offsets. It yields pieces, each with the offset after its
+last record."""
 Stored: TypeAlias = Callable[
     [ReadableSegment, range, Mapping[int, list[AbortedTransaction]]], Iterator[tuple[_T | None, int]] | None
 ]
-"""Returns the pieces of a segment's records in a range of offsets, without hidden transactions; None if it must be decoded."""
+"""Function that returns the pieces of a segment's records in a range of offsets, without hidden transactions. It returns
+None if the batches of the segment must be decoded."""
 
 
 def read_columns(

@@ -17,7 +17,7 @@ _T = TypeVar("_T")
 
 
 Ranges: TypeAlias = Callable[[LogView, int], Iterator[ReadRange]]
-"""Returns the ranges of a view to read, from an offset on."""
+"""Function that returns the ranges of a view to read, from an offset on."""
 
 
 class ReadPlan(NamedTuple):

@@ -82,7 +82,10 @@ class TierLink:
                 raise
 
     def forget_note(self) -> None:
-        """Remove the note durably, because the log is about to leave its tier."""
+        """Delete the log's tier note, durably. Call it before the log leaves its tier.
+
+        The note is the file ``TIER_NOTE_FILE``, which names the log's state in the tier.
+        """
         with self.noting:
             self._files.remove(TIER_NOTE_FILE)
             self._files.sync()

@@ -15,7 +15,7 @@ from stratalog.testing.memory import peak_bytes
 
 LIMIT_BYTES = 1 << 22
 SPARE_BYTES = 4 << 20
-"""Memory in bytes that a codec may use in addition to the contents, or to the limit if the contents exceed it."""
+"""Memory (bytes) that a codec may use in addition to the decompressed contents, or to the limit if they exceed it."""
 NOISE_BYTES = 1 << 18
 """Memory in bytes that the interpreter may use during a call."""
 MAGICS = (0, 1, 2)

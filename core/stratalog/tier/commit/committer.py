@@ -43,9 +43,8 @@ _CREATES: Final = 4  # attempts to create one version while replies are lost
 _OWN_IDS: Final = 1024
 
 Decide: TypeAlias = Callable[[Root | None], Change | None]
-"""Return the change on top of a head (None: no root yet), or None if there is nothing to commit.
-
-Called again after a lost race.
+"""Function that receives the head, None if there is no root yet, and returns the change to commit on top of it. It returns
+None if there is nothing to commit. It is called again if another writer has committed first.
 """
 
 

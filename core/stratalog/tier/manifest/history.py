@@ -13,7 +13,8 @@ from stratalog.tier.manifest.head import HeadFinder, may_continue
 from stratalog.tier.manifest.root import Head
 
 AsOf: TypeAlias = int | datetime
-"""A version of the manifest, or a timestamp, which means the latest root made by then; without a zone it is UTC."""
+"""A version of the manifest, or a timestamp. A timestamp means the latest root that is not newer; without a time zone, it
+is UTC."""
 
 
 class History:

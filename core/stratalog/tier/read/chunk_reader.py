@@ -19,7 +19,7 @@ from stratalog.tier.store.store import TierStore
 _BESIDE_BYTES: Final = 64 << 10  # a fetch may read so many more bytes to find its first batch
 
 Successor: TypeAlias = Callable[[StoredSegment], StoredSegment | None]
-"""Returns the segment after a given one, None if there is none yet. May send requests to the store."""
+"""Function that returns the segment after a given segment; None if there is none yet. It may send requests to the store."""
 
 
 def no_successor(stored: StoredSegment) -> None:

@@ -34,7 +34,8 @@ from stratalog.tier.tier import TierLogName
 from stratalog.tier.tier_log import TierLog
 
 FIRST_OWN_EPOCH: Final = 1
-"""Leader epoch of a log of which the tier has nothing: above the first epoch in which a topic's first engine writes."""
+"""Leader epoch of an attached log that has nothing in the tier. It is above the epoch in which the first engine of a topic
+writes."""
 
 
 @dataclass(frozen=True, slots=True)

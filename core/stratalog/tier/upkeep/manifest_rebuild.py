@@ -35,7 +35,7 @@ from stratalog.tier.manifest.root import PAGE_ITEMS, Change, ChangeKind, Root
 from stratalog.tier.store.store import TierStore
 
 RebuildProgress = Callable[[int], None]
-"""Called with the number of objects checked so far."""
+"""Callback that receives the number of objects that are checked so far."""
 
 
 @dataclass(frozen=True, slots=True)

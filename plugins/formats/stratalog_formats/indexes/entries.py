@@ -25,9 +25,9 @@ class EntryReader(IndexReader[Entry]):
 
     layout: ClassVar[Struct]
     key: ClassVar[tuple[int, int]]
-    """Position and size (bytes) of the stored number by which entries ascend."""
+    """Position and size (bytes), in an entry, of the number by which entries ascend."""
     is_key_relative: ClassVar[bool] = False
-    """True if that number is relative to the base offset."""
+    """True if the number at ``key`` is relative to the base offset."""
 
     def __init__(self, entries: Buffer, base_offset: int, kernels: Kernels = KERNELS) -> None:
         self._entries, self._base_offset = memoryview(entries).cast("B"), base_offset

@@ -26,9 +26,9 @@ _LARGEST_VARINT_BYTES: Final = 5  # of 32 bits
 
 
 Column: TypeAlias = Sequence[bytes] | bytes
-"""One value per record. Plain ``bytes`` if all records have the same value."""
+"""One value per record; plain ``bytes`` if all records have the same value."""
 Sizes: TypeAlias = Iterable[int] | int
-"""Sizes of the values. One number if all are equal."""
+"""Sizes (bytes) of the values; one number if all are equal."""
 
 
 class Body(NamedTuple):

@@ -43,9 +43,8 @@ Arguments: bytes, rows, verdicts, horizon, flags of batches to keep when empty.
 """
 
 Rewrite: TypeAlias = Callable[[RecordBatch, bytes, bool], Buffer | None]
-"""Takes a batch, its verdicts and a flag to keep it when empty.
-
-Returns the kept part, or None if the batch is unchanged.
+"""Function of a batch, the verdict on each record, and a flag to keep the batch when it is empty. It returns the kept
+part, or None if the batch is unchanged.
 """
 
 

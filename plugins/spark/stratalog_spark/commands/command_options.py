@@ -143,7 +143,7 @@ topics_option = click.option("--topic", "-t", "topics", multiple=True, help="Onl
 """``--topic``, repeatable: passed to the command as ``topics``, empty if not given."""
 
 topics_required = click.option("--topic", "-t", "topics", multiple=True, required=True, help="Can be repeated.")
-"""``topics_option`` for commands that change data: the option is required."""
+"""``--topic`` as a required option, for commands that change data."""
 
 take_over_option = click.option(
     "--take-over",

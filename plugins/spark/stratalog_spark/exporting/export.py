@@ -43,7 +43,7 @@ _PARQUET: Final = {
     "coerce_timestamps": "us",
 }
 Made = tuple[str, int, int]
-"""A file: its name below the destination, rows, bytes."""
+"""An exported file: its name below the destination, its number of rows, and its size in bytes."""
 
 
 @dataclass(frozen=True, slots=True)

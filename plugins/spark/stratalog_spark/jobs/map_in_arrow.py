@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 Mapped: TypeAlias = "Callable[[Iterator[pyarrow.RecordBatch]], Iterator[pyarrow.RecordBatch]]"
-"""A function as for ``DataFrame.mapInArrow``: called once per task, with all batches of its rows."""
+"""A function for ``DataFrame.mapInArrow``. It is called once per task, with all batches of the task's rows."""
 
 
 def map_in_arrow(

@@ -24,7 +24,7 @@ _NO_KEY: Final = bytes(_HASH_BYTES)
 
 _twin: Final[ModuleType | None] = extension(EXTENSIONS[0])
 KIND: Final = 0 if _twin is None else 1
-"""Number of the twin that hashes in this process: 0 pure Python, 1 compiled."""
+"""The implementation that hashes in this process: 0 is pure Python, 1 is compiled."""
 
 
 def hash_keys(keys: pyarrow.Array[Any], secret: bytes) -> Any:

@@ -11,7 +11,8 @@ from typing import Any, Final, TypeAlias
 from stratalog.errors import ConfigError, PluginImportError
 
 Parsed: TypeAlias = "tuple[Any, list[int]]"
-"""A struct array, and the rows that could not be parsed, which are null in it. Any: pyarrow's types are incomplete."""
+"""A struct array, and the rows that could not be parsed, which are null in it. It is typed as Any, because pyarrow's types
+are incomplete."""
 
 CONFLUENT_BYTES: Final = 5  # a zero byte and the id of the writer's schema
 SAMPLE_ROWS: Final = 1_000

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 R = TypeVar("R")
 TaskProgress = Callable[[int, int], None]
-"""Called regularly with the number of completed tasks and of all tasks, in another thread."""
+"""Callback that regularly receives the number of completed tasks and of all tasks. It runs in another thread."""
 
 _POLL_SECONDS: Final = 0.3
 _TASKS_A_CORE: Final = 3  # enough that the last task does not delay the job much
