@@ -94,6 +94,7 @@ def test_without_the_plugin_its_records_raise_an_error_and_stay(tmp_path: Path) 
 
 class Exiting(Deflate):
     def compress(self, data: Buffer, *, level: int | None, magic: int) -> bytes:
+        del data, level, magic
         raise SystemExit(3)
 
 
