@@ -117,15 +117,16 @@ class DirectoryReader(Reader):
     def _topic_id(self, name: TopicPartition) -> TopicId | None:
         return read_topic_id(self._folders[name][0].files()) or self._topics.topic_id(name.topic)
 
-    def _config(self, topic: str) -> TopicConfig:
-        return self._topics.config(topic)
+    def topic_config(self, name: TopicPartition) -> TopicConfig:
+        """Return the settings of a log's topic."""
+        return self._topics.config(name.topic)
 
     def _components_of(self, topic: str) -> Components:
         """Return the components of a topic: the shared ones, unless the topic has other index formats."""
         is_usual = self._topics.defaults.index_formats == TopicConfig().index_formats
         if is_usual and "index.formats" not in self._topics.chosen(topic):
             return self._components
-        return self._host.reading_components(self._config(topic))
+        return self._host.reading_components(self._topics.config(topic))
 
     def _open(self, name: TopicPartition) -> StaticLog:
         folder, *others = self._folders[name]

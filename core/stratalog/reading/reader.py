@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeVar, cast
 
 from stratalog.config.topic import TopicConfig
@@ -35,7 +36,16 @@ class TopicInfo:
     name: str
     topic_id: TopicId | None
     partitions: tuple[int, ...]
-    config: TopicConfig
+    read_config: Callable[[], TopicConfig] = field(repr=False, compare=False)
+
+    @property
+    def config(self) -> TopicConfig:
+        """Settings of the topic. A reader of a tier alone reads them at the first access, with at most a few requests.
+
+        Raises:
+            StoreError, CorruptManifestError: the settings cannot be read from the tier.
+        """
+        return self.read_config()
 
 
 class StaticLog(LogReader):
@@ -127,7 +137,10 @@ class Reader(CheckedArguments, Closeable):
             grouped.setdefault(name.topic, []).append(name)
         return {
             topic: TopicInfo(
-                topic, self._readable_id(names), tuple(name.partition for name in names), self._config(topic)
+                topic,
+                self._readable_id(names),
+                tuple(name.partition for name in names),
+                partial(self.topic_config, names[0]),
             )
             for topic, names in grouped.items()
         }
@@ -222,12 +235,12 @@ class Reader(CheckedArguments, Closeable):
         """
         raise ConfigError(f"{self.location} is read in an earlier state: open it without as_of to read changes")
 
+    @abstractmethod
     def topic_config(self, name: TopicPartition) -> TopicConfig:
         """Return the settings of a log's topic; for a tier that is read alone, those in the log's manifest.
 
         If the settings are unknown, the result has unlimited retention unless ``[topic_defaults]`` limits it.
         """
-        return self._config(name.topic)
 
     def policies(self, config: TopicConfig) -> dict[str, CleanupPolicy]:
         """Return the cleanup policies that the settings of a topic name, by name.
@@ -253,11 +266,6 @@ class Reader(CheckedArguments, Closeable):
 
     @abstractmethod
     def _topic_id(self, name: TopicPartition) -> TopicId | None: ...
-
-    def _config(self, topic: str) -> TopicConfig:
-        """Return the settings of a topic; the default settings if a subclass does not know them."""
-        del topic
-        return TopicConfig()
 
     @abstractmethod
     def _open(self, name: TopicPartition) -> StaticLog: ...

@@ -100,10 +100,12 @@ class ReadOnlySource:
         info = self.topics().get(name)
         if info is None:
             raise UnknownTopicError(f"there is no topic {name}")
+        with self._lock:
+            config = info.config
         plain, keys = TopicConfig().to_mapping(), TopicConfig.keys()
         return {
             found: TopicSetting(value, plain[found], "default" if value == plain[found] else "topic", keys[found].doc)
-            for found, value in info.config.to_mapping().items()
+            for found, value in config.to_mapping().items()
             if found in keys
         }
 

@@ -66,13 +66,14 @@ def _topic(asked: Mapping[str, str]) -> StructType:
     options, found = Options({**given, "subscribePattern": ".*"}), StructType()
     with options.source.open(peek=True) as reader:
         topic = reader.topics().get(asked["topic"])
-    if topic is None:
+        config = None if topic is None else topic.config
+    if topic is None or config is None:
         return found
     about = {
         "location": options.source.location,
         "topic.id": str(topic.topic_id or ""),
         "partitions": str(len(topic.partitions)),
-        "config": json.dumps(topic.config.to_mapping(only_changed=True), default=str),
+        "config": json.dumps(config.to_mapping(only_changed=True), default=str),
     }
     for name in options.columns or (*KAFKA, HEADERS):
         found.add(name, SPARK_TYPES[TYPES[name]], nullable=True, metadata={_TOPIC: about})

@@ -143,3 +143,12 @@ def test_logs_that_cannot_be_opened_are_named(tmp_path: Path, uri: str) -> None:
         reader.close()
         with pytest.raises(ClosedError):
             reader.open_logs([T0])
+
+
+def test_a_topic_of_a_tier_has_the_settings_that_its_writer_stored(tmp_path: Path, uri: str) -> None:
+    with open_engine(tmp_path / "data", tier=uri) as engine:
+        engine.create_topic("t", config={"max.message.bytes": 2345, "retention.ms": 12345})
+        add(engine, b"0")
+        with open_reader(uri) as reader:
+            found = reader.topics()["t"].config
+    assert (found.max_message_bytes, found.retention_ms) == (2345, 12345)

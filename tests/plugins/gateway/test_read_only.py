@@ -29,7 +29,7 @@ TOPIC, CLUSTER = 29, 31
 def offloaded(engine: Engine, topic: str, count: int) -> None:
     """Append records, and move all closed segments to the tier."""
     if topic not in engine.topics():
-        engine.create_topic(topic)
+        engine.create_topic(topic, config={"retention.ms": "123456789"})
     log = engine.log(topic)
     log.append([Record(value=b"%d" % number) for number in range(count)])
     log.roll()
@@ -116,9 +116,9 @@ def test_changes_are_refused_with_the_codes_of_a_missing_permission(writer: Engi
         found = wire.ask("Metadata", 4, topics=asked, allow_auto_topic_creation=True)
         assert found.topics[0].error_code == 3
         wanted = part("DescribeConfigs", 1, "DescribeConfigsResource", resource_type=2, resource_name="orders",
-                      configuration_keys=("cleanup.policy",))  # fmt: skip
+                      configuration_keys=("retention.ms",))  # fmt: skip
         found = wire.ask("DescribeConfigs", 1, resources=(wanted,), include_synonyms=False).results[0]
-        assert [(config.name, config.value) for config in found.configs] == [("cleanup.policy", "delete")]
+        assert [(config.name, config.value) for config in found.configs] == [("retention.ms", "123456789")]
 
 
 def test_two_gateways_on_one_tier_have_offsets_of_their_own(writer: Engine, tier: str, tmp_path: Path) -> None:

@@ -147,7 +147,10 @@ def describe_topic(place: LogPlace, output: Output, topic: str) -> int:
             except StorageError as error:
                 sheet.fail(partition, error)
         sheet.print(output, topic)
-        changed = info.config.to_mapping(only_changed=True)
+        try:
+            changed = info.config.to_mapping(only_changed=True)
+        except StorageError:  # the partition that has the settings shows the error
+            changed, sheet.failed = {}, True
         if not output.as_json and changed:
             output.table("settings", ("setting", "value"), changed.items())
     return 1 if sheet.failed else 0

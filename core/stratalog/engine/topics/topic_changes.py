@@ -58,11 +58,12 @@ class TopicChanges:
 
     def info(self, topic: str, names: Sequence[TopicPartition]) -> TopicInfo:
         """Return the description of a topic; ``names`` are its partitions, sorted."""
+        config = self._topics.config(topic)  # of now: a later change makes another description
         return TopicInfo(
             topic,
             next((self._open_logs.logs[name].topic_id for name in names if name in self._open_logs.logs), None),
             tuple(name.partition for name in names),
-            self._topics.config(topic),
+            lambda: config,
         )
 
     def settings(self, name: str) -> dict[str, TopicSetting]:
