@@ -30,7 +30,7 @@ class LazyGroup(click.Group):
         return sorted({*OWN_COMMANDS, *_plugin_texts(ctx)})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return this package's command of this name, or else a plugin's command."""
+        """Return the command ``cmd_name`` of this package, or of a plugin if this package has none; None if neither has."""
         del ctx
         if cmd_name in OWN_COMMANDS:
             return OWN_COMMANDS[cmd_name].load()
@@ -57,7 +57,7 @@ class LazyGroup(click.Group):
 
 
 def _stubs(ctx: click.Context) -> dict[str, click.Command]:
-    """Return a command without a body for each name, for a list of commands."""
+    """Return a command without a body for each name: ``--help`` lists commands without importing them."""
     texts = {**_plugin_texts(ctx), **{name: command.help for name, command in OWN_COMMANDS.items()}}
     return {name: click.Command(name, short_help=text) for name, text in texts.items()}
 

@@ -86,9 +86,10 @@ class Figure:
 @place_options
 @json_option
 def bench(place: LogPlace, output: Output, *, size_mib: int, value_bytes: int, compression: str, threads: int) -> int:
-    """Measure a disk, and with a tier an object store, in a new folder below --dir and a new prefix below the URI.
+    """Measure the disk of --dir, and an object store if a tier is given.
 
-    The command removes both at the end, and touches no other data. Other work on the machine changes the figures.
+    The command writes to a new folder below --dir and to a new prefix below the tier's URI. It removes both at the
+    end, and touches no other data. Other work on the machine changes the figures.
     """
     parent = Path(place.directories[0] if place.directories else tempfile.gettempdir())
     if len(place.directories) > 1 or not parent.is_dir():
@@ -202,7 +203,7 @@ class _Run:
         return self._rate("append durably, in threads", sum(counts), began, f"{self._threads} threads, a log each")
 
     def _cold(self, tier: str) -> Reader:
-        """Open a reader with empty caches, and without the disk cache of the settings."""
+        """Open a reader of ``tier`` with empty caches; it does not use the disk cache that the settings name."""
         settings = self._place.settings()
         engine = settings.engine.replaced({"tier.cache.dir": None}, "bench")
         return open_settled(tier, replace(settings, engine=engine), tier_options=self._place.tier_options)
@@ -250,7 +251,7 @@ class _Run:
     # --- how -----------------------------------------------------------------------------------------------------------
 
     def _each(self, work: Callable[[int], object]) -> list[float]:
-        """Return the durations of many calls in ms, at least one."""
+        """Call ``work`` at least once, until about a second has passed; return the duration of each call in ms."""
         times, began = list[float](), self._clock.monotonic_ns()
         while (start := self._clock.monotonic_ns()) - began < _ENOUGH_NS or not times:
             work(len(times))
@@ -270,7 +271,7 @@ def _latency(what: str, times: list[float], detail: str) -> Figure:
 
 @contextlib.contextmanager
 def _prefix(place: TierPlace, name: str) -> Iterator[str]:
-    """Create a prefix in the tier's store, and empty it at the end."""
+    """Yield the URI of a new prefix in the tier's store; delete its objects at the end of the block."""
     uri = place.uri.rstrip("/") + f"/{name}"
     scheme, path = split_scheme(uri)
     if scheme == "file":  # a folder is a bucket of its own, and the store creates no bucket

@@ -18,7 +18,7 @@ def check(output: Output, name: str, *, contracts: bool) -> int:
 
     NAME is an entry point, a module, or the path of a Python file.
 
-    The exit code is 1 if something is wrong.
+    The exit code is 1 if a check finds a problem.
     """
     findings = check_plugin(name)
     if contracts and not findings:

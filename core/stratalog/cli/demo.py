@@ -94,7 +94,7 @@ class DemoStep:
 )
 @json_option
 def demo(output: Output, *, tier: str | None, tier_options: Mapping[str, object], keep: bool, records: int) -> int:
-    """Move a directory that a Kafka broker wrote to S3 and read it back; then do so with a million records.
+    """Move the log directory of a Kafka broker to S3 and read it back; then do the same with a million new records.
 
     The exit code is 1 if a record that is read back differs.
     """
@@ -135,7 +135,7 @@ class DemoRun:
     # --- a real Kafka directory ------------------------------------------------------------------------------------
 
     def kafka_directory(self) -> None:
-        """Tier and evict every closed segment of a broker's directory, and compare all records before and after."""
+        """Offload and evict every closed segment of a broker's directory, and compare all records before and after."""
         directory = self._unpack()
         with self._engine(directory) as engine:
             with self._step("read the Kafka directory", engine) as step:
@@ -160,7 +160,7 @@ class DemoRun:
     # --- records of its own -----------------------------------------------------------------------------------------
 
     def own_records(self, count: int) -> None:
-        """Append records, tier all of them, and read them from the bucket alone."""
+        """Append ``count`` records, offload all of them, and read them from the bucket alone."""
         with self._engine(self._folder / "own") as engine:
             settings = {"segment.bytes": OWN_SEGMENT_BYTES}
             engine.create_topic(OWN_TOPIC, partitions=OWN_PARTITIONS, config=settings)
@@ -244,7 +244,7 @@ class DemoRun:
             )
 
     def report(self, *, keep: bool, is_local: bool) -> None:
-        """Print the logs and the measurements, and commands to look further."""
+        """Print the logs and the measurements, and commands that show more."""
         columns = ("partition", "offsets", "local_segments", "local_bytes", "remote_segments", "remote_bytes")
         self._output.table("partitions", columns, self._logs)
         if self._output.as_json:

@@ -29,7 +29,7 @@ from stratalog.spi.commands import CommandFunction, config_option, option_group,
 from stratalog.tier.tier import Tier, TierLogName
 from stratalog.tier.tier_log import TierLog
 
-_OF_DISKS: Final = frozenset({"lost+found"})  # what an empty disk has
+_OF_DISKS: Final = frozenset({"lost+found"})  # an empty disk contains these
 _LOGGER: Final = logging.getLogger(__name__)
 
 
@@ -40,7 +40,10 @@ def check_directory(path: Path) -> None:
 
 
 def _check_no_other(path: Path) -> None:
-    """Raise LogDirNotFoundError if a directory has files of other programs only. The engine recognizes the folder of a log."""
+    """Raise LogDirNotFoundError if a directory contains only files of other programs.
+
+    The folder of a single log passes: the engine raises an error for it.
+    """
     try:
         names = {entry.name for entry in path.iterdir()} - _OF_DISKS
     except OSError:
@@ -80,7 +83,7 @@ class LogPlace:
     tier_options: Mapping[str, object] = field(default_factory=dict, repr=False)
 
     def engine(self, more_services: Sequence[str] = ()) -> AbstractContextManager[Engine]:
-        """Open an engine as ``new_engine``, but raise LogDirNotFoundError if a directory is missing."""
+        """Open an engine as ``new_engine`` does, but raise LogDirNotFoundError if a directory is missing."""
         for directory in self.directories or self.settings().engine.log_dirs:
             path = Path(directory)
             if not path.exists():
@@ -114,8 +117,8 @@ class LogPlace:
     def reader(self, *, allow_offline: bool = False) -> Reader:
         """Open a reader of the directories and of the tier behind them, or of the tier alone if only a tier is given.
 
-        The settings give the location that the options do not give, as for an engine. ``allow_offline`` is passed to
-        ``open_settled``.
+        A location that the options do not give is taken from the settings, except that ``--tier`` alone never adds the
+        directories of the settings. ``allow_offline`` is passed to ``open_settled``.
         """
         known = self.settings()
         tier = self.tier or known.engine.tier
@@ -153,7 +156,7 @@ class TierPlace:
 
     @contextmanager
     def opened(self, *, read_only: bool) -> Iterator[Tier]:
-        """Open the tier without a reader or an engine."""
+        """Yield the tier, opened without a reader or an engine."""
         with (
             open_host(self.settings(), (), None) as host,
             open_tier(host, self.uri, self.tier_options, read_only=read_only) as tier,

@@ -31,7 +31,7 @@ from rich.text import Text
 TitledTable: TypeAlias = tuple[str, Sequence[str], Sequence[Sequence[object]]]
 """Title, columns and rows of a table."""
 
-_LIVE_LINES = 5  # of a table besides its rows
+_LIVE_LINES = 5  # lines of a table besides its rows
 _KIB = 1024
 _BAR_WIDTH = 16  # characters: the whole line fits into 80
 _BAR_FITS = 70  # characters of a terminal: a narrow one gets the numbers alone
@@ -102,10 +102,10 @@ class Output:
 
     @contextmanager
     def live(self) -> Iterator[Callable[[str, Sequence[TitledTable]], None]]:
-        """Yield a function that shows a heading and tables, in place of those before.
+        """Yield a function that shows a heading and tables.
 
-        A terminal shows as many rows of each table as it has lines for. A pipe or a file gets everything, below what was
-        written before.
+        On a terminal, each call replaces the output of the call before, and rows that do not fit on the screen are left
+        out. In a pipe or a file, each call appends all rows.
         """
         if not self._out.is_terminal:
             yield self._print_tables
@@ -131,7 +131,7 @@ class Output:
 
     @contextmanager
     def progress(self, what: str, total: float) -> Iterator[Steps]:
-        """Show a progress bar if stderr is a terminal. An interruption gets a note of the steps that are done."""
+        """Show a progress bar if stderr is a terminal; add the number of finished steps to a KeyboardInterrupt as a note."""
         with self._bar(TaskProgressColumn(), TimeRemainingColumn()) as bar:
             steps = Steps(bar, what, total)
             try:
@@ -144,7 +144,7 @@ class Output:
     def bytes_progress(self, what: str, advice: str = _AGAIN) -> Iterator[ByteProgress]:
         """Show bytes, rate and time left on one line if stderr is a terminal, and let Ctrl-C stop all threads.
 
-        An interruption gets a note of the bytes that are done, and of ``advice``.
+        The number of finished bytes and ``advice`` are added to a KeyboardInterrupt as a note.
         """
         with self._bar(*BYTE_COLUMNS) as bar:
             progress = ByteProgress(bar, what)
@@ -169,7 +169,10 @@ class Output:
 
 @contextmanager
 def _stopping(stop: Callable[[], None]) -> Iterator[None]:
-    """Call ``stop`` at Ctrl-C, before the interruption of the main thread; other threads receive none."""
+    """Call ``stop`` at Ctrl-C, before KeyboardInterrupt is raised in the main thread.
+
+    Python raises KeyboardInterrupt in no other thread, so ``stop`` has to stop the other threads.
+    """
     if current_thread() is not main_thread():
         yield
         return
@@ -232,14 +235,14 @@ class ByteProgress:
         self._stopped = False
 
     def __call__(self, done_bytes: int, total_bytes: int) -> None:
-        """Show the bytes that are done, and all bytes; after ``stop``, interrupt the thread instead."""
+        """Show the finished bytes and the total; after ``stop``, raise KeyboardInterrupt instead."""
         if self._stopped:
             raise KeyboardInterrupt
         self.done_bytes, self.total_bytes = done_bytes, total_bytes
         self._bar.update(self._task, completed=done_bytes, total=total_bytes)
 
     def stop(self) -> None:
-        """Let each thread stop at its next report."""
+        """Make the next call of each thread raise KeyboardInterrupt."""
         self._stopped = True
 
 

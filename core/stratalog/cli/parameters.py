@@ -20,10 +20,10 @@ MANY: Final = click.IntRange(1, LONG_MAX)
 
 
 class NamedPath(click.Path):
-    """Path or URI. An empty one would mean the current folder: ``"$DIR"`` with an unset variable."""
+    """Path or URI, not empty: ``"$DIR"`` with an unset variable would otherwise mean the working directory."""
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Convert the value as ``click.Path``, but fail if it is empty, or a URI without its second slash."""
+        """Convert the value as ``click.Path`` does, but fail if it is empty, or is a URI with one slash, as in ``s3:/a``."""
         if value == "":
             self.fail("the path is empty: use . for the working directory", param, ctx)
         try:
@@ -60,7 +60,11 @@ _NAMED_STARTS: Final = {"beginning": Start(), "end": Start(back=0)}
 
 
 def start_of(text: str) -> Start:
-    """Return the position that a text names, as kcat's option ``-o`` has it; or raise BadParameter."""
+    """Parse a position in a log, or raise BadParameter.
+
+    As in kcat's option ``-o``, a position is an offset, ``beginning``, ``end``, ``-N`` or ``s@TIME``; unlike in kcat,
+    TIME can also be in ISO 8601.
+    """
     if text in _NAMED_STARTS:
         return _NAMED_STARTS[text]
     number = text.removeprefix("-")

@@ -74,7 +74,10 @@ def _rows(plugin: PluginInfo, quarantined: Mapping[tuple[str, str], StorageError
 
 
 def _compiled(offer: OfferInfo) -> tuple[bool | None, str]:
-    """Return True if compiled code is used, or None if there is none, and the missing modules with the reasons."""
+    """Return the state of a component's compiled code, and the modules that are not compiled, with the reasons.
+
+    The state is True if all compiled modules are used, False if some are missing, and None if it has none.
+    """
     if not offer.extensions:
         return None, ""
     missing = offer.not_compiled()

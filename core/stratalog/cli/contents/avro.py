@@ -16,7 +16,7 @@ def avro_text(file: Path, component: str) -> Callable[[bytes], str | None]:
 
     Args:
         file: the schema of the records.
-        component: command that needs the function, for an error.
+        component: name of the command that needs the function, which the error names.
 
     Raises:
         PluginImportError: fastavro is not installed.

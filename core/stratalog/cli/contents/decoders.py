@@ -49,7 +49,7 @@ class DecodedContents(Protocol):
         """Return the contents as a JSON object."""
 
     def lines(self) -> Iterator[str]:
-        """Yield the contents as text; the first line follows the record's offset."""
+        """Yield the contents as lines of text. The caller prints the first line after the record's offset and time."""
 
 
 RecordDecoder: TypeAlias = Callable[[Record], DecodedContents]
@@ -58,7 +58,14 @@ RecordDecoder: TypeAlias = Callable[[Record], DecodedContents]
 def decoder_of(
     topic: str, chosen: Decoder | None, key: Decoder | None = None, usual: Style = Style.AUTO
 ) -> RecordDecoder:
-    """Return the chosen decoder, or the one for the topic, or the ``usual`` one; ``key`` is the one of keys alone."""
+    """Return the decoder of a topic's records.
+
+    Args:
+        topic: the topic; Kafka's internal topics have decoders of their own. "" if unknown.
+        chosen: decoder that is used for every topic; None selects one by ``topic``.
+        key: style of keys, if it differs from the style of values; ignored for internal topics.
+        usual: style of keys and values if ``chosen`` is None and ``topic`` is not internal.
+    """
     by_topic = {OFFSETS_TOPIC: Decoder.OFFSETS, TRANSACTIONS_TOPIC: Decoder.TRANSACTIONS}
     wanted = chosen or by_topic.get(topic)
     if wanted is Decoder.OFFSETS:
@@ -70,8 +77,11 @@ def decoder_of(
 
 
 def internal_topic(path: Path) -> str:
-    """Return the internal topic of a file's folder, or ""; renamed folders and folders of a tier count too."""
-    folder = Path(os.path.abspath(path)).parent.name  # noqa: PTH100 - a link's own place tells, not its target's
+    """Return the internal topic whose log folder contains the file, or "".
+
+    Only the start of the folder's name is compared, so folders with a suffix, such as ``-delete``, are recognized.
+    """
+    folder = Path(os.path.abspath(path)).parent.name  # noqa: PTH100 - the folder of a link counts, not the folder of its target
     return next((topic for topic in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC) if folder.startswith(f"{topic}-")), "")
 
 
@@ -98,7 +108,7 @@ class _Plain:
         return {**found, "error": self.error} if self.error else found
 
     def lines(self) -> Iterator[str]:
-        """Yield one line, and a second one for an error."""
+        """Yield one line with key, value and headers, and a second line with ``error`` if it is not ""."""
         headers = "".join(
             f"  {printable(name)}: {shown(value, self._header_style)}" for name, value in self.record.headers
         )
@@ -140,13 +150,13 @@ class _Meaning:
     error: str = ""
 
     def item(self) -> dict[str, object]:
-        """Return ``decoded``: type, key, value and version of the value."""
+        """Return a JSON object with the field ``decoded``: an object of type, key, value and version of the value."""
         value = None if self.value is None else _value(self.value, brief=False)
         decoded = {"type": self.kind, "key": plain_object(self.key), "value": value, "value_version": self.version}
         return {"decoded": decoded}
 
     def lines(self) -> Iterator[str]:
-        """Yield the key followed by the value; lists are on lines of their own."""
+        """Yield one line with type, key and value, then one line for each element of the value's lists of objects."""
         head = f"{self.kind.lower()} {pairs(plain_object(self.key))}: "
         if self.value is None:
             yield f"{head}tombstone"
@@ -157,7 +167,7 @@ class _Meaning:
 
 
 def _decoded(read: Callable[[Record], _Meaning | None], record: Record) -> DecodedContents:
-    """Return a record's decoded contents, or its bytes if its type is unknown or it cannot be read."""
+    """Return the decoded contents of a record, or its bytes if ``read`` does not know the type or raises an error."""
     try:
         return read(record) or _Plain(record)
     except InvalidRecordError as error:

@@ -1,4 +1,4 @@
-"""Offsets of the positions that people name."""
+"""Conversion of a position that the user gives (an offset, a time, a distance from the end) to an offset."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from stratalog.model.offsets import Isolation
 
 
 def nearest_offset(log: LogReader, position: Start, isolation: Isolation = Isolation.READ_UNCOMMITTED) -> int:
-    """Return the offset of a position, or the nearest one between the log start and the end for ``isolation``."""
+    """Return the offset of a position, limited to the range from the log start to the end that ``isolation`` sees.
+
+    For a time after the newest record, this is the end.
+    """
     offsets = log.offsets()
     end = offsets.bound(isolation)
     found: int | None = position.offset

@@ -17,7 +17,7 @@ from stratalog.spi.commands import option_group
 
 
 class RecordPrinter:
-    """Form of printed records.
+    """Printer of records in the form that the options choose.
 
     Args:
         template: the template of ``--format``; None for lines or JSON.
@@ -36,7 +36,7 @@ class RecordPrinter:
         self._key_decoder = None if key_decoder is None else Decoder(key_decoder)
 
     def to(self, output: Output, topic: str) -> Callable[[Record], None]:
-        """Return a function that prints a record of a topic."""
+        """Return a function that prints one record of ``topic``; raise UsageError if the options exclude each other."""
         if self._template is not None:
             if output.as_json:
                 raise click.UsageError("--format and --json exclude each other: give one")

@@ -1,6 +1,6 @@
-"""Templates of records, as kcat's option ``-f`` has them.
+"""Templates of records, in the syntax of kcat's option ``-f``.
 
-Source: kcat's ``-h``, and its format.c, which prints bytes as they are.
+Like kcat, stratalog writes the bytes of keys and values unchanged. Source: ``kcat -h``, and kcat's format.c.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Template:
                 raise ConfigError(f"--format has the unknown token %{token.decode(errors='replace')}: use {TOKENS}")
 
     def __call__(self, record: Record) -> bytes:
-        """Return a record as bytes; the template's end is not followed by a line break."""
+        """Return a record as bytes; no line break is added after the template."""
         return b"".join([part(record) for part in self._parts])
 
 
@@ -87,7 +87,10 @@ def _size(value: bytes | None) -> int:
 
 
 def unescaped(text: bytes) -> bytes:
-    r"""Return the text with ``\n``, ``\r``, ``\t``, ``\xHH`` and octal numbers replaced; another ``\`` is removed."""
+    r"""Return the text with the escapes ``\n``, ``\r``, ``\t``, ``\xHH`` and ``\OOO`` (octal) replaced by their bytes.
+
+    The ``\`` before another character is removed.
+    """
 
     def byte(found: re.Match[bytes]) -> bytes:
         hexadecimal, octal, other = found.groups()

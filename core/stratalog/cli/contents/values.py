@@ -20,7 +20,11 @@ _PLAIN_STOPS: Final = frozenset(' "={}[],')
 
 
 class Style(StrEnum):
-    """Style of bytes: AUTO shows printable UTF-8 as text, TEXT all UTF-8, JSON parses them, the others show no text."""
+    """Style of bytes.
+
+    AUTO shows printable UTF-8 as text, and TEXT shows all UTF-8 as text; both show other bytes as hex digits. JSON
+    parses the bytes as JSON. HEX and BASE64 never show text.
+    """
 
     AUTO = "auto"
     TEXT = "text"
@@ -30,7 +34,7 @@ class Style(StrEnum):
 
 
 def as_text(data: bytes, style: Style) -> str | None:
-    """Return the bytes as text, or None if they are shown as bytes."""
+    """Return the bytes as text; None if the style shows them as hex or base64 digits."""
     if style in {Style.HEX, Style.BASE64}:
         return None
     try:
@@ -90,7 +94,8 @@ def _parsed(data: bytes, name: str) -> object:
 def shown(data: bytes | None, style: Style = Style.AUTO, most: int | None = None) -> str:
     """Return bytes as ``null``, ``"text"``, a JSON object or array, or ``0xhex``.
 
-    Long values are cut after ``most`` characters; if it is None, only for a terminal.
+    A long value is cut after ``most`` characters. If ``most`` is None, the limit is ``SHOWN_CHARACTERS`` on a terminal,
+    and a pipe or a file gets the whole value. BASE64 is never cut, and shows only the base64 digits.
     """
     if data is None:
         return "null"
@@ -122,9 +127,10 @@ def _is_json(text: str) -> bool:
 
 
 def plain(value: object, *, brief: bool = False) -> object:
-    """Convert a value for JSON: structures to objects, UUIDs to Kafka's base64 (zero to null), bytes as ``put_bytes``.
+    """Convert a value for JSON.
 
-    ``brief`` leaves out fields that have their default value.
+    A structure becomes an object; ``put_bytes`` adds its fields of bytes. A UUID becomes base64 as in Kafka, and the
+    zero UUID becomes null. ``brief`` leaves out fields that have their default value.
     """
     if is_dataclass(value) and not isinstance(value, type):
         found: dict[str, object] = {}
@@ -150,12 +156,16 @@ def plain_object(structure: object, *, brief: bool = False) -> dict[str, object]
 
 
 def pairs(value: Mapping[str, object]) -> str:
-    """Return an object as one line of ``name=value``; simple words have no quotes, other text has."""
+    """Return an object as one line of ``name=value`` pairs; text is in quotes unless it is a simple word."""
     return " ".join(f"{name.removesuffix('_ms')}={_word(name, item)}" for name, item in value.items())
 
 
 def lines(value: Mapping[str, object], indent: str) -> Iterator[str]:
-    """Yield an object as lines of text; each element of a list of objects has a line after the first line."""
+    """Yield an object as lines of text.
+
+    The first line shows the object without its lists of objects. Each element of these lists follows on a line of its
+    own, which begins with ``indent`` and the name of the list.
+    """
     lists = {name: item for name, item in value.items() if _is_list_of_objects(item)}
     yield pairs({name: item for name, item in value.items() if name not in lists})
     for name, items in lists.items():

@@ -88,8 +88,8 @@ def consume(
 ) -> None:
     """Print the records of TOPIC, partition by partition, from local disk and from the tier.
 
-    A line has partition:offset, time (UTC), key = value, and headers. Text has quotation marks, null has none. A pipe or
-    a file gets values of any size in full.
+    A line has partition:offset, time (UTC), key = value, and headers. Text has quotation marks, null has none. On a
+    terminal, long values are cut; a pipe or a file gets them in full.
     """
     if (start is not None and (start_ms is not None or tail is not None)) or (
         start_ms is not None and tail is not None
@@ -129,14 +129,14 @@ def _partitions(reader: Reader, topic: str, partition: int | None) -> tuple[int,
 
 
 class _Span:
-    """The records that the options choose.
+    """Range of records that the options choose.
 
     Args:
-        start: position of the first record; see ``tail``.
-        tail: number of records of each partition, counted from the end, instead of ``start``.
-        end: exclusive end offset; None is the end that the isolation level sees.
+        start: position of the first record; not used if ``tail`` is given.
+        tail: number of records of each partition, counted from the end; None if ``start`` is used.
+        end: exclusive end offset; None means the end that the isolation level sees.
         end_ms: time of the first record that is left out.
-        key: only records with this key.
+        key: key of the records; None for all records.
         isolation: name of the isolation level.
     """
 
@@ -164,7 +164,7 @@ class _Span:
                 yield from self._read(log, first, end)
 
     def new_records(self, reader: Reader, topic: str, output: Output) -> Iterator[Record]:
-        """Yield records that are appended after ``records``, without an end."""
+        """Yield records that are appended after ``records`` has returned; wait for more, without an end."""
         output.flush()
         new = reader.topic(topic).follow(
             start=self._next, isolation=self._isolation, partitions=tuple(self._next), poll_ms=POLL_MS
@@ -197,7 +197,11 @@ class _Span:
         return self._start.offset or log.offsets().log_start
 
     def _start_of_tail(self, log: LogReader, count: int, end: int) -> int:
-        """Return the offset with ``count`` records from it to ``end``; compaction and transactions leave gaps."""
+        """Return the offset of the first of the last ``count`` records before ``end``.
+
+        Records are counted, not offsets, because compaction and transactions leave gaps between offsets. If there are
+        fewer records, return the log start.
+        """
         log_start, above, span = log.offsets().log_start, end, count
         while above > log_start:
             first = max(above - span, log_start)
@@ -221,7 +225,10 @@ def _consume_group(
     *,
     follow: bool,
 ) -> None:
-    """Print the records after a group's committed offsets; commit the offsets of printed records, even after an error."""
+    """Print the records from a group's committed offsets on, then commit the offsets after the printed records.
+
+    After an error or an interruption, the offsets of the records that were printed before are committed too.
+    """
     done = dict[TopicPartition, int]()
     with (
         place.engine() as engine,

@@ -27,9 +27,9 @@ from stratalog.segment.segment import Segment
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step: its name, its result as text, and the numbers of the result.
+    """One step of the search: its name, its result as text, and the numbers of the result.
 
-    ``found`` is False if the search ends here without a record.
+    ``found`` is False if the search ends with this step, without a record.
     """
 
     step: str
@@ -47,7 +47,7 @@ class Step:
 def explain(place: LogPlace, output: Output, topic: str, partition: int, offset: int) -> int:
     """Show every step of finding the record at OFFSET: bounds, segment, tier, index entry, position, batch, record.
 
-    The exit code is 1 if there is no record at OFFSET to show to a reader.
+    The exit code is 1 if a reader finds no record at OFFSET.
     """
     ends_well = True
     with place.reader() as reader:
@@ -62,7 +62,7 @@ def explain(place: LogPlace, output: Output, topic: str, partition: int, offset:
 
 
 def steps(log: LogReader, offset: int) -> Iterator[Step]:
-    """Yield the steps to one offset; the last one describes the record, or why there is none."""
+    """Yield the steps to one offset; the last step describes the record, or the reason why there is none."""
     view, components = log.view(), log.components
     bounds = view.offsets
     names = ("log_start", "local_log_start", "last_stable", "high_watermark", "log_end")
@@ -98,7 +98,7 @@ def _segment(view: LogView, segment: ReadableSegment) -> Step:
 
 
 def _index(segment: ReadableSegment, offset: int, components: Components) -> Step:
-    """Return the step of the offset index: its entry, and whether the log confirms the entry."""
+    """Return the step of the offset index: the entry that it found, and if the batch in the log confirms the entry."""
     start = start_position(segment, offset, components)
     try:
         reader = offset_index(segment, components)
@@ -192,7 +192,7 @@ def _record(
 
 
 def _visible(view: LogView, batch: RecordBatch, record: Record, components: Components) -> Step:
-    """Return the step of the record, with the isolation levels that see it."""
+    """Return the step that shows the record, and the isolation levels that see the record."""
     offset = record.offset
     gone = hidden_transactions(view, components, offset, offset + 1) if batch.is_transactional else ()
     aborted = any(

@@ -24,7 +24,7 @@ _NAMED: Final = 10  # groups that the text of an error names
 def groups() -> None:
     """List, describe, reset and delete consumer groups.
 
-    A group is its committed offsets, which Kafka and stratalog keep in the topic __consumer_offsets.
+    Kafka and stratalog store the committed offsets of groups in the topic __consumer_offsets.
     """
 
 
@@ -34,7 +34,7 @@ def groups() -> None:
 def list_groups(place: LogPlace, output: Output) -> None:
     """List the groups, with the topics for which they have committed offsets.
 
-    Nothing is locked or changed, also while a broker or an engine is running.
+    The command locks and changes nothing. It can run while a broker or an engine is running.
     """
     rows = []
     with place.reader() as reader:
@@ -53,7 +53,7 @@ def list_groups(place: LogPlace, output: Output) -> None:
 def describe_group(place: LogPlace, output: Output, group: str) -> None:
     """Show the committed offsets of GROUP, and its lag behind the high watermark.
 
-    Nothing is locked or changed, also while a broker or an engine is running.
+    The command locks and changes nothing. It can run while a broker or an engine is running.
     """
     with place.reader() as reader:
         groups = CommittedOffsets(reader)
@@ -134,7 +134,10 @@ def _checked(
 
 
 def _partitions(engine: Engine, topics: tuple[str, ...]) -> list[TopicPartition]:
-    """Return all partitions of topics; partition 0 of a topic that does not exist, for which ``log`` raises."""
+    """Return all partitions of the topics.
+
+    For a topic that does not exist, return its partition 0: the caller's ``Engine.log`` then raises UnknownTopicError.
+    """
     known = engine.topics()
     numbers = {topic: known[topic].partitions if topic in known else (0,) for topic in topics}
     return [TopicPartition(topic, number) for topic in topics for number in numbers[topic]]

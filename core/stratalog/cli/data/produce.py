@@ -45,14 +45,14 @@ class AppendTotals:
     last: int | None = None
 
     def add(self, result: AppendResult) -> None:
-        """Add the records of an append."""
+        """Add the records of the append that returned ``result``."""
         self.records += result.last_offset - result.base_offset + 1
         self.first = result.base_offset if self.first is None else self.first
         self.last = result.last_offset
 
 
 class InputForm(StrEnum):
-    """Form of the input."""
+    """Form of the input: a record is a line, a JSON object on a line, or a whole file."""
 
     LINES = "lines"
     JSON = "json"
@@ -64,10 +64,10 @@ class RecordInput:
     """Reader of records from files.
 
     Attributes:
-        key: key of all records; None for none.
-        separator: separator of key and value in a line; None if a line is the value.
+        key: key of all records; None means a null key.
+        separator: separator of key and value in a line; None if the whole line is the value.
         headers: headers of all records.
-        null: text that means null as a key or value.
+        null: text that stands for a null key or value; None if no text does.
     """
 
     key: bytes | None
@@ -231,7 +231,10 @@ def produce(
 
 @contextmanager
 def _progress(output: Output, files: Sequence[BinaryIO]) -> Iterator[Callable[[], object]]:
-    """Show the bytes that are read of the files; yield the function that updates them. The size of a pipe is unknown."""
+    """Show how many bytes of the files were read; yield the function that updates the display.
+
+    Nothing is shown if an input is a pipe, because its size is unknown.
+    """
     states = [os.fstat(file.fileno()) for file in files]
     if not states or not all(stat.S_ISREG(state.st_mode) for state in states):
         yield lambda: None
@@ -242,7 +245,7 @@ def _progress(output: Output, files: Sequence[BinaryIO]) -> Iterator[Callable[[]
 
 
 def _append(log: Log, records: Sequence[Record], durability: str) -> Iterator[AppendResult]:
-    """Append the records, and split them if they do not fit into one segment."""
+    """Append the records; if they do not fit into one segment, append each half on its own."""
     try:
         yield log.append(records, durability)
     except RecordBatchTooLargeError:

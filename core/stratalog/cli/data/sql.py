@@ -65,7 +65,8 @@ def sql(
     """Run the SQL query QUERY over the topics of a log directory or a tier.
 
     Each topic is a view with the columns partition, offset, timestamp, timestamp_type, key, value, headers and leader_epoch. Put
-    "offset" and unusual names of topics in double quotes. Conditions on partition, "offset" and timestamp skip what they exclude.
+    "offset" and unusual names of topics in double quotes. With conditions on partition, "offset" and timestamp, the query
+    skips data that cannot match.
 
     Example: stratalog sql 'select key, count(*) from orders group by key' data
     """
@@ -117,7 +118,10 @@ def _print_table(output: Output, names: Sequence[str], rows: Iterator[tuple[Any,
 
 
 def _add_values(connection: Any, given: str, topics: Mapping[str, object]) -> None:
-    """Replace the view of a topic by one with the fields of its values."""
+    """Replace the view of a topic by a view that has a column for each field of its values.
+
+    The fields are those of a sample of values; nothing changes if no value in the sample is a JSON object.
+    """
     topic, is_pair, kind = given.rpartition("=")
     if not is_pair:
         raise ConfigError(f"--values {given}: give TOPIC=json or TOPIC=FILE.avsc")
@@ -143,7 +147,7 @@ def _add_values(connection: Any, given: str, topics: Mapping[str, object]) -> No
 
 
 def _free(field: str) -> str:
-    """Return the name of a field's column: with a prefix if records have a column of this name."""
+    """Return the column name of a field; it gets the prefix ``value_`` if records already have a column of this name."""
     return f"value_{field}" if field.lower() in ARROW_COLUMNS else field
 
 
@@ -191,7 +195,7 @@ def _cells(column: Any) -> list[Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Return a cell for tables and CSV."""
+    """Return a cell as a table or CSV shows it: bytes as text, lists and objects as JSON."""
     if isinstance(value, bytes):
         return value.decode("utf-8", "backslashreplace")
     return json.dumps(_nested(value), default=str) if isinstance(value, dict | list) else value

@@ -88,7 +88,7 @@ def alter_topic(
 ) -> None:
     """Change settings of TOPIC, or add partitions.
 
-    With more partitions, new records of a key may go to another partition than the stored ones.
+    After partitions are added, new records of a key may go to another partition than the stored records of this key.
     """
     changes: dict[str, object] = {**dict.fromkeys(unset), **dict(split_setting(setting) for setting in settings)}
     if not changes and partitions is None:
@@ -107,7 +107,7 @@ def alter_topic(
 
 
 def _warn(output: Output, warning: str) -> None:
-    """Print a warning about a change that was made."""
+    """Print the warning; print nothing if it is ""."""
     if warning:
         output.note(f"warning: {warning}")
 

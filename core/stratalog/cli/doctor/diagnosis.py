@@ -13,7 +13,7 @@ class Outcome(StrEnum):
     """Outcome of a check."""
 
     OK = "ok"
-    NOTE = "note"  # works, and could be better
+    NOTE = "note"  # the check passed, but a change is advised
     WRONG = "wrong"
     SKIPPED = "skipped"
 

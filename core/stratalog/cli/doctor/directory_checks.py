@@ -45,7 +45,7 @@ class DirectoryChecks:
         self._held = store.is_acquired_elsewhere()
 
     def run(self) -> Iterator[Diagnosis]:
-        """Yield the results. In a directory of another kind, nothing else is tried."""
+        """Yield the results. If the directory is no log directory, only the first check runs."""
         first = tried("contents", self._contents)
         yield first
         if first.outcome is Outcome.WRONG:

@@ -19,12 +19,12 @@ _OBJECT_BYTES: Final = 1 << 16
 _RANGE: Final = (1000, 3000)
 _TIMES: Final = 5
 _SLOW_MS: Final = 500
-_LEEWAY_MS: Final = 5_000  # stores round to seconds
+_LEEWAY_MS: Final = 5_000  # allowed difference of the clocks: stores round times to seconds
 _REFUSED_MS: Final = 900_000  # S3 refuses requests whose time differs by more than 15 minutes
 
 
 class StoreChecks:
-    """Checks of one store. ``close`` deletes what they wrote; the store is not closed.
+    """Checks of one store. ``close`` deletes the objects that the checks wrote; it does not close the store.
 
     Args:
         store: the store, opened for writing.
@@ -39,7 +39,7 @@ class StoreChecks:
         self._skew_ms: int | None = None
 
     def run(self) -> Iterator[Diagnosis]:
-        """Yield the results, each as soon as it is known. Without a list of objects, nothing else is tried."""
+        """Yield each result as soon as it is known. If the store's objects cannot be listed, no other check runs."""
         first = tried("list", self._list)
         yield first
         if first.outcome is Outcome.WRONG:
@@ -59,7 +59,7 @@ class StoreChecks:
             yield tried(name, step)
 
     def close(self) -> None:
-        """Delete the objects that are left."""
+        """Delete the objects that the checks wrote and that still exist."""
         if self._written:
             self._store.delete(sorted(self._written))
 

@@ -84,7 +84,7 @@ class _LogDump:
         self._deep(batch, head, first, opened)
 
     def _deep(self, batch: RecordBatch, head: dict[str, object], first: Arena | None, more: Iterator[Arena]) -> None:
-        """Show a batch and its records up to the first bad one."""
+        """Show a batch and its records, until the bytes of a record cannot be decoded; report bad records."""
         view = RecordView(batch, self._decoder)
         error: CorruptionError | None = None
         if self._context.as_json:
@@ -129,7 +129,7 @@ class _LogDump:
         self._table.add(values, _notes(batch, head))
 
     def _item(self, batch: RecordBatch, position: int, *, valid: bool = True) -> dict[str, object]:
-        """Return a batch as a JSON object; base offset and count of a V0 or V1 wrapper are null."""
+        """Return a batch as a JSON object; the base offset and the record count of a V0 or V1 wrapper message are null."""
         is_wrapper = batch.magic < 2 and bool(batch.codec_id)
         return {
             "base_offset": None if is_wrapper else batch.base_offset,

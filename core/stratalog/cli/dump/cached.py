@@ -17,7 +17,7 @@ def dump_cached(context: Context, source: Source) -> None:
     """Show the tier, the object's key, the part of the object, and the position of the part in the file.
 
     Raises:
-        CorruptObjectError: the file is no cache file, or is damaged.
+        CorruptObjectError: the file is not a file of the disk cache, or is damaged.
     """
     context.title(source.label, f"cached of a tier, {source.size_bytes} bytes")
     found = unpack_item(source.read, source.size_bytes)

@@ -48,16 +48,16 @@ class Context:
         return self.output.as_json
 
     def title(self, label: str, what: str) -> None:
-        """Print the title of the next file, for people."""
+        """Print the title of the next file; print nothing if the output is JSON."""
         self.output.line(f"{label}: {what}")
 
     def content(self, source: Source, what: str) -> bytes:
-        """Print the title of a small file, and return its content; raise errors as ``whole``."""
+        """Print the title of a small file, and return its content; raise ConfigError if the file is too large."""
         self.title(source.label, f"{what}, {source.size_bytes} bytes")
         return whole(source, self.components.limits.checkpoint_bytes)
 
     def corrupt(self, label: str, error: CorruptionError, more: Mapping[str, object] | None = None) -> None:
-        """Report a corrupt file; the exit code is 1 then."""
+        """Report a corrupt file, which sets the exit code to 1."""
         self.wrong = True
         self.output.note(f"corrupt: {error}")
         if self.as_json:

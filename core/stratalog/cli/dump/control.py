@@ -10,7 +10,7 @@ from stratalog.model.messages.control import ControlRecord, EndMarker, parse_con
 def control_item(key: bytes | None, value: bytes | None) -> dict[str, object]:
     """Return a control record as a JSON object: ``type`` and its fields, or ``error`` if it cannot be read.
 
-    An unknown type is a number.
+    ``type`` is the name of the type, or the number of an unknown type; None if the record cannot be read.
     """
     try:
         found = parse_control(key, value)

@@ -41,7 +41,7 @@ _ENTRIES: Final = {
 
 
 def dump_index(context: Context, source: Source, kind: Kind, base_offset: int | None) -> None:
-    """Show the entries of an index; preallocated space is no damage.
+    """Show the entries of an index, and the size of preallocated space at its end, which is not reported as damage.
 
     Raises:
         CorruptIndexError: an entry contradicts an earlier one, or the file ends inside an entry.
@@ -63,7 +63,7 @@ def dump_index(context: Context, source: Source, kind: Kind, base_offset: int | 
 
 
 def _entries(index: IndexFormat[Any], source: Source, base_offset: int, end: int) -> Iterator[object]:
-    """Yield the entries in [0, end); compare each with the one before it."""
+    """Yield the entries in [0, end); compare each entry with the entry before it."""
     size = index.entry_bytes
     piece_bytes = PIECE_BYTES // size * size
     for start in range(0, end, piece_bytes):

@@ -58,7 +58,7 @@ def dump_note(context: Context, source: Source) -> None:
 
 
 def dump_marks(context: Context, source: Source) -> None:
-    """Show ``stratalog-marks.json``: the last round of each writer, and then the round in progress.
+    """Show ``stratalog-marks.json``: the last finished write round of each bulk writer, then the round in progress.
 
     Raises:
         CorruptCheckpointError: the file is malformed, or is of a later release.

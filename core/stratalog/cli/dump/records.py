@@ -34,7 +34,10 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Arena:
-    """Some records of a batch; ``messages`` are their entries if the batch is a wrapper, otherwise it is empty."""
+    """Decoded records of a batch, or of a part of it.
+
+    ``messages`` contains the entries of a V0 or V1 wrapper message; it is empty for other batches.
+    """
 
     columns: RecordColumns
     messages: tuple[Message, ...]
@@ -74,7 +77,10 @@ def arenas(chunk: Chunk, row: BatchTable, segment: ReadableSegment, components: 
 
 
 def _messages(arena: Buffer, components: Components) -> tuple[Message, ...]:
-    """Return the entries of a wrapper's set; a scan with CRC checks stops at a bad entry, and restarts after it."""
+    """Return the entries inside a wrapper message, each with the result of its CRC check.
+
+    A scan with CRC checks stops at a bad entry, so it is restarted at the next entry.
+    """
     found = scan(components.formats, arena, 0, len(arena), check_crc=False)
     listed = [entry for table in found.tables for entry in table]
     good: set[int] = set()
@@ -179,7 +185,7 @@ class RecordView:
 
 
 def sequence_after(base: int, delta: int) -> int:
-    """Return the sequence ``delta`` after ``base``, which wraps around to 0; -1 if there is none."""
+    """Return the sequence number ``delta`` after ``base``; it wraps around to 0. Return -1 if ``base`` is -1 (none)."""
     return (base + delta) % (_LAST_SEQUENCE + 1) if base >= 0 else -1
 
 

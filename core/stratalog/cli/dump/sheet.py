@@ -1,4 +1,4 @@
-"""Output of a dump: rows in columns for people, printed page by page, or one JSON object a row."""
+"""Output of a dump: rows in columns for people, printed page by page, or one JSON object for each row."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def item(output: Output, label: str, kind: str, values: Mapping[str, object]) ->
 
 
 def properties(output: Output, values: Mapping[str, object], moments: Sequence[str] = ()) -> None:
-    """Print names and values, a line each; the values of ``moments`` are shown as date and time."""
+    """Print one line for each name and value; the values of the names in ``moments`` are shown as date and time."""
     if not values:
         output.line("(empty)")
     longest = max(map(len, values), default=0)

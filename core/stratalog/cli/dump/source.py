@@ -1,4 +1,4 @@
-"""Byte sources of a dump, read piece by piece."""
+"""Byte sources of a dump: files, parts of objects, and bytes in memory."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Source(Protocol):
         """Size in bytes."""
 
     def read(self, position: int, size_bytes: int) -> memoryview:
-        """Read up to ``size_bytes`` from ``position``; fewer at the end."""
+        """Read up to ``size_bytes`` from ``position``; return fewer bytes at the end of the source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +148,7 @@ def whole(source: Source, limit_bytes: int) -> bytes:
 
 
 def zeros_from(source: Source) -> int:
-    """Return the position from which on all bytes are zero; the size if the last byte is not zero."""
+    """Return the first position after the last byte that is not zero; all bytes from this position on are zero."""
     end = source.size_bytes
     while end:
         start = max(0, end - PIECE_BYTES)

@@ -38,7 +38,7 @@ def dump_offsets(context: Context, source: Source) -> None:
 
 
 def dump_epochs(context: Context, source: Source) -> None:
-    """Show ``leader-epoch-checkpoint``; raise errors as ``dump_offsets``."""
+    """Show ``leader-epoch-checkpoint``; raise CorruptCheckpointError after the good lines, as ``dump_offsets`` does."""
     data = context.content(source, "leader epochs")
     columns = ("epoch", "start_offset")
     _lines(context, source, "leader_epoch", columns, data, lambda: parse_epochs(data, source.label))
@@ -59,7 +59,7 @@ def _lines(
 
 
 def _good_lines(data: bytes, words: int) -> Iterator[list[object]]:
-    """Yield the entries before the first malformed one; the last two words of an entry are numbers."""
+    """Yield the entries before the first malformed entry; the last two words of a good entry are numbers."""
     for line in data.split(b"\n")[2:]:
         found: list[object] = list(line.decode("utf-8", "replace").split())
         try:
@@ -97,7 +97,7 @@ def dump_meta_properties(context: Context, source: Source) -> None:
     """Show ``meta.properties``, a Java properties file.
 
     Raises:
-        CorruptCheckpointError: a line is no pair, or the version is unknown; the lines before have been shown.
+        CorruptCheckpointError: a line is not ``name=value``, or the version is unknown; the lines before have been shown.
     """
     text = context.content(source, "meta.properties").decode("latin-1")  # the encoding of Java properties files
     version, position = "0", 0
@@ -156,7 +156,7 @@ def _settings(config: dict[str, object]) -> str:
 
 
 def dump_snapshot(context: Context, source: Source) -> None:
-    """Show the producers of a snapshot; -1 means none.
+    """Show the producers of a snapshot. A value of -1 means that the producer has none.
 
     Raises:
         CorruptSnapshotError: the CRC or the size is wrong, so no entry can be trusted.

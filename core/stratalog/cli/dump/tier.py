@@ -122,7 +122,7 @@ class _ObjectDump:
                     self._dump(kind)
 
     def _check(self, kind: FileKind) -> CorruptionError | None:
-        """Check a slice by its hash, and return the error or None; the log is read in pieces."""
+        """Check the hash of a slice; return the error, or None if the slice is good. Bounded memory, also for a log."""
         try:
             if kind is FileKind.LOG:
                 for _ in self._layout.read(self._stored, 0, self._stored.info.size_bytes, self._fetch):
@@ -158,10 +158,10 @@ class _ObjectDump:
             self._context.corrupt(error.file, error)
 
     def _log_bytes(self, start: int, end: int) -> bytes:
-        """Return bytes of the log, read in two ranges.
+        """Return bytes [start, end) of the log, also if the log is damaged.
 
-        A layout refuses to read the whole log at once if its hash is wrong, and the hash is reported already. The CRC
-        of each batch then shows which batches of a damaged log are good.
+        The bytes are read in two ranges, because a layout checks the hash of the log when the whole log is read in one
+        range. A wrong hash has been reported before. The CRC of each batch then shows which batches are good.
         """
         middle = (start + end) // 2
         ranges = ((start, middle), (middle, end))
@@ -223,7 +223,7 @@ def dump_page(context: Context, source: Source) -> None:
 
 
 def _identity(data: bytes, source: Source) -> tuple[TopicPartition, TopicId, int]:
-    """Return log, topic id and version of a root, from its path or else from its content."""
+    """Return log, topic id and version of a manifest root: from its path if the path has them, else from its content."""
     path = Path(source.label)
     try:
         value = json.loads(data)

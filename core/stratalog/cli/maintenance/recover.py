@@ -42,7 +42,7 @@ class RecoveredLog:
     error: str = ""
 
     def row(self) -> tuple[object, ...]:
-        """Return the values of ``COLUMNS``."""
+        """Return the values of the columns ``COLUMNS``."""
         return (*self.log, self.segments, self.truncated_bytes, self.log_start, self.log_end, self.error)
 
 
@@ -72,7 +72,7 @@ def recover(output: Output, directories: NamedDirectories, *, dry_run: bool) -> 
 
 @contextmanager
 def _untouched(directory: Path) -> Iterator[tuple[ComponentHost, SegmentStore]]:
-    """Open the directory for reading only."""
+    """Yield the components and the segment store of a directory, opened for reading only."""
     with open_host(Settings(), (), None) as host, host.segment_store(str(directory), read_only=True) as store:
         yield host, store
 
@@ -110,7 +110,7 @@ def _recovered(directories: Sequence[Path], progress: Progress) -> list[Recovere
 
 
 def _planned(directories: Sequence[Path], progress: Progress) -> list[RecoveredLog]:
-    """Run a recovery in memory, and return its result."""
+    """Return what a recovery of the directories would do; change nothing on disk."""
     summed, found = ProgressSum(progress), list[RecoveredLog]()
     for directory in directories:
         with _untouched(directory) as (host, store):

@@ -115,7 +115,10 @@ def _verify_directory(output: Output, path: Path, *, repair: bool, deep: bool) -
 
 
 def _log_of(host: ComponentHost, path: Path) -> TopicPartition | None:
-    """Return the log whose folder ``path`` is; None for a log directory, which may have a log's name: ``disk-1``."""
+    """Return the log if ``path`` is the folder of one; None if it is a log directory.
+
+    The name alone is not sufficient: a log directory can be named like a log, such as ``disk-1``.
+    """
     name = parse_partition_folder(path.name)
     if name is None:
         return None
@@ -125,7 +128,7 @@ def _log_of(host: ComponentHost, path: Path) -> TopicPartition | None:
 
 @dataclass(slots=True)
 class _Counts:
-    """Number of problems that remain, and of those that were repaired."""
+    """Number of problems that remain, and number of problems that were repaired."""
 
     wrong: int = 0
     repaired: int = 0

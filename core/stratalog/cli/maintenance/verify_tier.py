@@ -101,7 +101,8 @@ class TierCheck:
     Attributes:
         place: the tier.
         deep: True if every ``.log`` file is read.
-        repair: True if segments are restored from ``directories``, notes are left on the rest, and orphans collected.
+        repair: True if segments are restored from ``directories``, notes are written on segments that cannot be restored,
+            and orphans are deleted.
         directories: log directories that may still have the segments.
         budget: cost limit of one run.
         state: file for the position of a run that its budget stopped.
@@ -174,7 +175,7 @@ class _Run:
         return 1 if self._state.wrong else 0
 
     def _log(self, label: str, name: TierLogName, start: int, progress: Progress) -> tuple[int, bool]:
-        """Check one log from an offset on; return the number of segments, and True if the budget stopped the check."""
+        """Check one log from an offset on; return the number of checked segments, and True if the budget ended the check."""
         log = self._tier.log(*name)
         repair = TierRepair(log, self._copies(log)) if self._asked.repair else None
         if repair is not None and not start:
@@ -207,7 +208,7 @@ class _Run:
         return [FolderCopies(store.open_log(folder), log, self._components) for store, folder in folders if folder]
 
     def _handle(self, repair: TierRepair | None, findings: Sequence[Finding]) -> None:
-        """Report findings. With ``--repair``, repair what is possible, and leave notes on the rest."""
+        """Report findings. With ``--repair``, repair segments from local copies, and write notes on the other findings."""
         self._state.wrong += len(findings)
         if repair is None:
             for finding in findings:

@@ -27,7 +27,7 @@ def why_kept(
 ) -> int:
     """Show for each part of a log when and why retention or compaction removes it; change nothing.
 
-    The times are correct if no records are written meanwhile. The exit code is 1 if --offset or --key has no record.
+    The times assume that no more records are written. The exit code is 1 if there is no record at --offset or of --key.
     """
     if offset is not None and key is not None:
         raise click.UsageError("--offset and --key exclude each other: give one")

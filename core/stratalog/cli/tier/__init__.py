@@ -1,1 +1,1 @@
-"""Commands about a tier: look into it, fill it, and restore from it."""
+"""Commands that show a tier, copy logs to it, and restore logs from it."""

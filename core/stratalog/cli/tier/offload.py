@@ -19,7 +19,7 @@ from stratalog.model.names import TopicPartition
 @place_options
 @json_option
 def offload(place: LogPlace, output: Output, *, roll: bool) -> int:
-    """Move every closed segment to the tier. `stratalog retention` evicts the local files later.
+    """Copy every closed segment to the tier. `stratalog retention` deletes the local files later.
 
     The exit code is 1 if a partition failed; the other partitions were offloaded.
     """
@@ -44,7 +44,10 @@ def offload(place: LogPlace, output: Output, *, roll: bool) -> int:
 
 
 def _parts(engine: Engine, summed: ProgressSum, *, roll: bool) -> dict[TopicPartition, Progress | StorageError]:
-    """Return the progress of each log, with the bytes that wait, or the error of a log that cannot be offloaded."""
+    """Return the progress of each log, whose total is the bytes to offload; for a log that fails, return the error.
+
+    With ``roll``, close the active segment of each log first.
+    """
     found = dict[TopicPartition, Progress | StorageError]()
     for name in engine.partitions():
         try:

@@ -1,1 +1,1 @@
-"""Views of a log directory or a tier: a report, a console and a table, all of one model."""
+"""Views of a log directory or a tier: a report, a console and a live table, which all show the same model."""

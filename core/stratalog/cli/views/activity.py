@@ -1,4 +1,4 @@
-"""Activity of a place over time: samples of its topics and groups, and the rates between samples."""
+"""Activity of a log directory or a tier over time: samples of its topics and groups, and the rates between samples."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from stratalog.errors import StorageError
 from stratalog.model.names import TopicPartition
 from stratalog.reading.reader import Reader
 
-WINDOW_MS: Final = 30_000  # of a rate: writers checkpoint the high watermark every few seconds only
+WINDOW_MS: Final = 30_000  # window of a rate: writers checkpoint the high watermark only every few seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class TopicActivity:
 
 @dataclass(frozen=True, slots=True)
 class GroupActivity:
-    """Lag of one group in one topic: the sum over the partitions, None if the topic is not here."""
+    """Lag of one group in one topic: the sum over the partitions; None if the reader's logs do not include the topic."""
 
     group: str
     topic: str
@@ -59,7 +59,7 @@ class GroupActivity:
 
 @dataclass(frozen=True, slots=True)
 class ActivitySample:
-    """State of a place at ``time_ms``. ``group_error`` is the reason why groups cannot be read, or ""."""
+    """State of the reader's logs at ``time_ms``. ``group_error`` is the reason why groups cannot be read, or ""."""
 
     time_ms: int
     topics: tuple[TopicActivity, ...]
@@ -85,7 +85,7 @@ class Activity:
         """Refresh the reader, and return the state of its logs.
 
         Raises:
-            StorageError: the place itself cannot be read.
+            StorageError: the directory or the tier cannot be read.
         """
         self._refresh()
         now_ms, topics = self._clock.now_ms(), dict[str, list[LogOverview]]()
@@ -101,7 +101,11 @@ class Activity:
             return ActivitySample(now_ms, found, (), str(error))
 
     def _refresh(self) -> None:
-        """Forget logs that have changed, and those that wait for an offload: only the tier shows the offload."""
+        """Forget the logs that the next sample must read again.
+
+        These are logs that have changed, logs with an error, and logs with segments that wait for an offload: a change
+        that is visible only in the tier is not reported by the refresh of a directory's reader.
+        """
         for name, log in list(self._logs.items()):
             if log.waiting_bytes or log.error:
                 self._reader.release(name)
@@ -112,7 +116,10 @@ class Activity:
             del self._logs[name]
 
     def _rates(self, ends: Mapping[str, int]) -> dict[str, float]:
-        """Return the growth a second over the window; a topic that is created again has no rate until it has grown."""
+        """Return the growth of each topic in offsets a second over the window; {} for the first sample.
+
+        The rate is 0 if an end has decreased, because the topic was deleted and created again.
+        """
         now_ns = self._clock.monotonic_ns()
         self._ends.append((now_ns, ends))
         while len(self._ends) > 2 and now_ns - self._ends[1][0] >= WINDOW_MS * 1_000_000:
@@ -149,7 +156,10 @@ def _activity(topic: str, logs: list[LogOverview], rate: float | None) -> TopicA
 
 
 def next_text(logs: Iterable[LogOverview]) -> str:
-    """Return the next actions of retention and compaction on one line: those of the next passes, or the next deletion."""
+    """Return the next actions of retention and compaction on one line.
+
+    These are the actions of the next passes. If there are none, return the time of the next deletion, or "".
+    """
     spans = [span for log in logs for span in log.spans if span.start < span.end]
     actions = []
     for fate in (Fate.DELETE, Fate.EVICT, Fate.COMPACT):

@@ -1,4 +1,4 @@
-"""One page of the records of a log, of bounded size: at most ``PAGE_RECORDS`` records out of about ``PAGE_BYTES`` of log."""
+"""One page of the records of a log: at most ``PAGE_RECORDS`` records, from at most about ``PAGE_BYTES`` of the log."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from stratalog.model.offsets import Isolation
 from stratalog.model.records import Record
 
 PAGE_RECORDS: Final = 50
-PAGE_BYTES: Final = 32 << 20  # of the log, before decompression
+PAGE_BYTES: Final = 32 << 20  # bytes of the log, before decompression
 _PAGE_SEGMENTS: Final = 1000
-_BRIEF_CHARACTERS: Final = 300  # of a key or a value in a list
-_FULL_CHARACTERS: Final = 1 << 17  # of a single record
+_BRIEF_CHARACTERS: Final = 300  # limit of a key or a value in a list of records
+_FULL_CHARACTERS: Final = 1 << 17  # limit of a key or a value on the page of a single record
 _DECODED_TOPICS: Final = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
 
 
@@ -49,7 +49,7 @@ class Query:
     Attributes:
         start: position of the first record.
         key: only records with this key; None for all.
-        isolation: bound of the read.
+        isolation: isolation level of the read.
     """
 
     start: Start
@@ -64,7 +64,7 @@ class RecordPage:
     Attributes:
         records: the records, in order.
         start: first offset of the page.
-        end: end offset of the page: all records below were read.
+        end: end offset of the page; all records below it were read.
         log_start: first offset of the log.
         log_end: end offset of the log for the isolation level.
     """
@@ -152,7 +152,10 @@ def show_record(topic: str, record: Record, shape: Shape, avro: AvroText | None,
 
 
 def _structured(value: bytes | None, shape: Shape, avro: AvroText | None, most: int) -> str:
-    """Return a JSON or Avro value as JSON, on several lines if that is not cut."""
+    """Return a JSON or Avro value as JSON: on several lines if ``most`` is the limit of a full record, else on one line.
+
+    JSON that is longer than ``most`` characters is cut. A value that cannot be parsed is shown as text or hex digits.
+    """
     if value is None:
         return "null"
     text: str | bytes | None = value if shape is Shape.JSON else avro(value) if avro is not None else None

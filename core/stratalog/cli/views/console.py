@@ -51,8 +51,8 @@ _POLL_S: Final = 0.2
 def console(place: LogPlace, address: Listener, schemas: tuple[str, ...], *, insecure: bool, browser: bool) -> None:
     """Serve a read-only web page about a log directory or a tier: topics, segments, records, groups, history.
 
-    Runs until Ctrl-C. Nothing is locked or changed, also while a broker or an engine is running. Every user of
-    this machine can open the page, and no other machine. The page loads nothing from a network.
+    The command runs until Ctrl-C. It locks and changes nothing, and can run while a broker or an engine is running.
+    Every user of this machine can open the page; other machines cannot. The page loads nothing from a network.
     """
     if not (address.is_loopback or insecure):
         raise ConfigError(

@@ -23,12 +23,12 @@ from stratalog.tier.upkeep.tier_diff import SegmentDifference, differences
 
 T = TypeVar("T")
 
-_TOPICS: Final = 100  # on one page
+_TOPICS: Final = 100  # topics on one page
 _PARTITIONS: Final = 10
 _GROUP_ROWS: Final = 100
 _COMMITS: Final = 50
 _DIFFERENCES: Final = 500
-_REFRESH_PAUSE: Final = 10  # times the duration of a refresh, until the next one: a listing of a large tier takes long
+_REFRESH_PAUSE: Final = 10  # pause before the next refresh, in durations of the last one: listing a large tier is slow
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Part:
 
 
 def part_of(rows: Sequence[T], number: int, size: int) -> Part:
-    """Return the page ``number`` of a list."""
+    """Return page ``number`` (from 0) of a list, with at most ``size`` rows."""
     return Part(rows[number * size : (number + 1) * size], number, len(rows), size)
 
 
@@ -66,7 +66,7 @@ class ConsolePages:
         self._groups, self._refresh_ns = CommittedOffsets(reader), 0
 
     def close(self) -> None:
-        """Wait for the request in progress, and refuse others."""
+        """Wait for the request in progress; later requests raise ConfigError."""
         with self._lock:
             self._closed = True
 
@@ -97,7 +97,7 @@ class ConsolePages:
             names = sorted(found, key=lambda topic: (topic.startswith("__"), topic))
             listed = part_of([found[name] for name in names], number, _TOPICS)
             tier_uri = "" if reader.tier is None else reader.tier.uri
-        is_tier = reader.location == tier_uri  # its manifests have the settings, one for each log
+        is_tier = reader.location == tier_uri  # the settings of each log are in its manifest
         return self._render("console_topics.html", "topics", part=listed, tier_uri=tier_uri, is_tier=is_tier)
 
     def topic(self, topic: str, number: int) -> str:
@@ -150,7 +150,7 @@ class ConsolePages:
         )
 
     def groups(self, number: int) -> str:
-        """Return committed offsets and the lag of consumer groups."""
+        """Return a page with the committed offsets and the lag of consumer groups."""
         with self._refreshed() as reader:
             rows = [
                 (group, name, committed.offset)
@@ -193,7 +193,7 @@ class ConsolePages:
         return self._render("console_error.html", status, status=status, text=text)
 
     def _form(self, name: TopicPartition, given: Mapping[str, str], chosen: Shape) -> dict[str, object]:
-        """Return the values of the form for records, as they were given."""
+        """Return the values that the user entered into the form for records, for the same form on the next page."""
         fields = {field: given.get(field, "") for field in ("from", "key", "hex", "isolation")}
         return {"name": name, "given": fields, "shapes": self._shapes(name.topic), "chosen": chosen}
 

@@ -48,7 +48,7 @@ class Listener:
         return self.host == _LOCALHOST if address is None else address.is_loopback
 
     def url(self, port: int) -> str:
-        """Return the URL of the server, which listens at ``port``."""
+        """Return the URL of the server; ``port`` is the port at which it listens, which differs from ``self.port`` if that is 0."""
         return f"http://{f'[{self.host}]' if ':' in self.host else self.host}:{port}/"
 
 
@@ -68,11 +68,11 @@ def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
 
 
 class GuardedApplication:
-    """Application that answers GET requests for its own address only, and adds the headers that protect a page.
+    """Application that answers only GET and HEAD requests for its own address, and adds headers that protect a page.
 
-    A page of another site can let its own name resolve to this machine (DNS rebinding), and would then read the answers.
-    The Host header still has that name: requests for other names than localhost, the listener's name and IP addresses are
-    refused.
+    The check of the address prevents DNS rebinding: the owner of another site lets the site's name resolve to this
+    machine, so that a page of the site can read the console. Such a request has the site's name in its Host header. It is
+    refused, because the header must name localhost, the listener's host or an IP address.
     """
 
     def __init__(self, application: Application, own: Listener) -> None:

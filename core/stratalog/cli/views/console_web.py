@@ -1,4 +1,4 @@
-"""Addresses of the console's pages, and the queries that they take."""
+"""Addresses of the console's pages, and the query parameters that they accept."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def web_application(pages: ConsolePages) -> Application:
 
 
 def _number(text: str) -> int:
-    """Return the number of a page of a list, from 0."""
+    """Parse the number of a page, from 0; an empty text means 0. Raise ConfigError for anything else."""
     if not text.isdecimal() or int(text) >= _MOST_NUMBER:
         if text:
             raise ConfigError(f"{text!r} is not the number of a page")

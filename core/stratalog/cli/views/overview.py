@@ -27,10 +27,10 @@ from stratalog.tier.tier_log import TierLog
 from stratalog.tier.upkeep.cost import PART_BYTES, Bill, Prices
 from stratalog.tier.upkeep.tier_check import TierLogCheck
 
-MOST_SPANS: Final = 400  # of one log
+MOST_SPANS: Final = 400  # maximum number of spans of one log
 LONG_MS: Final = 15 * 60_000  # Kafka's transaction.max.timeout.ms: no transaction of a live producer is open for longer
 
-NO_OFFSETS: Final = LogOffsets(0, 0, 0, 0, 0, 0)  # of a log that cannot be read
+NO_OFFSETS: Final = LogOffsets(0, 0, 0, 0, 0, 0)  # offsets of a log that cannot be read
 
 
 class Place(StrEnum):
@@ -64,7 +64,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class OpenTransaction:
-    """A transaction without an end; ``age_ms`` is the time since the newest record of its producer, -1 if unknown."""
+    """An open transaction; ``age_ms`` is the time since the newest record of its producer, -1 if unknown."""
 
     producer_id: int
     producer_epoch: int
@@ -73,7 +73,7 @@ class OpenTransaction:
 
     @property
     def is_long(self) -> bool:
-        """True if no live producer may keep a transaction open for so long."""
+        """True if the transaction is older than ``LONG_MS``: a live producer may not keep a transaction open for longer."""
         return self.age_ms > LONG_MS
 
 
@@ -85,7 +85,7 @@ class TierState:
         version: version of the manifest root; 0 if there is none.
         end: end offset of the records in the tier.
         segments: number of segments in the tier.
-        bill: cost of the segments; None if it was not asked for.
+        bill: cost of the segments; None if ``Detail.bill`` is False.
         orphans: number of objects that no root names, and of uncompleted uploads, also of those in progress; None if they were
             not searched for.
     """
@@ -155,7 +155,7 @@ class LogOverview:
         return sum(span.size_bytes for span in self.spans if span.place in places)
 
     def next_actions(self) -> Iterator[tuple[Fate, Span]]:
-        """Yield what the next passes do: neighbours in one place with the same fate and reason, joined."""
+        """Yield the fate of each range of the log; neighbouring segments with the same place, fate and reason are joined."""
         joined: Span | None = None
         for span in self.spans:
             if joined is not None and (span.place, span.fate, span.reason) == (
@@ -174,7 +174,7 @@ class LogOverview:
 
 @dataclass(frozen=True, slots=True)
 class GroupLag:
-    """Committed offset of a group in one partition; ``lag`` is None if the log is not here."""
+    """Committed offset of a group in one partition; ``lag`` is None if the reader's logs do not include the partition."""
 
     group: str
     name: TopicPartition
@@ -184,7 +184,7 @@ class GroupLag:
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """Contents of a place at ``time_ms``. ``group_error`` is the reason why groups cannot be read, or ""."""
+    """Contents of a log directory or a tier at ``time_ms``. ``group_error`` is the reason why groups cannot be read, or ""."""
 
     location: str
     tier_uri: str
@@ -219,12 +219,12 @@ class Detail:
 
 
 def collect(reader: Reader, clock: Clock, detail: Detail | None = None) -> Overview:
-    """Return the contents of a reader's place. A log that cannot be read has its error in its place.
+    """Return the contents of the reader's directory or tier. If a log cannot be read, its ``LogOverview`` has the error.
 
     Each log is closed after it is collected, which bounds the memory for very many logs.
 
     Raises:
-        StorageError: the place itself cannot be read.
+        StorageError: the directory or the tier cannot be read.
     """
     detail, now_ms = detail or Detail(), clock.now_ms()
     logs = list[LogOverview]()
@@ -241,7 +241,7 @@ def collect(reader: Reader, clock: Clock, detail: Detail | None = None) -> Overv
 
 
 def collect_log(reader: Reader, name: TopicPartition, now_ms: int, detail: Detail) -> LogOverview:
-    """Return one log of a place; a StorageError becomes the error of the result."""
+    """Return one log of the reader; a StorageError becomes the error of the result."""
     found = LogOverview(name)
     try:
         log = reader.log(*name)
@@ -294,7 +294,11 @@ def _spans(segments: Sequence[SegmentSummary], fates: Sequence[RangeFate], first
 
 
 def joined(spans: Iterable[Span], most: int = MOST_SPANS) -> tuple[Span, ...]:
-    """Return the spans; if there are more than ``most``, neighbours in one place with one fate are joined evenly."""
+    """Return the spans; if there are more than ``most``, join neighbours that have the same place and the same fate.
+
+    Each joined span has about the same number of segments. The result can have more than ``most`` spans if neighbours
+    differ.
+    """
     found = list(spans)
     each, result = -(-len(found) // most), list[Span]()
     for span in found:
@@ -365,7 +369,7 @@ def _tier_state(reader: Reader, log: StaticLog, detail: Detail) -> TierState | N
 def _orphans(remote: TierLog, log: StaticLog) -> int:
     check = TierLogCheck(remote, log.components, contents=False)
     for found in (check.roots(), check.segments()):
-        for _ in found:  # damage is for `stratalog verify`; these steps gather the named objects
+        for _ in found:  # reading the findings collects the named objects; `stratalog verify` reports the findings
             pass
     return sum(1 for finding in check.orphans() if finding.kind is FindingKind.ORPHAN)
 

@@ -31,7 +31,7 @@ _UNITS: Final = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", _SE
 
 
 def render(template: str, **values: object) -> str:
-    """Return a page from a template of this room.
+    """Return a page, made from a template in this folder.
 
     Raises:
         PluginImportError: jinja2 is not installed.
@@ -99,7 +99,7 @@ def span_text(span: Span) -> str:
 
 
 def attention(found: Overview) -> Iterator[str]:
-    """Yield what an operator should look at, the most serious first."""
+    """Yield problems that an operator should check, each as one line of text, the most serious first."""
     for log in found.logs:
         if log.error:
             yield f"{log.name} cannot be read: {log.error}"

@@ -49,8 +49,8 @@ view_options = option_group(
 def report(place: LogPlace, prices: Prices, *, file: Path, orphans: bool) -> int:
     """Write one HTML file about a log directory or a tier: segments, next actions of cleaning, sizes, epochs, cost.
 
-    The file needs no network and no script. Nothing is locked or changed, also while a broker or an engine is running. The
-    exit code is 1 if a log cannot be read; the report shows the others.
+    The file needs no network and no script. The command locks and changes nothing, and can run while a broker or an
+    engine is running. The exit code is 1 if a log cannot be read; the report shows the other logs.
     """
     detail = Detail(bill=True, orphans=orphans, prices=prices, part_bytes=upload_part_bytes(place.settings()))
     with place.reader() as reader:
