@@ -12,7 +12,7 @@ __all__ = ["layout_lookup", "open_context", "topic_config"]
 
 
 def __getattr__(name: str) -> object:
-    """Import a function at its first use: pytest imports this package in every run, also of other projects."""
+    """Import a function at its first use, because pytest imports this package in every run, also of other projects."""
     if name in __all__:
         return getattr(importlib.import_module("stratalog.testing.contexts"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""The context, layouts and topic settings that an engine gives a component, for tests without an engine."""
+"""The context, layouts and topic settings that an engine passes to a component, for tests without an engine."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def open_context(
 
     Args:
         section: settings of the component, an instance of the provider's ``engine_section``.
-        location: of a store.
-        options: of an object store.
-        read_only: True for a store that must refuse every write.
-        codecs: the codecs of a record format; none by default.
-        layouts: other layouts, for a layout that uses them; ``layout_lookup`` makes a lookup.
+        location: location of a store; "" for other components.
+        options: options of an object store, as ``tier_options``; none by default.
+        read_only: True if a store must refuse every write.
+        codecs: codecs that a record format can use; none by default.
+        layouts: lookup of other layouts, for a layout that uses them; made by ``layout_lookup``.
         env: clock, files and random numbers; those of the system by default.
     """
     env, limits = env or Env(), Limits()

@@ -33,7 +33,7 @@ class Misdeed(Enum):
     gets the request, RESET_AFTER after the server has processed it. SILENT processes the request and never answers.
     DRIP sends the reply byte by byte, and never the last byte. CUT ends the reply in the middle. FLIP flips a bit of
     the reply's body. STALE repeats the first reply to the same GET. GARBAGE answers with bytes that are not HTTP.
-    UNCONDITIONAL removes ``If-None-Match`` from the request, as a server does that does not support it.
+    UNCONDITIONAL removes ``If-None-Match`` from the request, so the server acts like one that ignores this header.
     """
 
     STATUS = auto()
@@ -80,7 +80,7 @@ class FaultProxy:
     Attributes:
         endpoint_url: ``http://127.0.0.1:port``.
         counts: number of requests so far, by S3's name of the operation.
-        faults: faults that were planned since the last ``heal``.
+        faults: faults that ``plan`` has added since the last ``heal``.
     """
 
     endpoint_url: str
@@ -135,7 +135,7 @@ def _on(loop: asyncio.AbstractEventLoop, call: Coroutine[Any, Any, Any]) -> Futu
 
 
 class _Message(NamedTuple):
-    """Request or reply: the words of its first line, its head as received, its headers, its body as on the wire."""
+    """Request or reply: the words of its first line, its head as received, its headers, its body as transferred."""
 
     words: tuple[str, ...]
     head: bytes
@@ -259,7 +259,7 @@ async def _read(
 
 
 async def _body(reader: asyncio.StreamReader, headers: dict[str, str], *, to_end: bool) -> bytes:
-    """Return the body as on the wire; with ``to_end``, read a body without a length until the server closes."""
+    """Return the body as transferred; with ``to_end``, read a body without a length until the connection closes."""
     if "chunked" in headers.get("transfer-encoding", ""):
         body, size = b"", -1
         while size:
@@ -283,7 +283,7 @@ def _flipped(body: bytes) -> bytes:
 
 
 def _reset(writer: asyncio.StreamWriter) -> bool:
-    """Reset the TCP connection, as a crashing peer does."""
+    """Reset the TCP connection (RST), instead of closing it."""
     writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     writer.transport.abort()
     return False

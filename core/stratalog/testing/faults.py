@@ -21,11 +21,11 @@ Rule = Callable[[str, str], None]
 
 
 class FaultyVfs(PosixVfs):
-    """The real file system, which records its operations and fails where a test requires it.
+    """The real file system, which records its operations; a test can make operations fail.
 
     Attributes:
         done: operation and path of each call so far.
-        rule: called before each operation if not None.
+        rule: function that is called before each operation, and may raise an OSError; None for no failures.
         room_bytes: free space left on the disk in bytes; None means unlimited.
     """
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 _MEMORY: Final = "/dev/shm"  # noqa: S108 - a folder of its own is made in it
-_ROOM_BYTES: Final = 1 << 30  # containers often have 64 MiB
+_ROOM_BYTES: Final = 1 << 30  # needed room in /dev/shm; containers often have only 64 MiB
 
 if TYPE_CHECKING:
     from stratalog.spi.providers import Provider

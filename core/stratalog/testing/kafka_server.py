@@ -14,12 +14,12 @@ from stratalog.engine.open_engine import open_engine
 from stratalog.env import Env
 from stratalog.testing.movable_clock import MovableClock
 
-# of the topics that store offsets and transactions: each of Kafka's 50 costs a new server some milliseconds at its first use
+# for the topics that store offsets and transactions: a server creates all their partitions at the first use (50 in Kafka)
 _FEW_PARTITIONS: Final = {"offsets.topic.num.partitions": 2, "transaction.state.log.num.partitions": 2}
 
 
 class KafkaFaults(Protocol):
-    """Faults of a running server. Each context manager orders a fault until its end."""
+    """Faults of a running server. A method that returns a context manager applies its fault until the block ends."""
 
     def drop_connections(self) -> None:
         """Close all open connections. Clients can connect again at once."""
@@ -31,7 +31,7 @@ class KafkaFaults(Protocol):
         """Handle a request of an API, and close the connection instead of sending the response."""
 
     def slow(self, api: str, delay_ms: int) -> AbstractContextManager[None]:
-        """Handle each request of an API after a delay, which a moved clock and the end of the fault shorten."""
+        """Handle each request of an API after a delay, which ends early if the clock is moved or the block ends."""
 
     def throttled(self, throttle_ms: int) -> AbstractContextManager[None]:
         """Throttle producers and fetches as if they were above a quota."""
@@ -45,10 +45,10 @@ class KafkaServer:
     """A running server.
 
     Attributes:
-        engine: the engine, for looking behind the clients: topics, logs, offsets of groups.
+        engine: the engine of the server; a test can read topics, logs and offsets of groups without a client.
         bootstrap: host and port, for ``bootstrap.servers`` of clients.
         clock: the server's clock, which a test can move forward.
-        faults: faults that a test orders.
+        faults: faults that a test can apply.
     """
 
     engine: Engine
@@ -59,7 +59,7 @@ class KafkaServer:
     def topic(self, name: str, partitions: int = 1, **config: object) -> str:
         """Create a topic, and return its name. Settings have Kafka's names with underscores: ``retention_ms=1000``.
 
-        Errors as ``Engine.create_topic``.
+        Raises the errors of ``Engine.create_topic``.
         """
         chosen = {key.replace("_", "."): value for key, value in config.items()}
         self.engine.create_topic(name, partitions=partitions, config=chosen)
@@ -91,7 +91,7 @@ def kafka_server(
     gateway, clock = {"port": 0, **(settings or {})}, MovableClock()
     config = {"services": ["gateway"], "plugins": {"gateway": gateway}, **_FEW_PARTITIONS}
     with open_engine(directory, config=config, env=Env(clock=clock)) as engine:
-        service: Any = engine.service("gateway")  # of a plugin, which the core does not import
+        service: Any = engine.service("gateway")  # Any: the class is in a plugin, which the core does not import
         faults: KafkaFaults = service.faults()
         engine.start()
         yield KafkaServer(engine, service.address, clock, faults)

@@ -1,4 +1,4 @@
-"""A clock that runs, and that a test moves forward."""
+"""A running clock that a test can move forward."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NS_PER_S: Final = 1_000_000_000
 
 
 class MovableClock:
-    """The system's clock, plus the time by which ``advance_ms`` moved it. Waits end early when it is moved. Thread-safe."""
+    """The system's clock, plus the time by which ``advance_ms`` moved it. Moving it shortens waits. Thread-safe."""
 
     def __init__(self) -> None:
         self._system, self._lock = SystemClock(), threading.Lock()
@@ -28,7 +28,7 @@ class MovableClock:
         return self._system.monotonic_ns() + self._moved_ms * _NS_PER_MS
 
     def sleep_ms(self, duration_ms: int) -> None:
-        """Wait, less long if the clock is moved meanwhile."""
+        """Wait for ``duration_ms`` of this clock; if the clock is moved meanwhile, the real time is shorter."""
         self.wait(threading.Event(), duration_ms)
 
     def wait(self, event: threading.Event, duration_ms: int) -> bool:
@@ -42,7 +42,7 @@ class MovableClock:
                 return event.is_set()
 
     def advance_ms(self, duration_ms: int) -> None:
-        """Move the clock forward. A wait whose time is over then ends within 20 milliseconds."""
+        """Move the clock forward. Waits that end before the new time return within 20 milliseconds."""
         if duration_ms < 0:
             raise ValueError("a clock cannot be set to an earlier time")
         with self._lock:

@@ -148,7 +148,7 @@ def _class(part: type[object], name: str, attributes: list[str]) -> str:
 
 
 def _signature(declared: Any) -> str:  # Any: a method of any class
-    """Return the text of a signature whose annotations are strings, as a source file has it."""
+    """Return the signature of a method as source text; its annotations are strings."""
     signature = inspect.signature(declared)
     parts, has_star = list[str](), False
     for parameter in signature.parameters.values():

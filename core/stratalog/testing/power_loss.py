@@ -1,4 +1,4 @@
-"""Real file system that simulates what a power loss may leave of one folder and the folders in it.
+"""Real file system that simulates the state of one folder, with the folders in it, after a power loss.
 
 It is stricter than any real file system. Bytes are durable after a sync of their file. Names (created, renamed,
 removed) are durable after a sync of their folder. Before that, each change may or may not have reached the disk, in
@@ -40,7 +40,7 @@ class _File:
         self.pending.append(write)
 
     def refresh(self) -> None:
-        """Record bytes that were written through a map, which causes no calls."""
+        """Record bytes that were written through a memory map, because such writes call no method of the file system."""
         if self.mapped:
             with contextlib.suppress(FileNotFoundError):
                 data = Path(self.path).read_bytes()
@@ -49,7 +49,7 @@ class _File:
                     self.change(Write(0, data))
 
     def left(self, fate: Fate) -> bytes:
-        """Return the bytes that are on disk after a power loss."""
+        """Return the file's bytes after a power loss; ``fate`` decides which part of each write reached the disk."""
         data = bytearray(self.durable)
         for write in self.pending:
             for part in fate(write):
@@ -67,7 +67,7 @@ class _Folder:
 
     @classmethod
     def of(cls, path: Path) -> Self:
-        """Return a folder as it is now; all of it is durable."""
+        """Return the present state of a folder on disk; all its files and names count as durable."""
         made = cls()
         for found in path.iterdir() if path.is_dir() else ():
             if found.is_dir():
@@ -93,7 +93,10 @@ class _Folder:
             node.refresh()
 
     def left(self, share: float, chance: random.Random | None) -> dict[str, _File | _Folder]:
-        """Return names after a power loss: ``share`` of the changes reached the disk. Without ``chance``: 0 or 1."""
+        """Return the folder's files and folders by name after a power loss.
+
+        ``share`` is the probability that a change of a name reached the disk. Without ``chance``, it must be 0 or 1.
+        """
         names = dict(self.durable)
         for naming in self.pending:
             if share > (0 if chance is None else chance.random()):
@@ -132,7 +135,10 @@ class PowerLossVfs(PosixVfs):
     # --- after a power loss ------------------------------------------------------------------------------------------
 
     def images(self, chance: random.Random, samples: int) -> Iterator[Image]:
-        """Yield states that a power loss at this point may leave: the extreme ones, and ``samples`` random ones."""
+        """Yield states of the disk that a power loss at this point may leave: extreme states, and ``samples`` random states.
+
+        In the extreme states, all writes are kept, lost, or left as zeros, with all or none of the changes of names.
+        """
         self._root.refresh()
         for keeps_names in (True, False):
             for fate in (kept, lost):
@@ -159,9 +165,9 @@ class PowerLossVfs(PosixVfs):
         return {path: data for path, data in self._state(fate, share, chance) if data is not None}
 
     def _state(self, fate: Fate, share: float, chance: random.Random | None) -> Iterator[tuple[str, bytes | None]]:
-        """Yield the paths of one state of the disk, each after its folder's, with a file's bytes or None for a folder.
+        """Yield each path in one state of the disk, with the bytes of a file, or None for a folder; folders come first.
 
-        ``share`` is the share of the changes of names that reached the disk. Without ``chance`` it is 0 or 1.
+        ``share`` is the probability that a change of a name reached the disk. Without ``chance``, it must be 0 or 1.
         """
         folders = [("", self._root)]
         while folders:
@@ -217,7 +223,7 @@ class PowerLossVfs(PosixVfs):
         super().allocate(descriptor, size_bytes)
 
     def reserve(self, descriptor: int, position: int, size_bytes: int) -> None:
-        """Reserve disk space behind a file's end, which a power loss does not change."""
+        """Reserve disk space after a file's end; no state after a power loss shows this space."""
         self._watched("reserve", descriptor)
         super().reserve(descriptor, position, size_bytes)
 
@@ -286,7 +292,7 @@ class PowerLossVfs(PosixVfs):
     # --- inside ------------------------------------------------------------------------------------------------------
 
     def _names(self, path: str) -> list[str] | None:
-        """Return the names from the watched folder to ``path``, none for that folder, or None for a path outside."""
+        """Return the parts of ``path`` relative to the watched folder: [] for that folder, None for a path outside."""
         if path == self._path:
             return []
         return path.removeprefix(f"{self._path}/").split("/") if path.startswith(f"{self._path}/") else None
@@ -306,7 +312,10 @@ class PowerLossVfs(PosixVfs):
         return (folder, name) if isinstance(folder, _Folder) else None
 
     def _changed(self, what: str, path: str) -> tuple[_Folder, str] | None:
-        """Announce a change of a name; return its place, or None if nothing is known at ``path``."""
+        """Call ``before`` with the name of the operation; return the folder and the name of ``path``.
+
+        Do nothing and return None if ``path`` is the watched folder, or a file or folder that is not tracked.
+        """
         if self._node(path) is None or path == self._path:
             return None
         self._before_change(what)

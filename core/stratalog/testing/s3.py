@@ -21,7 +21,9 @@ from stratalog.errors import ConfigError, PluginImportError
 
 HOST: Final = "127.0.0.1"
 _ACCOUNT: Final = "123456789012"  # moto's own
-_POLL_S: Final = 0.02  # until the server notices that it shall end: each test may have its own
+_POLL_S: Final = (
+    0.02  # maximum delay of the server's stop, which is short because each test may have a server of its own
+)
 _ERROR: Final = "<?xml version='1.0'?><Error><Code>{code}</Code><Message>as the test asked</Message></Error>"
 Wsgi: TypeAlias = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
@@ -68,7 +70,7 @@ class LocalS3:
             operation: S3's name of the operation, as in ``counts``.
             status: status of the HTTP reply.
             code: S3's error code.
-            applied: carry out the request first, so only its reply is lost.
+            applied: True carries out the request, and loses only its reply.
             times: number of requests that fail.
         """
         with self._lock:

@@ -40,13 +40,13 @@ def kept(write: Write) -> Sequence[Write]:
 
 
 def lost(write: Write) -> Sequence[Write]:
-    """Return nothing of the write."""
+    """Return no part of the write: it is lost."""
     del write
     return []
 
 
 def longer_alone(write: Write) -> Sequence[Write]:
-    """Return a write that extends the file with zeros instead of its bytes."""
+    """Return a write of zeros instead of the bytes: the file system extended the file, but lost the contents."""
     return [write if write.data is None else Write(write.position, bytes(len(write.data)))]
 
 

@@ -67,7 +67,7 @@ class CleanupPolicyContract:
     def summary(
         closed: int, *, active_bytes: int = 40, high_watermark: int | None = None, log_start: int = 0, remote: int = 0
     ) -> LogSummary:
-        """Return a log of ``closed`` segments and an active one.
+        """Return the summary of a log with ``closed`` closed segments and an active segment.
 
         The newest records of two adjacent segments are one second apart.
 
@@ -112,7 +112,7 @@ class CleanupPolicyContract:
 
     @classmethod
     def configs(cls) -> tuple[TopicConfig, ...]:
-        """Return many settings, each with the policy's own."""
+        """Return many topic settings, each with the policy's own settings."""
         return tuple(replace(config, sections=cls.sections) for config in CONFIGS)
 
     @classmethod

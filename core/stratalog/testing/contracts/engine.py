@@ -50,7 +50,7 @@ class EngineContract:
 
     @pytest.fixture
     def changed_setup(self, engine_setup: EngineSetup) -> EngineSetup:
-        """Return the setup after an upgrade: a newer version of the plugin, or another setting of the engine."""
+        """Return the setup after an upgrade: a newer version of the plugin, or other settings. Default: no change."""
         return engine_setup
 
     @pytest.fixture
@@ -68,7 +68,7 @@ class EngineContract:
 
     @staticmethod
     def record(number: int) -> Record:
-        """Return the record with a number, which has its own key; override it for special records."""
+        """Return record ``number``, whose key no other record has; override it for special records."""
         return Record(key=b"key %d" % number, value=b"value %d " % number + b"." * (number * 37 % 200))
 
     # --- one engine --------------------------------------------------------------------------------------------------
@@ -158,7 +158,7 @@ class EngineContract:
     def test_durable_records_survive_a_power_loss(
         self, bed: EngineBed, engine_setup: EngineSetup, tmp_path: Path
     ) -> None:
-        """After a power loss, durable records are there, and only later records at the end of the log can be missing."""
+        """After a power loss, all durable records are read back; only records that were not durable can be missing."""
         self._needs_files()
         chance = random.Random(5)  # noqa: S311 - the same states in every run
         bed.data.mkdir()
@@ -182,7 +182,7 @@ class EngineContract:
     def test_evicted_records_survive_a_power_loss(
         self, bed: EngineBed, engine_setup: EngineSetup, tmp_path: Path
     ) -> None:
-        """A segment is deleted locally only after its records, and the note that they moved, are durable."""
+        """A local segment is deleted only after its records are durable in the tier, and the log's note of it is durable."""
         self._needs_files()
         chance = random.Random(6)  # noqa: S311 - the same states in every run
         bed.data.mkdir()
@@ -198,7 +198,7 @@ class EngineContract:
     def test_records_are_read_after_an_upgrade(
         self, bed: EngineBed, engine_setup: EngineSetup, changed_setup: EngineSetup
     ) -> None:
-        """With ``changed_setup``, the engine reads what it wrote before, and what it writes now."""
+        """An engine with ``changed_setup`` reads records that ``engine_setup`` wrote, and its own new records."""
         with bed.filled(engine_setup) as engine:
             bed.evict(engine)
             bed.append(engine)
@@ -257,14 +257,14 @@ class EngineContract:
 
     @staticmethod
     def _left(bed: EngineBed, setup: EngineSetup) -> None:
-        """Fill a log directory with records that are in the tier, and on local disk."""
+        """Fill a log directory: older records are only in the tier, newer records are only on local disk."""
         with bed.filled(setup) as engine:
             bed.evict(engine)
             bed.append(engine)
 
     @staticmethod
     def _used(bed: EngineBed, engine: Engine) -> list[StorageError]:
-        """Use an engine without the plugin in all ways, and return the errors."""
+        """Append, read, roll and run all duties on an engine without the plugin; return the errors."""
         errors = list[StorageError]()
         calls: list[Callable[[], object]] = [
             *(partial(bed.append, engine, topics=[topic]) for topic in (TOPIC, OTHER)),
@@ -283,7 +283,7 @@ class EngineContract:
 
     @staticmethod
     def _check_states(bed: EngineBed, setup: EngineSetup, states: list[tuple[Path, int]]) -> None:
-        """Open an engine in each state of the disk, and compare with the number of records that were durable then."""
+        """Open an engine on each state of the disk; check that it reads the durable records, and no wrong record."""
         assert states
         expected = list(bed.acknowledged[TOPIC].items())
         for state, durable in states:

@@ -54,11 +54,11 @@ class EngineSetup:
 
 
 class EngineBed:
-    """Engines over one log directory and one tier, opened one after the other, with what their appends acknowledged.
+    """Engines over one log directory and one tier, opened one after the other, and the records that they acknowledged.
 
     Args:
         folder: folder for the log directory and the tier.
-        record: returns the record with a number.
+        record: function that returns the record with a given number.
 
     Attributes:
         acknowledged: key and value of each acknowledged record, by topic and offset.
@@ -120,7 +120,7 @@ class EngineBed:
             engine.log(topic, 0).roll()
 
     def evict(self, engine: Engine) -> None:
-        """Offload all closed segments, and delete those on local disk."""
+        """Offload all closed segments, and delete their local copies."""
         self.roll(engine)
         engine.offload()
         engine.apply_retention()
@@ -151,7 +151,7 @@ class EngineBed:
                 yield _errors_of(duty)
 
     def check(self, source: Engine | Reader) -> None:
-        """Read each topic, and compare with what was acknowledged: whole logs, from any offset, and by key."""
+        """Read each topic whole, from each offset and by key; compare with the acknowledged records."""
         for topic, expected in self.acknowledged.items():
             log = source.log(topic, 0)
             assert {found.offset: _content(found) for found in log.records()} == expected
@@ -165,7 +165,7 @@ class EngineBed:
 
 
 def _errors_of(duty: Callable[[], object]) -> list[StorageError]:
-    """Carry out a duty; return the error that it raises, or those in its results."""
+    """Carry out a duty; return the StorageError that it raises, or the errors in its results."""
     try:
         results = duty()
     except StorageError as error:

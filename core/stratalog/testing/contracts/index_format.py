@@ -44,11 +44,14 @@ class IndexFormatContract:
 
     @staticmethod
     def config(segment_index_bytes: int = 1 << 20) -> TopicConfig:
-        """Return a configuration that adds an index entry when more than two batches follow the last entry."""
+        """Return a configuration with which a builder adds an entry when more than two batches follow the last entry."""
         return TopicConfig(index_interval_bytes=2 * BATCH_BYTES, segment_index_bytes=segment_index_bytes)
 
     def built(self, index_format: IndexFormat[Any], batches: Sequence[RecordBatch], entries: Buffer = b"") -> bytes:
-        """Return the entries of ``batches`` after ``entries``, closing ones included. Each batch aborts a transaction."""
+        """Return the bytes that a builder adds for ``batches``, including those of ``finish``.
+
+        The builder continues an index that contains ``entries``. Each batch ends an aborted transaction.
+        """
         builder = index_format.builder(BASE, self.config(), entries=entries)
         return b"".join([*(_added(builder, batch) for batch in batches), builder.finish()])
 
@@ -122,7 +125,7 @@ class IndexFormatContract:
         assert by_table.finish() == by_row.finish()
 
     def test_markers_of_other_batches_are_ignored(self, index_format: IndexFormat[Any]) -> None:
-        """Aborted transactions whose marker is not among the batches make no entries."""
+        """``add`` adds no entry for an aborted transaction whose marker is not in the batches of this call."""
         first, second = (PreparedBatches(_row_of(batch)) for batch in self.batches(2))
         all_aborted = {offset: AbortedTransaction(7, offset, offset, offset) for offset in range(BASE, BASE + 100)}
         one, both = (index_format.builder(BASE, self.config()) for _ in range(2))
@@ -210,7 +213,7 @@ class IndexFormatContract:
         index_format.reader(self.built(index_format, batches), BASE).check(*_end(batches))
 
     def test_check_refuses_a_partial_entry(self, index_format: IndexFormat[Any]) -> None:
-        """The error's position is the start of the partial entry."""
+        """``check`` raises CorruptIndexError for a partial entry; the error's position is the start of this entry."""
         batches = self.batches(50)
         entries = self.built(index_format, batches)[:-1]
         with pytest.raises(CorruptIndexError) as caught:
@@ -218,7 +221,7 @@ class IndexFormatContract:
         assert caught.value.position == len(entries) // index_format.entry_bytes * index_format.entry_bytes
 
     def test_check_refuses_entries_out_of_order(self, index_format: IndexFormat[Any]) -> None:
-        """Two entries are swapped; the error's position is that of the second one."""
+        """If the first two entries are swapped, ``check`` raises CorruptIndexError at the position of the second entry."""
         batches, size = self.batches(50), index_format.entry_bytes
         entries = self.built(index_format, batches)
         swapped = entries[size : 2 * size] + entries[:size] + entries[2 * size :]
@@ -283,7 +286,7 @@ def _row_of(batch: RecordBatch) -> BatchTable:
 
 
 def _added(builder: IndexBuilder, batch: RecordBatch) -> bytes:
-    """Add a batch that aborts a transaction."""
+    """Add a batch with the marker of an aborted transaction; return the bytes of the added entries."""
     aborted = AbortedTransaction(7, batch.base_offset, batch.last_offset, batch.next_offset)
     return builder.add(PreparedBatches(_row_of(batch)), 0, {batch.last_offset: aborted})
 

@@ -1,4 +1,4 @@
-"""Closed segments with made-up contents, and objects in memory, for the contract tests of tier layouts."""
+"""Closed segments with arbitrary contents, and objects in memory, for the contract tests of tier layouts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ def made_segment(
     log: TopicPartition = LOG,
     topic_id: TopicId = TOPIC_ID,
 ) -> SegmentSource:
-    """Return a closed segment with ``data``, or with bytes that name its offsets; a tier does not parse them."""
+    """Return a closed segment whose log has the bytes ``data``; by default, a text with its offsets.
+
+    The bytes need not be batches, because a tier does not parse them.
+    """
     content = f"[{base_offset}, {end_offset}) ".encode() * 8 if data is None else data
     info = SegmentInfo(
         log,

@@ -20,19 +20,29 @@ from stratalog.spi.objects import BytesSource, Capability, Created, ObjectInfo, 
 RACERS: Final = 8
 DATA: Final = bytes(range(256)) * 40
 LARGE: Final = (9 << 20) + 3  # more than one part of a multipart upload, and no multiple of a usual size
-SORTED_KEYS: Final = ("a-b/c", "a.b", "a/b/c", "a/b/d", "a/c", "aa", "b/0", "b/1", "ä/x")  # none is another's folder
+SORTED_KEYS: Final = (
+    "a-b/c",
+    "a.b",
+    "a/b/c",
+    "a/b/d",
+    "a/c",
+    "aa",
+    "b/0",
+    "b/1",
+    "ä/x",
+)  # no key is a folder of another key
 HOSTILE_KEYS: Final = ("", "/a", "a/", "a//b", "../a", "a/../b", "./a", "a/.", "a\nb", "a\0b", "a" * 1025)
 
 
 class Broken:
-    """A source that returns another number of bytes than it announced."""
+    """A source that yields more or fewer bytes than ``size_bytes``."""
 
     def __init__(self, size_bytes: int, given_bytes: int) -> None:
         self._size_bytes, self._given_bytes = size_bytes, given_bytes
 
     @property
     def size_bytes(self) -> int:
-        """Announced number of bytes."""
+        """Announced number of bytes, which differs from the real number."""
         return self._size_bytes
 
     def chunks(self, chunk_bytes: int) -> Iterator[Buffer]:
@@ -115,7 +125,7 @@ class ObjectStoreContract:
         [(0, 1), (0, 100), (100, 200), (1, None), (None, 7), (len(DATA) - 1, len(DATA)), (5, 5), (None, 0)],
     )
     def test_a_range_is_read(self, store: ObjectStore, deadline_ns: int, start: int | None, end: int | None) -> None:
-        """Half-open; None is the start or the end of the object."""
+        """``read`` returns bytes [start, end) of an object; None means its start or its end."""
         store.put_file("a", BytesSource(DATA), deadline_ns=deadline_ns)
         assert store.read("a", start, end, deadline_ns=deadline_ns) == DATA[start:end]
 
@@ -157,7 +167,10 @@ class ObjectStoreContract:
     def test_a_missing_object_is_a_typed_error(
         self, store: ObjectStore, deadline_ns: int, window: tuple[int | None, int | None]
     ) -> None:
-        """ObjectNotFoundError is raised also if one of the two keys is a folder of the other."""
+        """Reading a missing key raises ObjectNotFoundError.
+
+        This is also true if the missing key is a folder of an existing key, as ``a`` is of ``a/b``, or the reverse.
+        """
         store.put_file("a/b", BytesSource(DATA), deadline_ns=deadline_ns)
         for key in ("a/c", "a", "a/b/c"):
             with pytest.raises(ObjectNotFoundError):
@@ -192,7 +205,7 @@ class ObjectStoreContract:
         assert store.read("a", deadline_ns=deadline_ns) == DATA
 
     def test_a_source_is_read_again_by_a_second_upload(self, store: ObjectStore, deadline_ns: int) -> None:
-        """An upload may be repeated after a lost reply, with the same key and the same source."""
+        """The same source can be uploaded to the same key twice, as after a lost reply."""
         source = BytesSource(DATA)
         for _ in range(2):
             assert store.put_file("a", source, deadline_ns=deadline_ns).size_bytes == len(DATA)
@@ -289,7 +302,7 @@ class ObjectStoreContract:
         assert found == list(SORTED_KEYS)
 
     def test_a_listing_sees_what_was_done_before(self, store: ObjectStore, deadline_ns: int) -> None:
-        """A listing is never stale."""
+        """A listing shows the effect of every earlier upload, creation and deletion."""
 
         def seen() -> list[str]:
             return [info.key for info in store.list("f/", deadline_ns=deadline_ns)]
@@ -351,7 +364,7 @@ class ObjectStoreContract:
         assert [info.key for info in filled.list("", deadline_ns=deadline_ns)] == keys
 
     def test_a_closed_store_refuses(self, store: ObjectStore, deadline_ns: int) -> None:
-        """A closed store raises a StorageError; a second ``close`` does nothing."""
+        """A call of a closed store raises a StorageError, except a second ``close``, which does nothing."""
         store.put_file("a", BytesSource(b"x"), deadline_ns=deadline_ns)
         store.close()
         store.close()
@@ -359,12 +372,12 @@ class ObjectStoreContract:
             store.read("a", deadline_ns=deadline_ns)
 
     def test_a_store_is_not_pickled(self, store: ObjectStore) -> None:
-        """A store has connections and credentials, and a pickle would contain the credentials."""
+        """Pickling a store raises an error, because a pickle would contain the credentials."""
         with pytest.raises((TypeError, AttributeError, pickle.PicklingError)):
             pickle.dumps(store)
 
     def test_requests_are_counted_or_one_a_call(self, store: ObjectStore, deadline_ns: int) -> None:
-        """Request counts increase with each request and never decrease, or the store counts nothing."""
+        """The counts of ``sent`` increase with each request, or are always 0 if the store does not count requests."""
         before = sum(store.sent().values())
         store.create("m/1", b"x", deadline_ns=deadline_ns)
         store.read("m/1", deadline_ns=deadline_ns)
@@ -372,12 +385,12 @@ class ObjectStoreContract:
         assert after == before == 0 or after >= before + 2
 
     def test_the_uri_is_one(self, store: ObjectStore) -> None:
-        """The store's URI is part of error messages."""
+        """``uri`` is a URI, which error messages contain."""
         assert "://" in store.uri
 
 
 def raced(store: ObjectStore, key: str, deadline_ns: int) -> dict[bytes, Created]:
-    """Let several threads create one key at once with different bytes; return the outcome of each, by its bytes."""
+    """Let several threads create one key at the same time; return the outcome of each thread by the bytes that it wrote."""
     barrier = threading.Barrier(RACERS)
 
     def create(data: bytes) -> Created:

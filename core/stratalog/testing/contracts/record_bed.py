@@ -68,7 +68,7 @@ class RecordFormatBed:
         after_ms: int = 1 << 62,
         needs_keys: bool = False,
     ) -> Rules:
-        """Return rules that the test records keep, except for those that are given."""
+        """Return rules that all test records satisfy, unless an argument makes a rule stricter."""
         return Rules(
             max_batch_bytes=max_batch_bytes,
             before_ms=before_ms,
@@ -80,7 +80,7 @@ class RecordFormatBed:
         )
 
     def expected(self, records: Sequence[Record], base_offset: int) -> list[Row]:
-        """Return the rows that a reader must get for ``records`` if their first offset is ``base_offset``."""
+        """Return the rows that ``read`` must return for ``records`` if their first offset is ``base_offset``."""
         return [
             (offset, record.timestamp_ms if self.has_timestamps else -1, record.key, record.value, record.headers)
             for offset, record in enumerate(records, base_offset)
@@ -104,7 +104,10 @@ class RecordFormatBed:
 
 
 def expected_range(table: BatchTable, offset: int, max_bytes: int, bound: int) -> tuple[int, int, int] | None:
-    """Return the range that ``select`` must return if it does not return None."""
+    """Return the range that ``select`` must return if it returns one: start, end and last offset.
+
+    None if all batches of ``table`` are below ``offset``; the last offset is -1 if the range is empty.
+    """
     rows = [batch for batch in table if batch.last_offset >= offset]
     if not rows:
         return None
@@ -118,7 +121,7 @@ def expected_range(table: BatchTable, offset: int, max_bytes: int, bound: int) -
 
 
 def good_rows(table: BatchTable, base_offset: int) -> int:
-    """Return the number of batches before the first one with invalid offsets."""
+    """Return the number of batches before the first batch with invalid offsets, in a segment with ``base_offset``."""
     after = base_offset - 1
     for row, batch in enumerate(table):
         if not after < batch.base_offset <= batch.last_offset < base_offset + (1 << 31):

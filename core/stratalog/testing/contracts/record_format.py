@@ -37,7 +37,7 @@ class RecordFormatContract(RecordRewritingContract):
                 assert table.last_offset[-1] == base_offset + 6
 
     def test_batches_tile_the_bytes(self, record_format: RecordFormat, codec: Codec) -> None:
-        """The scanned batches cover all bytes without gaps, and the scan stops at the end."""
+        """The scanned batches cover all bytes without gaps, and the scan stops at the end of the bytes."""
         data = self.written(record_format, None) + self.written(record_format, codec, base_offset=200)
         table = record_format.scan(data, 0, len(data), check_crc=True)
         position = 0

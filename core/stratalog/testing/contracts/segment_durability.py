@@ -27,7 +27,7 @@ _DONE: Final = "acquired"
 
 
 class SegmentDurabilityContract(SegmentFilesContract):
-    """The part of ``SegmentStoreContract`` that needs the provider of the store, to open stores in several places."""
+    """The part of ``SegmentStoreContract`` that opens stores itself: in other processes, and on simulated disks."""
 
     @pytest.fixture
     def provider(self) -> Provider[SegmentStore]:
@@ -151,7 +151,7 @@ def _opened(provider: Provider[SegmentStore], place: Path, files: Vfs | None = N
 
 @contextlib.contextmanager
 def _watched(provider: Provider[SegmentStore], place: Path) -> Iterator[tuple[PowerLossVfs, SegmentStore]]:
-    """Open and acquire a store in a new folder, on a file system that knows what is durable."""
+    """Open and acquire a store in a new folder; yield the file system, which tracks what is durable, and the store."""
     place.mkdir()
     files = PowerLossVfs(place)
     with _opened(provider, place, files) as store:
@@ -160,14 +160,14 @@ def _watched(provider: Provider[SegmentStore], place: Path) -> Iterator[tuple[Po
 
 
 def _made_log(store: SegmentStore) -> LogFiles:
-    """Create a log whose folder is durable: a rename of the store is durable on return."""
+    """Create a log whose folder is durable, because a folder is durable when ``rename_log`` returns."""
     store.open_log("made-0", create=True)
     store.rename_log("made-0", LOG)
     return store.open_log(LOG)
 
 
 def _states(files: PowerLossVfs, folder: Path) -> Iterator[Path]:
-    """Yield states that a power loss may leave now: the one that has only durable changes, and random ones."""
+    """Yield states of the disk after a power loss at this point: one with only the durable changes, and random states."""
     chance = random.Random(4)  # noqa: S311 - the same states in every run
     for number in range(_STATES):
         state = folder / str(number)
@@ -176,7 +176,7 @@ def _states(files: PowerLossVfs, folder: Path) -> Iterator[Path]:
 
 
 def _left_logs(provider: Provider[SegmentStore], files: PowerLossVfs, folder: Path) -> Iterator[LogFiles]:
-    """Yield the log of each state that a power loss may leave now."""
+    """Yield the log in each state of the disk that a power loss at this point may leave."""
     for state in _states(files, folder):
         with _opened(provider, state) as store:
             store.acquire()

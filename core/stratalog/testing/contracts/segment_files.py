@@ -230,7 +230,7 @@ class SegmentFilesContract:
 
     @pytest.mark.parametrize("reserve", [True, False])
     def test_indexes_are_cut_under_their_readers(self, open_store: StoreOpener, *, reserve: bool) -> None:
-        """Truncating an index does not invalidate views that are longer than the rest."""
+        """Truncating an index does not invalidate older views that are longer than the truncated index."""
         with open_store() as store:
             index = made_log(store).open_index(INDEX, max_bytes=1 << 20, writable=True, reserve=reserve)
             index.append(b"a" * 10_000)
@@ -290,6 +290,6 @@ class SegmentFilesContract:
 
 
 def made_log(store: SegmentStore) -> LogFiles:
-    """Create a log in a store, which is acquired for it."""
+    """Acquire the store, and create a log in it."""
     store.acquire()
     return store.open_log(LOG, create=True)

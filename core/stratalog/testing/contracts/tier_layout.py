@@ -72,7 +72,7 @@ class TierLayoutContract:
             assert joined(layout.read(stored, start, LARGE, objects.fetch)) == data[start:]
 
     def test_the_hash_is_that_of_the_log_that_was_given(self, layout: TierLayout, objects: MemoryObjects) -> None:
-        """The layout reads the log to its end: the core hashes the bytes that the layout reads."""
+        """``write`` reads the log to its end; otherwise the hash, which the core makes of the bytes read, would be wrong."""
         log = HashedLog.of(a_segment().log, "log")
         stored = layout.write(dataclasses.replace(a_segment(), log=log), objects, None)
         assert stored.sha256 == log.sha256 == sha256(DATA).hexdigest()
@@ -141,7 +141,7 @@ class TierLayoutContract:
         assert set(stored.slices) == {FileKind.LOG, *FILES}
 
     def test_slices_lie_inside_their_objects(self, stored: StoredSegment, objects: MemoryObjects) -> None:
-        """Slices use keys that the core chose, and lie within their objects."""
+        """Slices refer to keys that the core chose, and end at or before the end of their objects."""
         for place in stored.slices.values():
             assert is_segment_key(PREFIX, place.key)
             assert 0 <= place.position <= place.position + place.size_bytes <= len(objects.objects[place.key])
@@ -152,20 +152,20 @@ class TierLayoutContract:
         assert StoredSegment.from_json(json.loads(json.dumps(labelled.to_json()))) == labelled
 
     def test_sources_are_read_again_when_an_upload_is_retried(self, layout: TierLayout) -> None:
-        """Bytes of failed attempts are not part of the hash."""
+        """The hash is correct if an upload is retried: the bytes of failed attempts are not part of it."""
         objects = MemoryObjects(passes=3)
         stored = layout.write(a_segment(), objects, None)
         assert stored.sha256 == sha256(DATA).hexdigest()
         assert joined(layout.read(stored, 0, len(DATA), objects.fetch)) == DATA
 
     def test_pieces_of_any_size_are_taken(self, layout: TierLayout, objects: MemoryObjects) -> None:
-        """A source may return less than was requested at once."""
+        """``write`` accepts a source whose pieces are smaller than requested."""
         source = dataclasses.replace(a_segment(), log=OddChunks(DATA))
         stored = layout.write(source, objects, None)
         assert joined(layout.read(stored, 0, len(DATA), objects.fetch)) == DATA
 
     def test_two_segments_share_nothing(self, layout: TierLayout, objects: MemoryObjects) -> None:
-        """A layout keeps no state of a segment."""
+        """A layout keeps no state of a segment: two segments written one after the other are both read back."""
         first, second = layout.write(a_segment(), objects, None), layout.write(a_segment(data=b"two"), objects, None)
         assert joined(layout.read(first, 0, len(DATA), objects.fetch)) == DATA
         assert joined(layout.read(second, 0, 3, objects.fetch)) == b"two"
@@ -173,7 +173,7 @@ class TierLayoutContract:
     def test_damage_to_the_log_shows_when_all_of_it_is_read(
         self, layout: TierLayout, stored: StoredSegment, objects: MemoryObjects
     ) -> None:
-        """A flipped bit raises CorruptObjectError."""
+        """Reading the whole log raises CorruptObjectError if a bit of it was flipped."""
         place = stored.slices[FileKind.LOG]
         damaged = flipped(objects, place.key, place.position + place.size_bytes // 2)
         with pytest.raises(CorruptObjectError):
@@ -214,13 +214,13 @@ class TierLayoutContract:
                     layout.check(stored, cut_fetch(damaged))
 
     def test_a_layout_says_if_it_takes_uncompressed_batches(self, layout: TierLayout) -> None:
-        """``takes_uncompressed`` is a bool. Whatever it is, ``read`` gives back the bytes that ``write`` was given."""
+        """``takes_uncompressed`` is a bool. For both values, ``read`` returns the bytes that ``write`` got."""
         assert isinstance(layout.takes_uncompressed, bool)
 
     def test_columns_of_bytes_that_are_no_batches_are_left_to_the_core(
         self, layout: TierLayout, stored: StoredSegment, objects: MemoryObjects
     ) -> None:
-        """``read_arrow`` returns None if it cannot return each record: the core then reads the bytes, and finds the damage."""
+        """``read_arrow`` returns None for bytes that are not batches: the core then reads the bytes and reports the damage."""
         assert layout.read_arrow(stored, 100, 200, None, objects.fetch) is None
 
     def test_an_authenticator_distinguishes_roots_and_keys(self, layout: TierLayout) -> None:
@@ -333,14 +333,14 @@ class TierLayoutContract:
 
 
 def check_right_or_refused(layout: TierLayout, stored: StoredSegment, objects: Mapping[str, bytes]) -> None:
-    """Read everything that the entry names, and fail if a read returns wrong bytes.
+    """Read the log and the files of ``stored``, and fail if a read returns wrong bytes.
 
     A read may raise a StorageError.
     """
     fetch = cut_fetch(objects)
     with contextlib.suppress(StorageError):
         is_right = joined(layout.read(stored, 0, len(DATA), fetch)) == DATA
-        assert is_right, "read returned wrong bytes"  # not the two values: pytest compares them for minutes
+        assert is_right, "read returned wrong bytes"  # a bool, because pytest takes minutes to compare the two values
     for kind, data in FILES.items():
         with contextlib.suppress(StorageError):
             is_right = layout.read_index(stored, kind, fetch) == data
@@ -355,7 +355,7 @@ def flipped(objects: MemoryObjects, key: str, position: int) -> dict[str, bytes]
 
 
 def cut_fetch(objects: Mapping[str, bytes]) -> RangeReader:
-    """Return a range reader over objects that may be too short; it returns fewer bytes then, as a store does."""
+    """Return a range reader over ``objects``; like a store, it returns fewer bytes if an object is too short."""
 
     def fetch(key: str, start: int, end: int) -> bytes:
         if key not in objects:
@@ -366,7 +366,7 @@ def cut_fetch(objects: Mapping[str, bytes]) -> RangeReader:
 
 
 def lies_about(notes: dict[str, object]) -> Iterator[dict[str, object]]:
-    """Yield the notes with one value, at any depth, replaced by a wrong one or removed."""
+    """Yield copies of ``notes``; in each copy, one value at any depth is wrong or missing."""
     for name, value in notes.items():
         for lie in LIES:
             yield {**notes, name: lie}
@@ -375,7 +375,7 @@ def lies_about(notes: dict[str, object]) -> Iterator[dict[str, object]]:
             for inner in lies_about(value):
                 yield {**notes, name: inner}
         if isinstance(value, list):
-            for lied in lies_about(dict(enumerate(value))):  # type: ignore[arg-type]  # numbers for names, for a list
+            for lied in lies_about(dict(enumerate(value))):  # type: ignore[arg-type]  # a list is treated as a dict with positions as names
                 yield {**notes, name: list(lied.values())}
 
 
@@ -385,7 +385,7 @@ def a_segment(*, data: bytes = DATA, files: dict[FileKind, bytes] | None = None)
 
 
 def joined(pieces: Iterator[memoryview]) -> bytes:
-    """Join the pieces."""
+    """Return the concatenated pieces."""
     return b"".join(pieces)
 
 
