@@ -1,8 +1,8 @@
-/* The keyed hash of siphash.pxd for four keys at a time, one a lane of a vector.
+/* The keyed hash of siphash.pxd for four keys at a time: each key has one lane of a vector.
  *
- * One hash is a chain of operations that wait for each other; four of them in vectors take little longer than one.
- * Lanes whose key has ended keep their state while the others go on. What no processor at hand has vectors for is hashed
- * one by one by the caller.
+ * The operations of one hash wait for each other, so four hashes in vectors take little longer than one hash. The lane of
+ * a key that has ended keeps its state while the other lanes continue. Without such vectors, the caller hashes the keys
+ * one by one.
  */
 #ifndef STRATALOG_LANES_H
 #define STRATALOG_LANES_H
@@ -16,7 +16,7 @@
 
 static int lanes_kind; /* 0: none, 1: AVX2, 2: AVX-512 */
 
-/* What the processor has, but no more than is allowed. */
+/* Use the vectors that the processor has, up to the allowed kind. */
 static void lanes_choose(int allowed) {
     lanes_kind = 0;
 #if defined(LANES_X86)
@@ -52,7 +52,7 @@ static inline uint64_t lanes_word(const uint8_t *at) {
     return word;
 }
 
-/* The last word of a key: what is left of it, and its size in the highest byte. */
+/* Return the last word of a key: its last size % 8 bytes, and its size in the highest byte. */
 static inline uint64_t lanes_last(const uint8_t *key, int64_t size) {
     const int64_t left = size & 7;
     uint64_t word = 0;
@@ -61,7 +61,7 @@ static inline uint64_t lanes_last(const uint8_t *key, int64_t size) {
     return (uint64_t)size << 56 | word;
 }
 
-/* Hashes into pairs; the keys are inside the arena. */
+/* Write the hashes of four keys to `into`, two words each. The caller has checked that the keys are inside the arena. */
 static inline __attribute__((always_inline)) void lanes_hash(
     const uint8_t *arena, const int32_t *position, const int32_t *size, const uint64_t secret[2], uint64_t *into) {
     const lanes_of_4 none = {0};
@@ -130,7 +130,7 @@ __attribute__((target("avx512vl"))) static void lanes_by_avx512(
 }
 #endif
 
-/* The hashes of four keys, whether that could be done. */
+/* Write the hashes of four keys, and return 1; return 0 if the processor has no such vectors. */
 static int hash_four(
     const uint8_t *arena, const int32_t *position, const int32_t *size, const uint64_t secret[2], uint64_t *into) {
 #if defined(LANES_X86)

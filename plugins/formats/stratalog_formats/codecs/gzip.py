@@ -1,9 +1,8 @@
-"""gzip, codec 1: RFC 1952, with concatenated members. Bytes after the last member are ignored.
+"""gzip, codec 1: RFC 1952, with concatenated members. Like Kafka, stratalog ignores bytes after the last member.
 
-Most writers make one member with a plain header, which libdeflate decompresses in one call. All other data, damaged
-data included, is read member by member. This module parses headers and trailers itself, because Java's reader and
-zlib's differ: Java ignores the reserved flags, and stops at bytes that do not begin like a member. zlib inflates the
-contents.
+Most writers make one member with a header without optional fields, which libdeflate decompresses in one call. All other
+data, damaged data included, is read member by member: this module parses headers and trailers as Java does, and zlib
+inflates the contents. Unlike zlib, Java ignores the reserved flags, and stops at bytes that do not begin like a member.
 
 Source: apache/kafka GzipCompression, over Java's GZIPInputStream.
 """
@@ -38,13 +37,13 @@ _SEARCH_BYTES: Final = 1 << 16
 
 
 class GzipCodec(Codec):
-    """Deflate in gzip members, with zlib's levels."""
+    """Codec for gzip, with zlib's levels."""
 
     id: ClassVar[int] = 1
     levels: ClassVar[range | None] = range(1, 10)
 
     def compress(self, data: Buffer, *, level: int | None, magic: int) -> bytes:
-        """Compress to one member without name and time.
+        """Compress to one gzip member without name and time.
 
         Raises:
             ConfigError: the level is outside ``levels``.
@@ -53,7 +52,7 @@ class GzipCodec(Codec):
         return bytes(deflate.gzip_compress(data, checked_level("gzip", level, range(1, 10), _DEFAULT_LEVEL)))
 
     def decompress(self, data: Buffer, *, limit_bytes: int, magic: int) -> memoryview:
-        """Decompress all concatenated members."""
+        """Decompress all concatenated members; raise DecompressedSizeError if they are larger than ``limit_bytes``."""
         del magic
         view = memoryview(data)
         found = _only_member(view, limit_bytes)
@@ -63,13 +62,13 @@ class GzipCodec(Codec):
 
 
 def _only_member(view: memoryview, limit_bytes: int) -> bytearray | None:
-    """Return the contents if ``view`` is certainly one plain member and within the limit, else None."""
+    """Return the contents if ``view`` is certainly one member without optional fields, and within the limit; else None."""
     if len(view) < _NO_MEMBER_BYTES or view[: len(_PLAIN_START)].tobytes() != _PLAIN_START:
         return None
     size: int = _SIZE.unpack_from(view, len(view) - _SIZE.size)[0]
     if not 0 < size <= min(limit_bytes, len(view) * _MAX_RATIO):  # allocated before libdeflate begins; 0 means unknown
         return None
-    # there may be another member: avoid a useless allocation
+    # another member may follow: avoid a large allocation that is then not used
     if size > _LARGE_BYTES and KERNELS.holds(view[1:], _START):
         return None
     try:
@@ -135,14 +134,14 @@ def _text_end(view: memoryview, position: int) -> int:
 
 
 def _inflated(view: memoryview, position: int) -> Generator[bytes, None, int]:
-    """Yield the contents at ``position`` in pieces of at most 516 KiB.
+    """Yield the contents of a member in pieces of at most 516 KiB; ``position`` is the end of its header.
 
-    Check the trailer, and return the position after it.
+    Check the trailer at the end, and return the position after the trailer.
     """
     checksum = size = 0
     unpacker = zlib.decompressobj(_RAW_WINDOW)
     while not unpacker.eof:
-        # zlib copies the input after a member's end, so pass small chunks
+        # small chunks, because zlib copies the input after a member's end
         chunk = view[position : position + _CHUNK_BYTES]
         if not chunk:
             raise CorruptBatchError("the gzip data is cut off", "", len(view))

@@ -1,8 +1,9 @@
-"""lz4, codec 3: one LZ4 frame of independent blocks. V0 has its own, broken header checksum.
+"""lz4, codec 3: one LZ4 frame of independent blocks, read and written with Kafka's exceptions from the LZ4 format.
 
-For magic 0, Kafka's writer includes the frame's magic bytes in the header checksum (KAFKA-3160), and its reader does
-not check it. Kafka verifies neither content size nor content checksum, and refuses blocks that depend on each other. No
-library reads frames this way, so this module parses the frame, and the library decompresses the blocks.
+For magic 0, Kafka's writer includes the frame's magic bytes in the header checksum (KAFKA-3160), and Kafka's reader does
+not check this checksum. Kafka verifies neither content size nor content checksum, and refuses blocks that depend on each
+other. stratalog does the same. No library reads such frames, so this module parses the frame, and the library decompresses
+the blocks.
 
 Source: apache/kafka Lz4BlockInputStream, Lz4BlockOutputStream.
 """
@@ -36,7 +37,7 @@ _MAX_RATIO: Final = 256  # one byte of a match length adds at most 255 bytes
 
 
 class Lz4Codec(Codec):
-    """Frames with blocks of 64 KiB and no checksum except the header's."""
+    """Codec for lz4. It writes frames with blocks of 64 KiB, and no checksum except that of the header."""
 
     id: ClassVar[int] = 3
     levels: ClassVar[range | None] = range(1, 18)
@@ -60,7 +61,7 @@ class Lz4Codec(Codec):
         return frame
 
     def decompress(self, data: Buffer, *, limit_bytes: int, magic: int) -> memoryview:
-        """Decompress the first frame. Bytes after it are ignored, as in Kafka."""
+        """Decompress the first frame. Like Kafka, stratalog ignores the bytes after this frame."""
         view = memoryview(data)
         flags, header_bytes = _checked_header(view, magic)
         block_bytes = _BLOCK_SIZES[view[5] >> 4]
@@ -69,7 +70,7 @@ class Lz4Codec(Codec):
         for block, stored in blocks:
             before_last_bytes += last_bytes
             last_bytes = len(block) if stored else min(block_bytes, len(block) * _MAX_RATIO)
-        # there is room for a whole block at each call
+        # each call has room for a largest block
         found = KERNELS.room(min(before_last_bytes, limit_bytes) + block_bytes)
         with memoryview(found) as into:
             for block, stored in blocks:
@@ -104,7 +105,7 @@ def _checked_header(view: memoryview, magic: int) -> tuple[int, int]:
 
 
 def _blocks(view: memoryview, flags: int, position: int, block_bytes: int) -> Iterator[tuple[memoryview, bool]]:
-    """Yield the blocks up to the end mark, and whether each is stored uncompressed. Block checksums are verified."""
+    """Yield each block up to the end mark, with True if it is stored uncompressed. Block checksums are verified."""
     try:
         while size := (word := _WORD.unpack_from(view, position)[0]) & ~_STORED:
             position += 4
@@ -126,11 +127,11 @@ def _blocks(view: memoryview, flags: int, position: int, block_bytes: int) -> It
 
 
 def _unpack(block: memoryview, room: memoryview) -> int:
-    """Decompress a block into ``room``, which has the size of a whole block, and return the size of the contents.
+    """Decompress a block into ``room``, which has the size of the largest block; return the size of the contents.
 
-    If a block fails, the library retries it with the other reading of its first four bytes: as the size of the
-    contents, or as contents. Both retries must fail. A size above the room always fails. So does the size of a whole
-    block read as contents, because these would begin with a reference to earlier bytes.
+    The library reads the first four bytes as the size of the contents, or, with ``output_len``, as contents. If this fails,
+    the library tries the other reading. The arguments are chosen so that the second attempt always fails: a size above the
+    room is refused, and the size of a largest block, read as contents, begins with a reference to earlier bytes.
     """
     try:
         if len(block) >= _WORD.size and _WORD.unpack_from(block)[0] > len(room):

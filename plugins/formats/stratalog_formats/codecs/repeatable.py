@@ -1,4 +1,4 @@
-"""Iteration over the blocks of a stream twice: to compute their maximum size, and to decompress them."""
+"""Iterable over the blocks of a stream, for two passes: one computes their maximum size, one decompresses them."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class _Walk(Generic[Item]):
 def repeatable(walk: Callable[[], Iterator[Item]]) -> Iterable[Item]:
     """Return the items of ``walk`` as an iterable that can be used more than once.
 
-    A few items are kept in a list. Many items are walked again each time, because a list of tiny blocks would be much
-    larger than the blocks.
+    Up to ``_FEW`` items are kept in a list. For more items, each iteration calls ``walk`` again, because a list of tiny
+    blocks needs much more memory than the blocks.
     """
     kept = list(islice(walk(), _FEW))
     return kept if len(kept) < _FEW else _Walk(walk)

@@ -27,7 +27,7 @@ _MAX_RATIO: Final = 22  # three bytes copy at most 64 bytes
 
 
 class SnappyCodec(Codec):
-    """Blocks of 32 KiB after a header of 16 bytes."""
+    """Codec for snappy. It writes xerial streams: blocks of 32 KiB after a header of 16 bytes."""
 
     id: ClassVar[int] = 2
     levels: ClassVar[range | None] = None
@@ -43,7 +43,7 @@ class SnappyCodec(Codec):
         return b"".join(parts)
 
     def decompress(self, data: Buffer, *, limit_bytes: int, magic: int) -> memoryview:
-        """Decompress a xerial stream, or one raw block."""
+        """Decompress a xerial stream, or data without xerial's header as one raw block."""
         del magic
         view = memoryview(data)
         if not view:
@@ -68,7 +68,7 @@ class SnappyCodec(Codec):
 
 
 def _blocks(view: memoryview) -> Iterator[memoryview]:
-    """Yield the blocks of a xerial stream. A last fragment shorter than a size field is ignored, as in Kafka."""
+    """Yield the blocks of a xerial stream. Like Kafka, stratalog ignores fewer than 4 bytes after the last block."""
     position, end = len(_HEAD), len(view)
     while end - position >= _SIZE.size:
         size: int = _SIZE.unpack_from(view, position)[0]
@@ -83,9 +83,9 @@ def _blocks(view: memoryview) -> Iterator[memoryview]:
 
 
 def _next_header_end(view: memoryview, position: int) -> int:
-    """Return the end of a stream header that is stored in place of a block's size.
+    """Return the end of the header of a further stream, which begins at ``position`` instead of a block.
 
-    Kafka checks the versions of such a header, but not of the first one.
+    Like Kafka, stratalog checks the version in this header, but not the version in the first header.
     """
     head = view[position : position + len(_HEAD)]
     if len(head) < len(_HEAD) or head[: len(_MAGIC)].tobytes() != _MAGIC or _SIZE.unpack_from(head, len(_MAGIC))[0] < 1:

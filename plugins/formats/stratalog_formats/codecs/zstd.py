@@ -1,7 +1,7 @@
-"""zstd, codec 4: concatenated frames. V0 and V1 do not support it.
+"""zstd, codec 4: concatenated frames. Record formats V0 and V1 do not support zstd.
 
-The frames written here contain the size of their contents, which Kafka's stream writer does not know. A reader can then
-allocate exactly that size, and needs no window in addition.
+Unlike the frames that Kafka writes, frames of stratalog contain the size of their contents. A reader can then allocate
+exactly that size, and needs no window in addition.
 
 Source: apache/kafka ZstdCompression, over zstd-jni's streams (window limit 128 MiB).
 """
@@ -21,11 +21,13 @@ from stratalog_formats.codecs.levels import checked_level
 _DEFAULT_LEVEL: Final = 3
 _LEVELS: Final = range(-131072, 23)
 _WINDOW_LIMIT_BYTES: Final = 1 << 27
-_RING_BYTES: Final = 1 << 21  # largest window held beside the contents: the usual one of Kafka's writer
+_RING_BYTES: Final = (
+    1 << 21
+)  # largest window that is allocated in addition to the contents: the usual window of Kafka's writer
 _IDLE_BYTES: Final = 1 << 22  # limit of memory that an idle context may hold
 _DESCRIPTOR: Final = 4  # position of the header byte that describes the other header fields
 _SIZE_OF_8_BYTES: Final = 0xC0
-_RUN_BLOCK: Final = 1  # one repeated byte
+_RUN_BLOCK: Final = 1  # type of a block that is one repeated byte
 _COMPRESSED_BLOCK: Final = 2
 _BLOCK: Final = Struct("<HB")  # a block's header, 24 bits
 _BLOCK_BYTES: Final = 1 << 17  # largest content of a block
@@ -34,7 +36,7 @@ _SKIPPABLE_HIGH: Final = 0x5
 
 
 class _Frame(NamedTuple):
-    """A frame: its bytes, and the fields of its headers."""
+    """A frame: its bytes, the fields of its header, and the largest possible size of its contents."""
 
     raw: memoryview
     parameters: zstandard.FrameParameters
@@ -42,13 +44,13 @@ class _Frame(NamedTuple):
 
     @property
     def needs_window(self) -> bool:
-        """True if the library needs a large window beside the contents, because the frame lacks their size."""
+        """True if decompression needs a large window in addition to the contents, because the frame lacks their size."""
         window_bytes = min(self.parameters.window_size, self.most_bytes)
         return self.parameters.content_size == zstandard.CONTENTSIZE_UNKNOWN and window_bytes > _RING_BYTES
 
 
 class ZstdCodec(Codec):
-    """Standard frames without checksum."""
+    """Codec for zstd. It writes frames without a checksum."""
 
     id: ClassVar[int] = 4
     levels: ClassVar[range | None] = _LEVELS
@@ -77,7 +79,7 @@ class ZstdCodec(Codec):
         return packed
 
     def decompress(self, data: Buffer, *, limit_bytes: int, magic: int) -> memoryview:
-        """Decompress all concatenated frames."""
+        """Decompress all concatenated frames; raise DecompressedSizeError if they are larger than ``limit_bytes``."""
         del magic
         view = memoryview(data)
         if not view:
@@ -95,7 +97,8 @@ class ZstdCodec(Codec):
     def _one(self, frame: _Frame, limit_bytes: int) -> Buffer:
         """Decompress one frame.
 
-        One call does it if the size is given, or if the largest possible size is within the limit.
+        One call of the library is sufficient if the frame contains the size of its contents, or if the largest possible
+        size is within the limit. Other frames are read twice, as several frames are.
         """
         said_bytes, most_bytes = frame.parameters.content_size, frame.most_bytes
         if said_bytes == zstandard.CONTENTSIZE_UNKNOWN:
@@ -140,13 +143,13 @@ def _measured(raw: Buffer, limit_bytes: int) -> int:
 
 
 def _reader(raw: Buffer) -> zstandard.ZstdDecompressionReader:
-    """Return a reader with its own context, whose window memory is freed with the reader."""
+    """Return a reader with a context of its own, so that the memory of the window is freed with the reader."""
     unpacker = zstandard.ZstdDecompressor(max_window_size=_WINDOW_LIMIT_BYTES)
     return unpacker.stream_reader(raw, read_across_frames=True)
 
 
 def _without_windows(view: memoryview, limit_bytes: int) -> bytearray:
-    """Return the frames of ``view``. Frames that would need a window get the size of their contents added."""
+    """Return the frames of ``view`` with the size of the contents added to each frame that needs a window."""
     frames = bytearray()
     for frame in _frames(view):
         frames += _with_size(frame, _measured(frame.raw, limit_bytes)) if frame.needs_window else frame.raw
@@ -154,7 +157,10 @@ def _without_windows(view: memoryview, limit_bytes: int) -> bytearray:
 
 
 def _frames(view: memoryview) -> Iterator[_Frame]:
-    """Yield the frames of ``view``, which must consist of complete frames only: the library does not check that."""
+    """Yield the frames of ``view``; raise CorruptBatchError if its end is not the end of a frame.
+
+    The library does not check this.
+    """
     position = 0
     while position < len(view):
         frame = _frame(view, position)
@@ -168,7 +174,7 @@ def _frames(view: memoryview) -> Iterator[_Frame]:
 
 
 def _frame(view: memoryview, start: int) -> _Frame | None:
-    """Return the frame at ``start``, or None for a skippable one. Only frame and block headers are read.
+    """Return the frame at ``start``, or None for a skippable frame. Only frame and block headers are read.
 
     Source: RFC 8878, 3.1.1.
     """
@@ -194,7 +200,7 @@ def _frame(view: memoryview, start: int) -> _Frame | None:
 
 
 def _blocks_end(view: memoryview, position: int) -> tuple[int, int]:
-    """Return the end of the last block, and the largest possible size of all contents.
+    """Return the end of a frame's last block, and the largest possible size of the frame's contents.
 
     The end is beyond ``view`` if a block is cut off.
     """

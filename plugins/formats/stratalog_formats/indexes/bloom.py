@@ -1,7 +1,7 @@
-"""Extra index ``bloom``: a Bloom filter of the keys of a segment, with which readers skip segments without a key.
+"""Extra index ``bloom``: a Bloom filter of the keys of a segment. Readers that search a key skip segments without it.
 
-docs/formats/bloom.md describes its bytes. The positions of a key follow from two halves of one hash: Kirsch and
-Mitzenmacher, Less Hashing, Same Performance (2006).
+docs/formats/bloom.md describes its bytes. The positions of a key in the filter are computed from the two halves of one
+hash. Source: Kirsch and Mitzenmacher, Less Hashing, Same Performance (2006).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class BloomIndex(ExtraIndex):
     """Filter of all keys of a segment that are not null.
 
     Args:
-        kernels: functions of the twin to use.
+        kernels: the functions to use: compiled, or in pure Python.
     """
 
     def __init__(self, kernels: Kernels = KERNELS) -> None:
@@ -42,11 +42,11 @@ class BloomIndex(ExtraIndex):
 
 
 class BloomBuilder(ExtraIndexBuilder):
-    """Keeps a hash of each key until all are known: their number determines the size of the filter.
+    """Builder that keeps a hash of each key until ``finish``, because the number of keys determines the filter's size.
 
     Args:
         section: settings of the topic.
-        kernels: functions of the twin to use.
+        kernels: the functions to use: compiled, or in pure Python.
     """
 
     def __init__(self, section: BloomSection, kernels: Kernels) -> None:
@@ -65,7 +65,7 @@ class BloomBuilder(ExtraIndexBuilder):
             self._is_full = len(self._hashes) > most_bytes
 
     def finish(self) -> bytes:
-        """Return the filter; empty if there are too many keys."""
+        """Return the filter with its header; b"" if there are more than ``max_keys`` keys."""
         hashes = self._kernels.distinct(self._hashes)
         keys = len(hashes) // _HASH_BYTES
         if self._is_full or keys > self._section.max_keys:
@@ -81,10 +81,10 @@ class BloomReader(ExtraIndexReader):
 
     Args:
         data: bytes that a builder made.
-        kernels: functions of the twin to use.
+        kernels: the functions to use: compiled, or in pure Python.
 
     Raises:
-        CorruptIndexError: no builder makes such bytes.
+        CorruptIndexError: the bytes are too short, or the header contradicts their size.
     """
 
     def __init__(self, data: Buffer, kernels: Kernels = KERNELS) -> None:

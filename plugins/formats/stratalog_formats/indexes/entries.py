@@ -16,7 +16,7 @@ Entry = TypeVar("Entry")
 
 
 class EntryReader(IndexReader[Entry]):
-    """Searches entries in place. Bytes after the last complete entry are ignored.
+    """Reader that searches entries in place. Bytes after the last complete entry are ignored.
 
     Args:
         entries: bytes of the index, which are not copied.
@@ -36,11 +36,11 @@ class EntryReader(IndexReader[Entry]):
 
     @abstractmethod
     def _entry(self, index: int) -> Entry:
-        """Return the entry at ``index``, in [0, len)."""
+        """Return the entry at ``index``, which is at least 0 and below the number of entries."""
 
     @abstractmethod
     def _fault(self, end_offset: int, size_bytes: int) -> tuple[int, str] | None:
-        """Return the index of the first entry that contradicts the segment, and the reason, or None."""
+        """Return the index of the first entry that contradicts the segment, and the reason; None if all entries are good."""
 
     def __len__(self) -> int:
         return self._count
@@ -74,7 +74,7 @@ class EntryReader(IndexReader[Entry]):
             raise CorruptIndexError("the index ends inside an entry", "", whole)
 
     def kept_bytes(self, end_offset: int) -> int:
-        """Return the size of the entries before the first one whose offset is at or above ``end_offset``."""
+        """Return the size in bytes of the entries before the first entry whose offset is at or above ``end_offset``."""
         return bisect_left(range(self._count), end_offset, key=self._offset) * self.layout.size
 
     def _up_to(self, target: int) -> int:
@@ -84,7 +84,7 @@ class EntryReader(IndexReader[Entry]):
 
     @abstractmethod
     def _offset(self, index: int) -> int:
-        """Return the offset of an entry, which decides if a truncation of the log keeps it."""
+        """Return the offset of an entry. A truncation of the log keeps the entry if this offset is below the new end."""
 
     def _fields(self, index: int) -> tuple[Any, ...]:
         return self.layout.unpack_from(self._entries, index * self.layout.size)

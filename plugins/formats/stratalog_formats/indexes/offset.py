@@ -1,7 +1,7 @@
 """The offset index, ``.index``: from an offset to the position in the ``.log`` file where a search for it starts.
 
 An entry is 8 bytes: the last offset of a batch, relative to the segment's base (int32), and the position where the
-batch starts (int32, bytes). A search takes the greatest entry at or below its target and scans from there.
+batch starts (int32, bytes). A search takes the greatest entry at or below its target, and scans the log from the position of this entry.
 
 Source: apache/kafka OffsetIndex.
 """
@@ -15,7 +15,7 @@ from stratalog_formats.kernels.entries import OFFSET_ENTRY
 
 
 class OffsetReader(EntryReader[OffsetPosition]):
-    """Searches by offset; ``after`` searches by position."""
+    """Reader that searches by offset, except ``after``, which searches by position."""
 
     layout, key, is_key_relative = OFFSET_ENTRY, (0, 4), True
 
@@ -48,7 +48,7 @@ class OffsetIndex(IndexFormat[OffsetPosition]):
     """Index format whose entries are (offset, position).
 
     Args:
-        kernels: functions of the twin to use.
+        kernels: the functions to use: compiled, or in pure Python.
     """
 
     role = IndexRole.OFFSET
@@ -57,7 +57,7 @@ class OffsetIndex(IndexFormat[OffsetPosition]):
 
     def __init__(self, kernels: Kernels = KERNELS) -> None:
         self._kernels = kernels
-        self.around = kernels.offsets_around  # type: ignore[assignment, method-assign]  # saves a frame
+        self.around = kernels.offsets_around  # type: ignore[assignment, method-assign]  # saves a call
 
     def builder(self, base_offset: int, config: TopicConfig, *, entries: Buffer = b"") -> IndexBuilder:
         """Return a builder that continues after ``entries``."""
@@ -70,5 +70,5 @@ class OffsetIndex(IndexFormat[OffsetPosition]):
         return OffsetReader(entries, base_offset)
 
     def kept_bytes(self, entries: Buffer, base_offset: int, end_offset: int) -> int:
-        """Return the size of the entries with an offset below ``end_offset``."""
+        """Return the size in bytes of the entries with an offset below ``end_offset``."""
         return OffsetReader(entries, base_offset).kept_bytes(end_offset)

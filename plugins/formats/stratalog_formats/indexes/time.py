@@ -1,8 +1,8 @@
 """The time index, ``.timeindex``: from a timestamp to the offset where a search for it starts.
 
 An entry is 12 bytes: a timestamp (int64, ms) and an offset relative to the segment's base (int32). No record up to the
-    offset is newer than the timestamp. The offset is the last one of the first batch that has the timestamp as its
-    maximum. Writers before Kafka 3.8 stored the record's own offset.
+    offset is newer than the timestamp. The offset is the last offset of the first batch whose largest timestamp is the
+    entry's timestamp. Kafka before 3.8 stored the offset of the record with this timestamp.
 
 Source: apache/kafka TimeIndex.
 """
@@ -25,7 +25,7 @@ from stratalog_formats.kernels.entries import TIME_ENTRY
 
 
 class TimeReader(EntryReader[TimestampOffset]):
-    """Searches by timestamp (ms)."""
+    """Reader that searches by timestamp (ms)."""
 
     layout, key = TIME_ENTRY, (0, 8)
 
@@ -54,7 +54,7 @@ class TimeIndex(IndexFormat[TimestampOffset]):
     """Index format whose entries are (timestamp, offset).
 
     Args:
-        kernels: functions of the twin to use.
+        kernels: the functions to use: compiled, or in pure Python.
     """
 
     role = IndexRole.TIME
@@ -65,7 +65,7 @@ class TimeIndex(IndexFormat[TimestampOffset]):
         self._kernels = kernels
 
     def builder(self, base_offset: int, config: TopicConfig, *, entries: Buffer = b"") -> IndexBuilder:
-        """Return a builder that continues after ``entries``, whose last one holds the largest timestamp."""
+        """Return a builder that continues after ``entries``, of which the last must have the largest timestamp."""
         written, most = TimeReader(entries, base_offset), config.segment_index_bytes // self.entry_bytes
         last_ms, last_offset = written[-1] if len(written) else (NO_TIMESTAMP, base_offset)
         return self._kernels.time_entries(
@@ -79,7 +79,7 @@ class TimeIndex(IndexFormat[TimestampOffset]):
     def around(
         self, entries: Buffer, base_offset: int, target: int
     ) -> tuple[TimestampOffset | None, TimestampOffset | None, TimestampOffset | None]:
-        """Return the last entry at or below ``target``; faster than a reader. The others are not known."""
+        """Return the last entry at or below ``target``, and None for the two entries after it, which are not read."""
         index = self._kernels.entries_up_to(entries, TIME_ENTRY.size, *TimeReader.key, target)
         if not index:
             return None, None, None
@@ -87,5 +87,5 @@ class TimeIndex(IndexFormat[TimestampOffset]):
         return TimestampOffset(timestamp_ms, base_offset + relative), None, None
 
     def kept_bytes(self, entries: Buffer, base_offset: int, end_offset: int) -> int:
-        """Return the size of the entries with an offset below ``end_offset``."""
+        """Return the size in bytes of the entries with an offset below ``end_offset``."""
         return TimeReader(entries, base_offset).kept_bytes(end_offset)

@@ -32,7 +32,7 @@ VERSION: Final = 0
 
 
 class TransactionReader(EntryReader[AbortedTransaction]):
-    """Searches by the marker's offset. Access to an entry of an unknown version raises CorruptIndexError."""
+    """Reader that searches by the marker's offset. Reading an entry of an unknown version raises CorruptIndexError."""
 
     layout, key = LAYOUT, (18, 8)
 
@@ -61,14 +61,14 @@ class TransactionReader(EntryReader[AbortedTransaction]):
 
 
 def _is_unknown(version: int) -> bool:
-    """Return True if the version is unknown. Kafka checks only the version's first byte."""
+    """Return True if the version is unknown. Like Kafka, stratalog checks only the high byte of the 16-bit version."""
     return bool(version >> 8)
 
 
 class TransactionBuilder(IndexBuilder):
-    """Adds one entry for each abort marker.
+    """Builder that adds one entry for each abort marker.
 
-    There is no bound, because a reader would return the records of an aborted transaction without an entry.
+    The index has no size limit: if an entry were missing, readers would return the records of its aborted transaction.
     """
 
     __slots__ = ("_last_offset",)
@@ -83,10 +83,10 @@ class TransactionBuilder(IndexBuilder):
         return False
 
     def add(self, batches: PreparedBatches, position: int, aborted: Mapping[int, AbortedTransaction]) -> bytes:
-        """Return the entries for the transactions that the batches abort, often nothing.
+        """Return the bytes of the entries for the transactions that the batches abort; b"" if there are none.
 
         Raises:
-            CorruptBatchError: a marker is not above the last entry's.
+            CorruptBatchError: the offset of a marker is not above the marker offset of the last entry.
         """
         if not aborted:
             return b""
@@ -104,7 +104,7 @@ class TransactionBuilder(IndexBuilder):
         return b"".join(made)
 
     def finish(self) -> bytes:
-        """Return nothing: there is no closing entry."""
+        """Return b"": a transaction index has no closing entry."""
         return b""
 
 
@@ -125,5 +125,5 @@ class TransactionIndex(IndexFormat[AbortedTransaction]):
         return TransactionReader(entries, base_offset)
 
     def kept_bytes(self, entries: Buffer, base_offset: int, end_offset: int) -> int:
-        """Return the size of the entries before the first one whose marker is at or above ``end_offset``."""
+        """Return the size in bytes of the entries before the first entry whose marker is at or above ``end_offset``."""
         return TransactionReader(entries, base_offset).kept_bytes(end_offset)

@@ -1,6 +1,7 @@
-"""Bloom filters of keys, in pure Python: Burton H. Bloom, Space/time trade-offs in hash coding (1970).
+"""Bloom filters of keys, in pure Python.
 
-docs/formats/bloom.md describes the hash and the positions.
+docs/formats/bloom.md describes the hash and the positions. Source: Burton H. Bloom, Space/time trade-offs in hash coding
+(1970).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _FIRST, _SECOND = 0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53  # of MurmurHash3's fin
 
 
 def hash_of(key: Buffer) -> int:
-    """Return the hash of a key: 64 bits of its two checksums, mixed."""
+    """Return the 64-bit hash of a key: its CRC-32C and CRC-32, mixed by MurmurHash3's finalizer."""
     found = crc32c(bytes(key)) | crc32(key) << 32
     found = (found ^ found >> 33) * _FIRST & _ALL
     found = (found ^ found >> 33) * _SECOND & _ALL
@@ -27,17 +28,20 @@ def hash_of(key: Buffer) -> int:
 
 
 def hash_keys(records: RecordColumns) -> bytes:
-    """Return the hashes of the keys that are not null, 8 bytes each, native, in any order; repeated keys may be left out."""
+    """Return the hashes of the keys that are not null: 8 bytes each, in native byte order.
+
+    The hashes have no specified order. The hash of a repeated key may be returned once or several times.
+    """
     return array("Q", [hash_of(key) for key in set(records.keys()) if key is not None]).tobytes()
 
 
 def distinct(hashes: Buffer) -> bytes:
-    """Return hashes, ascending and each once; 8 bytes each, native."""
+    """Return the hashes sorted and without repetitions: 8 bytes each, in native byte order."""
     return array("Q", sorted(set(memoryview(hashes).cast("B").cast("Q")))).tobytes()
 
 
 def fill_filter(hashes: Buffer, count: int, size_bytes: int) -> bytearray:
-    """Return a filter of ``size_bytes`` with ``count`` positions of each hash."""
+    """Return a filter of ``size_bytes`` in which ``count`` bits are set for each hash."""
     found, bits = bytearray(size_bytes), 8 * size_bytes
     for hashed in memoryview(hashes).cast("B").cast("Q"):
         position, step = hashed & _HALF, hashed >> 32 | 1
@@ -49,7 +53,7 @@ def fill_filter(hashes: Buffer, count: int, size_bytes: int) -> bytearray:
 
 
 def may_hold(found: Buffer, key: bytes, count: int) -> bool:
-    """Return False if a filter, which is not empty, has no such key."""
+    """Return False if the filter ``found`` certainly lacks the key; the filter must not be empty."""
     view, hashed = memoryview(found), hash_of(key)
     position, step, bits = hashed & _HALF, hashed >> 32 | 1, 8 * len(view)
     for _ in range(count):

@@ -10,14 +10,14 @@ _SEARCH_BYTES: Final = 1 << 16
 
 
 def room(size: int) -> bytearray:
-    """Return a buffer of ``size`` bytes with undefined content. The caller fills it before it passes it on."""
+    """Return a buffer of ``size`` bytes with undefined content. The caller must fill the buffer before it uses the bytes."""
     return bytearray(size)
 
 
 def holds(data: Buffer, wanted: bytes) -> bool:
     """Return True if ``data`` contains ``wanted``.
 
-    Each piece is searched from its end, which is twice as fast in CPython.
+    The search goes through ``data`` in pieces, and from the end of each piece, which is twice as fast in CPython.
     """
     view = memoryview(data)
     for start in range(0, len(view), _SEARCH_BYTES):

@@ -1,5 +1,5 @@
 # cython: boundscheck=False, wraparound=False, cdivision=True
-"""Buffer functions for the codecs, compiled; the twin of ``buffers``, which documents each function."""
+"""Buffer functions for the codecs, compiled; ``buffers`` documents each function."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport int64_t, uint8_t

@@ -31,7 +31,7 @@ class ColumnBuilder:
         self.headers = array("i")
 
     def build(self, arena: Buffer, fields: Fields) -> RecordColumns:
-        """Return the requested columns."""
+        """Return the columns of the requested fields; the columns of other fields are empty."""
         six, four = self.positions, self.headers
         with_key, with_value = Fields.KEY in fields, Fields.VALUE in fields
         with_headers, with_time = Fields.HEADERS in fields, Fields.TIMESTAMP in fields

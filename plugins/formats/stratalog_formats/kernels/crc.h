@@ -1,10 +1,10 @@
-/* CRC-32C (Castagnoli) and CRC-32 (zlib's), as Kafka's batches and messages carry them.
+/* CRC-32C (Castagnoli) of Kafka's batches, and CRC-32 (of zlib) of Kafka's messages.
  *
- * Three ways, the fastest that the processor has for the polynomial and the size:
- * - carry-less multiplication of 256 bytes at a time (AVX-512 with VPCLMULQDQ): a buffer is a polynomial, and what stands
- *   D bits before the end may be replaced by its product with x^D modulo the polynomial, which is shorter;
- * - the instruction for CRC-32C, on three parts of the buffer at once because one waits three cycles for its
- *   predecessor; the parts' sums are joined by multiplication with a power of x, tabulated;
+ * One of three methods is used, the fastest that the processor supports for the polynomial and the size:
+ * - carry-less multiplication of 256 bytes at a time (AVX-512 with VPCLMULQDQ): a buffer is a polynomial, and bytes that
+ *   are D bits before the end may be replaced by their product with x^D modulo the polynomial, which is shorter;
+ * - the instruction for CRC-32C, on three parts of the buffer at once, because each instruction waits three cycles for
+ *   the result of the one before it; the sums of the parts are joined by multiplication with a tabulated power of x;
  * - tables, eight bytes at a time.
  * Tables and powers are computed at import.
  *
@@ -35,7 +35,7 @@
 #define CRC32_POLYNOMIAL 0xEDB88320u
 #define CRC_LONG 2048u /* bytes of each of the three parts */
 #define CRC_SHORT 256u
-#define CRC_FOLD_LEAST 512u /* bytes from which folding pays */
+#define CRC_FOLD_LEAST 512u /* least size for which folding is faster */
 
 static uint32_t crc32c_tables[8][256];
 static uint32_t crc32_tables[8][256];
@@ -44,7 +44,7 @@ static uint32_t crc32c_skip_short[4][256];
 static int crc32c_has_instruction;
 
 #if defined(CRC_FOLDS)
-typedef struct { /* factors for the first and the second 8 bytes of 16 that move this many bytes on */
+typedef struct { /* factors for the first and the second 8 of 16 bytes, which move these bytes by 256, 64 or 16 bytes */
     uint64_t by_256[2], by_64[2], by_16[2];
 } crc_powers;
 
@@ -59,7 +59,7 @@ static uint32_t crc_power(uint32_t polynomial, unsigned n) {
 }
 
 static void crc_fill_power(uint64_t factors[2], uint32_t polynomial, unsigned bytes) {
-    /* The product of two reflected words is off by one bit, and a factor of 32 bits stands 32 bits too far on. */
+    /* Corrections: the product of two reflected words is shifted by one bit, and a factor of 32 bits by 32 bits. */
     factors[0] = crc_power(polynomial, 8 * bytes + 31);
     factors[1] = crc_power(polynomial, 8 * bytes - 33);
 }
@@ -83,7 +83,7 @@ static void crc_fill_tables(uint32_t tables[8][256], uint32_t polynomial) {
 }
 
 static void crc_fill_skip(uint32_t skip[4][256], size_t zeros) {
-    uint32_t columns[32]; /* what each bit of the sum becomes: zeros keep sums linear */
+    uint32_t columns[32]; /* result for each single bit of the sum; the results of several bits can be joined with xor */
     for (int bit = 0; bit < 32; bit++) {
         uint32_t sum = 1u << bit;
         for (size_t i = 0; i < zeros; i++) sum = sum >> 8 ^ crc32c_tables[0][sum & 0xFF];
@@ -98,7 +98,7 @@ static void crc_fill_skip(uint32_t skip[4][256], size_t zeros) {
         }
 }
 
-/* What the processor has, but for what is not allowed. */
+/* Use the features that the processor has and the arguments allow. */
 static void crc_choose(int may_fold, int may_use_instruction) {
 #if defined(CRC_FOLDS)
     crc_can_fold = may_fold && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
@@ -194,7 +194,8 @@ CRC_FOLD_TARGET static __m128i crc_moved_16(__m128i lane, __m128i factors, __m12
         _mm_xor_si128(_mm_clmulepi64_si128(lane, factors, 0x00), _mm_clmulepi64_si128(lane, factors, 0x11)), next);
 }
 
-/* Sixteen bytes with the sum, from 0 on, that the first size - size % 64 bytes have from `sum` on; at least 256. */
+/* Write 16 bytes to `into` whose sum, begun with 0, equals the sum of the first size - size % 64 bytes begun with `sum`.
+ * `size` is at least 256. */
 CRC_FOLD_TARGET static void crc_fold(const crc_powers *powers, uint32_t sum, const uint8_t *at, size_t size, uint8_t into[16]) {
     __m512i lanes[4], factors;
     __m128i lane, by_16;

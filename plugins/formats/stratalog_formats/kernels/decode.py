@@ -21,7 +21,7 @@ from stratalog_formats.kernels.varint import Bytes, read_varint
 
 _LAST_MS: Final = (1 << 63) - 1
 _LEAST_HEADER_BYTES: Final = 2
-_LONGEST_PAUSE: Final = 256  # in records
+_LONGEST_PAUSE: Final = 256  # largest number of records between two searches for a run
 _SHORT_DELTA: Final = (1 << 13) - 1  # the largest delta in two bytes
 
 
@@ -60,9 +60,9 @@ def decode_batches(data: Buffer, batches: BatchTable, bounds: memoryview | None,
 
 
 def _bytes_of(data: Buffer) -> Bytes:
-    """Return the object of which ``data`` is a complete view, because indexing a view is slower.
+    """Return ``data`` as bytes or a bytearray, because indexing a view is slower.
 
-    A partial view is copied.
+    A view of a whole object returns that object; any other view is copied.
     """
     if isinstance(data, memoryview):
         whole = data.obj
@@ -209,9 +209,9 @@ def _decode_headers(raw: Bytes, at: int, end: int, into: ColumnBuilder) -> tuple
 
 
 def _time_adder(into: ColumnBuilder, base_ms: int) -> Callable[[int], None]:
-    """Return the function that adds times of short deltas.
+    """Return the function that appends a timestamp with a delta of at most two bytes.
 
-    It is chosen once per batch, and the loop then needs no overflow check.
+    The function is chosen once per batch: it wraps timestamps only if they can overflow a Java long.
     """
     append = into.timestamps.append
     if base_ms <= _LAST_MS - _SHORT_DELTA:
@@ -220,5 +220,5 @@ def _time_adder(into: ColumnBuilder, base_ms: int) -> Callable[[int], None]:
 
 
 def _wrapped(value: int) -> int:
-    """Wrap an integer to a Java long, as Kafka's addition does."""
+    """Return an integer wrapped to 64 bits: like Kafka's addition of Java longs, an overflow raises no error."""
     return (value + (1 << 63)) % (1 << 64) - (1 << 63)

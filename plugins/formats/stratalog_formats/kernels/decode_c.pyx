@@ -1,8 +1,8 @@
 # cython: boundscheck=False, wraparound=False, cdivision=True
-"""Decoding of the records of batches of magic 2 to columns, compiled; the twin of ``decode``.
+"""Decoding of the records of batches of magic 2 to columns, compiled; ``decode`` documents the function.
 
-The compiler's checks are off, because the code checks every read against the end of its record. Hostile bytes, and
-bytes that change during the read (a mapped file), make these functions raise; no access leaves its buffer.
+The compiler's checks are off, because the code checks every read against the end of its record. For hostile
+bytes, and for bytes that change during the read (a mapped file), the functions raise an error; no access leaves its buffer.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
@@ -56,9 +56,9 @@ cdef struct Columns:
 
 
 cdef int fill(Cursor arena, const Section* section, int64_t i, Columns* into) noexcept nogil:
-    """Decode one batch into the columns from row ``i`` on. Return -1 if its records do not fit it or each other.
+    """Decode one batch into the columns from row ``i`` on. Return -1 if the records contradict the batch or each other.
 
-    For a record with headers, ``header_first`` gets their position in the arena, which ``fill_headers`` uses.
+    For a record with headers, ``header_first`` gets the position of the headers in the arena, for ``fill_headers``.
     """
     cdef Cursor at = arena + section.start
     cdef Cursor stop = arena + section.end
@@ -99,9 +99,9 @@ cdef int fill(Cursor arena, const Section* section, int64_t i, Columns* into) no
 
 
 cdef int fill_headers(Cursor arena, int64_t size, int64_t count, Columns* into, int32_t* flat) noexcept nogil:
-    """Fill the four flat columns, stored one after the other, and ``header_first``.
+    """Fill the four columns with positions and sizes of headers, which are concatenated in ``flat``, and ``header_first``.
 
-    Return -1 if the bytes have changed.
+    Return -1 if the bytes have changed since ``fill`` read them.
     """
     cdef Cursor p
     cdef Cursor end = arena + size

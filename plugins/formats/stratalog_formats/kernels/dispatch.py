@@ -26,9 +26,10 @@ from stratalog_formats.kernels.rebuild import RowBuffers
 
 @dataclass(frozen=True, slots=True)
 class Kernels:
-    """Functions of one twin.
+    """Functions of the compiled or of the pure Python modules.
 
-    The modules of the pure twin document them; ``*_c`` documents those without a pure twin.
+    The pure Python modules document the functions. The modules ``*_c`` document functions that exist only compiled, which
+    are None in ``PYTHON``.
     """
 
     name: str
@@ -89,7 +90,7 @@ PYTHON: Final = Kernels(
 
 
 def _compiled() -> Kernels | None:
-    """Return the compiled twin, or None if an extension is missing."""
+    """Return the compiled functions, or None if an extension is missing or uses another class ``Record``."""
     modules = [extension(module) for module in EXTENSIONS]
     if None in modules:
         return None

@@ -22,7 +22,7 @@ _ATTRIBUTES: Final = b"\0"
 _NO_HEADERS: Final = b"\0"
 _LAST_MS: Final = (1 << 63) - 1
 _ROOM: Final = bytes(BATCH_HEADER_BYTES)
-_LARGEST_VARINT_BYTES: Final = 5  # of 32 bits
+_LARGEST_VARINT_BYTES: Final = 5  # size of the largest varint of 32 bits
 
 
 Column: TypeAlias = Sequence[bytes] | bytes
@@ -32,7 +32,7 @@ Sizes: TypeAlias = Iterable[int] | int
 
 
 class Body(NamedTuple):
-    """Encoded records after room for the header, so that sealing copies nothing. Timestamps are in ms."""
+    """Encoded records of one batch. ``buffer`` begins with room for the header, which ``seal_batch`` fills."""
 
     buffer: bytearray
     record_count: int
@@ -45,8 +45,8 @@ def encode_records(records: Sequence[Record]) -> Body:
     """Encode records with the offset deltas 0, 1, 2, ...
 
     Raises:
-        InvalidRecordError: there are no records, a timestamp is below -1, a header's name is not text, or they need
-            over 2 GiB.
+        InvalidRecordError: there are no records, a timestamp is invalid, a header's name is not text, or the records
+            need more than 2 GiB.
     """
     if not records:
         raise no_records()
@@ -57,11 +57,11 @@ def encode_records(records: Sequence[Record]) -> Body:
     return _joined(range(len(stamps)), stamps, keys, values, encoded)
 
 
-def encode_columns(columns: RecordColumns, keep_offsets: bool) -> Body:  # noqa: FBT001 - as its twin
+def encode_columns(columns: RecordColumns, keep_offsets: bool) -> Body:  # noqa: FBT001 - as in the compiled module
     """Encode columns with the offset deltas 0, 1, 2, ..., or with those of the offset column if ``keep_offsets``.
 
     Raises:
-        InvalidRecordError: as ``encode_records``, or offsets do not ascend or span more than 32 bits.
+        InvalidRecordError: for the reasons of ``encode_records``, or offsets do not ascend or span more than 31 bits.
         IndexError: a position is not inside the arena.
     """
     if not columns.count:
@@ -102,7 +102,7 @@ def _joined(
 
 
 def _interleaved(columns: Sequence[Column], count: int) -> bytearray:
-    """Return the first value of each column, then the second of each, and so on, after room for a header."""
+    """Return room for a header, then the values of all columns, record by record."""
     merged: list[Column] = []
     for column in columns:
         if merged and isinstance(column, bytes) and isinstance(merged[-1], bytes):
@@ -132,7 +132,7 @@ def _varint(number: int) -> bytes:
 
 
 def _bounds(sizes: Iterable[int]) -> tuple[int, int]:
-    """Return the smallest and the largest size. Sizes repeat, so the set of them is small."""
+    """Return the smallest and the largest size."""
     different = set(sizes)
     return min(different), max(different)
 
@@ -234,7 +234,7 @@ def check_timestamp(ms: int, index: int) -> None:
 
 
 def check_offsets(offsets: memoryview) -> None:
-    """Raise InvalidRecordError if offsets do not ascend, or exceed the first one by more than a segment can hold."""
+    """Raise InvalidRecordError if offsets do not ascend, or are more than 2^31 - 1 above the first offset."""
     before = offsets[0] - 1
     for index, offset in enumerate(offsets):
         if not before < offset <= offsets[0] + MAX_ARENA_BYTES:

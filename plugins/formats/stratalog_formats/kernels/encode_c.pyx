@@ -1,5 +1,5 @@
 # cython: boundscheck=False, wraparound=False, cdivision=True
-"""Encoding of records of magic 2, compiled; the twin of ``encode``, which documents each function.
+"""Encoding of records of magic 2, compiled; ``encode`` documents each function.
 
 Objects are written in one pass into a growing buffer. Columns are written in two passes: the first computes the sizes,
 the second writes the bytes into a buffer of that size. The buffer begins with room for the header.
@@ -171,7 +171,7 @@ def encode_records(records):
 
 
 def prepare_records(records, Rules rules, int64_t now_ms):
-    """Prepare as ``RecordFormat.prepare_records`` documents."""
+    """Prepare records as ``RecordFormat.prepare_records`` documents."""
     cdef list rows = listed(records)
     cdef int64_t count = len(rows)
     cdef WrittenFacts facts
@@ -180,7 +180,7 @@ def prepare_records(records, Rules rules, int64_t now_ms):
     cdef BatchRow* row
     try:
         buffer = write_records(rows, now_ms, rules.limit_bytes, rules.overhead_bytes, &facts)
-    except (InvalidRecordError, TypeError):  # the caller reports it together with other errors
+    except (InvalidRecordError, TypeError):  # the caller then encodes the records in the ordinary way, which reports all errors together
         return None
     if buffer is None or not rules.allow(len(buffer), facts.least_ms, facts.largest_ms, facts.has_null_key, now_ms):
         return None
@@ -305,7 +305,7 @@ cdef uint8_t* write_rows(
 
 
 cdef list open_source(Source* source, columns, int64_t count, bint keep_offsets):
-    """Point ``source`` at the columns. The caller must keep the returned list while it reads."""
+    """Set the pointers of ``source`` to the columns; they are valid as long as the caller keeps the returned list."""
     cdef int64_t headers = len(columns.header_key_position)
     cdef list held = [
         flat(columns.arena),

@@ -1,7 +1,8 @@
 """Builders of the entries of Kafka's offset and time indexes, in pure Python.
 
-A batch gets an entry when more than ``interval_bytes`` were appended since the last batch with an entry. The bytes of a
-batch count from the next batch on. The first batch of a segment, or after it was reopened, never gets an entry.
+An entry is due for a batch if more than ``interval_bytes`` were appended before it, since the last batch with an entry.
+That last batch itself is counted. The first batch of a segment never gets an entry, nor does the first batch after the
+segment was reopened. Kafka has the same rules.
 
 Source: apache/kafka LogSegment.append, recover.
 """
@@ -42,10 +43,10 @@ class _Entries(IndexBuilder):
         self._bytes_since = 0
 
     def add(self, batches: PreparedBatches, position: int, aborted: Mapping[int, AbortedTransaction]) -> bytes:
-        """Return the entries of the batches. Aborted transactions do not affect them.
+        """Return the bytes of the entries of the batches. ``aborted`` is ignored.
 
         Raises:
-            CorruptBatchError: an offset is outside the segment, or not above the last entry's.
+            CorruptBatchError: an offset is outside the segment, or not above the offset of the last entry.
         """
         del aborted
         table = batches.table
@@ -60,11 +61,11 @@ class _Entries(IndexBuilder):
 
     @abstractmethod
     def _entry(self, position: int, size_bytes: int, last_offset: int, max_timestamp_ms: int) -> bytes:
-        """Return the entry for one batch, or nothing. Errors as ``add``."""
+        """Return the bytes of the entry for one batch, or b""; raise the errors of ``add``."""
 
     @abstractmethod
     def _table_entries(self, table: BatchTable, position: int) -> bytes:
-        """Return the entries of batches none of which is refused."""
+        """Return the bytes of the entries of batches whose offsets ``_are_good`` has accepted."""
 
     def _due(self, position: int, size_bytes: int, last_offset: int) -> bool:
         """Count a batch. Return True if an entry is due for it.
@@ -106,7 +107,7 @@ class _Entries(IndexBuilder):
 class OffsetEntries(_Entries):
     """Offset index builder.
 
-    Each interval gets one entry: last offset and position of the batch that follows the interval.
+    An entry is the last offset and the position of a batch for which an entry is due.
     """
 
     __slots__ = ()
@@ -140,14 +141,15 @@ class OffsetEntries(_Entries):
         return b"".join([OFFSET_ENTRY.pack(lasts[row] - base, position + starts[row]) for row in due])
 
     def finish(self) -> bytes:
-        """Return nothing: a closed segment's offset index has no closing entry."""
+        """Return b"": an offset index has no closing entry."""
         return b""
 
 
 class TimeEntries(_Entries):
     """Time index builder.
 
-    Each interval and the end get one entry: the largest timestamp if it grew since the last entry.
+    An entry is the largest timestamp so far, and the offset of its batch. When an entry is due and at the end of the
+    segment, an entry is added if the largest timestamp has grown since the last entry.
 
     Args:
         base_offset: base offset of the segment.
@@ -181,7 +183,7 @@ class TimeEntries(_Entries):
         return self._pair() if due and self._count < self._max_entries - 1 else b""
 
     def _table_entries(self, table: BatchTable, position: int) -> bytes:
-        """Return the entries. A full index still records the largest timestamp for its closing entry."""
+        """Return the bytes of the entries. A full index still tracks the largest timestamp, for its closing entry."""
         del position
         stamps, lasts, made, at = table.max_timestamp_ms.tolist(), table.last_offset, list[bytes](), 0
         tops = list(accumulate(stamps, max))
@@ -195,7 +197,7 @@ class TimeEntries(_Entries):
         return b"".join(made)
 
     def finish(self) -> bytes:
-        """Return the closing entry, which uses the slot reserved for it."""
+        """Return the closing entry, for which ``full`` reserved room; b"" if the largest timestamp has not grown."""
         return self._pair() if self._count < self._max_entries else b""
 
     def _pair(self) -> bytes:

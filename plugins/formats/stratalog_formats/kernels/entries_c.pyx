@@ -1,5 +1,5 @@
 # cython: boundscheck=False, wraparound=False, cdivision=True
-"""Builders of index entries, compiled; the twin of ``entries``, which documents each class."""
+"""Builders of index entries, compiled; ``entries`` documents each class."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
@@ -121,7 +121,7 @@ cdef class TimeEntries(Entries):
         return self.pair(at) if due and self.count < self.max_entries - 1 else 0
 
     cdef int64_t pair(self, uint8_t* at) noexcept:
-        """Write an entry of the largest timestamp if it has grown. Return the size of the entry, or 0."""
+        """Write an entry with the largest timestamp if the timestamp has grown. Return the size of the entry, or 0."""
         if self.largest_ms <= self.last_ms:
             return 0
         self.last_ms, self.last_offset = self.largest_ms, self.largest_offset

@@ -1,8 +1,8 @@
 # cython: boundscheck=False, wraparound=False, cdivision=True
-"""Decoding of the records of batches of magic 2 into Arrow's buffers, in one pass, unless headers are to be decoded.
+"""Decoding of the records of batches of magic 2 into Arrow's buffers, in one pass.
 
-Unusual and invalid data is left to ``decode`` and to the code that packs columns, which handle every detail and raise
-the errors. This module therefore has no pure Python twin.
+For headers, and for unusual or invalid data, the functions return None. The caller then uses ``decode`` and the code that
+packs columns, which handle all data and raise the errors. This module therefore has no pure Python form.
 
 Source: Arrow's columnar format, variable-size binary layout.
 """
@@ -38,7 +38,7 @@ cdef enum:
     SHORT_BYTES = 2047  # largest size of a short field
     CODEC_BITS = 0x07
     LEAST_BYTES = 9  # size of the longest short number plus the head of a record after it
-    MOST_EXPANDED_ROWS = 1 << 24  # limits the memory that wrong headers can use
+    MOST_EXPANDED_ROWS = 1 << 24  # limits the memory that is allocated for wrong headers
 
 cdef int TIMESTAMP = Fields.TIMESTAMP.value
 cdef int KEY = Fields.KEY.value
@@ -57,7 +57,7 @@ cdef extern from *:
 
 
 cdef struct Column:  # a column of variable width, or the timestamps
-    bint is_wanted  # the others have no buffers
+    bint is_wanted  # columns that are not wanted have no buffers
     int32_t* offsets
     uint8_t* data
     uint8_t* validity
@@ -67,14 +67,14 @@ cdef struct Column:  # a column of variable width, or the timestamps
 cdef struct Filling:  # state of one batch that is being decoded into the columns
     Cursor at
     Cursor stop
-    Cursor safe  # a field that ends before it may be copied in pieces that include following bytes
+    Cursor safe  # a field that ends before this position can be copied in pieces that extend beyond the field
     int64_t row
     int64_t last  # the row after the batch's last row
     int64_t base_offset
     int64_t base_ms
     int64_t append_ms
     bint append_time
-    bint with_headers  # True if headers are to be decoded, which this module leaves to others
+    bint with_headers  # True if headers are to be decoded, which this module does not do
 
 
 cdef inline void add_null(Column* into, int64_t i) noexcept nogil:
@@ -83,7 +83,7 @@ cdef inline void add_null(Column* into, int64_t i) noexcept nogil:
 
 
 cdef inline void copy(uint8_t* into, Cursor data, int64_t size) noexcept nogil:
-    """Copy in pieces. The last piece may copy bytes after the field, and write bytes after its place."""
+    """Copy a field in pieces of a fixed size. The last piece may read and write bytes after the field."""
     cdef int64_t n = FIRST_BYTES
     memcpy(into, data, FIRST_BYTES)
     while n < size:
@@ -113,10 +113,10 @@ cdef inline void fill_usual(
     bint with_keys,
     bint with_values,
 ) noexcept nogil:
-    """Decode usual records, with short numbers and fields and without headers, up to the first unusual one.
+    """Decode usual records, with short numbers and fields and without headers, up to the first unusual record.
 
-    Nothing is written for that record. The variables are locals without an address, and no call intervenes, so the
-    compiler can keep them in registers.
+    Nothing is written for the unusual record. The variables are locals whose address is not used, and the loop contains no
+    call, so the compiler can keep the variables in registers.
     """
     cdef Cursor p
     cdef Cursor end
@@ -179,7 +179,7 @@ cdef inline void fill_usual(
 
 
 cdef void fill_plain(Filling* of, int64_t* offsets, Column* stamps, Column* keys, Column* values) noexcept nogil:
-    """Call ``fill_usual``, with constants if one column is wanted: the compiler makes a loop for that column alone."""
+    """Call ``fill_usual``; if one column is wanted, with constants, so that the compiler makes a loop for that column."""
     if values.is_wanted and not keys.is_wanted and not stamps.is_wanted:
         fill_usual(of, offsets, stamps, keys, values, False, False, True)
     elif keys.is_wanted and not values.is_wanted and not stamps.is_wanted:
@@ -189,7 +189,7 @@ cdef void fill_plain(Filling* of, int64_t* offsets, Column* stamps, Column* keys
 
 
 cdef bint fill_one(Filling* of, int64_t* offsets, Column* stamps, Column* keys, Column* values) noexcept nogil:
-    """Decode one record with numbers of any size. Return False if it has headers to decode, or is invalid."""
+    """Decode one record with numbers of any size. Return False if the record has headers to decode, or is invalid."""
     cdef Row row
     cdef int64_t ms, i = of.row
     if read_record(&of.at, of.stop, &row) or (row.header_count and of.with_headers):
@@ -222,8 +222,7 @@ cdef bint fill(
 ) noexcept nogil:
     """Decode one batch into the rows from ``i`` on. Return False if anything is unusual.
 
-    Each column has room for as many bytes as all batches have, plus one piece. Fields that do not overlap cannot need
-    more.
+    Each column has room for the bytes of all batches plus one piece, which is sufficient because fields do not overlap.
     """
     cdef Filling of
     of.at, of.stop, of.safe = arena + section.start, arena + section.end, arena + max(size - PIECE_BYTES, 0)
@@ -269,7 +268,7 @@ cdef inline uint8_t* address_of(object buffer) except? NULL:
 
 
 cdef list opened(Column* into, object allocate, int64_t rows, int64_t room, bint is_wanted):
-    """Allocate validity, offsets and data of a column of variable width; nothing if it is not wanted."""
+    """Allocate validity, offsets and data of a column of variable width; allocate nothing if it is not wanted."""
     memset(into, 0, sizeof(Column))
     into.is_wanted = is_wanted
     if not is_wanted:
@@ -288,7 +287,7 @@ cdef void all_valid(Column* column, int64_t rows) noexcept:
 
 
 cdef tuple closed(const Column* column, list buffers):
-    """Return the number of nulls, and the buffers shrunk to their content."""
+    """Return the number of nulls and the buffers, with the data buffer shrunk to its content."""
     if not column.is_wanted:
         return 0, buffers
     buffers[2].resize(column.used, shrink_to_fit=True)
@@ -301,12 +300,13 @@ def expand_batches(batches, int32_t partition, allocate):
     """Return partition, offset, timestamp type and leader epoch of the records of batches, without reading the records.
 
     Args:
-        batches: as for ``decode_batches``; compressed ones too.
+        batches: headers of the batches, which may be compressed.
         partition: value of the column in each row.
         allocate: pyarrow's ``allocate_buffer``.
 
     Returns:
-        None if a header does not determine the offsets: the batch has lost records since it was appended, or is invalid.
+        None if a header does not determine the offsets, because the batch has lost records since it was appended, or is
+        invalid; also None if there are too many records.
     """
     cdef int64_t number = len(batches), n, k, i = 0, rows = 0, span
     counts, bases = column(batches.record_count, "q", number), column(batches.base_offset, "q", number)
@@ -348,12 +348,12 @@ def pack_batches(data, batches, bounds, int32_t partition, allocate, fields):
     """Return the records of uncompressed batches as Arrow's buffers, or None if anything is unusual or invalid.
 
     Args:
-        data: as for ``decode_batches``.
-        batches: as for ``decode_batches``.
-        bounds: as for ``decode_batches``.
+        data: arena, as for ``decode_batches``.
+        batches: headers of the batches, as for ``decode_batches``.
+        bounds: positions of the records, as for ``decode_batches``.
         partition: value of the first column in each row.
         allocate: pyarrow's ``allocate_buffer``.
-        fields: the fields to decode. There are no buffers of others, except the offsets.
+        fields: the fields to decode. Other fields have no buffers; offsets are always decoded.
 
     Raises:
         IndexError: bounds are not inside ``data``, or the arena is too large for positions of 32 bits.

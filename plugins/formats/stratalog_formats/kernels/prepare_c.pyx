@@ -1,7 +1,8 @@
 # cython: boundscheck=False, wraparound=False, cdivision=True
-"""Preparation of encoded batches in one pass: a leader writes them unchanged, except for offsets and leader epoch.
+"""Preparation of encoded batches in one pass, for a leader that appends them unchanged except for offsets and epoch.
 
-As in ``pack_c``, unusual data is left to ``decode``. This module therefore has no pure Python twin.
+For unusual data, ``prepare_batches`` returns None, and the caller uses ``decode``. This module therefore has no pure
+Python form.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -28,7 +29,7 @@ from stratalog_formats.kernels.wire cimport (
 )
 
 cdef enum:
-    UNUSUAL = 0x6F  # attributes of batches that need a closer look: codec, LogAppendTime, control, delete horizon
+    UNUSUAL = 0x6F  # attributes of batches that this module does not prepare: codec, LogAppendTime, control, delete horizon
     LONG_BYTES = 1 << 17  # a smaller pass ends before another thread could take the interpreter's lock
     NO_TIMESTAMP = -1
 
@@ -42,7 +43,7 @@ cdef struct Found:  # facts about all records
 
 
 cdef inline int64_t framed_bytes(Cursor at, int64_t left) noexcept nogil:
-    """Return the size of the batch at ``at``, 0 unless its frame is that of a whole batch without unusual attributes."""
+    """Return the size of the batch at ``at``; 0 if the batch is incomplete, invalid, or has unusual attributes."""
     cdef int64_t size
     if left < BATCH_HEADER_BYTES:
         return 0
@@ -51,7 +52,7 @@ cdef inline int64_t framed_bytes(Cursor at, int64_t left) noexcept nogil:
 
 
 cdef int64_t count_batches(Cursor data, int64_t size) noexcept nogil:
-    """Return the number of batches, 0 if any needs a closer look."""
+    """Return the number of batches; 0 if ``framed_bytes`` refuses one of them."""
     cdef int64_t at = 0, count = 0, length
     while at < size:
         length = framed_bytes(data + at, size - at)
@@ -63,7 +64,7 @@ cdef int64_t count_batches(Cursor data, int64_t size) noexcept nogil:
 
 
 cdef bint look(Cursor at, int64_t size, BatchRow* row, Found* found) noexcept nogil:
-    """Fill the row of one batch. Return False unless records fill it, deltas are 0, 1, 2, ..., and the CRC is right."""
+    """Fill the row of one batch. Return True if its records fill it, with deltas 0, 1, 2, ..., and the CRC is right."""
     cdef int64_t base = <int64_t>big_64(at), i, stamp, largest = INT64_MIN
     cdef int32_t delta = <int32_t>big_32(at + 23), count = <int32_t>big_32(at + 57)
     cdef Cursor p = at + BATCH_HEADER_BYTES
@@ -109,9 +110,9 @@ cdef bint look_at_all(Cursor data, int64_t size, BatchRow* row, int64_t count, F
 
 
 cdef object prepared(Cursor source, int64_t size, Rules rules, int64_t now_ms):
-    """Prepare as ``RecordFormat.prepare_batches`` documents.
+    """Prepare batches as ``RecordFormat.prepare_batches`` documents.
 
-    The bytes are copied before they are checked, so no other thread can change them in between.
+    The bytes are copied before they are checked, so no other thread can change them after the check.
     """
     cdef PreparedBatches made
     cdef Found found
@@ -120,7 +121,7 @@ cdef object prepared(Cursor source, int64_t size, Rules rules, int64_t now_ms):
     cdef uint8_t* own
     cdef int64_t count = count_batches(source, size) if size <= MAX_INT32 else 0
     if not count:
-        return None  # such bytes are not copied in vain
+        return None  # before the copy, which would be useless
     made = PreparedBatches.__new__(PreparedBatches)
     made.magic, made.data, made.size_bytes, made.batch_count = 2, uninitialised(size), size, count
     if count > 1:

@@ -22,7 +22,7 @@ from stratalog_formats.kernels.layout import (
 )
 from stratalog_formats.kernels.varint import SMALL, varint
 
-BATCH_PIECE: Final = 0  # persistent, as the next one
+BATCH_PIECE: Final = 0  # persistent, like BYTES_PIECE
 BYTES_PIECE: Final = 1
 BYTES_HEAD: Final = Struct("<BII")  # kind, size, rows
 _NULL: Final = varint(-1)
@@ -30,10 +30,10 @@ _ATTRIBUTES_POSITION, _BASE_TIMESTAMP_POSITION, _COUNT_POSITION = 22, 27, 57
 
 
 class RowBuffers(NamedTuple):
-    """The columns of rows, as buffers in the layout of Arrow's columnar format, without an offset.
+    """Columns of the rows, as buffers of Arrow's columnar format. Each array begins at the start of its buffers.
 
-    ``bits`` is a validity bitmap, or None if there are no nulls. ``ends`` are int32, one more than values, from 0 on.
-    Timestamps are int64, in ms, and -1 if there is none.
+    ``*_bits`` is a validity bitmap, or None if there are no nulls. ``*_ends`` are the end positions of the values: int32,
+    with a 0 before the first. ``*_data`` are the concatenated values. Timestamps are int64, in ms; -1 means none.
     """
 
     row_count: int
@@ -55,16 +55,16 @@ class RowBuffers(NamedTuple):
 
 
 def rebuild_pieces(frames: Buffer, rows: RowBuffers, first_row: int, log_bytes: int) -> bytearray:
-    """Return the bytes of the pieces that ``frames`` describes.
+    """Return the log's bytes, rebuilt from frames and rows. Each frame describes one batch, or contains bytes of the log.
 
     Args:
-        frames: whole pieces, one after the other.
-        rows: the columns.
-        first_row: row of the first record.
-        log_bytes: size of the result.
+        frames: encoded descriptions of complete pieces, concatenated.
+        rows: record fields, one column per field.
+        first_row: row of the first record that ``frames`` describes.
+        log_bytes: expected size of the result.
 
     Raises:
-        ValueError: frames and rows make another number of bytes, or contradict each other.
+        ValueError: the rebuilt bytes are not ``log_bytes`` long, or frames and rows contradict each other.
     """
     reader, out = _Rows(rows), bytearray()
     view, at, row = memoryview(frames).cast("B"), 0, first_row
@@ -104,7 +104,7 @@ class _Rows:
         self._contents = _Values(rows.content_bits, rows.content_ends, rows.content_data)
 
     def append_batch(self, out: bytearray, header: bytearray, row: int, log_bytes: int) -> int:
-        """Append one batch to ``out``, and return the row after it."""
+        """Append one batch to ``out``, and return the number of the row after its records."""
         (base_offset,), (base_ms,) = INT64.unpack_from(header), INT64.unpack_from(header, _BASE_TIMESTAMP_POSITION)
         count: int = INT32.unpack_from(header, _COUNT_POSITION)[0]
         if not 0 < count <= self._count - row:
@@ -141,7 +141,7 @@ class _Values:
         self._ends, self._data = memoryview(ends).cast("B").cast("i"), memoryview(data).cast("B")
 
     def field(self, index: int) -> tuple[Buffer, ...]:
-        """Return a value with its length before it, as parts."""
+        """Return the parts of an encoded field: the length as a varint, then the value, which null lacks."""
         if self._bits is not None and not self._bits[index >> 3] & 1 << (index & 7):
             return (_NULL,)
         start, end = self._ends[index], self._ends[index + 1]

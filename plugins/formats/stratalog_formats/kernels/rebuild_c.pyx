@@ -1,5 +1,5 @@
 # cython: boundscheck=False, wraparound=False, cdivision=True
-"""Log bytes from the rows of a columnar file and the frames of its batches, compiled; the twin of ``rebuild``."""
+"""Log bytes rebuilt from the rows and frames of layout ``parquet``, compiled; ``rebuild`` documents the function."""
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcpy
@@ -79,7 +79,7 @@ cdef inline uint8_t* write_value(uint8_t* into, const Values* column, int64_t i)
 
 
 cdef int64_t body_size(const Rows* rows, int64_t i, int64_t delta_ms, int64_t delta) noexcept nogil:
-    """Return the size of a record after its length, or -1 if a value is not inside its column."""
+    """Return the size of a record without its length field, or -1 if a value is not inside its column."""
     cdef int64_t first = rows.header_ends[i], last = rows.header_ends[i + 1], n, name, content
     cdef int64_t key = size_at(&rows.keys, i), value = size_at(&rows.values, i), size
     if key < -1 or value < -1 or not 0 <= first <= last or last > rows.names.count:
@@ -95,7 +95,7 @@ cdef int64_t body_size(const Rows* rows, int64_t i, int64_t delta_ms, int64_t de
 
 
 cdef Fault write_batch(uint8_t** into, const uint8_t* end, const Rows* rows, Cursor header, int64_t* row) noexcept nogil:
-    """Write one batch, and move ``into`` and ``row`` behind it."""
+    """Write one batch; set ``into`` to the end of its bytes and ``row`` to the row after its records."""
     cdef uint8_t* start = into[0]
     cdef uint8_t* at = start + BATCH_HEADER_BYTES
     cdef int64_t base_offset = <int64_t>big_64(header), base_ms = <int64_t>big_64(header + 27)
@@ -161,7 +161,7 @@ cdef object sized(object data, int64_t size):
 
 
 cdef list open_values(Values* into, int64_t count, bits, ends, data):
-    """Point ``into`` at a column. The caller keeps the returned list while it reads."""
+    """Set the pointers of ``into`` to a column; they are valid as long as the caller keeps the returned list."""
     cdef list held = [None if bits is None else sized(bits, (count + 7) // 8), sized(ends, 4 * (count + 1)), flat(data)]
     into.bits = NULL if bits is None else start_of(held[0])
     into.ends, into.data, into.room = <const int32_t*>start_of(held[1]), start_of(held[2]), size_of(held[2])

@@ -1,8 +1,8 @@
 # cython: boundscheck=False, wraparound=False, cdivision=True
-"""Cleaning of uncompressed batches, many at a time; ``records.retain`` does the same batch by batch.
+"""Removal of records from uncompressed batches, many batches per call; ``records.retain`` does it batch by batch.
 
 If a batch loses records, all its records are read and checked as for decoding. Kept records are copied. If the base
-timestamp changes, they get new timestamp deltas.
+timestamp of their batch changes, they get new timestamp deltas.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -79,7 +79,7 @@ cdef inline int skip_field(Cursor* at, Cursor end) noexcept nogil:
 
 
 cdef int check_rest(Cursor at, Cursor end) noexcept nogil:
-    """Return 0 if a record is valid after its timestamp, else -1."""
+    """Return 0 if the part of a record after its timestamp is valid, else -1."""
     cdef int64_t number, headers
     if read_int32(&at, end, &number) or skip_field(&at, end) or skip_field(&at, end):
         return -1
@@ -100,7 +100,7 @@ cdef Kept keep_records(
 ) noexcept nogil:
     """Write the records that are not dropped.
 
-    Their timestamps are relative to ``base_ms``, or to the first kept record's if ``moves``.
+    The timestamps are stored relative to ``base_ms``, or to the timestamp of the first kept record if ``moves``.
     """
     cdef Kept made
     cdef Cursor at = batch.at + BATCH_HEADER_BYTES
@@ -175,7 +175,7 @@ cdef int64_t dropped_of(const uint8_t* words, int64_t count) noexcept nogil:
 cdef uint8_t* retain_one(
     uint8_t* into, const Batch* batch, const uint8_t* words, bint sets_horizon, int64_t horizon_ms, bint stays_empty
 ) noexcept nogil:
-    """Write the kept part of a batch, if any. Return its end, or NULL if its records do not fit it."""
+    """Write the kept part of a batch. Return the end of the written bytes, or NULL if the records do not fit the batch."""
     cdef int64_t dropped = dropped_of(words, batch.count), attributes = batch.attributes & FLAGS, base_ms = 0
     cdef bint has_horizon = batch.attributes & DELETE_HORIZON != 0
     cdef bint is_due = sets_horizon and not has_horizon and memchr(words, DROP_AT_HORIZON, batch.count) != NULL
@@ -199,7 +199,10 @@ cdef uint8_t* retain_one(
 
 
 def retain_plain(data, batches, verdicts, horizon_ms, retain_empty):
-    """Return the kept parts of uncompressed batches, concatenated; arguments and errors as ``RecordFormat.retain``."""
+    """Return the kept parts of uncompressed batches, concatenated.
+
+    ``RecordFormat.retain`` documents the arguments and the errors.
+    """
     cdef int64_t rows = len(batches), row, records = 0, total = 0
     view = flat(data)
     cdef Cursor start = start_of(view)

@@ -1,7 +1,7 @@
-"""Runs of records with equally shaped bytes, which are read column by column at the speed of slices.
+"""Runs of records whose fields have equal sizes: slices read such records column by column, which is faster.
 
-Records of one size are common (sensors, counters, fixed schemas). Only timestamp and offset differ between consecutive
-ones. If two records have equal lengths, a slice with their distance as its step selects the same field of each.
+Records of equal size are common (sensors, counters, fixed schemas). In a run, a slice whose step is the size of a record
+selects the same byte of each record.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from stratalog.spi import RecordBatch
 from stratalog_formats.kernels.columns import ColumnBuilder
 from stratalog_formats.kernels.varint import Bytes, read_varint
 
-_LEAST: Final = 8  # in records; shorter runs are read one by one
+_LEAST: Final = 8  # least number of records in a run; the records of shorter runs are read one by one
 _MOST_VARINT_BYTES: Final = 3
 _LAST: Final = 1 << 7 * _MOST_VARINT_BYTES  # largest absolute delta of such a varint
 _ONE_BYTE_NUMBERS: Final = tuple(number >> 1 ^ -(number & 1) for number in range(128))
@@ -25,10 +25,11 @@ _LOW, _HIGH = bytes(range(128)), bytes(range(128, 256))
 
 
 def append_run(raw: Bytes, at: int, limit: int, batch: RecordBatch, left: int, into: ColumnBuilder) -> tuple[int, int]:
-    """Append the records from ``at`` on that have the shape of the first, if there are enough of them.
+    """Append the records from ``at`` on whose fields have the sizes of the first record's fields, if they are enough.
 
     Returns:
-        The number of records, 0 if there are too few or anything is unusual, and the position after them.
+        The number of appended records, and the position after them. The number is 0 if fewer than ``_LEAST`` records have
+        these sizes, if they have headers, or if their timestamps could overflow 64 bits.
 
     Raises:
         IndexError, ValueError: the first record is cut off or malformed.
@@ -68,15 +69,15 @@ def append_run(raw: Bytes, at: int, limit: int, batch: RecordBatch, left: int, i
 
 
 def _alike(raw: Bytes, position: int, step: int, count: int, allowed: Bytes) -> int:
-    """Return how many of ``count`` bytes at ``position``, ``step`` apart, are allowed, up to the first that is not."""
+    """Return the number of leading bytes that are in ``allowed``, among ``count`` bytes from ``position``, ``step`` apart."""
     column = raw[position : position + step * count : step]
     return len(column) - len(column.lstrip(allowed))
 
 
 def _numbers(raw: Bytes, start: int, end: int, step: int, count: int) -> tuple[list[int], int]:
-    """Return the varints at ``start``, ``step`` apart, and their number.
+    """Return the values of the varints at ``start``, ``step`` apart, and their number.
 
-    Stop at the first varint that does not take ``end - start`` bytes.
+    Stop before the first varint that is not ``end - start`` bytes long. Longer varints than 3 bytes are not read.
     """
     if end - start > _MOST_VARINT_BYTES:
         return [], 0
@@ -93,7 +94,7 @@ def _numbers(raw: Bytes, start: int, end: int, step: int, count: int) -> tuple[l
 
 
 def _pairs(columns: list[Bytes], count: int) -> Iterator[int]:
-    """Return the numbers of two bytes each, given as two columns."""
+    """Return the values of two-byte varints, from the column of their first bytes and the column of their second bytes."""
     pairs = bytearray(2 * count)
     pairs[0::2], pairs[1::2] = columns
     return map(_two_byte_numbers().__getitem__, memoryview(pairs).cast("H"))

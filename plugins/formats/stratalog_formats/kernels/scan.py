@@ -1,4 +1,4 @@
-"""Scan of entries: headers become a table, and other bytes are read only to check the CRC. Pure Python.
+"""Scan of entries to a table of their headers, in pure Python. Other bytes are read only to check the CRC.
 
 Source: apache/kafka DefaultRecordBatch, LegacyRecord, ByteBufferLogInputStream.
 """
@@ -39,7 +39,7 @@ _LOW_BYTE = 0xFF  # readers use only this byte of the attributes
 _LEADER_EPOCH_POSITION, _ATTRIBUTES_POSITION, _MAX_TIMESTAMP_POSITION = 12, 21, 35
 
 
-def scan_batches(data: Buffer, start: int, end: int, check_crc: bool) -> BatchTable:  # noqa: FBT001 - as its twin
+def scan_batches(data: Buffer, start: int, end: int, check_crc: bool) -> BatchTable:  # noqa: FBT001 - as in the compiled module
     """Return the complete batches of magic 2 in [start, end), as ``RecordFormat.scan`` documents.
 
     Raises:
@@ -70,7 +70,7 @@ def scan_batches(data: Buffer, start: int, end: int, check_crc: bool) -> BatchTa
     return BatchTable.from_rows(2, rows, stop, at, reason)
 
 
-def scan_messages(magic: int, data: Buffer, start: int, end: int, check_crc: bool) -> BatchTable:  # noqa: FBT001 - as its twin
+def scan_messages(magic: int, data: Buffer, start: int, end: int, check_crc: bool) -> BatchTable:  # noqa: FBT001 - as in the compiled module
     """Return the complete entries of magic 0 or 1 in [start, end), as ``RecordFormat.scan`` documents.
 
     Raises:
@@ -97,9 +97,9 @@ def scan_messages(magic: int, data: Buffer, start: int, end: int, check_crc: boo
 
 
 def _framed(view: memoryview, at: int, end: int, magic: int) -> tuple[ScanStop, str, int]:
-    """Return a stop, its reason, and the size in bytes of the entry at ``at``.
+    """Return a stop, its reason, and the size of the entry at ``at`` in bytes.
 
-    The stop is END if there is a complete entry of ``magic``.
+    The stop is END if there is a complete entry of ``magic``. The size is 0 for any other stop.
     """
     if end - at < FRAME_BYTES:
         return ScanStop.PARTIAL, "", 0
@@ -119,7 +119,9 @@ def _check_range(view: memoryview, start: int, end: int) -> None:
 
 
 def assign_batches(batches: PreparedBatches, base_offset: int, leader_epoch: int, append_time_ms: int | None) -> None:
-    """Set offsets and leader epoch, which no CRC covers, and the timestamp fields of the rows, with a new CRC.
+    """Set the offsets and the leader epoch of batches, then the attributes and the largest timestamp of their rows.
+
+    The CRC does not cover offsets and leader epoch. It is computed again only if the other fields change.
 
     Raises:
         IndexError: a batch is not inside its data.
@@ -158,7 +160,7 @@ def seal_batch(
     base_sequence: int,
     record_count: int,
 ) -> None:
-    """Write the header, with the CRC, into the first 61 bytes of ``buffer``, which holds one batch."""
+    """Write the header, with the CRC, into the first 61 bytes of ``buffer``; the records follow these bytes."""
     BATCH_HEADER.pack_into(
         buffer,
         0,

@@ -1,5 +1,5 @@
 # cython: boundscheck=False, wraparound=False, cdivision=True
-"""Scan of entries, compiled; the twin of ``scan``, which documents each function.
+"""Scan of entries, compiled; ``scan`` documents each function.
 
 The compiler's checks are off, because the code checks every read against the end of the range.
 """
@@ -308,7 +308,7 @@ cdef uint32_t checksum_of(const uint8_t* at, size_t size) noexcept nogil:
 
 
 def choose_checksums(bint may_fold, bint may_use_instruction):
-    """Compute checksums as on a processor without the features that are not allowed. For tests."""
+    """Choose the code that computes checksums, for tests: without the processor features that are not allowed."""
     crc_choose(may_fold, may_use_instruction)
 
 

@@ -17,14 +17,14 @@ def entries_up_to(entries: Buffer, entry_bytes: int, key_position: int, key_byte
     If the entries do not ascend, the number is arbitrary.
 
     Args:
-        entries: concatenated entries; bytes after the last complete one are ignored.
+        entries: concatenated entries; bytes after the last complete entry are ignored.
         entry_bytes: size of an entry.
         key_position: position (bytes) of the key in an entry.
         key_bytes: 4 or 8; keys are signed and big-endian.
         target: any integer.
 
     Raises:
-        ValueError: such an entry has no such key.
+        ValueError: the key is not inside the entry, or ``key_bytes`` is neither 4 nor 8.
     """
     if key_bytes not in {4, 8} or not 0 <= key_position <= entry_bytes - key_bytes:
         raise ValueError(f"no key of {key_bytes} bytes is at {key_position} of an entry of {entry_bytes}")
@@ -40,9 +40,9 @@ def entries_up_to(entries: Buffer, entry_bytes: int, key_position: int, key_byte
 def offsets_around(
     entries: Buffer, base_offset: int, target: int
 ) -> tuple[OffsetPosition | None, OffsetPosition | None, OffsetPosition | None]:
-    """Return the last entry at or below offset ``target`` of an offset index, and the two after it.
+    """Return the last entry of an offset index at or below offset ``target``, and the next two entries.
 
-    A missing one is None.
+    None stands for an entry that does not exist.
     """
     size = _OFFSET_ENTRY.size
     view = memoryview(entries).cast("B")

@@ -1,5 +1,5 @@
 # cython: boundscheck=False, wraparound=False, cdivision=True
-"""Search in entries of a fixed size, compiled; the twin of ``search``, which documents each function."""
+"""Search in entries of a fixed size, compiled; ``search`` documents each function."""
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport int32_t, int64_t
@@ -26,7 +26,7 @@ cdef int64_t up_to(
     cdef Cursor at
     if overflow:
         return count if overflow > 0 else 0
-    while low < high:  # the same steps as ``bisect``: the twins then agree on unordered entries too
+    while low < high:  # the same steps as ``bisect``: the result then equals that of ``search`` for unordered entries too
         middle = (low + high) // 2
         at = entries + middle * entry_bytes + key_position
         key = <int64_t>big_64(at) if key_bytes == 8 else <int32_t>big_32(at)

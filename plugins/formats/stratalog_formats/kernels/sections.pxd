@@ -30,7 +30,7 @@ cdef struct Section:  # the records of one batch
 cdef inline object sections_of(batches, bounds, int64_t size):
     """Return a bytearray of one ``Section`` per batch.
 
-    Each is checked against the arena before anything is allocated.
+    All sections are checked against the arena before memory is allocated.
     """
     cdef int64_t rows = len(batches), i, start, end
     positions, sizes = column(batches.position, "q", rows), column(batches.size_bytes, "q", rows)

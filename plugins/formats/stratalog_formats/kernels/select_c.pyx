@@ -1,8 +1,8 @@
 # cython: boundscheck=False, wraparound=False, cdivision=True
 """Selection of the batches that a fetch returns.
 
-The batches are selected by their headers, with or without a CRC check. As in ``pack_c``, unusual data is left to other
-code, here to a scan. This module therefore has no pure Python twin.
+The batches are selected by their headers, with or without a CRC check. For unusual data, ``select_batches`` returns None,
+and the caller scans the bytes. This module therefore has no pure Python form.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -53,7 +53,7 @@ cdef int select(
     int64_t indexed_ms,
     Selected* found,
 ) noexcept nogil:
-    """Return 0, or -1 if the first wanted batch is not in the data, or if it or the data before it is invalid."""
+    """Fill ``found`` and return 0; return -1 if the first wanted batch is missing, or if it or data before it is invalid."""
     cdef int64_t at = 0, length = 0, first, last, before = 0
     cdef bint begun = False
     cdef Stop stop
@@ -126,7 +126,7 @@ def select_batches(
     if is_indexed:
         known = PyLong_AsLongLongAndOverflow(indexed_offset, &overflow)
         if overflow:
-            return None  # no batch can end there
+            return None  # the offset is above all possible offsets
     PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
     if check_crc:  # the check takes as long as reading the bytes
         with nogil:

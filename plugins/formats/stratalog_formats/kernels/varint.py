@@ -13,10 +13,10 @@ Bytes: TypeAlias = bytes | bytearray
 def read_varint(raw: Bytes, at: int, bits: int = 32) -> tuple[int, int]:
     """Return the number at ``at`` and the position after it.
 
-    Bits that do not fit are dropped, as in Kafka; non-minimal forms are accepted.
+    Like Kafka, stratalog drops bits above ``bits``, and accepts forms that are longer than necessary.
 
     Raises:
-        ValueError: a sixth (for 64 bits an eleventh) byte would follow.
+        ValueError: the number is longer than 5 bytes (10 bytes for 64 bits).
         IndexError: the bytes end inside the number.
     """
     value = shift = 0
@@ -33,7 +33,7 @@ def read_varint(raw: Bytes, at: int, bits: int = 32) -> tuple[int, int]:
 
 
 def varint(value: int) -> bytes:
-    """Return the shortest form. A 64-bit difference that overflowed wraps, as a Java long does."""
+    """Return the shortest encoding of a number, which is first wrapped to 64 bits like a Java long."""
     value = (value + (1 << 63)) % (1 << 64) - (1 << 63)
     value = (value << 1) ^ (value >> 63)
     out = bytearray()

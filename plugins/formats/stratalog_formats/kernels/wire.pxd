@@ -147,7 +147,7 @@ cdef inline int read_int64(Cursor* cursor, Cursor end, int64_t* value) noexcept 
 cdef inline int read_varint(Cursor* cursor, Cursor end, int last_shift, uint64_t* raw) noexcept nogil:
     """Read the bits of a varint.
 
-    Most have one or two bytes; longer ones are read by a function that need not be inlined.
+    Most varints have one or two bytes; a separate function, which is not inlined, reads longer varints.
     """
     cdef Cursor at = cursor[0]
     if at < end and at[0] < 0x80:
@@ -244,9 +244,9 @@ cdef inline int read_short(Cursor* cursor, uint64_t* raw) noexcept nogil:
 
 
 cdef inline int read_record(Cursor* at, Cursor stop, Row* row) noexcept nogil:
-    """Read the record at ``at``, and move ``at`` to its end. Return -1 if it does not fit its length or ``stop``.
+    """Read the record at ``at``, and move ``at`` to its end. Return -1 if the record contradicts its length or ``stop``.
 
-    Nearly all records are long enough to read their head without a bounds check, and have short numbers in it.
+    Nearly all records are so long that their first numbers are read without a bounds check, and these numbers are short.
     """
     cdef Cursor p
     cdef Cursor end
@@ -256,7 +256,7 @@ cdef inline int read_record(Cursor* at, Cursor stop, Row* row) noexcept nogil:
         return -1
     p = at[0] + 1  # after the attributes: any value, ignored
     end = at[0] + size
-    at[0] = end  # set here, so the next record need not wait for the fields of this one
+    at[0] = end  # set here, so the processor can begin the next record before the fields of this record are read
     if size < SHORT_HEAD_BYTES or read_short(&p, &since) or read_short(&p, &delta) or read_short(&p, &key):
         return read_fields(end - size + 1, end, row)
     row.delta_ms = <int64_t>((since >> 1) ^ (0 - (since & 1)))
@@ -273,7 +273,7 @@ cdef inline int read_record(Cursor* at, Cursor stop, Row* row) noexcept nogil:
 
 
 cdef inline int read_fields(Cursor p, Cursor end, Row* row) noexcept nogil:
-    """Read a record after its attributes to its end, with numbers of any size."""
+    """Read the fields of a record from its attributes to its end, with numbers of any size."""
     if read_int64(&p, end, &row.delta_ms) or read_int32(&p, end, &row.delta):
         return -1
     if read_size(&p, end, &row.key_size) or row.key_size > end - p:
@@ -290,7 +290,7 @@ cdef inline int read_fields(Cursor p, Cursor end, Row* row) noexcept nogil:
 
 
 cdef inline int read_rest(Cursor p, Cursor end, Row* row) noexcept nogil:
-    """Read the part of a record after the value."""
+    """Read the fields of a record after its value: the headers."""
     if p >= end or read_size(&p, end, &row.header_count) or row.header_count < 0 or row.header_count > end - p:
         return -1
     row.headers = p

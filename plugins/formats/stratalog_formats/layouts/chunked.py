@@ -40,9 +40,11 @@ from stratalog_formats.layouts.whole import check_whole, discover_whole, put_who
 NAME: Final = "chunked"
 VERSION: Final = 1
 LABEL: Final = f"{NAME}@{VERSION}"
-_MAGIC: Final = 2  # of the codec's calls: frames as in record batches
+_MAGIC: Final = 2  # magic that is passed to the codec: frames as in record batches
 _WORTH: Final = 0.95  # a chunk is stored uncompressed unless it shrinks below this share of its size
-_LONGEST_SKIP: Final = 15  # largest number of chunks stored without a try after chunks that did not shrink
+_LONGEST_SKIP: Final = (
+    15  # after chunks that did not shrink, at most so many chunks are stored without an attempt to compress them
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +78,7 @@ class ChunkedLayout(TierLayout):
             CorruptObjectError: the log returned more or fewer bytes than announced; nothing is visible.
             StorageError: there is no room for the temporary file.
         """
-        del section  # its settings are the engine's
+        del section  # this layout has settings of the engine only, and no topic settings
         with Spool() as spool:
             sizes = self._compress(source, spool, sink.key())
             index = encode_sizes(sizes)
@@ -105,22 +107,22 @@ class ChunkedLayout(TierLayout):
         """Return a small file, which is stored uncompressed, after a check of its hash.
 
         Raises:
-            CorruptObjectError: the store returned another number of bytes, or the hash is wrong.
+            CorruptObjectError: the store returned more or fewer bytes, or the hash is wrong.
         """
         return read_small(segment, kind, fetch)
 
     def check(self, segment: StoredSegment, fetch: RangeReader) -> None:
-        """Check the footer; as ``check_whole``."""
+        """Check the footer of the object; raise CorruptObjectError if it is damaged."""
         check_whole(segment, LABEL, fetch)
 
     def discover(self, objects: Sequence[ObjectInfo], fetch: RangeReader) -> Iterator[StoredSegment]:
-        """Yield the segments whose footers are at the end of ``objects``; as ``discover_whole``."""
+        """Yield the segments of this layout whose footers are at the end of ``objects``, as ``discover_whole`` documents."""
         return discover_whole(LABEL, objects, fetch)
 
     # --- writing ---------------------------------------------------------------------------------------------------
 
     def _compress(self, source: SegmentSource, spool: Spool, key: str) -> list[int]:
-        """Write all chunks, and return their index entries."""
+        """Write all chunks to ``spool``, and return their entries in the chunk index."""
         log, sizes = HashedLog.of(source.log, key), list[int]()
         skip = misses = 0
         for chunk in cut(log, self._settings.chunk_bytes):

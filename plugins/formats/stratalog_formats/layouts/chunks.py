@@ -26,17 +26,17 @@ _FIELDS: Final = frozenset({"chunk_bytes", "index_bytes", "index_sha256"})
 
 
 class ChunkIndex:
-    """Checked positions of the chunks of one log in its slice: no chunk claims more than it may hold.
+    """Checked positions of the chunks of one log in its slice.
 
     Args:
         entries: stored entries, one per chunk.
         chunk_bytes: bytes of the original log in each chunk, except the last.
         log_bytes: size of the original log.
-        place_bytes: stored size of all chunks.
+        place_bytes: expected stored size of all chunks together.
         key: key of the object, for error messages.
 
     Raises:
-        CorruptObjectError: the entries contradict each other or the sizes.
+        CorruptObjectError: the entries contradict the sizes, or a chunk is stored in more bytes than it has in the log.
     """
 
     def __init__(self, entries: Sequence[int], chunk_bytes: int, log_bytes: int, place_bytes: int, key: str) -> None:
@@ -62,14 +62,14 @@ class ChunkIndex:
         return bool(self._entries[number] & RAW_BIT)
 
     def position(self, number: int) -> int:
-        """Return the start of a chunk in the slice.
-
-        For the number after the last chunk, return the end of the chunks.
-        """
+        """Return the position of a chunk in the slice; for the number after the last chunk, return the end of the chunks."""
         return self._positions[number]
 
     def runs(self, start: int, end: int, limit_bytes: int) -> Iterator[tuple[int, int]]:
-        """Yield the chunks that hold bytes [start, end) of the log, in runs of at most ``limit_bytes`` as stored."""
+        """Yield ranges [first, last) of the chunks that contain bytes [start, end) of the log.
+
+        A range has at most ``limit_bytes`` as stored, or one chunk.
+        """
         first, stop = start // self.chunk_bytes, -(-end // self.chunk_bytes)
         while first < stop:
             last = first + 1
@@ -88,10 +88,10 @@ def encode_sizes(entries: Sequence[int]) -> bytes:
 
 
 class ChunkIndexes:
-    """Cache of checked chunk indexes, because a reader requests one segment mebibyte by mebibyte.
+    """Cache of checked chunk indexes, because a reader requests a segment in many small ranges. Thread-safe.
 
-    The cache key is the index's hash in the manifest entry, plus all values that the index was checked against. A
-    cached index therefore equals the one that would be fetched. Thread-safe.
+    The cache key contains the index's hash from the manifest entry, and all values that the index was checked against.
+    A cached index is therefore equal to the index that would be fetched.
     """
 
     def __init__(self, at_most: int = 64) -> None:
@@ -101,7 +101,7 @@ class ChunkIndexes:
     def of(self, segment: StoredSegment, fetch: RangeReader) -> ChunkIndex:
         """Return the chunk index of a segment. Fetch it in one request if it is not cached.
 
-        Errors are those of ``read_chunk_index``.
+        Raises the errors of ``read_chunk_index``.
         """
         place = place_of(segment, FileKind.LOG)
         key = (place, segment.info.size_bytes, *_notes(segment, place.key))

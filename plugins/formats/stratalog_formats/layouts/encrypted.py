@@ -1,9 +1,9 @@
-"""Layout ``encrypted``: objects of another layout, each encrypted (``sealed``).
+"""Layout ``encrypted``: the objects of another layout, the inner layout, each encrypted (``sealed``).
 
-The inner layout gets a normal sink and range reader, and does not know of the encryption. Each segment has its own
-random key. The manifest entry holds that key, wrapped by a key-encryption key (``keyring``). The entry stays readable:
-names, offsets, sizes and hashes are not secret. With keys, the manifests of such logs are authenticated too
-(``KeyRingMac``).
+The inner layout gets an ordinary sink and range reader, which encrypt and decrypt. Each segment has its own random key.
+The manifest entry contains that key, encrypted with a key-encryption key (``keyring``). The entry itself is not encrypted:
+names, offsets, sizes and hashes are not secret. The manifests of such logs are authenticated with keys derived from the
+key-encryption keys (``KeyRingMac``).
 """
 
 from __future__ import annotations
@@ -101,11 +101,11 @@ class EncryptedLayout(TierLayout):
 
     @property
     def takes_uncompressed(self) -> bool:
-        """True if the inner layout does."""
+        """True if the inner layout takes uncompressed batches."""
         return self._layouts.by_name(self._settings.over).takes_uncompressed
 
     def write(self, source: SegmentSource, sink: ObjectSink, section: Section | None) -> StoredSegment:
-        """Store a segment, encrypted by a new key.
+        """Store a segment, encrypted with a new key.
 
         Raises:
             ConfigError: there is no active key.
@@ -130,7 +130,7 @@ class EncryptedLayout(TierLayout):
         return self._layouts.by_label(notes.over).read(notes.inner, start, end, reader)
 
     def read_index(self, segment: StoredSegment, kind: FileKind, fetch: RangeReader) -> bytes | None:
-        """Return a small file through the inner layout; errors as ``read``."""
+        """Return a small file through the inner layout, or None if the segment has none; raise the errors of ``read``."""
         if kind not in segment.slices:
             return None
         notes = Notes(segment)
@@ -140,20 +140,18 @@ class EncryptedLayout(TierLayout):
     def read_arrow(
         self, segment: StoredSegment, start: int, end: int, columns: Sequence[str] | None, fetch: RangeReader
     ) -> Iterator[pyarrow.RecordBatch] | None:
-        """Return the records as the inner layout does; errors as ``read``."""
+        """Return the records that the inner layout returns; raise the errors of ``read``."""
         notes = Notes(segment)
         reader = self._reader(notes, _identity(segment), fetch)
         return self._layouts.by_label(notes.over).read_arrow(notes.inner, start, end, columns, reader)
 
     def check(self, segment: StoredSegment, fetch: RangeReader) -> None:
-        """Check as the inner layout does; errors as ``read``."""
+        """Run the check of the inner layout on the decrypted objects; raise the errors of ``read``."""
         notes = Notes(segment)
         self._layouts.by_label(notes.over).check(notes.inner, self._reader(notes, _identity(segment), fetch))
 
     def discover(self, objects: Sequence[ObjectInfo], fetch: RangeReader) -> Iterator[StoredSegment]:
-        """Yield the segments that the inner layouts find in the encrypted ones of ``objects``.
-
-        Other objects are skipped.
+        """Yield the segments that the inner layouts find in those of ``objects`` that are encrypted; skip the others.
 
         Raises:
             ConfigError: the key ring lacks a key.
@@ -168,11 +166,10 @@ class EncryptedLayout(TierLayout):
                 yield from self._discovered(identity, envelope, together, fetch)
 
     def rewrapped(self, segment: StoredSegment) -> StoredSegment:
-        """Return the entry with its key wrapped by the active key, or the entry itself if it already is.
+        """Return the entry with the segment's key encrypted by the active key; the entry itself if it already is.
 
-        No object changes.
-
-        The heads of the objects keep the old envelope, so rebuilding a bucket without manifests needs the old key.
+        No object changes. The heads of the objects keep the key encrypted by the old key-encryption key, so a rebuild
+        without manifests needs the old key.
 
         Raises:
             ConfigError: there is no active key, or the ring lacks the key that wraps the segment's key.
@@ -186,7 +183,7 @@ class EncryptedLayout(TierLayout):
         return dataclasses.replace(renewed, layout=segment.layout)
 
     def authenticator(self) -> ManifestAuthenticator | None:
-        """Return the authenticator of manifests by the keys of the ring, or None if no key file is configured."""
+        """Return the authenticator of manifests, which uses the keys of the ring; None if no key file is configured."""
         return (
             KeyRingMac(self._ring, Unauthenticated(self._settings.unauthenticated))
             if self._settings.keys_file
@@ -200,7 +197,7 @@ class EncryptedLayout(TierLayout):
     def _discovered(
         self, identity: Identity, envelope: Envelope, heads: Sequence[Head], fetch: RangeReader
     ) -> Iterator[StoredSegment]:
-        """Yield the segments in objects that one segment's key encrypts."""
+        """Yield the segments in the objects of ``heads``, which are all encrypted with the key in ``envelope``."""
         head = heads[0]
         objects = {found.key: StoredObject(found.number, found.size_bytes) for found in heads}
         cipher = cipher_class()(unwrap(envelope, identity, self._ring, head.key))
@@ -219,14 +216,14 @@ class EncryptedLayout(TierLayout):
 
 @dataclass(frozen=True, slots=True)
 class _Decrypting:
-    """Range reader over the objects of one segment before their encryption."""
+    """Range reader over the objects of one segment, which returns the decrypted bytes."""
 
     cipher: Any  # AESGCM; its package is an extra
     identity: Identity
     chunk_bytes: int
     objects: Mapping[str, StoredObject]
     fetch: RangeReader
-    # names by key, for objects that were taken out of their tier
+    # name of each object by its key; the key of an object outside of its tier is "", which has no name
     names: Mapping[str, str] = field(default_factory=dict)
 
     def __call__(self, key: str, start: int, end: int) -> bytes:
@@ -253,7 +250,7 @@ class _SealingSink:
         return self._sink.key(suffix)
 
     def put(self, source: ByteSource, suffix: str = "seg") -> ObjectInfo:
-        """Upload one object encrypted, and return its info with its size before encryption."""
+        """Encrypt and upload one object; return its info with the size before encryption."""
         found = StoredObject(len(self.objects), source.size_bytes)
         key = self._sink.key(suffix)
         name = object_name(key)
@@ -276,29 +273,29 @@ class KeyRingMac(ManifestAuthenticator):
 
     Args:
         ring: key-encryption keys.
-        unauthenticated: as in the settings.
+        unauthenticated: rule for manifests without a MAC, from the setting ``manifest.unauthenticated``.
     """
 
     def __init__(self, ring: KeyRing, unauthenticated: Unauthenticated) -> None:
         self._ring, self.unauthenticated = ring, unauthenticated
 
     def key_id(self) -> str:
-        """Return the id of the active key; errors as ``KeyRing.active``."""
+        """Return the id of the active key; raise the errors of ``KeyRing.active``."""
         return self._ring.active()[0]
 
     def mac(self, key_id: str, data: bytes) -> bytes:
-        """Return the MAC of ``data``; errors as ``KeyRing.key``."""
+        """Return the MAC of ``data`` with a key; raise the errors of ``KeyRing.key``."""
         return hmac.digest(hmac.digest(self._ring.key(key_id), _MAC_KEY, "sha256"), data, "sha256")
 
     def is_required(self, label: str) -> bool:
-        """Return True unless ``label`` is the first version, whose manifests earlier releases wrote without a MAC."""
+        """Return True unless ``label`` is that of version 1: earlier releases wrote its manifests without a MAC."""
         return label != FIRST_LABEL
 
 
 def _identity(segment: StoredSegment) -> Identity:
-    """Return the identity of an entry's segment in the form of the version that wrote it.
+    """Return the identity of an entry's segment, in the form of the layout version that wrote the entry.
 
-    An entry without a label is new.
+    An entry without a label is being written now, by the current version.
     """
     return identity_of(segment.info, FIRST_VERSION if segment.layout == FIRST_LABEL else VERSION)
 
@@ -306,8 +303,8 @@ def _identity(segment: StoredSegment) -> Identity:
 def open_encrypted(context: OpenContext) -> TierLayout:
     """Open the layout with the settings of ``[plugins.encrypted]``.
 
-    Keys and ``cryptography`` are first needed when an encrypted object is read. A rebuild or dump opens all layouts,
-    including this one, without them.
+    The key file and ``cryptography`` are not needed before an encrypted object is read or written: a rebuild or a dump
+    opens all layouts, including this one, even if it needs no keys.
     """
     section = context.section if isinstance(context.section, EncryptedSection) else EncryptedSection()
     return EncryptedLayout(section, KeyRing(section.keys_file, context.env.files), context.layouts)

@@ -1,4 +1,4 @@
-"""The footer of a segment object: a copy of the manifest entry, from which a bucket without manifests can be rebuilt.
+"""The footer of a segment object: a copy of the manifest entry, from which a lost manifest can be rebuilt.
 
 ::
 
@@ -26,7 +26,7 @@ _TRAILER: Final = struct.Struct(">Q8s")
 
 
 def encode_footer(stored: StoredSegment) -> bytes:
-    """Return the footer of an object with its trailer. Its size does not depend on the value of ``stored.sha256``.
+    """Return the footer of an object with its trailer. The size does not depend on the value of ``stored.sha256``.
 
     Raises:
         StorageError: the entry is larger than a reader would accept.
@@ -39,7 +39,9 @@ def encode_footer(stored: StoredSegment) -> bytes:
 
 
 def footer_start(trailer: bytes, file: str, size_bytes: int) -> int | None:
-    """Return the footer's position in an object of ``size_bytes``, from its last 16 bytes; None if it has no footer.
+    """Return the footer's position in an object of ``size_bytes``; None if the object has no footer.
+
+    ``trailer`` contains the last 16 bytes of the object.
 
     Raises:
         CorruptObjectError: the size in the trailer is impossible.

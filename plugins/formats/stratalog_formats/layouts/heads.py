@@ -33,7 +33,7 @@ from stratalog_formats.layouts.sealed import (
     stored_range,
 )
 
-NOTES: Final = "encrypted"  # in ``extra``
+NOTES: Final = "encrypted"  # key in ``extra``
 MAGIC: Final = b"STLGENC1"  # persistent
 TRAILER_BYTES: Final = 16
 MAX_HEAD_BYTES: Final = 16 << 10
@@ -41,7 +41,7 @@ _TRAILER: Final = struct.Struct(">Q8s")
 
 
 class StoredObject(NamedTuple):
-    """An object before its encryption: its number in the segment, and its size."""
+    """Number of an object in its segment, and its size in bytes before encryption."""
 
     number: int
     size_bytes: int
@@ -53,12 +53,12 @@ class StoredObject(NamedTuple):
 def wrapped(
     inner: StoredSegment, objects: Mapping[str, StoredObject], envelope: Envelope, chunk_bytes: int
 ) -> StoredSegment:
-    """Return the entry of an encrypted segment, with "" as its layout.
+    """Return the manifest entry of an encrypted segment, whose layout is still "".
 
     Args:
         inner: entry of the inner layout, with its label set.
         objects: number and original size of its objects, by key.
-        envelope: envelope of the segment's key.
+        envelope: the segment's key, encrypted.
         chunk_bytes: number of bytes that are encrypted together.
     """
     notes = {
@@ -81,12 +81,12 @@ def _stored_slice(place: ObjectSlice, found: StoredObject, chunk_bytes: int) -> 
 
 
 class Notes:
-    """Checked encryption data of an entry.
+    """Checked encryption data from a manifest entry.
 
     Attributes:
         inner: the segment's entry in the inner layout.
         over: label of the inner layout.
-        envelope, chunk_bytes, objects: as for ``wrapped``.
+        envelope, chunk_bytes, objects: the arguments of ``wrapped`` with which the entry was made.
         file: key of an object of the segment, for error messages.
 
     Raises:
@@ -122,8 +122,8 @@ def _object(value: object, file: str) -> StoredObject:
 class Head:
     """Head of an encrypted object.
 
-    ``key`` is the key at which it was found. ``name`` is the last part of the key under which it was stored. ``over``
-    is the label of the inner layout.
+    ``key`` is the key of the object in the listing; "" for an object outside of its tier. ``name`` is the last part of the
+    key under which the object was stored. ``over`` is the label of the inner layout.
     """
 
     key: str
@@ -137,7 +137,7 @@ class Head:
 
 
 def object_name(key: str) -> str:
-    """Return the last part of a key, which is unique in the log: base offset, epoch and id of the upload."""
+    """Return the last part of a key. It contains base offset, epoch and id of the upload, and is unique in the log."""
     return key.rpartition("/")[2]
 
 

@@ -2,11 +2,12 @@
 
 ``{topic}-{partition}-{topic id}/{base offset}-{segment id}.{log,index,timeindex,txnindex,snapshot,leader_epoch_checkpoint}``
 
-Kafka keeps other segment metadata in the topic ``__remote_log_metadata``. Here it is derived from the files: the end
-offset from the last batches of the log, the largest timestamp from the time index. There are no hashes.
+Kafka stores the metadata of a segment in the topic ``__remote_log_metadata``. stratalog derives the metadata from the
+files: the end offset from the last batches of the log, the largest timestamp from the time index. There are no hashes.
 
-Kafka before 2.0 wrote segments whose offsets exceed the base by more than 31 bits. Such a segment becomes several
-pieces of one file. Its indexes cover only the first piece, because they cannot store larger offsets.
+Kafka before 2.0 wrote segments whose offsets exceed the base offset by more than 31 bits. stratalog splits such a segment
+into several segments, which are pieces of one file. The indexes cover only the first piece, because they cannot store
+larger offsets.
 
 Source: apache/kafka storage tests LocalTieredStorage, RemoteLogSegmentFileset, RemoteTopicPartitionDirectory.
 """
@@ -82,14 +83,14 @@ class KafkaLocalLayout(TierLayout):
         """Yield bytes [start, end) of the ``.log`` file.
 
         Raises:
-            CorruptObjectError: the file is shorter.
+            CorruptObjectError: the file ends before ``end``.
         """
         place = place_of(segment, FileKind.LOG)
         for first in range(start, end, self._fetch_chunk_bytes):
             yield memoryview(exactly(fetch, place, first, min(end, first + self._fetch_chunk_bytes)))
 
     def read_index(self, segment: StoredSegment, kind: FileKind, fetch: RangeReader) -> bytes | None:
-        """Return a small file unchanged, or None if the segment has none of this kind."""
+        """Return a small file without a check, or None if the segment has no file of this kind."""
         place = segment.slices.get(kind)
         return None if place is None else exactly(fetch, place, 0, place.size_bytes)
 
@@ -127,13 +128,13 @@ class _Batch:
 
 @dataclass(frozen=True, slots=True)
 class _Heads:
-    """Reader of batch headers, which reads the file step by step."""
+    """Reader of batch headers, which fetches at most ``step_bytes`` of the file in one request."""
 
     fetch: RangeReader
     step_bytes: int
 
     def batches(self, place: ObjectSlice, position: int) -> Iterator[_Batch]:
-        """Yield the batches from ``position`` to the end.
+        """Yield the batches from ``position`` to the end of the file.
 
         Raises:
             CorruptObjectError: the file does not end with a complete batch.
@@ -160,7 +161,7 @@ def _cut_off(place: ObjectSlice, position: int) -> CorruptObjectError:
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """Offsets [base, end) in bytes [start, stop) of the file."""
+    """Part of a segment: offsets [base, end), stored in bytes [start, stop) of the file."""
 
     base: int
     end: int
@@ -213,9 +214,9 @@ def _last_entry(
 def _pieces(slices: Mapping[FileKind, ObjectSlice], base: int, others: Collection[int], heads: _Heads) -> list[_Piece]:
     """Return the segment as one piece, or the pieces into which it must be split.
 
-    The search starts at the last entry of the offset index. No CRC covers an offset. An offset that is far ahead is
-    accepted if another batch follows in order, or if another segment begins after it. Otherwise the segment stays one
-    piece, and reading it reports the damage.
+    The search starts at the last entry of the offset index. No CRC covers an offset. An offset more than 31 bits above the
+    base is therefore accepted only if another batch follows in order, or if another segment begins at the end offset.
+    Otherwise the segment is returned as one piece, and a read reports the damage.
     """
     place = slices[FileKind.LOG]
     start = _last_entry(slices.get(FileKind.OFFSET_INDEX), _OFFSET_ENTRY, (0, 0), heads.fetch)[1]
@@ -241,7 +242,7 @@ def _pieces(slices: Mapping[FileKind, ObjectSlice], base: int, others: Collectio
 
 
 def _epochs(place: ObjectSlice | None, base: int, end: int, fetch: RangeReader) -> tuple[EpochEntry, ...]:
-    """Return the epochs of the segment's offsets, from the entries of its checkpoint."""
+    """Return the leader epochs of offsets [base, end), from the segment's leader epoch checkpoint; () without one."""
     if place is None:
         return ()
     try:

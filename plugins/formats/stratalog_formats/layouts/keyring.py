@@ -1,7 +1,7 @@
 """Key-encryption keys by their ids, in a file that only the engine's user may read.
 
-The file is TOML: the id of the key for new data, and all keys, 32 bytes each in base64. An old key must stay while it
-    wraps any segment's key::
+The file is TOML: the id of the key for new data, and all keys, 32 bytes each in base64. An old key must stay in the file
+    while the key of any segment is encrypted with it::
 
     active = "2026-11"
 
@@ -36,7 +36,9 @@ class _Keys:
 
 
 class KeyRing:
-    """The keys of one file. The file is read at each use, so a rotation needs no restart. Never printed, never pickled.
+    """The keys of one file. The file is read at each use, so a key rotation needs no restart.
+
+    The keys are never shown by ``repr``, and the object cannot be pickled.
 
     Args:
         path: path of the file.
@@ -51,7 +53,7 @@ class KeyRing:
 
         Raises:
             ConfigError: the file cannot be read, is malformed, names no active key, or other users can read or replace
-                it. No error message and no local name in a traceback contains a key.
+                it. Neither the error message nor a local variable in its traceback contains a key.
         """
         found = self._load()
         if found.active is None:
@@ -59,7 +61,7 @@ class KeyRing:
         return found.active, self._key(found, found.active)
 
     def key(self, key_id: str) -> bytes:
-        """Return the key with this id; errors as ``active``, or there is no such key."""
+        """Return the key with this id; raise ConfigError if there is none, or for the reasons of ``active``."""
         return self._key(self._load(), key_id)
 
     def _key(self, found: _Keys, key_id: str) -> bytes:

@@ -1,11 +1,12 @@
-"""Layout ``parquet``: a segment as one Parquet file, which other programs read, and which gives the log's bytes back.
+"""Layout ``parquet``: a segment as one Parquet file, which other programs can read.
 
 ::
 
     PAR1 | row groups | page indexes | frames | directory | small files | footer | Parquet's footer
 
-docs/formats/parquet.md describes the parts. A range of the log is read by groups: a row group and its frames are fetched
-and rebuilt to the bytes of the log. Each part is checked by its hash before anything decodes it.
+docs/formats/parquet.md describes the parts. The log's bytes can be rebuilt from the file. A range of
+the log is read group by group: a row group and its frames are fetched, and the bytes of the log are rebuilt from them. The
+hash of each part is checked before the part is decoded.
 """
 
 from __future__ import annotations
@@ -63,9 +64,9 @@ if TYPE_CHECKING:
 NAME: Final = "parquet"
 VERSION: Final = 1
 LABEL: Final = f"{NAME}@{VERSION}"
-SUFFIX: Final = "parquet"  # of the keys; persistent
+SUFFIX: Final = "parquet"  # suffix of the objects' keys; persistent
 _CHUNK_BYTES: Final = 1 << 20
-_REBUILT_BYTES: Final = 32 << 20  # of all groups in the cache
+_REBUILT_BYTES: Final = 32 << 20  # limit of all rebuilt groups in the cache
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +99,7 @@ class ParquetLayout(TierLayout):
         codecs: codecs, for the rows of compressed batches.
         limit_bytes: the largest allowed size of a decompressed batch.
         settings: settings for writing.
-        kernels: functions of the twin to use.
+        kernels: the functions to use: compiled, or in pure Python.
     """
 
     def __init__(
@@ -122,7 +123,7 @@ class ParquetLayout(TierLayout):
             PluginImportError: pyarrow is not installed.
             StorageError: there is no room for the temporary file.
         """
-        del section  # its settings are the engine's
+        del section  # this layout has settings of the engine only, and no topic settings
         maker = RowMaker(self._codecs, self._limit_bytes, self._kernels)
         log = HashedLog.of(source.log, sink.key(SUFFIX))
         with Spool() as spool, GroupWriter(spool, self._settings.level) as writer:
@@ -153,14 +154,14 @@ class ParquetLayout(TierLayout):
         """Return a small file, which is stored unchanged, after a check of its hash.
 
         Raises:
-            CorruptObjectError: the store returned another number of bytes, or the hash is wrong.
+            CorruptObjectError: the store returned more or fewer bytes, or the hash is wrong.
         """
         return read_small(segment, kind, fetch)
 
     def read_arrow(
         self, segment: StoredSegment, start: int, end: int, columns: Sequence[str] | None, fetch: RangeReader
     ) -> Iterator[pyarrow.RecordBatch] | None:
-        """Return the rows with offsets in [start, end), or None if records are missing in the rows.
+        """Return the records with offsets in [start, end) as Arrow batches; None if some records are not stored as rows.
 
         Raises:
             CorruptObjectError: a part of the object is damaged.
@@ -182,17 +183,20 @@ class ParquetLayout(TierLayout):
         )
 
     def check(self, segment: StoredSegment, fetch: RangeReader) -> None:
-        """Check the footer; as ``check_whole``."""
+        """Check the footer of the object; raise CorruptObjectError if it is damaged."""
         check_whole(segment, LABEL, fetch)
 
     def discover(self, objects: Sequence[ObjectInfo], fetch: RangeReader) -> Iterator[StoredSegment]:
-        """Yield the segments whose footers are before Parquet's footers; errors as ``discover_whole``."""
+        """Yield the segments whose footers are before Parquet's footers, as ``discover_whole`` documents."""
         return discover_whole(LABEL, objects, fetch, _footer_bytes)
 
     # --- writing ---------------------------------------------------------------------------------------------------
 
     def _groups(self, log: HashedLog, maker: RowMaker) -> Iterator[tuple[bytes, list[BatchTable]]]:
-        """Yield the log in groups of whole batches. Bytes that are no batches end the log's last groups."""
+        """Yield the bytes of each group of complete batches, and the batches.
+
+        After bytes that are not a batch, all further groups have no batches.
+        """
         group_bytes, pending, has_batches = self._settings.row_group_bytes, bytearray(), True
         wanted = group_bytes
         for chunk in log.chunks(min(_CHUNK_BYTES, group_bytes)):
@@ -207,7 +211,7 @@ class ParquetLayout(TierLayout):
                 yield data[:end], tables
                 del pending[:end]
                 wanted = group_bytes
-            else:  # the first batch is larger
+            else:  # the first batch is larger than the data so far
                 wanted = 2 * len(pending)
         if pending:
             data = bytes(pending)
@@ -228,7 +232,10 @@ class ParquetLayout(TierLayout):
             yield self._group(found, number, place, fetch)[max(0, start - position) : end - position]
 
     def _group(self, found: OpenDirectory, number: int, place: ObjectSlice, fetch: RangeReader) -> memoryview:
-        """Return the log's bytes of a group. Its stored bytes are always fetched and checked, and rebuilt once."""
+        """Return the log's bytes of a group.
+
+        The stored bytes are fetched and checked at each call. The rebuilt bytes are cached.
+        """
         group = found.directory.groups[number]
         stored = _stored_rows(found, number, place, fetch)
         frames = checked_part(fetch, place, found.frames_range(number), group.frames_sha256)
@@ -255,14 +262,14 @@ class ParquetLayout(TierLayout):
 
 
 def _stored_rows(found: OpenDirectory, number: int, place: ObjectSlice, fetch: RangeReader) -> bytes:
-    """Return the checked bytes of a row group."""
+    """Return the stored bytes of a row group after a check of their hash."""
     return checked_part(fetch, place, found.stored_range(number), found.directory.groups[number].sha256)
 
 
 def _read_rows(
     found: OpenDirectory, number: int, stored: bytes, place: ObjectSlice, columns: Sequence[str]
 ) -> Any:  # a pyarrow.Table
-    """Return columns of a row group whose bytes were checked."""
+    """Return columns of a row group as an Arrow table; ``stored`` are its bytes, whose hash was checked."""
     pa = imported_pyarrow()
     region = StoredRegion(stored, found.stored_range(number)[0])
     try:
@@ -273,7 +280,7 @@ def _read_rows(
 
 
 class StoredRegion:
-    """A file of which only one region is at hand, for Parquet's reader, which reads nothing else of it.
+    """File object for Parquet's reader that has only one region of the file; reads before the region raise OSError.
 
     Args:
         data: the region.
@@ -286,7 +293,7 @@ class StoredRegion:
         self._data, self._start, self._at = data, start, 0
 
     def read(self, size: int = -1) -> bytes:
-        """Return bytes from the current position on."""
+        """Return up to ``size`` bytes from the current position; fewer at the end of the region."""
         at = self._at - self._start
         if at < 0:
             raise OSError(f"bytes at {self._at} are not in the region from {self._start} on")
@@ -295,7 +302,7 @@ class StoredRegion:
         return data
 
     def seek(self, position: int, whence: int = 0) -> int:
-        """Set the position; ``whence`` as for files."""
+        """Set the position; ``whence`` has the meaning of ``io.IOBase.seek``."""
         base = (0, self._at, self._start + len(self._data))[whence]
         self._at = base + position
         return self._at
@@ -309,7 +316,7 @@ class StoredRegion:
 
 
 def _footer_bytes(info: ObjectInfo, fetch: RangeReader) -> int | None:
-    """Return the size of Parquet's footer with its end, None if the object is no Parquet file."""
+    """Return the size of Parquet's footer with the 8 bytes after it; None if the object is no Parquet file."""
     if info.size_bytes < END_BYTES + len(MAGIC):
         return None
     whole = ObjectSlice(info.key, 0, info.size_bytes)
@@ -320,6 +327,6 @@ def _footer_bytes(info: ObjectInfo, fetch: RangeReader) -> int | None:
 
 
 def open_parquet(context: OpenContext) -> TierLayout:
-    """Open the layout with the settings of ``[plugins.parquet]``; pyarrow is first needed by the first segment."""
+    """Open the layout with the settings of ``[plugins.parquet]``; pyarrow is imported when a segment is used."""
     section = context.section if isinstance(context.section, ParquetSection) else ParquetSection()
     return ParquetLayout(context.codecs, context.limits.decompressed_bytes, section)

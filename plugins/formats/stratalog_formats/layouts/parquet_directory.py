@@ -21,20 +21,20 @@ from stratalog_formats.codecs.zstd import ZstdCodec
 from stratalog_formats.layouts.parquet_rows import imported_pyarrow
 from stratalog_formats.layouts.pieces import exactly, place_of
 
-NOTES: Final = "parquet"  # in ``extra``
+NOTES: Final = "parquet"  # key in ``extra``
 MAGIC: Final = b"PAR1"
 MAX_DIRECTORY_BYTES: Final = 64 << 20
-END_BYTES: Final = 8  # of Parquet: size of the metadata, magic
+END_BYTES: Final = 8  # end of a Parquet file: size of the metadata, magic
 _COUNT: Final = Struct("<I")
 _GROUP: Final = Struct("<QQIII32s32s")
 _BETWEEN: Final = Struct("<Q32s")
 _FIELDS: Final = frozenset({"directory_bytes", "directory_sha256"})
 _OFFSET_COLUMN: Final = 1
-_FRAME_MAGIC: Final = 2  # of the codec's calls: frames as in record batches
+_FRAME_MAGIC: Final = 2  # magic that is passed to the codec: frames as in record batches
 
 
 class StoredGroup(NamedTuple):
-    """A group as the directory describes it. ``is_complete`` is 1 if each data record of its bytes is a row, else 0."""
+    """A group in the directory. ``is_complete`` is 1 if each data record of the group is stored as a row, otherwise 0."""
 
     log_bytes: int
     stored_bytes: int
@@ -52,7 +52,7 @@ class Directory:
     Attributes:
         groups: the groups, in the order of the log.
         between_bytes: size of the part between row groups and frames.
-        between_sha256: its hash.
+        between_sha256: SHA-256 of that part.
         footer: Parquet's footer, from its metadata to its magic.
     """
 
@@ -70,12 +70,12 @@ def encode_directory(directory: Directory) -> bytes:
 
 
 def directory_notes(stored: bytes) -> dict[str, object]:
-    """Return the layout's data for the entry."""
+    """Return the data about the stored directory for ``extra`` of the manifest entry."""
     return {NOTES: {"directory_bytes": len(stored), "directory_sha256": hashlib.sha256(stored).hexdigest()}}
 
 
 class OpenDirectory:
-    """The directory of a segment in its slice, ready for reading.
+    """Directory of a segment with the positions of all groups in the log and in the slice.
 
     Args:
         directory: the directory.
@@ -84,7 +84,7 @@ class OpenDirectory:
         directory_bytes: size of the directory as stored.
 
     Attributes:
-        directory: as the argument.
+        directory: the directory.
         metadata: Parquet's metadata, parsed.
 
     Raises:
@@ -106,25 +106,25 @@ class OpenDirectory:
         self.metadata: Any = _parsed(directory.footer, place)
 
     def numbers(self, start: int, end: int) -> range:
-        """Return the numbers of the groups that hold bytes [start, end) of the log, which are not empty."""
+        """Return the numbers of the groups that contain bytes [start, end) of the log; the range must not be empty."""
         return range(bisect_right(self._ends, start) - 1, bisect_right(self._ends, end - 1))
 
     def log_position(self, number: int) -> int:
-        """Return the position of a group in the log."""
+        """Return the position (bytes) of a group in the log."""
         return self._ends[number]
 
     def stored_range(self, number: int) -> tuple[int, int]:
-        """Return the range of a row group in the slice."""
+        """Return start and end of a group's row group in the slice."""
         return self._stored[number], self._stored[number + 1]
 
     def frames_range(self, number: int) -> tuple[int, int]:
-        """Return the range of a group's frames in the slice."""
+        """Return start and end of a group's frames in the slice."""
         return self._frames[number], self._frames[number + 1]
 
     def with_offsets(self, start: int, end: int) -> list[int] | None:
-        """Return the numbers of the groups with rows whose offsets are in [start, end).
+        """Return the numbers of the groups that may have rows with offsets in [start, end).
 
-        None if records of a group are no rows: then rows do not tell all.
+        Return None if a record of any group is not stored as a row: the rows alone would then be incomplete.
         """
         if not all(group.is_complete for group in self.directory.groups):
             return None
@@ -136,12 +136,12 @@ class OpenDirectory:
         return statistics is None or (statistics.max >= start and statistics.min < end)
 
     def row_group(self, number: int) -> int:
-        """Return the number of a group with rows among Parquet's row groups."""
+        """Return the number of a group's row group in the Parquet file; groups without rows have none."""
         return self._row_groups[number]
 
 
 class Directories:
-    """Cache of directories. The key is the hash of a directory, and all values it was checked against. Thread-safe."""
+    """Cache of directories, by the hash of the directory and all values that it was checked against. Thread-safe."""
 
     def __init__(self, at_most: int = 64) -> None:
         self._at_most, self._lock = at_most, threading.Lock()
@@ -151,7 +151,7 @@ class Directories:
         """Return the directory of a segment; fetch it in one request if it is not cached.
 
         Raises:
-            CorruptObjectError: the entry's data about it is impossible, or it is damaged.
+            CorruptObjectError: the directory is damaged, or the entry's data about the directory is impossible.
             PluginImportError: pyarrow is not installed.
         """
         place = place_of(segment, FileKind.LOG)
@@ -184,7 +184,7 @@ def checked_part(fetch: RangeReader, place: ObjectSlice, span: tuple[int, int], 
 
 
 def unpacked(data: bytes, limit_bytes: int, place: ObjectSlice) -> bytes:
-    """Decompress a part whose hash was right.
+    """Decompress a part whose hash was checked before.
 
     Raises:
         CorruptObjectError: the part is no frame of zstd, or larger than the limit.
@@ -196,7 +196,7 @@ def unpacked(data: bytes, limit_bytes: int, place: ObjectSlice) -> bytes:
 
 
 def packed(data: bytes) -> bytes:
-    """Compress frames."""
+    """Compress frames with zstd."""
     return ZstdCodec().compress(data, level=None, magic=_FRAME_MAGIC)
 
 

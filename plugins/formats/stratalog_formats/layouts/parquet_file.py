@@ -1,4 +1,4 @@
-"""Writing of the Parquet file of a segment: row groups, then the frames and the directory in the place of its footer."""
+"""Writer of the Parquet file of a segment: row groups, then page indexes and frames; Parquet's footer comes later."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _NO_BYTES: Final = hashlib.sha256().digest()
 
 
 class GroupWriter:
-    """Writer of the row groups of one segment. A context manager.
+    """Writer of the row groups and frames of one segment; use it in a ``with`` statement.
 
     Args:
-        spool: receives the file up to the frames.
+        spool: receives the bytes of the file, from its start to the end of the frames.
         level: level of zstd.
     """
 
@@ -63,7 +63,9 @@ class GroupWriter:
         )
 
     def finish(self) -> Directory:
-        """Write page indexes and frames, and return the directory. Parquet's footer is in it, and not in the spool.
+        """Write page indexes and frames, and return the directory, which contains Parquet's footer.
+
+        The footer is not written to the spool, because other parts of the object come before it.
 
         Raises:
             StorageError: there is no room in the spool.
@@ -88,10 +90,10 @@ class GroupWriter:
 
 
 class _Sink:
-    """File for Parquet's writer. It hashes what it writes, or holds it back.
+    """File object for Parquet's writer, which writes to the spool and hashes the bytes, or keeps them in memory.
 
     Attributes:
-        held: bytes that are held back; None: they are written.
+        held: bytes that are kept in memory; None if bytes are written to the spool.
     """
 
     closed = False
@@ -112,7 +114,7 @@ class _Sink:
         return size_bytes
 
     def taken(self) -> tuple[int, bytes]:
-        """Return number and SHA-256 of the bytes that were written since the last call."""
+        """Return the number and the SHA-256 of the bytes that were written since the last call of this method."""
         found = self._size_bytes, self._hash.digest()
         self._size_bytes, self._hash = 0, hashlib.sha256()
         return found

@@ -1,5 +1,6 @@
-"""Rows of layout ``parquet``: from batches to Arrow tables and back, with the frames that describe the batches.
+"""Conversion of batches to the rows and frames of layout ``parquet``, and of rows to Arrow batches.
 
+A frame describes one piece of the log: a batch whose records are rows, or bytes that are stored unchanged.
 docs/formats/parquet.md describes columns and frames.
 """
 
@@ -41,7 +42,7 @@ _PLAIN: Final = "uncompressed batch"  # kinds of batches, see ``_kind``
 _DECODED: Final = "other batch with records"
 _OPAQUE: Final = "batch without data records"
 _MAX_PIECE_BYTES: Final = (1 << 32) - 1
-_NOTHING: Final = bytes(8)  # of any type, for arrays without values
+_NOTHING: Final = bytes(8)  # buffer of an array without values
 
 
 def imported_pyarrow() -> Any:
@@ -61,11 +62,11 @@ def imported_pyarrow() -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A run of batches as rows and frames.
+    """Consecutive bytes of the log as rows and frames.
 
     Attributes:
-        log_bytes: size of the batches in the log.
-        frames: the pieces.
+        log_bytes: size of these bytes in the log.
+        frames: encoded descriptions of the pieces, concatenated.
         rows: the rows; None if there are none.
         is_complete: True if each data record is a row.
     """
@@ -78,10 +79,10 @@ class Group:
 
 @dataclass(slots=True)
 class _Pieces:
-    """Pieces of a group that is being made, and the rows of each."""
+    """Pieces of a group that is being made: the frame, the position in the log's bytes, and the number of rows of each."""
 
     frames: list[bytes] = field(default_factory=list)
-    spans: list[tuple[int, int]] = field(default_factory=list)  # of each piece in the log's bytes
+    spans: list[tuple[int, int]] = field(default_factory=list)  # start and end of each piece in the log's bytes
     rows: list[int] = field(default_factory=list)
     tables: list[pyarrow.Table] = field(default_factory=list)
     is_complete: bool = True
@@ -93,7 +94,7 @@ class RowMaker:
     Args:
         codecs: codecs for the rows of compressed batches.
         limit_bytes: the largest allowed size of a decompressed batch.
-        kernels: functions of the twin to use.
+        kernels: the functions to use: compiled, or in pure Python.
     """
 
     def __init__(self, codecs: CodecTable, limit_bytes: int, kernels: Kernels = KERNELS) -> None:
@@ -106,9 +107,10 @@ class RowMaker:
         }
 
     def whole_batches(self, data: Buffer) -> tuple[list[BatchTable], bool]:
-        """Return the tables of the batches at the start of ``data``, and False if no batch can follow the last one.
+        """Return the tables of the complete batches at the start of ``data``, and a flag.
 
-        True: the last batch ends with the data, or may be continued by further bytes.
+        The flag is False if the bytes after these batches are not a batch. It is True if nothing follows, or if the bytes
+        that follow may be the start of a batch.
         """
         tables, at, end = list[BatchTable](), 0, len(data)
         while end - at >= FRAME_BYTES:
@@ -126,10 +128,7 @@ class RowMaker:
         return tables, True
 
     def group(self, data: bytes, tables: Sequence[BatchTable], partition: int) -> Group:
-        """Return the group of whole batches, and of all bytes after them, which are no batches.
-
-        The pieces rebuild exactly ``data``.
-        """
+        """Return the group that exactly rebuilds ``data``: the batches of ``tables``, then bytes that are not batches."""
         pieces = _Pieces()
         for table in tables:
             for start, end, kind in _runs(table):
@@ -203,7 +202,7 @@ class RowMaker:
     # --- bytes -----------------------------------------------------------------------------------------------------
 
     def _exact(self, pieces: _Pieces, frames: bytes, rows: pyarrow.Table, data: bytes) -> bytes:
-        """Return frames that rebuild exactly ``data``: batches that differ become bytes."""
+        """Return frames that exactly rebuild ``data``: a batch that a frame would change is stored as bytes instead."""
         buffers = row_buffers(rows)
         if self._makes(frames, buffers, 0, data):
             return frames
@@ -223,7 +222,7 @@ class RowMaker:
 
 
 def row_schema() -> pyarrow.Schema:
-    """Return the schema of the rows."""
+    """Return the Arrow schema of the rows: the columns of ``ArrowBuffers.schema``, and two more."""
     pa = imported_pyarrow()
     schema = ArrowBuffers.schema()
     schema = schema.set(schema.get_field_index("timestamp"), pa.field("timestamp", _milliseconds(pa)))
@@ -233,7 +232,7 @@ def row_schema() -> pyarrow.Schema:
 
 
 def row_buffers(rows: pyarrow.Table | None) -> RowBuffers:
-    """Return the buffers of the columns in ``REBUILT_COLUMNS``, each in one chunk; None are no rows."""
+    """Return the buffers of the columns in ``REBUILT_COLUMNS``; ``rows`` is None for a group without rows."""
     pa = imported_pyarrow()
     rows = row_schema().empty_table() if rows is None else rows
     rows = rows.select(REBUILT_COLUMNS).combine_chunks()
@@ -269,7 +268,7 @@ def _variable(array: Any) -> tuple[Buffer | None, Buffer, Buffer]:
 
 
 def _data(array: Any, index: int) -> Buffer:
-    """Return a buffer of an array. Arrays of these tables begin at the start of their buffers."""
+    """Return buffer ``index`` of an array; raise ValueError if the array does not begin at the start of its buffers."""
     if array.offset:
         raise ValueError(f"an array begins at {array.offset}")
     found = array.buffers()[index]
@@ -281,7 +280,7 @@ def _milliseconds(pa: Any) -> Any:
 
 
 def _with_create_time(run: BatchTable) -> BatchTable:
-    """Return the batches without the mark of LogAppendTime: a decoder then returns the producers' timestamps."""
+    """Return the batches without the LogAppendTime attribute: a decoder then returns the producers' timestamps."""
     rows = [list(row) for row in zip(*run.columns, strict=True)]
     index = run.column_names.index("attributes")
     for row in rows:
@@ -290,7 +289,7 @@ def _with_create_time(run: BatchTable) -> BatchTable:
 
 
 def _runs(table: BatchTable) -> Iterator[tuple[int, int, str]]:
-    """Yield ranges of rows of one kind, timestamp type and transactionality."""
+    """Yield the start, the end and the kind of each run of batches with equal kind, timestamp type and transactional bit."""
 
     def shape(row: int) -> tuple[str, int]:
         attributes = table.attributes[row]
@@ -328,7 +327,7 @@ def _add_bytes(pieces: _Pieces, data: bytes, start: int, end: int, rows: int) ->
 def rows_between(
     rows: pyarrow.Table, span: range, schema: pyarrow.Schema, partition: int
 ) -> Iterator[pyarrow.RecordBatch]:
-    """Yield the rows with offsets in the range, in a schema of ``ArrowBuffers.schema``; no batch is empty."""
+    """Yield the rows with offsets in ``span`` as Arrow batches of ``schema``; no batch is empty."""
     pa = imported_pyarrow()
     compute: Any = pa.compute
     offsets = rows["offset"]

@@ -1,4 +1,4 @@
-"""Common functions of the layouts: exact reads of slices, small files with hashes, and checks of the log's hash."""
+"""Common functions of the layouts: reads of slices, small files with hashes, and checks of the log's hash."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FILE_HASHES: Final = "sha256"  # key in ``extra``: hashes of the small files, by
 
 
 class LogBody(ByteSource, Protocol):
-    """The log in the form in which a layout stores it, with the hash of the original."""
+    """Byte source of a log in the form in which a layout stores it, with the hash of the original log."""
 
     @property
     def sha256(self) -> str:
@@ -23,7 +23,7 @@ class LogBody(ByteSource, Protocol):
 
 
 def cut(source: ByteSource, chunk_bytes: int) -> Iterator[bytes]:
-    """Yield the bytes of a source in chunks of exactly this size, the last one shorter.
+    """Yield the bytes of a source in chunks of exactly ``chunk_bytes``; the last chunk may be smaller.
 
     An empty source has no chunk.
     """
@@ -43,12 +43,12 @@ def small_files(source: SegmentSource) -> list[tuple[FileKind, bytes]]:
 
 
 def file_hashes(files: Iterable[tuple[FileKind, bytes]]) -> dict[str, str]:
-    """Return the hashes of small files in the form of ``extra``."""
+    """Return the SHA-256 of each small file by its kind, for ``extra`` of the manifest entry."""
     return {str(kind): hashlib.sha256(data).hexdigest() for kind, data in files}
 
 
 def place_of(segment: StoredSegment, kind: FileKind) -> ObjectSlice:
-    """Return the slice of a file.
+    """Return the slice of an object that contains a file.
 
     Raises:
         CorruptObjectError: the entry has no such file.
@@ -69,13 +69,13 @@ def exactly(fetch: RangeReader, place: ObjectSlice, start: int, end: int) -> byt
     """Return bytes [start, end) of a slice. An empty range needs no request.
 
     Raises:
-        CorruptObjectError: the reader returned another number of bytes.
+        CorruptObjectError: the reader returned more or fewer bytes.
     """
     return bytes(seen_exactly(fetch, place, start, end))
 
 
 def seen_exactly(fetch: RangeReader, place: ObjectSlice, start: int, end: int) -> bytes | memoryview:
-    """Return bytes as ``exactly`` does, without a copy if the reader returns a view."""
+    """Return bytes as ``exactly`` does, but return the reader's view without a copy if the reader returns one."""
     if start == end:
         return b""
     data = fetch(place.key, place.position + start, place.position + end)
@@ -93,8 +93,7 @@ def read_as_is(
 
     Raises:
         ConfigError: the range is not inside the file.
-        CorruptObjectError: the store returned another number of bytes, the hash is wrong, or the entry contradicts
-            itself.
+        CorruptObjectError: the store returned more or fewer bytes, the hash is wrong, or the entry contradicts itself.
     """
     place = place_of(segment, FileKind.LOG)
     if place.size_bytes != segment.info.size_bytes:
@@ -130,10 +129,10 @@ def hashed_pieces(
 
 
 def read_small(segment: StoredSegment, kind: FileKind, fetch: RangeReader) -> bytes | None:
-    """Return a small file that is stored unchanged, after a check of its hash. Return None if the segment has none.
+    """Return a small file that is stored unchanged, after a check of its hash; None if the segment has no such file.
 
     Raises:
-        CorruptObjectError: the store returned another number of bytes, or the hash is wrong.
+        CorruptObjectError: the store returned more or fewer bytes, or the hash is wrong.
     """
     place = segment.slices.get(kind)
     if place is None:

@@ -1,7 +1,7 @@
-"""Layout ``plain``: each of Kafka's files unchanged in its own object, and one more object with the entry.
+"""Layout ``plain``: each of Kafka's files unchanged in its own object, and one more object with the manifest entry.
 
-The files in the bucket can be copied unchanged into a broker's directory; they only need their original names. The
-entry is stored last: if a segment's entry exists, the segment is complete.
+The files in the bucket can be copied into a broker's directory after they are renamed to their original names. The entry
+is stored last: if a segment's entry exists, the segment is complete.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ ENTRY_SUFFIX: Final = "entry"
 
 
 class PlainLayout(TierLayout):
-    """Tier layout that stores each file of a segment as an object.
+    """Tier layout that stores each file of a segment as an object of its own.
 
     Args:
         fetch_chunk_bytes: limit of one ranged read.
@@ -77,18 +77,18 @@ class PlainLayout(TierLayout):
         return dataclasses.replace(stored, layout="")
 
     def read(self, segment: StoredSegment, start: int, end: int, fetch: RangeReader) -> Iterator[memoryview]:
-        """Yield bytes [start, end) of the ``.log`` file, up to ``fetch_chunk_bytes`` at a time; as ``read_as_is``."""
+        """Yield bytes [start, end) of the ``.log`` file, one request for each ``fetch_chunk_bytes``, as ``read_as_is`` does."""
         return read_as_is(segment, start, end, self._fetch_chunk_bytes, fetch)
 
     def read_index(self, segment: StoredSegment, kind: FileKind, fetch: RangeReader) -> bytes | None:
-        """Return a small file after a check of its hash; errors as ``read``."""
+        """Return a small file after a check of its hash, as ``read_small`` documents."""
         return read_small(segment, kind, fetch)
 
     def check(self, segment: StoredSegment, fetch: RangeReader) -> None:
-        """Check the object with the entry.
+        """Check the object that contains the copy of the entry.
 
         Raises:
-            CorruptObjectError: it is damaged, or the segment names no such object.
+            CorruptObjectError: the object is damaged, or ``segment`` does not name exactly one such object.
         """
         named = segment.extra.get("objects")
         if not isinstance(named, list) or len(named) != 1:

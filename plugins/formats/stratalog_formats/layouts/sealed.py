@@ -1,11 +1,12 @@
 """Encrypted objects: AES-256-GCM, chunk by chunk, with segment keys in envelopes.
 
-An encrypted chunk is the ciphertext of ``chunk_bytes`` of the object plus a tag of 16 bytes. The last chunk holds the
-rest; an empty object has one empty chunk. The nonce is the number of the object in the segment (4 bytes) and of the
-chunk in the object (8 bytes), big-endian. Each segment has its own key. These are authenticated with each chunk, and not stored: the
-identity of the segment, the name of the object, both numbers, and a flag for the last chunk. No chunk can therefore be
-moved, omitted or cut off, and no object of an earlier upload can replace a later one. Version 1 did not authenticate
-leader epoch, end offset and name.
+An encrypted chunk is the ciphertext of ``chunk_bytes`` of the object plus a tag of 16 bytes. The last chunk contains the
+remaining bytes; an empty object has one empty chunk. Each segment has its own key. The nonce is the number of the object
+in the segment (4 bytes) and the number of the chunk in the object (8 bytes), big-endian.
+
+The authenticated data of a chunk is not stored: the identity of the segment, the name of the object, both numbers, and a
+flag for the last chunk. Reading therefore detects a chunk that was moved, omitted or cut off, and an object of an earlier
+upload that replaced a later one. Version 1 did not authenticate leader epoch, end offset and name.
 """
 
 from __future__ import annotations
@@ -52,11 +53,11 @@ class Identity(NamedTuple):
     text: bytes
 
     def of_key(self, key_id: str) -> bytes:
-        """Return the authenticated data of the segment's key when key ``key_id`` wraps it."""
+        """Return the authenticated data for the segment's key when it is encrypted with key ``key_id``."""
         return b"stratalog-envelope-%d\0" % self.version + json.dumps(key_id).encode("ascii") + self.text
 
     def of_chunks(self, name: str) -> bytes:
-        """Return the authenticated data of each chunk of the object with this name, the last part of its key."""
+        """Return the authenticated data that all chunks of an object share; ``name`` is the last part of its key."""
         named = b"" if self.version == FIRST_VERSION else json.dumps(name).encode("ascii")
         return b"stratalog-chunk-%d\0" % self.version + self.text + named
 
@@ -70,16 +71,16 @@ def identity_of(info: SegmentInfo, version: int = VERSION) -> Identity:
 
 
 def new_cipher(identity: Identity, ring: KeyRing) -> tuple[AESGCM, Envelope]:
-    """Return a cipher with a new random key, and its envelope.
+    """Return a cipher with a new random key, and the envelope of this key.
 
-    No frame of a caller or of a later call contains the key.
+    The key itself is not returned, so no local variable of a caller contains it.
     """
     key = new_key()
     return cipher_class()(key), wrap(key, identity, ring)
 
 
 def wrap(key: bytes, identity: Identity, ring: KeyRing) -> Envelope:
-    """Wrap a segment's key by the active key of the ring. The envelope can only be opened for this segment."""
+    """Encrypt a segment's key with the active key of the ring. The envelope can be opened only for this segment."""
     key_id, master = ring.active()
     nonce = secrets.token_bytes(NONCE_BYTES)
     wrapped = nonce + cipher_class()(master).encrypt(nonce, key, identity.of_key(key_id))
@@ -90,7 +91,7 @@ def unwrap(envelope: Envelope, identity: Identity, ring: KeyRing, file: str) -> 
     """Return a segment's key.
 
     Raises:
-        CorruptObjectError: the envelope is damaged or another segment's, or this key id now has a different key.
+        CorruptObjectError: the envelope is damaged or of another segment, or the key with this id was replaced by another.
         ConfigError: the ring has no key with this id.
     """
     # the key has no local name, because tracebacks may show the values of local names
@@ -105,7 +106,7 @@ def unwrap(envelope: Envelope, identity: Identity, ring: KeyRing, file: str) -> 
 
 
 def cipher_class() -> type[AESGCM]:
-    """Return the cipher class.
+    """Return the class AESGCM of ``cryptography``.
 
     Raises:
         PluginImportError: ``cryptography`` is not installed; install ``stratalog[encryption]``.
@@ -119,7 +120,7 @@ def cipher_class() -> type[AESGCM]:
 
 
 def new_key() -> bytes:
-    """Return a random key from the system. ``Env`` is not used, because a test may repeat its random numbers."""
+    """Return a random key from the system. Random numbers of ``Env`` are not used, because a test can repeat them."""
     return secrets.token_bytes(KEY_BYTES)
 
 
@@ -153,7 +154,7 @@ class Sealing:
     chunk_bytes: int
 
     def chunks(self, size_bytes: int) -> int:
-        """Return the number of chunks, at least one."""
+        """Return the number of chunks of an object of ``size_bytes``; at least 1."""
         return max(1, -(-size_bytes // self.chunk_bytes))
 
     def nonce(self, chunk: int) -> bytes:
@@ -169,7 +170,7 @@ class SealedSource:
     """Byte source of an object that is encrypted while it is read. Each pass returns the same bytes.
 
     Raises, while it is read:
-        StorageError: a pass read other bytes than the earlier pass. One nonce must never encrypt two contents.
+        StorageError: a pass read other bytes than an earlier pass, because one nonce must never encrypt two contents.
     """
 
     def __init__(self, source: ByteSource, sealing: Sealing, head: bytes) -> None:
@@ -214,7 +215,7 @@ class SealedReader:
         """Return bytes [start, end) of the object before encryption.
 
         Raises:
-            CorruptObjectError: the object is shorter, or its bytes were changed.
+            CorruptObjectError: the object ends before ``end``, or its bytes were changed.
         """
         if start >= end:
             return b""
@@ -243,7 +244,7 @@ def _at_least_one(chunks: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def stored_range(start: int, end: int, size_bytes: int, chunk_bytes: int) -> tuple[int, int]:
-    """Return the stored range of bytes [start, end) of an object of ``size_bytes``, extended to complete chunks."""
+    """Return the range of stored bytes of all chunks that contain bytes [start, end) of an object of ``size_bytes``."""
     step = chunk_bytes + TAG_BYTES
     first = start // chunk_bytes * step
     if start == end:

@@ -47,17 +47,17 @@ class SingleLayout(TierLayout):
         return put_whole(LABEL, source, HashedLog.of(source.log, sink.key()), sink, {})
 
     def read(self, segment: StoredSegment, start: int, end: int, fetch: RangeReader) -> Iterator[memoryview]:
-        """Yield bytes [start, end) of the ``.log`` file, up to ``fetch_chunk_bytes`` at a time; as ``read_as_is``."""
+        """Yield bytes [start, end) of the ``.log`` file, one request for each ``fetch_chunk_bytes``, as ``read_as_is`` does."""
         return read_as_is(segment, start, end, self._fetch_chunk_bytes, fetch)
 
     def read_index(self, segment: StoredSegment, kind: FileKind, fetch: RangeReader) -> bytes | None:
-        """Return a small file after a check of its hash; errors as ``read``."""
+        """Return a small file after a check of its hash, as ``read_small`` documents."""
         return read_small(segment, kind, fetch)
 
     def check(self, segment: StoredSegment, fetch: RangeReader) -> None:
-        """Check the footer; as ``check_whole``."""
+        """Check the footer of the object; raise CorruptObjectError if it is damaged."""
         check_whole(segment, LABEL, fetch)
 
     def discover(self, objects: Sequence[ObjectInfo], fetch: RangeReader) -> Iterator[StoredSegment]:
-        """Yield the segments whose footers are at the end of ``objects``; as ``discover_whole``."""
+        """Yield the segments of this layout whose footers are at the end of ``objects``, as ``discover_whole`` documents."""
         return discover_whole(LABEL, objects, fetch)

@@ -1,4 +1,4 @@
-"""Temporary storage for a layout's output whose size is not yet known: in memory while small, then in a file."""
+"""Temporary storage for the output of a layout: in memory up to ``MEMORY_BYTES``, then in a file."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ MEMORY_BYTES: Final = 8 << 20
 
 
 class Spool:
-    """Bytes that are written once and read any number of times. A context manager; the unnamed file is deleted at exit.
+    """Bytes that are written once and read any number of times; use it in a ``with`` statement, which deletes them.
 
-    The file is in the folder for temporary files (``TMPDIR``), which needs room for one segment's stored form.
+    The temporary file has no name. The folder for temporary files (``TMPDIR``) needs room for one stored segment.
     """
 
     def __init__(self) -> None:

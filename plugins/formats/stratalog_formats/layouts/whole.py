@@ -4,8 +4,8 @@
 
     log | offset index | time index | transaction index | snapshot | leader epochs | footer | tail
 
-Missing files take no space. Most layouts have no tail. The object becomes visible only when it is complete. A crash during an upload leaves no
-object, or parts that the store expires.
+Missing files take no space. Most layouts have no tail. The object becomes visible only when it is complete. A crash during
+an upload leaves no object; uploaded parts can remain until the store expires them.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def put_whole(
         label: label of the layout, for the footer.
         source: the segment.
         body: the log in its stored form.
-        sink: receives the object, under the key that it returned before.
+        sink: receives the object; the key is the one that ``sink.key`` returned.
         extra: data of the layout, in addition to the hashes of the small files.
         suffix: end of the key.
         tail: the bytes after the footer.
@@ -71,7 +71,7 @@ def put_whole(
 
 
 class _WholeObject:
-    """Byte source of the object. Each pass creates the bytes from the beginning, as a retry needs."""
+    """Byte source of the object. Each pass creates all bytes, so an upload can be retried."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class _WholeObject:
 
     @property
     def size_bytes(self) -> int:
-        """Size of the whole object. The footer's size is known before the hash in it."""
+        """Size of the whole object; known before the log is read, because the size of its hash in the footer is fixed."""
         return self._size_bytes
 
     def chunks(self, chunk_bytes: int) -> Iterator[Buffer]:
@@ -115,10 +115,10 @@ def discover_whole(
 ) -> Iterator[StoredSegment]:
     """Yield the segments of one layout whose footers are at the end of ``objects``, in two ranged reads each.
 
-    ``tail_bytes`` returns the size of the tail of an object, or None if the object has none of this layout.
+    ``tail_bytes`` returns the size of an object's tail, or None if the object cannot be of this layout.
 
-    Objects without the magic and objects of other layouts are skipped. The entries have their layout set. An object
-    whose key is "" was taken out of its tier; the key in its footer is accepted.
+    Objects without the magic and objects of other layouts are skipped. The entries have their layout set. The key "" means
+    an object outside of its tier, such as a copied file: the key in its footer is then not checked.
 
     Raises:
         CorruptObjectError: an object has the magic but no valid footer. Pass objects one by one to continue after it.
@@ -132,7 +132,7 @@ def discover_whole(
 
 
 def read_footer(info: ObjectInfo, fetch: RangeReader, tail_bytes: int = 0) -> tuple[StoredSegment, int] | None:
-    """Return the entry in the footer of an object and the footer's position, or None if it has no footer."""
+    """Return the entry in the footer of an object, and the footer's position; None if the object has no footer."""
     size_bytes = info.size_bytes - tail_bytes
     if size_bytes < TRAILER_BYTES:
         return None
@@ -145,10 +145,12 @@ def read_footer(info: ObjectInfo, fetch: RangeReader, tail_bytes: int = 0) -> tu
 
 
 def check_copy(segment: StoredSegment, label: str, key: str, position: int, fetch: RangeReader) -> None:
-    """Check the copy of a segment's entry at ``position`` of an object; ``label`` is that of an entry without a layout.
+    """Check the copy of a segment's entry at ``position`` of an object. Only a rebuild without manifests needs the copy.
+
+    ``label`` is the layout of the copy if ``segment`` has none.
 
     Raises:
-        CorruptObjectError: it differs from the entry. Only a bucket without manifests needs the copy.
+        CorruptObjectError: the copy differs from the entry.
     """
     expected = encode_footer(replace(segment, layout=segment.layout or label))
     end = position + len(expected)
@@ -157,7 +159,7 @@ def check_copy(segment: StoredSegment, label: str, key: str, position: int, fetc
 
 
 def check_whole(segment: StoredSegment, label: str, fetch: RangeReader) -> None:
-    """Check the footer of an object that ``put_whole`` stored, as ``check_copy``."""
+    """Check the footer of an object that ``put_whole`` stored; raise CorruptObjectError if it differs from the entry."""
     end = max(place.position + place.size_bytes for place in segment.slices.values())
     check_copy(segment, label, segment.log_key, end, fetch)
 

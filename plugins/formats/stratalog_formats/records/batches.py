@@ -48,7 +48,7 @@ class BatchFormat(RecordFormat):
 
     Args:
         codecs: codecs, looked up when a compressed batch is decoded.
-        kernels: functions of the twin to use.
+        kernels: the functions to use: compiled, or in pure Python.
     """
 
     magic: ClassVar[int] = 2
@@ -58,7 +58,7 @@ class BatchFormat(RecordFormat):
         for name in ("prepare_records", "prepare_batches", "assign", "select"):
             kernel = getattr(kernels, name)
             if kernel is not None:
-                setattr(self, name, kernel)  # in the place of the method: an append costs three calls less, a fetch one
+                setattr(self, name, kernel)  # replaces the method, which saves three calls per append and one per fetch
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
@@ -86,10 +86,10 @@ class BatchFormat(RecordFormat):
         limit_bytes: int,
         columns: Sequence[str] | None = None,
     ) -> Iterator[pyarrow.RecordBatch]:
-        """Yield Arrow batches.
+        """Yield the records as Arrow batches.
 
-        If there is a compiled kernel, records are decoded directly into Arrow's buffers, unless the headers of records are wanted
-        and there are any. Columns that batch headers determine are made of these: no record is read or decompressed.
+        The compiled kernels decode records directly into Arrow's buffers, unless headers are requested and a record has
+        some. If only columns are requested that the batch headers determine, no record is read or decompressed.
         """
         kernels = self._kernels
         if kernels.pack_batches is None or kernels.expand_batches is None:
@@ -112,7 +112,7 @@ class BatchFormat(RecordFormat):
                 yield packed.batch(columns)
 
     def _arenas(self, data: Buffer, batches: BatchTable, limit_bytes: int) -> Iterable[_Arena]:
-        """Return the arenas of the batches, in order."""
+        """Return the arenas that contain the uncompressed records of the batches, in the order of the batches."""
         if not len(batches):
             return ()
         attributes, end = batches.attributes, batches.position[-1] + batches.size_bytes[-1]
@@ -130,7 +130,7 @@ class BatchFormat(RecordFormat):
 
     @staticmethod
     def _runs(batches: BatchTable) -> Iterator[tuple[int, int]]:
-        """Yield ranges of rows, of at least one batch, that are all compressed or all uncompressed, of at most 2 GiB each."""
+        """Yield ranges of rows whose batches are all compressed or all uncompressed; a range has at most 2 GiB."""
         attributes, position, size = batches.attributes, batches.position, batches.size_bytes
         start = 0
         for row in range(1, len(batches)):
@@ -152,7 +152,7 @@ class BatchFormat(RecordFormat):
         return memoryview(data)[first:end], run, memoryview(bounds)
 
     def _decompressed_arenas(self, data: Buffer, run: BatchTable, limit_bytes: int) -> Iterator[_Arena]:
-        """Yield one arena for as many batches as fit ``_JOINED_BYTES``. A larger batch has its own arena."""
+        """Yield arenas of consecutive batches: at most ``_JOINED_BYTES`` decompressed, or one larger batch."""
         view = memoryview(data)
         pieces, bounds, first, total = list[memoryview](), array("q"), 0, 0
         for row in range(len(run)):
@@ -182,7 +182,7 @@ class BatchFormat(RecordFormat):
         *,
         keep_offsets: bool = False,
     ) -> bytearray:
-        """Return one encoded batch. Columns are encoded without objects; ``keep_offsets`` keeps their gaps."""
+        """Return one encoded batch. ``keep_offsets`` keeps the gaps between the offsets of columns."""
         if isinstance(records, RecordColumns):
             return self._sealed(self._kernels.encode_columns(records, keep_offsets), header, codec, level)
         return self._sealed(self._kernels.encode_records(records), header, codec, level)
@@ -216,7 +216,7 @@ class BatchFormat(RecordFormat):
         return buffer
 
     def assign(self, batches: PreparedBatches, base_offset: int, leader_epoch: int, append_time_ms: int | None) -> None:
-        """Set offsets and leader epoch, which no CRC covers. Other timestamp fields need a new CRC."""
+        """Set offsets, leader epoch and timestamp fields in place. Only a change of timestamp fields needs a new CRC."""
         self._kernels.assign(batches, base_offset, leader_epoch, append_time_ms)
 
     def retain(
@@ -229,10 +229,10 @@ class BatchFormat(RecordFormat):
         retain_empty: Sequence[bool] | None = None,
         limit_bytes: int,
     ) -> Iterator[Buffer]:
-        """Yield the kept records.
+        """Yield the bytes of the batches with the kept records.
 
-        Offsets, producer, sequence and flags stay the same. The largest timestamp, the count and the horizon are
-        updated.
+        Offsets, producer, sequence and flags of a batch do not change. The largest timestamp, the record count and the
+        delete horizon are updated.
         """
         return retain_batches(
             self,
@@ -252,7 +252,7 @@ def _joined(pieces: list[memoryview]) -> Buffer:
 
 
 def decompressed(codecs: CodecTable, batch: RecordBatch, packed: memoryview, limit_bytes: int) -> memoryview:
-    """Return a batch's decompressed records section. Errors contain the batch's position."""
+    """Return the decompressed records of a batch; ``packed`` are its compressed records. Errors have its position."""
     try:
         codec = codecs.by_id(batch.attributes & CODEC_MASK)
     except UnsupportedCompressionError as error:

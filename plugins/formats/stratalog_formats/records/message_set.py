@@ -36,7 +36,7 @@ class FieldPlaces:
         Args:
             arena: bytes that contain the messages.
             messages: messages of one magic.
-            entry: position for errors, or -1 for that of the message.
+            entry: position for errors; -1 means the position of each message.
 
         Raises:
             CorruptBatchError: a field exceeds its message.
@@ -103,13 +103,13 @@ def messages_in(kernels: Kernels, arena: Buffer, magic: int, entry: int) -> list
     A message cut off at the end is ignored.
 
     Args:
-        kernels: functions of the twin to use.
+        kernels: the functions to use: compiled, or in pure Python.
         arena: bytes of the set.
         magic: magic of the wrapper.
         entry: position of the wrapper, for errors.
 
     Raises:
-        CorruptBatchError: there is no message, or one is too small, compressed itself, or of a magic without messages.
+        CorruptBatchError: there is no message, or a message is too small, is compressed itself, or is not of magic 0 or 1.
     """
     tables = list(_runs(kernels, arena, magic, entry))
     if not tables:
@@ -142,10 +142,10 @@ def _is_cut(arena: Buffer, at: int) -> bool:
 
 
 def distance_in(first: int, later: int, wrapper: RecordBatch) -> int:
-    """Return the distance of a message from the first one in its wrapper.
+    """Return the difference between the offset of a message and the offset of the first message in its wrapper.
 
     Raises:
-        CorruptBatchError: no segment could hold both offsets.
+        CorruptBatchError: the difference is negative or above 31 bits, so one segment cannot contain both offsets.
     """
     if not 0 <= later - first < _MOST_OFFSETS:
         raise CorruptBatchError(f"a compressed message has the offsets {first} and {later}", "", wrapper.position)

@@ -50,7 +50,7 @@ from stratalog_formats.records.batches import decompressed
 from stratalog_formats.records.message_set import FieldPlaces, distance_in, messages_in
 from stratalog_formats.records.retain import kept_pieces, wrong_count
 
-ZSTD_ID: Final = 4  # zstd exists since magic 2; it is refused below
+ZSTD_ID: Final = 4  # Kafka supports zstd only for magic 2
 LIMIT_BYTES: Final = 1 << 28
 _LAST_MS: Final = (1 << 63) - 1
 _FRAME: Final = Struct(">qiI")  # offset, size, CRC
@@ -64,7 +64,7 @@ class MessageFormat(RecordFormat):
 
     Args:
         codecs: codecs, looked up when a wrapper is decoded.
-        kernels: functions of the twin to use.
+        kernels: the functions to use: compiled, or in pure Python.
         limit_bytes: limit of the decompressed size of a wrapper in ``assign``.
     """
 
@@ -74,13 +74,13 @@ class MessageFormat(RecordFormat):
     # --- what differs ------------------------------------------------------------------------------------------------
 
     def _before_keys(self, attributes: int, stamps: Iterable[int], key_sizes: Iterable[int]) -> Iterable[bytes]:
-        """Return the bytes between CRC and key of each message."""
+        """Return the bytes between CRC and key of each message: magic, attributes, timestamp (magic 1), size of the key."""
         raise NotImplementedError
 
     def _shift(self, wrapper: RecordBatch, last_field: int) -> int:
-        """Return the difference of absolute offsets and offset fields in a wrapper.
+        """Return the number to add to the offset fields inside a wrapper for the absolute offsets.
 
-        ``last_field`` is the last of these fields.
+        ``last_field`` is the offset field of the last message in the wrapper.
         """
         raise NotImplementedError
 
@@ -95,7 +95,7 @@ class MessageFormat(RecordFormat):
     ) -> Iterator[RecordColumns]:
         """Yield the records as columns.
 
-        Runs of plain messages share an arena. Each wrapper has its own: its message set.
+        Consecutive uncompressed messages share an arena. The arena of a wrapper is its decompressed message set.
         """
         for start, end in _runs(batches):
             run = batches.take(start, end)
@@ -120,13 +120,13 @@ class MessageFormat(RecordFormat):
         return places.columns(data, run.last_offset, run.max_timestamp_ms, kinds, fields)
 
     def _kind(self, attributes: int) -> int:
-        """Return the timestamp type of a message, or of its wrapper if it is in one."""
+        """Return the timestamp type for the attributes of an uncompressed message or of a wrapper."""
         if not self.magic:
             return TimestampType.NONE
         return TimestampType.LOG_APPEND_TIME if attributes & TIMESTAMP_TYPE_BIT else TimestampType.CREATE_TIME
 
     def _decode_wrapper(self, data: Buffer, wrapper: RecordBatch, fields: Fields, limit_bytes: int) -> RecordColumns:
-        """Return the messages of one wrapper. A message of the other magic is read by its own magic."""
+        """Return the messages of one wrapper. A message whose magic differs from the wrapper's is read by its own magic."""
         arena = self._unpacked(data, wrapper, limit_bytes)
         tables = messages_in(self._kernels, arena, self.magic, wrapper.position)
         places = FieldPlaces()
@@ -145,7 +145,7 @@ class MessageFormat(RecordFormat):
         return places.columns(arena, memoryview(offsets), memoryview(stamps), kinds, fields)
 
     def _unpacked(self, data: Buffer, wrapper: RecordBatch, limit_bytes: int) -> memoryview:
-        """Return the message set in a wrapper."""
+        """Return the decompressed message set of a wrapper."""
         if wrapper.codec_id == ZSTD_ID:
             raise CorruptBatchError(f"magic {self.magic} does not support zstd", "", wrapper.position)
         view = memoryview(data)[wrapper.position : wrapper.position + wrapper.size_bytes]
@@ -169,7 +169,10 @@ class MessageFormat(RecordFormat):
         *,
         keep_offsets: bool = False,
     ) -> bytearray:
-        """Encode one entry per record, or one wrapper around all records. ``keep_offsets`` keeps gaps of columns."""
+        """Encode one entry per record, or with a codec one wrapper around all records.
+
+        ``keep_offsets`` keeps the gaps between the offsets of columns.
+        """
         if isinstance(records, RecordColumns):
             return self._encoded_columns(records, header, codec, level, keep_offsets=keep_offsets)
         for index, record in enumerate(records):
@@ -247,7 +250,7 @@ class MessageFormat(RecordFormat):
     ) -> bytearray:
         """Return entries with these offsets, without checks.
 
-        They are built column by column, as a step costs more than its work.
+        The entries are built column by column, which is faster in Python than message by message.
         """
         key_sizes, value_sizes = (
             [-1 if field is None else len(field) for field in column] for column in (keys, values)
@@ -264,10 +267,10 @@ class MessageFormat(RecordFormat):
     def assign(self, batches: PreparedBatches, base_offset: int, leader_epoch: int, append_time_ms: int | None) -> None:
         """Set the offsets of entries one after the other.
 
-        A wrapper takes the offsets that it spans; its own is the last one.
+        A wrapper gets as many offsets as its messages span; the offset of the wrapper itself is that of its last message.
 
-        A wrapper's ``record_count`` is -1 after a scan. If it is the number of its messages with offsets 0, 1, 2, ...,
-        the wrapper is not decompressed.
+        A scan sets a wrapper's ``record_count`` to -1, and ``assign`` then decompresses the wrapper. A caller that knows the
+        number of messages, with the offsets 0, 1, 2, ..., can set it to avoid this.
         """
         del leader_epoch
         data, table = batches.data, batches.table
@@ -291,7 +294,7 @@ class MessageFormat(RecordFormat):
 
     @staticmethod
     def _stamp(data: bytearray, batch: RecordBatch, attributes: int, stamp: int) -> None:
-        """Set attributes and timestamp, with a new CRC, unless the message has them already."""
+        """Set attributes, timestamp and CRC of a message; do nothing if it already has these attributes and timestamp."""
         at, end = batch.position, batch.position + batch.size_bytes
         if (data[at + _ATTRIBUTES_POSITION], *INT64.unpack_from(data, at + MESSAGE_HEADER_BYTES)) == (
             attributes,
@@ -316,7 +319,7 @@ class MessageFormat(RecordFormat):
         retain_empty: Sequence[bool] | None = None,
         limit_bytes: int,
     ) -> Iterator[Buffer]:
-        """Keep or drop plain messages, and rewrite wrappers. A wrapper's offset is that of its last kept message.
+        """Keep or drop uncompressed messages, and rewrite wrappers. A wrapper's offset is that of its last kept message.
 
         These formats cannot store a delete horizon. A wrapper that keeps all messages is not decompressed.
         """
@@ -345,7 +348,7 @@ class MessageFormat(RecordFormat):
 
 
 def _runs(batches: BatchTable) -> Iterator[tuple[int, int]]:
-    """Yield ranges of rows with one arena: each wrapper alone, plain messages within 2 GiB."""
+    """Yield ranges of rows that share an arena: one wrapper, or uncompressed messages of at most 2 GiB."""
     attributes, position, size = batches.attributes, batches.position, batches.size_bytes
     start = 0
     for row in range(1, len(batches)):

@@ -29,9 +29,9 @@ class MessageFormatV1(MessageFormat):
         return map(partial(_HEAD.pack, 1, attributes), stamps, key_sizes)
 
     def _shift(self, wrapper: RecordBatch, last_field: int) -> int:
-        """Return the shift of inner offsets.
+        """Return the number to add to the inner offsets for the absolute offsets.
 
-        It is 0 for a wrapper at offset 0, as old librdkafka versions wrote them.
+        The number is 0 for a wrapper at offset 0, because old librdkafka versions wrote wrappers at offset 0.
         """
         if wrapper.last_offset == 0:
             return 0

@@ -1,4 +1,4 @@
-"""Cleaning of batches: the part of a batch that is kept when some of its records are dropped.
+"""Removal of records from batches.
 
 Source: apache/kafka MemoryRecords.filterTo, DefaultRecordBatch.writeEmptyHeader.
 """
@@ -55,9 +55,9 @@ def kept_pieces(
     retain_empty: Sequence[bool] | None,
     rewrite: Rewrite,
 ) -> Iterator[Buffer]:
-    """Yield the kept part of all batches.
+    """Yield the kept parts of all batches. Consecutive unchanged batches are one piece of ``data``.
 
-    Consecutive unchanged batches are one piece of ``data``. Errors are those of ``check_lengths``.
+    Raises the errors of ``check_lengths`` and ``rewrite``.
     """
     check_lengths(batches, verdicts, retain_empty)
     view, start, end = memoryview(data), 0, 0
@@ -78,7 +78,7 @@ def kept_pieces(
 
 
 def check_lengths(batches: BatchTable, verdicts: Sequence[Buffer], retain_empty: Sequence[bool] | None) -> None:
-    """Raise InvalidRecordError unless there is one sequence of verdicts, and one choice, per batch."""
+    """Raise InvalidRecordError unless each batch has one element in ``verdicts``, and in ``retain_empty`` if given."""
     chosen = [len(verdicts)] if retain_empty is None else [len(verdicts), len(retain_empty)]
     if any(count != len(batches) for count in chosen):
         raise InvalidRecordError(f"{len(batches)} batches have {chosen} lists of verdicts and choices")
@@ -95,9 +95,9 @@ def retain_batches(
     retain_empty: Sequence[bool] | None,
     limit_bytes: int,
 ) -> Iterator[Buffer]:
-    """Clean batches of magic 2 as ``RecordFormat.retain`` documents.
+    """Remove records from batches of magic 2 as ``RecordFormat.retain`` documents.
 
-    ``form`` decodes them. ``retain_plain`` cleans many batches per call.
+    ``form`` decodes the batches. ``retain_plain`` is the compiled function for uncompressed batches; None if there is none.
     """
     check_lengths(batches, verdicts, retain_empty)
     for start, end, is_packed in _runs(batches):
@@ -110,7 +110,7 @@ def retain_batches(
 
 
 def _runs(batches: BatchTable) -> Iterator[tuple[int, int, bool]]:
-    """Yield ranges of rows that are all compressed or all uncompressed, and True for the compressed ones."""
+    """Yield ranges of rows whose batches are all compressed or all uncompressed, each with True if compressed."""
     row = 0
     if len(batches) and not any(map(CODEC_MASK.__and__, batches.attributes)):
         yield 0, len(batches), False  # the usual case of uncompressed batches
@@ -195,7 +195,7 @@ def _rewritten(
 def _spans(raw: bytes, at: int, count: int) -> list[tuple[int, int]]:
     """Return start and end of each record including its length field.
 
-    Decoding has checked that they are inside ``raw``.
+    The caller must have decoded the records, which checks that they are inside ``raw``.
     """
     spans = []
     for _ in range(count):
@@ -206,7 +206,7 @@ def _spans(raw: bytes, at: int, count: int) -> list[tuple[int, int]]:
 
 
 def _shifted(raw: bytes, start: int, end: int, delta_ms: int) -> bytes:
-    """Return a record with another timestamp delta. Its attributes become 0, as those of every written record."""
+    """Return a record with another timestamp delta. Its attributes become 0, the value in every record that is written."""
     _, body = read_varint(raw, start)
     _, rest = read_varint(raw, body + 1, 64)
     content = b"\0" + varint(delta_ms) + raw[rest:end]
@@ -214,7 +214,7 @@ def _shifted(raw: bytes, start: int, end: int, delta_ms: int) -> bytes:
 
 
 def _header_alone(batch: RecordBatch) -> bytearray:
-    """Return a batch without records, which keeps a producer's sequence and the range of offsets."""
+    """Return the header of ``batch`` as a batch without records; it keeps the producer's sequence and the offsets."""
     out = bytearray(BATCH_HEADER_BYTES)
     _seal(out, batch, batch.attributes & _FLAGS, NO_TIMESTAMP, batch.max_timestamp_ms, 0)
     return out
