@@ -1,4 +1,7 @@
-"""Kafka's cleanup policies ``delete`` and ``compact``, and others, as plugins. A policy plans; the core executes."""
+"""Kafka's cleanup policies ``delete`` and ``compact``, and others that Kafka lacks, as plugins.
+
+A policy returns a plan, which the core carries out.
+"""
 
 from __future__ import annotations
 

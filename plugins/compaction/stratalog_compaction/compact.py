@@ -1,4 +1,4 @@
-"""Compacted topics: the latest record of each key is kept.
+"""Cleanup policy ``compact``: keep the latest record of each key.
 
 Source: apache/kafka LogCleanerManager (cleanableOffsets, calculateCleanableBytes, maxCompactionDelay), LogToClean, Cleaner.
 """
@@ -33,11 +33,11 @@ _MARKS_SHARE: Final = 32  # largest share of a round's memory that the marks may
 
 @dataclass(frozen=True, slots=True)
 class DirtyRange:
-    """The part of a log that may be compacted, and its dirty ratio.
+    """The part of a log that may be compacted, offsets [``start``, ``end``), and its dirty ratio.
 
-    Offsets in [``dirty_start``, ``end``) have not been compacted and may be. ``limit`` is the reason why compaction
-    ends at ``end``. ``clean_bytes`` and ``dirty_bytes`` are sums over whole segments. The segment that contains
-    ``dirty_start`` counts in both.
+    Offsets in [``dirty_start``, ``end``) have not been compacted yet. ``limit`` is the reason why compaction ends at
+    ``end``. ``clean_bytes`` and ``dirty_bytes`` are sizes of whole segments; the segment that contains ``dirty_start``
+    counts in both. ``overdue`` is True if a dirty segment is older than max.compaction.lag.ms.
     """
 
     start: int
@@ -50,13 +50,13 @@ class DirtyRange:
 
     @property
     def ratio(self) -> float:
-        """Share of dirty bytes in the clean and dirty bytes together."""
+        """Dirty bytes divided by the sum of clean and dirty bytes; 0 if the sum is 0."""
         total = self.clean_bytes + self.dirty_bytes
         return self.dirty_bytes / total if total else 0.0
 
 
 class Limit(NamedTuple):
-    """An offset from which on nothing is compacted, and the reason."""
+    """An offset at and above which no record is compacted, and the reason."""
 
     offset: int
     reason: str
@@ -73,9 +73,9 @@ class CompactPolicy(CleanupPolicy):
         self._chance = chance
 
     def plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
-        """Delete segments below the log start.
+        """Return a plan that deletes segments below the log start, and rewrites the rest if it is dirty enough or overdue.
 
-        Rewrite the part that may be compacted if it is dirty enough or overdue.
+        The rest is the part that may be compacted; segments in the tier and local segments are rewritten separately.
         """
         actions = [action for action in plan_prefix(log, (below_log_start(log),)) if isinstance(action, DeletePrefix)]
         start = actions[0].end if actions else log.segments[0].base_offset if log.segments else 0
@@ -83,19 +83,19 @@ class CompactPolicy(CleanupPolicy):
         return [*actions, *plan_rewrite(log, left, config, now_ms)]
 
     def local_plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
-        """Delete local segments by local.retention.* if the topic sets them."""
+        """Return a plan that deletes local segments by local.retention.ms and local.retention.bytes, if the topic sets them."""
         return plan_local(log, config, now_ms)
 
     def record_filter(self, job: RewriteJob) -> RecordFilter:
-        """Return a filter that remembers the latest offset of each key of the dirty range."""
+        """Return a filter that keeps the latest record of each key, by the offsets of the keys in the dirty range."""
         drawn = self._chance.getrandbits(_SECRET_BITS).to_bytes(_SECRET_BITS // 8, "little")
         return LatestWins(job, job.secret or drawn)
 
 
 class LatestWins(RecordFilter):
-    """Drops a record if the dirty range has a later one with its key. Drops records without a key.
+    """Filter that drops a record if the dirty range has a later record with its key. It drops records without a key.
 
-    The map is limited to the size that the round can fill: at most one key per offset.
+    The key map is not larger than the round can need: at most one key per dirty offset.
     """
 
     fields: ClassVar[Fields] = Fields.OFFSET | Fields.KEY | Fields.VALUE
@@ -119,23 +119,23 @@ class LatestWins(RecordFilter):
         self._map.judge(records, verdicts)
 
     def digest(self, *, end: bool) -> Sequence[bytes]:
-        """Return digest sections of the keys that are kept."""
+        """Return sections of the digest that sums up the keys of kept records."""
         return self._map.digest(end=end)
 
     def spares(self, section: memoryview) -> bool:
-        """Return True if the digest section holds none of the keys of the dirty range."""
+        """Return True if the section contains no key of the dirty range, so that none of its records would be dropped."""
         return not self._map.holds_any_of(section)
 
     @property
     def load(self) -> float:
-        """Number of keys as a share of the number that the memory could hold."""
+        """Number of keys in the map, divided by the number of keys for which the memory is sufficient."""
         return len(self._map) / self._usable if self._usable else 1.0
 
 
 def _marked(job: RewriteJob, usable: int) -> range:
-    """Return the offsets for which the map keeps a bit.
+    """Return the offsets for which the key map keeps a bit.
 
-    The range is empty if the bits would take slots that are needed, or too much memory.
+    The range is empty if the bits would use too much memory, or memory that slots of the map need.
     """
     dirty = range(job.dirty_start, job.end)
     size = mark_bytes(dirty)
@@ -147,7 +147,7 @@ def _marked(job: RewriteJob, usable: int) -> range:
 
 
 def plan_rewrite(log: LogSummary, left: Sequence[SegmentSummary], config: TopicConfig, now_ms: int) -> Iterator[Action]:
-    """Yield the actions for the segments that retention keeps."""
+    """Yield rewrites, and the reasons for keeping, for ``left``: the segments that are not deleted."""
     if not left or left[-1].end_offset == left[0].base_offset:
         return
     tiered = [segment for segment in left if segment.is_remote]
@@ -168,9 +168,9 @@ def _plan_part(
     config: TopicConfig,
     now_ms: int,
 ) -> Iterator[Action]:
-    """Yield the actions for the segments in the tier, or for the local segments.
+    """Yield the actions for one part of the log: the segments in the tier, or the other segments.
 
-    Each of the two parts is compacted alone.
+    Each of these two parts is compacted on its own.
     """
     start, end = part[0].base_offset, part[-1].end_offset
     dirty = find_dirty_range(log, part, closed, checkpoint, config, now_ms)
@@ -201,7 +201,10 @@ def find_dirty_range(
     config: TopicConfig,
     now_ms: int,
 ) -> DirtyRange:
-    """Return which of consecutive segments may be compacted: those below ``closed``, dirty from ``checkpoint`` on."""
+    """Return the range of consecutive segments that may be compacted: it ends at or below ``closed``.
+
+    Records at and above ``checkpoint`` have not been compacted yet.
+    """
     dirty_start = max(checkpoint, part[0].base_offset)
     whole = [segment for segment in part if not segment.is_active]
     dirty = [segment for segment in whole if segment.end_offset > dirty_start]
@@ -226,6 +229,6 @@ def find_dirty_range(
 
 
 def checked(log: LogSummary, found: int | None) -> int:
-    """Return a checkpoint's offset, or the log start if the offset is not between the log's start and end."""
+    """Return the offset ``found`` of a checkpoint; the log start if it is None, or not between the log's start and end."""
     offsets = log.offsets
     return found if found is not None and offsets.log_start <= found <= offsets.log_end else offsets.log_start

@@ -1,4 +1,4 @@
-"""Deletion of whole segments, oldest first: by log start offset, size and time.
+"""Cleanup policy ``delete``: delete whole segments, oldest first, by log start offset, size and time.
 
 Source: apache/kafka UnifiedLog.deleteOldSegments; KIP-405 for the local tier.
 """
@@ -20,7 +20,7 @@ Rule = Callable[[Sequence[SegmentSummary]], Why]
 """Function that receives the segments that earlier rules kept, oldest first, and returns the function that decides for
 each of them."""
 
-USE_TOTAL: Final = -2  # value of local.retention.*: use the retention of the whole log
+USE_TOTAL: Final = -2  # value of local.retention.* with which retention.* applies
 KEPT: Final = "inside every retention limit"
 
 
@@ -28,7 +28,7 @@ class DeletePolicy(CleanupPolicy):
     """Kafka's ``cleanup.policy=delete``."""
 
     def plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
-        """Delete the prefix that retention.ms, retention.bytes or the log start allows. Keep the rest."""
+        """Return a plan that deletes the oldest segments by log start offset, retention.bytes and retention.ms."""
         rules = (
             below_log_start(log),
             _too_large(config.retention_bytes, "retention.bytes"),
@@ -37,7 +37,7 @@ class DeletePolicy(CleanupPolicy):
         return plan_prefix(log, rules)
 
     def local_plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
-        """Delete the prefix of local segments that local.retention.ms or local.retention.bytes allows."""
+        """Return a plan that deletes the oldest local segments by local.retention.bytes and local.retention.ms."""
         rules = (
             _too_large(config.local_limit_bytes, "local.retention.bytes"),
             too_old(config.local_limit_ms, now_ms, "local.retention.ms"),
@@ -46,9 +46,9 @@ class DeletePolicy(CleanupPolicy):
 
 
 def plan_local(log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
-    """Plan local deletion for topics whose records are not deleted by age or size.
+    """Return a plan of local deletion for policies that do not delete records by age or size.
 
-    Only limits that the topic itself sets for the local disk apply.
+    Only local.retention.* limits that the topic itself sets apply; the value -2 means that the topic sets none.
     """
     rules = list[Rule]()
     if config.local_retention_bytes != USE_TOTAL:
@@ -59,9 +59,10 @@ def plan_local(log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Ac
 
 
 def plan_prefix(log: LogSummary, rules: Sequence[Rule]) -> Sequence[Action]:
-    """Delete a prefix, and keep the rest. Each rule continues where the rule before it stopped.
+    """Return a plan that deletes the oldest segments as long as a rule allows it, and keeps the others.
 
-    Segments that end above the high watermark and an empty active segment are kept.
+    Each rule is applied to the segments that the rules before it keep. Segments that end above the high watermark, and an
+    empty active segment, are never deleted.
     """
     if not log.segments:
         return ()
@@ -87,7 +88,7 @@ def _deletable(log: LogSummary, left: Sequence[SegmentSummary]) -> Iterator[Segm
 
 
 def below_log_start(log: LogSummary) -> Rule:
-    """Return the rule for segments whose successor begins at or below the log start."""
+    """Return the rule that deletes segments that end at or below the log start offset, except the last segment."""
 
     def rule(left: Sequence[SegmentSummary]) -> Why:
         last = left[-1] if left else None
@@ -119,7 +120,7 @@ def _too_large(limit_bytes: int, name: str) -> Rule:
 
 
 def too_old(limit_ms: int, now_ms: int, name: str) -> Rule:
-    """Return the rule for segments whose latest record is older than a limit. A negative limit deletes nothing."""
+    """Return the rule that deletes segments whose newest record is older than a limit, if the limit is not negative."""
 
     def why(segment: SegmentSummary) -> str:
         age_ms = now_ms - segment.age_from_ms

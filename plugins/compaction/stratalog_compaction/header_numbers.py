@@ -1,4 +1,4 @@
-"""Numbers in headers of records. ``headers_c`` is the compiled twin of this module."""
+"""Numbers in headers of records. ``headers_c`` contains the compiled form of ``header_numbers``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ EXTENSIONS: Final = ("stratalog_compaction.headers_c",)
 _INT64_BYTES: Final = 8
 _LONGEST_TEXT: Final = 20
 _BOUND: Final = 1 << 63
-# replaces invalid UTF-8 in names; only the Python twin, which decodes names, compares such names
+# replaces invalid UTF-8 in names; only the pure Python function decodes names, and so can compare such names
 _REPLACEMENT: Final = "\N{REPLACEMENT CHARACTER}"
 
 
@@ -24,7 +24,7 @@ def header_numbers(records: RecordColumns, name: str, encoding: str, missing: in
     Args:
         records: records with headers.
         name: name of the header.
-        encoding: ``int64`` is 8 bytes, big-endian, as Java's LongSerializer writes them; ``text`` is decimal.
+        encoding: ``int64`` means 8 bytes, big-endian, as Java's LongSerializer writes them; ``text`` means decimal digits.
         missing: number of a record that has no readable number.
 
     Returns:
@@ -38,7 +38,7 @@ def header_numbers(records: RecordColumns, name: str, encoding: str, missing: in
 
 
 def python_numbers(records: RecordColumns, name: str, encoding: str, missing: int) -> Iterator[int]:
-    """Yield the numbers, in pure Python."""
+    """Yield the numbers that ``header_numbers`` returns, in pure Python."""
     for headers in records.headers():
         found = _number(headers, name, encoding)
         yield missing if found is None else found

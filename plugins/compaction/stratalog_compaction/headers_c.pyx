@@ -1,5 +1,5 @@
 # cython: boundscheck=False, wraparound=False, cdivision=True
-"""Numbers in headers of records, compiled; the twin of ``header_numbers``, which documents it."""
+"""Numbers in headers of records, compiled; ``header_numbers`` documents the function."""
 
 from cpython.bytes cimport PyBytes_AS_STRING
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint64_t

@@ -1,10 +1,10 @@
 """Digests of the keys of a segment, with 4.5 bytes per key.
 
-A digest shows that a segment holds none of some other keys.
+With a digest, a compaction round can skip a segment that contains none of the keys of the round.
 
-A section sums up to ``SECTION_KEYS`` 64-bit hashes. The top bits of a hash choose a bucket, which stores the next 32
-bits. Docs: docs/formats/digest.md. Two different keys match once in 5 * 10^8. A false match only costs an unnecessary
-read.
+A section contains up to ``SECTION_KEYS`` 64-bit hashes. The highest bits of a hash choose a bucket, which stores the next
+32 bits of the hash. docs/formats/digest.md describes the bytes. A key that the segment does not contain seems to be in a
+section once in 5 * 10^8 times, which only causes an unnecessary read.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def bucket_bits(count: int) -> int:
 
 
 def section_of(hashes: Iterable[int]) -> bytes:
-    """Return the section of some hashes (unsigned, 64 bits)."""
+    """Return the encoded section that contains the hashes (unsigned, 64 bits)."""
     ordered = sorted(hashes)
     count, bits = len(ordered), bucket_bits(len(ordered))
     starts = [bisect_left(ordered, bucket << (_HASH_BITS - bits)) for bucket in range(1 << bits)]
@@ -40,7 +40,7 @@ def section_of(hashes: Iterable[int]) -> bytes:
 
 
 def holds_any(section: memoryview, hashes: Iterable[int]) -> bool:
-    """Return True if a section seems to hold one of these hashes, or if it cannot be read."""
+    """Return True if a section may contain one of these hashes, or if the section is malformed."""
     if section.nbytes < HEAD.size:
         return True
     count, bits = HEAD.unpack_from(section)
@@ -66,7 +66,7 @@ def _numbers(data: memoryview) -> Iterator[int]:
 
 
 class HashBuffer:
-    """Hashes of the kept keys, until they fill a section."""
+    """Buffer that collects the hashes of kept keys, and makes a section of each ``SECTION_KEYS`` hashes."""
 
     def __init__(self) -> None:
         self._hashes, self._done = array("Q"), list[bytes]()
@@ -79,7 +79,10 @@ class HashBuffer:
             self._hashes = array("Q")
 
     def take(self, *, end: bool) -> list[bytes]:
-        """Return the full sections. At the ``end``, also return the rest, and at least one section."""
+        """Return the full sections since the last call. At the ``end``, add a section of the remaining hashes.
+
+        At the end, at least one section is returned, even without hashes.
+        """
         if end and (self._hashes or not self._done):
             self._done.append(section_of(self._hashes))
             self._hashes = array("Q")

@@ -1,9 +1,10 @@
-"""The latest offset of each key, in bounded memory: 24 bytes per slot, independent of the keys' lengths.
+"""Map from each key to its latest offset, in bounded memory: 24 bytes per slot, independent of the keys' lengths.
 
-A slot holds a keyed 128-bit hash of the key and an offset. Equal hashes count as equal keys. Only the log's own files
-hold the secret, so an attacker cannot create keys that collide. ``keymap_c`` is the compiled twin.
+A slot contains a keyed 128-bit hash of the key, and an offset. Equal hashes count as equal keys. The secret key of the
+hash is only in memory or in the log's own files, so an attacker cannot create keys that collide. ``keymap_c`` is the
+compiled form.
 
-Source: apache/kafka SkimpyOffsetMap, Cleaner.buildOffsetMapForSegment. Kafka hashes by MD5 without a secret.
+Source: apache/kafka SkimpyOffsetMap, Cleaner.buildOffsetMapForSegment. Unlike stratalog, Kafka uses MD5 without a secret.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _KEEP, _DROP, _DROP_AT_HORIZON = bytes((Verdict.KEEP,)), bytes((Verdict.DROP,)),
 
 
 class KeyMap(Protocol):
-    """Map from keys to their latest offsets, which judges records by them. Used by one thread.
+    """Map from keys to their latest offsets, which decides which records are dropped. Not thread-safe.
 
     Attributes:
         hash_name: name of the hash, which digests use too.
@@ -39,22 +40,22 @@ class KeyMap(Protocol):
         """Return the number of keys."""
 
     def observe(self, records: RecordColumns) -> int:
-        """Remember the offset of each key; a later offset replaces an earlier one.
+        """Store the offset of each key; a later offset replaces an earlier one.
 
-        Return how many records, from the first on, were observed.
+        Return the number of records that were processed before the map was full: all of them if it has room.
 
-        A record without a key is skipped. A record with a key is not observed if the map is full, even if its key is
-        known.
+        A record without a key is skipped. When the map is full, a record with a key ends the call, even if the map already
+        contains its key.
         """
 
     def judge(self, records: RecordColumns, verdicts: bytearray) -> None:
-        """Write one verdict per record. Drop a record without a key, or with an offset below the key's latest one."""
+        """Write one verdict per record: drop a record without a key, or with an offset below the latest of its key."""
 
     def digest(self, *, end: bool) -> list[bytes]:
-        """Return sections that sum up the keys of kept records, if the map was created with ``sums_up``."""
+        """Return the finished digest sections of the keys of kept records; [] if ``sums_up`` is False."""
 
     def holds_any_of(self, section: memoryview) -> bool:
-        """Return True if the map may hold a key of a section. The answer False is always correct."""
+        """Return True if the map may contain a key of the section, and False if it certainly does not."""
 
 
 class PythonKeyMap:
@@ -64,8 +65,8 @@ class PythonKeyMap:
         slots: number of slots.
         usable: number of slots that may be filled, below ``slots``.
         secret: 16 random bytes, unknown to writers.
-        sums_up: True if ``judge`` keeps hashes for ``digest``: up to 2 MiB, and finished sections that are not yet
-            returned.
+        sums_up: True if ``judge`` keeps hashes for ``digest``: up to 2 MiB, and finished sections until ``digest`` returns
+            them.
     """
 
     hash_name = "blake2b"
@@ -80,7 +81,7 @@ class PythonKeyMap:
         return self._count
 
     def observe(self, records: RecordColumns) -> int:
-        """Remember the offsets of the keys."""
+        """Store the offsets of the keys, as ``KeyMap.observe`` documents."""
         words = self._words
         for row, (key, offset) in enumerate(zip(records.keys(), records.offset, strict=True)):
             if key is None:
@@ -95,7 +96,7 @@ class PythonKeyMap:
         return records.count
 
     def judge(self, records: RecordColumns, verdicts: bytearray) -> None:
-        """Write one verdict per record."""
+        """Write one verdict per record, as ``KeyMap.judge`` documents."""
         made = [
             self._verdict(key, offset, size)
             for key, offset, size in zip(records.keys(), records.offset, records.value_size, strict=True)
@@ -114,16 +115,19 @@ class PythonKeyMap:
         return _KEEP if value_size >= 0 else _DROP_AT_HORIZON
 
     def digest(self, *, end: bool) -> list[bytes]:
-        """Return the sections finished since the last call."""
+        """Return the sections finished since the last call; at the ``end``, also the incomplete one."""
         return [] if self._kept is None else self._kept.take(end=end)
 
     def holds_any_of(self, section: memoryview) -> bool:
-        """Look up every key of the map in the section."""
+        """Return True if a key of the map may be in the section, or if the section is malformed."""
         words = self._words
         return holds_any(section, (words[at] for at in range(0, len(words), _WORDS) if words[at] or words[at + 1]))
 
     def _find(self, key: bytes) -> tuple[int, int, int]:
-        """Return the position (in words) of the key's slot, or of its free slot, and the hash. The hash is never 0."""
+        """Return the position (in words) of the key's slot, or of the free slot for it, and the two words of its hash.
+
+        The second word of the hash is never 0.
+        """
         digest = blake2b(key, digest_size=_HASH_BYTES, key=self._secret).digest()
         high, low = int.from_bytes(digest[:8], "little"), int.from_bytes(digest[8:], "little") or 1
         words, slot = self._words, high % self._slots
@@ -135,12 +139,12 @@ class PythonKeyMap:
 
 
 def mark_bytes(marked: range) -> int:
-    """Return the size of one bit for each of these offsets."""
+    """Return the size in bytes of one bit for each offset of ``marked``."""
     return -(-len(marked) // 8)
 
 
 def check_sizes(slots: int, usable: int, secret: bytes) -> None:
-    """Raise ValueError unless these sizes make a valid map.
+    """Raise ValueError if a map with these sizes is not possible.
 
     A search ends at a free slot, so one slot must stay free.
     """
@@ -163,8 +167,8 @@ def table_memory(size_bytes: int) -> mmap.mmap:
 def open_key_map(slots: int, usable: int, secret: bytes, *, sums_up: bool = False, marked: range = range(0)) -> KeyMap:
     """Return a key map, compiled if the extension is available.
 
-    The compiled map also keeps a bit for each offset of ``marked``. If the bit is set, a later record has the key, and
-    the record at that offset is judged without a search.
+    The compiled map also keeps a bit for each offset of ``marked``. The bit is set if a later record has the key of the
+    record at this offset; that record is then dropped without a search in the map.
     """
     twin = extension(EXTENSIONS[0])
     if twin is None:

@@ -1,5 +1,5 @@
 # cython: boundscheck=False, wraparound=False, cdivision=True
-"""The latest offset of each key, compiled; the twin of ``keymap``, which documents each method."""
+"""Map from each key to its latest offset, compiled; ``keymap`` documents each method."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
@@ -340,5 +340,5 @@ cdef class CompiledKeyMap:
 
 
 def choose_lanes(int allowed):
-    """Hash as on a processor with at most 0: no vectors, 1: AVX2, 2: AVX-512. For tests."""
+    """Choose the vectors that the hash may use, for tests: 0 for none, 1 for AVX2, 2 for AVX-512."""
     lanes_choose(allowed)

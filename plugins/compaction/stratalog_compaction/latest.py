@@ -1,7 +1,8 @@
-"""Compaction by version: the record with the greatest timestamp or header number of each key is kept.
+"""Cleanup policies that keep, for each key, the record with the greatest timestamp or the greatest number in a header.
 
-Offsets give the order in which a broker received the records, not the order in which they were created. With several
-writers, or a writer that sends a record again, the last record of a key may be an old one. KIP-280 describes this need.
+Offsets are the order in which a broker received the records, not the order in which the records were created. With
+several writers, or a writer that sends a record twice, the last record of a key may be an old one. KIP-280 describes this
+need.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _SECRET_BITS: Final = 128
 
 
 class LatestByTimestampPolicy(CleanupPolicy):
-    """``cleanup.policy=latest_by_timestamp``. A round is due when it would be for ``compact``, by the same settings.
+    """Policy ``latest_by_timestamp``. A round is due when it would be due with ``compact``, by the same settings.
 
     Args:
         chance: source of the secrets of the maps.
@@ -36,7 +37,7 @@ class LatestByTimestampPolicy(CleanupPolicy):
         self._chance, self._compact = chance, CompactPolicy(chance)
 
     def plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
-        """Plan as ``compact`` does.
+        """Return the plan that the policy ``compact`` would return.
 
         Raises:
             ConfigError: another policy also keeps one record per key; each would drop records that the other one keeps.
@@ -49,7 +50,7 @@ class LatestByTimestampPolicy(CleanupPolicy):
         return self._compact.plan(log, config, now_ms)
 
     def local_plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
-        """Plan local deletion as ``compact`` does."""
+        """Return the local plan that the policy ``compact`` would return."""
         return self._compact.local_plan(log, config, now_ms)
 
     def record_filter(self, job: RewriteJob) -> RecordFilter:
@@ -61,7 +62,7 @@ class LatestByTimestampPolicy(CleanupPolicy):
 
 
 class LatestByHeaderPolicy(LatestByTimestampPolicy):
-    """``cleanup.policy=latest_by_header``. A record without a version counts as older than all records with one."""
+    """Policy ``latest_by_header``. A record without a version counts as older than all records with a version."""
 
     def record_filter(self, job: RewriteJob) -> RecordFilter:
         """Return a filter that compares the header named by the topic's settings."""
@@ -72,11 +73,12 @@ class LatestByHeaderPolicy(LatestByTimestampPolicy):
 
 
 class GreatestWins(RecordFilter):
-    """Drops a record if another record of its key has a greater version, and records without a key.
+    """Filter that drops a record if another record with its key has a greater version. It drops records without a key.
 
-    Among equal versions the later record wins. When judging begins, the map knows the dirty records. It adds the other
-    records while it judges them. These come first, so a dirty record that is older than an earlier kept record is
-    dropped even if it is the last one. A record is only dropped if a kept or a later record replaces it.
+    Among equal versions, the later record is kept. Before the first call of ``judge``, the map contains the versions of the
+    dirty records. The earlier records of the log are judged first, and ``judge`` adds their versions, so a dirty record is
+    dropped if an earlier record has a greater version, even if it is the last record of its key. A record is dropped only
+    if a kept record or a later record has a greater version.
     """
 
     fields: ClassVar[Fields] = Fields.OFFSET | Fields.KEY | Fields.VALUE | Fields.TIMESTAMP
@@ -88,7 +90,7 @@ class GreatestWins(RecordFilter):
         self._map = open_version_map(slots, min(max(self._usable, 1), slots - 1), secret)
 
     def observe(self, records: RecordColumns) -> int:
-        """Remember the greatest version of each key, and return the number of records observed."""
+        """Store the greatest version of each key; return the number of records that were processed before the map was full."""
         return self._map.observe(records, self._numbers(records))
 
     def judge(self, records: RecordColumns, verdicts: bytearray) -> None:
@@ -100,12 +102,12 @@ class GreatestWins(RecordFilter):
 
     @property
     def load(self) -> float:
-        """Number of keys as a share of the number that the memory could hold."""
+        """Number of keys in the map, divided by the number of keys for which the memory is sufficient."""
         return len(self._map) / self._usable if self._usable else 1.0
 
 
 class GreatestHeaderWins(GreatestWins):
-    """The filter by the number in a header."""
+    """Filter that uses the number in a header as the version."""
 
     fields: ClassVar[Fields] = Fields.OFFSET | Fields.KEY | Fields.VALUE | Fields.HEADERS
 

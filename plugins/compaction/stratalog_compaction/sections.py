@@ -1,4 +1,4 @@
-"""Topic settings of the policies."""
+"""Topic settings of the policies ``latest_by_header`` and ``ttl``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OFF: Final = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeaderSection(Section):
-    """Settings of ``latest_by_header``: the header that holds the version."""
+    """Settings of ``latest_by_header``: the header that contains the version."""
 
     title: ClassVar[str] = "Compaction by a header"
 

@@ -1,7 +1,7 @@
 """Expiry of single records, by their timestamp or at a time in a header.
 
-Retention deletes whole segments from the oldest on, and one young record keeps all segments after it. This policy
-removes expired records between the others.
+Retention deletes whole segments from the oldest on, so one young record keeps its segment and all later segments. This
+policy also removes expired records from the segments that are kept.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ _LONGEST_KIND: Final = 64
 
 
 class TtlPolicy(CleanupPolicy):
-    """``cleanup.policy=ttl``, alone or with others. Rounds are due as with ``compact``.
+    """Policy ``ttl``, alone or with other policies. A round is due when it would be due with ``compact``.
 
-    Segments whose records are all older than ``ttl.ms`` are deleted as a whole, from the oldest on, as by retention.ms.
+    Segments whose records are all older than ``ttl.ms`` are deleted as a whole, from the oldest on, as with retention.ms.
     """
 
     def plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
-        """Delete a prefix of expired segments. Rewrite the rest if it is dirty enough."""
+        """Return a plan that deletes the oldest segments if they are expired, and rewrites the rest if it is dirty enough."""
         section = section_of(config)
         rules = (below_log_start(log), too_old(section.after_ms, now_ms, "ttl.ms"))
         actions = [action for action in plan_prefix(log, rules) if isinstance(action, DeletePrefix)]
@@ -49,11 +49,11 @@ class TtlPolicy(CleanupPolicy):
         return [*actions, *plan_rewrite(log, left, config, now_ms)]
 
     def local_plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
-        """Delete local segments by local.retention.* if the topic sets them."""
+        """Return a plan that deletes local segments by local.retention.ms and local.retention.bytes, if the topic sets them."""
         return plan_local(log, config, now_ms)
 
     def record_filter(self, job: RewriteJob) -> RecordFilter:
-        """Return a filter for the records that have expired when the round begins."""
+        """Return a filter that drops the records that have expired when the round begins."""
         section = section_of(job.config)
         return HeaderExpiry(job, section) if section.header else Expiry(job, section)
 
@@ -65,10 +65,10 @@ def section_of(config: TopicConfig) -> TtlSection:
 
 
 class Expiry(RecordFilter):
-    """Drops records by their timestamps; records without a timestamp are kept.
+    """Filter that drops records by their timestamps; records without a timestamp are kept.
 
-    A digest holds the smallest timestamp of the kept records and the earliest expiry time of a header. It has 16 bytes
-    per segment and stays valid if ``ttl.ms`` changes.
+    The digest of a segment has 16 bytes: the smallest timestamp of the kept records, and the earliest expiry time in a
+    header. It stays valid if ``ttl.ms`` changes.
     """
 
     fields: ClassVar[Fields] = Fields.OFFSET | Fields.TIMESTAMP
@@ -80,7 +80,7 @@ class Expiry(RecordFilter):
         self.digest_kind = kind if kind.isascii() and len(kind) <= _LONGEST_KIND else ""
 
     def observe(self, records: RecordColumns) -> int:
-        """Return the number of records: there is nothing to observe."""
+        """Return the number of records. The filter needs no information about other records."""
         return records.count
 
     def judge(self, records: RecordColumns, verdicts: bytearray) -> None:
@@ -91,11 +91,11 @@ class Expiry(RecordFilter):
 
     @property
     def _last_ms(self) -> int:
-        """Timestamp before which records are dropped; 0 means none."""
+        """Timestamp before which records are dropped; 0 drops none."""
         return 0 if self._section.after_ms == OFF else self._now_ms - self._section.after_ms
 
     def digest(self, *, end: bool) -> Sequence[bytes]:
-        """Return the digest of a segment's kept records at its end."""
+        """Return the digest of a segment's kept records at the ``end`` of the segment; empty before the end."""
         if not end:
             return ()
         said = _DIGEST.pack(self._oldest_ms, self._soonest_ms)
@@ -111,7 +111,7 @@ class Expiry(RecordFilter):
 
 
 class HeaderExpiry(Expiry):
-    """Drops expired records by timestamp, or by a header. A header that cannot be read is ignored."""
+    """Filter that drops expired records by timestamp, or by the time in a header. An unreadable header is ignored."""
 
     fields: ClassVar[Fields] = Fields.OFFSET | Fields.TIMESTAMP | Fields.HEADERS
 

@@ -1,7 +1,7 @@
-"""The greatest version of each key, in bounded memory: 32 bytes per slot, independent of the keys' lengths.
+"""Map from each key to its greatest version, in bounded memory: 32 bytes per slot, independent of the keys' lengths.
 
-A version is a number and, among equal numbers, the offset: the later record wins. Keys are identified by a keyed
-128-bit hash, as in ``keymap``. ``versions_c`` is the compiled twin.
+A version is a number and an offset: of two versions with equal numbers, the one with the later offset is greater. A keyed
+128-bit hash stands for a key, as in ``keymap``. ``versions_c`` is the compiled form.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ _HASH_BYTES: Final = 16
 
 
 class VersionMap(Protocol):
-    """Map from keys to their greatest versions, which judges records by them.
+    """Map from keys to their greatest versions, which decides which records are dropped.
 
-    Nothing is ever removed. Used by one thread.
+    Keys are never removed from the map. Not thread-safe.
     """
 
     def __len__(self) -> int:
         """Return the number of keys."""
 
     def observe(self, records: RecordColumns, numbers: Sequence[int]) -> int:
-        """Remember the greatest version of each key; return how many records, from the first on, were observed.
+        """Store the greatest version of each key; return the number of records that were processed before the map was full.
 
-        A record without a key is skipped. If the map is full, a record with an unknown key is not observed.
+        A record without a key is skipped. When the map is full, a record whose key the map lacks ends the call.
 
         Args:
             records: records with offsets and keys.
@@ -42,7 +42,8 @@ class VersionMap(Protocol):
     def judge(self, records: RecordColumns, numbers: Sequence[int], verdicts: bytearray) -> None:
         """Write one verdict per record.
 
-        Drop a record without a key, or with a version below the key's. Remember a greater version of a known key.
+        Drop a record without a key, or with a version below the greatest of its key. If a record has a greater version
+        than the map, store this version.
         """
 
 
@@ -66,14 +67,14 @@ class PythonVersionMap:
         return self._count
 
     def observe(self, records: RecordColumns, numbers: Sequence[int]) -> int:
-        """Remember the versions of the keys."""
+        """Store the versions of the keys, as ``VersionMap.observe`` documents."""
         for row, (key, number, offset) in enumerate(zip(records.keys(), numbers, records.offset, strict=True)):
             if key is not None and not self._raise_to(key, (number, offset)):
                 return row
         return records.count
 
     def judge(self, records: RecordColumns, numbers: Sequence[int], verdicts: bytearray) -> None:
-        """Write one verdict per record."""
+        """Write one verdict per record, as ``VersionMap.judge`` documents."""
         rows = zip(records.keys(), numbers, records.offset, records.value_size, strict=True)
         verdicts[: records.count] = bytes(self._verdict(*row) for row in rows)
 
@@ -88,7 +89,7 @@ class PythonVersionMap:
         return Verdict.KEEP if value_size >= 0 else Verdict.DROP_AT_HORIZON
 
     def _raise_to(self, key: bytes, version: tuple[int, int]) -> bool:
-        """Remember a version unless a greater one is known. Return False if the map is full and lacks the key."""
+        """Store a version unless the map has a greater one. Return False if the map is full and lacks the key."""
         at, high, low = self._find(key)
         if not self._hashes[at + 1]:
             if self._count >= self._usable:
@@ -101,7 +102,10 @@ class PythonVersionMap:
         return True
 
     def _find(self, key: bytes) -> tuple[int, int, int]:
-        """Return the position of the key's slot, or of its free slot, and the hash. Its second half is never 0."""
+        """Return the position of the key's slot, or of the free slot for it, and the two words of its hash.
+
+        The second word of the hash is never 0.
+        """
         digest = blake2b(key, digest_size=_HASH_BYTES, key=self._secret).digest()
         high, low = int.from_bytes(digest[:8], "little"), int.from_bytes(digest[8:], "little") or 1
         hashes, slot = self._hashes, high % self._slots

@@ -1,5 +1,5 @@
 # cython: boundscheck=False, wraparound=False, cdivision=True
-"""The greatest version of each key, compiled; the twin of ``versions``, which documents each method."""
+"""Map from each key to its greatest version, compiled; ``versions`` documents each method."""
 
 from cpython.bytes cimport PyBytes_AS_STRING
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
@@ -55,7 +55,7 @@ cdef int64_t take(Block* block, const Keys* keys, int64_t row, int64_t count) no
 
 
 cdef int64_t observe_all(Table* table, const Keys* keys, const int64_t* number, int64_t count) noexcept nogil:
-    """Return how many records were observed, or OUTSIDE if a key is not inside the arena."""
+    """Return the number of processed records, or OUTSIDE if a key is not inside the arena."""
     cdef Block[2] blocks
     cdef int64_t row = 0, turn = 0, refused
     blocks[0].count = blocks[1].count = 0

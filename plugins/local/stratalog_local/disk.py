@@ -40,10 +40,10 @@ class Disk:
 
 
 def checked_name(name: str) -> str:
-    """Return ``name`` if it is a name in one folder, and no path to another folder.
+    """Return ``name`` if it can only name an entry of one folder.
 
     Raises:
-        ConfigError: it is empty, ``.`` or ``..``, or holds a separator or a NUL.
+        ConfigError: the name is empty, ``.`` or ``..``, or contains a slash or a NUL.
     """
     if name in {"", ".", ".."} or "/" in name or "\0" in name:
         raise ConfigError(f"{name!r} is not the name of a file or folder in a log directory")

@@ -157,9 +157,9 @@ class Folder:
             raise log_dir_error(error, self._path) from error
 
     def sync(self) -> None:
-        """Make the names in it durable. After a failed sync every later call raises: it is never retried.
+        """Make the names in the folder durable. A failed sync is never retried: every later call raises LogDirOfflineError.
 
-        If the folder cannot be opened, nothing was synced, and the call may be repeated.
+        If the folder cannot be opened, no sync was attempted, and the call may be repeated.
         """
         self._disk.check_writable(self._path)
         if self._failed:
@@ -185,7 +185,7 @@ def replace_file(disk: Disk, path: str, data: Buffer, *, sync: bool) -> None:
     """Replace ``path`` by a new file, completely or not at all. The new name is not durable on return.
 
     Raises:
-        DiskFullError: no space; the old file stays.
+        DiskFullError: the disk has no space; the old file stays.
         SystemLimitError, NotAFileError: nothing was written; the old file stays.
         LogDirOfflineError: writing or the sync failed; the old file stays.
     """

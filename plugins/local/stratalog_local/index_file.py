@@ -119,7 +119,7 @@ class MappedIndex(PooledFile, IndexFile):
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of entries."""
+        """Size of the entries in bytes, without reserved space."""
         return self._size_bytes
 
     def append(self, entries: Buffer) -> None:
@@ -141,7 +141,10 @@ class MappedIndex(PooledFile, IndexFile):
 
     def view(self) -> memoryview:
         """Return the entries as a view of the map, or of a copy if the index is closed."""
-        mapped, size = self._map, self._size_bytes  # in this order: a later map is never shorter than an earlier size
+        mapped, size = (
+            self._map,
+            self._size_bytes,
+        )  # in this order: a map that is read after the size is never shorter than the size
         if mapped is None or len(mapped) < size:
             with self._changing:
                 size = self._size_bytes
@@ -175,7 +178,7 @@ class MappedIndex(PooledFile, IndexFile):
                 return
             self._copy = b""
             try:
-                with contextlib.suppress(ClosedError, FileReplacedError, SegmentGoneError):  # nothing is left to trim
+                with contextlib.suppress(ClosedError, FileReplacedError, SegmentGoneError):  # there is no file to trim
                     self._copy = self._entries()
                     if self.in_service:
                         self._cut(views_see_more=False)
@@ -236,8 +239,8 @@ class MappedIndex(PooledFile, IndexFile):
     def _cut(self, *, views_see_more: bool) -> None:
         """Cut the file to its entries.
 
-        Access beyond the end of a cut file kills the process. If a view covers more than the entries, a new file
-        replaces the old one, and the view keeps the old file.
+        Access through a memory map beyond the end of its file kills the process. If a view covers more than the entries, a
+        new file therefore replaces the old file, and the view keeps the old file.
         """
         self._disk.handles.drop((self, "map"))
         self._map = None
@@ -250,9 +253,9 @@ class MappedIndex(PooledFile, IndexFile):
 
 
 def check_fits(size_bytes: int, max_bytes: int, path: str) -> None:
-    """Raise PluginError if an index would exceed its bound.
+    """Raise PluginError if an index would exceed its bound: its builder should have reported earlier that it is full.
 
-    Its builder should have reported earlier that it is full.
+    The error is one of the index format, which is a plugin.
     """
     if size_bytes > max_bytes:
         raise PluginError(f"an index of {size_bytes} bytes is above its bound max_bytes={max_bytes} path={path}")

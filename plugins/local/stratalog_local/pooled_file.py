@@ -18,8 +18,8 @@ from stratalog_local.disk import Disk
 class PooledFile:
     """Base of ``.log`` and index files. It uses slots, because 10,000 logs have many such files.
 
-    The path must stay the same until the file is closed. After a failed write or sync the file stays out of service for
-    writing, because the content of the page cache is no longer known.
+    The path must stay the same until the file is closed. After a failed write or sync, all further changes of the file
+    are refused, because the content of the page cache is no longer known.
 
     Args:
         disk: disk of the store; borrowed.
@@ -75,24 +75,24 @@ class PooledFile:
 
     @property
     def in_service(self) -> bool:
-        """True if the file may be changed, given its mode and the state of the disk and the store."""
+        """True if the file may be changed: it is writable, no earlier write or sync failed, and the store is open."""
         return self._writable and self._failed is None and not self._disk.closed
 
     def check_writable(self) -> None:
-        """Raise the reason why the file may not be changed, if there is one."""
+        """Raise an error with the reason if the file may not be changed."""
         disk = self._disk
         if self._is_gone or not self._writable or self._failed is not None or disk.closed or disk.read_only:
             self._refuse()
 
     def fail(self, error: OSError) -> StorageError:
-        """Take the file out of service permanently, and return the error to raise."""
+        """Refuse all further changes of the file, and return the error to raise."""
         self._failed = LogDirOfflineError(log_dir_error(error, self.path).reason, self.path)
         return self._failed
 
     def refused(self, error: OSError) -> StorageError:
         """Return the error to raise for a change that was not made.
 
-        The file stays in service if a resource limit caused the error.
+        Further changes are refused unless a resource limit caused the error.
         """
         found = log_dir_error(error, self.path)
         return found if isinstance(found, OutOfResourcesError) else self.fail(error)
@@ -110,7 +110,7 @@ class PooledFile:
     def allocate(self, size_bytes: int) -> None:
         """Allocate disk space up to ``size_bytes``.
 
-        After an OutOfResourcesError the file stays in service and may have a part of the space.
+        After an OutOfResourcesError the file can still be changed, and may have a part of the space.
         """
         descriptor = self.pin_for_change()
         try:
@@ -129,10 +129,7 @@ class PooledFile:
             self.unpin(descriptor)
 
     def read_pinned(self, descriptor: int, position: int, size_bytes: int) -> bytes:
-        """Read as ``read_bytes`` does, by a descriptor from ``pin``.
-
-        Return nothing if ``size_bytes`` is not above 0.
-        """
+        """Read as ``read_bytes`` does, from a descriptor that ``pin`` returned; return b"" if ``size_bytes`` is not above 0."""
         if size_bytes <= 0:
             return b""
         try:

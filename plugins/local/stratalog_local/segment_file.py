@@ -36,9 +36,8 @@ class LocalSegmentFile(PooledFile, SegmentFile):
         writable: True if the file may be changed.
         reserved: True if space was preallocated: the file on disk is larger than ``size_bytes`` until it is closed.
 
-    Without preallocation, the file reserves space for the next appends once it is large. Otherwise each append
-    allocates blocks, which costs a tenth of the time of a 16 KiB write. The reserved space does not change the file's
-    size.
+    A large file without preallocation reserves space for the next appends in steps, which does not change the file's
+    size. Without this, each append would allocate blocks, which costs a tenth of the time of a 16 KiB write.
     """
 
     __slots__ = ("_closed", "_file_id", "_has_ahead", "_modified_ms", "_reserved", "_room_bytes", "_size_bytes")
@@ -96,7 +95,7 @@ class LocalSegmentFile(PooledFile, SegmentFile):
         return self._modified_ms
 
     def append(self, data: Buffer) -> int:
-        """Append all bytes, or none, and return the position of the first byte."""
+        """Append the bytes, and return the position of the first; after an error, none of the bytes is in the file."""
         disk, start = self._disk, self._size_bytes
         if self._is_gone or not self._writable or self._failed is not None or disk.closed:
             self.check_writable()
@@ -139,7 +138,7 @@ class LocalSegmentFile(PooledFile, SegmentFile):
         return super().read_into(position, into[:wanted]) if wanted > 0 else 0
 
     def slice(self, position: int, size_bytes: int) -> FileSlice:
-        """Pin up to ``size_bytes`` from ``position``; they are read when ``data`` is first used."""
+        """Return a slice of up to ``size_bytes`` from ``position``. The bytes are read when its ``data`` is first used."""
         handles, size_bytes = self._disk.handles, max(0, min(size_bytes, self._size_bytes - position))
         descriptor = handles.pin_open(self)
         if descriptor is None:
@@ -160,9 +159,9 @@ class LocalSegmentFile(PooledFile, SegmentFile):
             raise
 
     def trim(self) -> bool:
-        """Cut preallocated space: after a power loss, zeros would follow the last record.
+        """Remove preallocated space after the last record, which would be zeros after a power loss.
 
-        Return True if there was such space.
+        Return True if the file had such space.
         """
         self.check_writable()
         grew = self._reserved
@@ -188,7 +187,7 @@ class LocalSegmentFile(PooledFile, SegmentFile):
         self._closed = True
         try:
             if self.in_service:
-                with contextlib.suppress(ClosedError, FileReplacedError, SegmentGoneError):  # nothing is left to cut
+                with contextlib.suppress(ClosedError, FileReplacedError, SegmentGoneError):  # there is no file to cut
                     self._give_back()
         finally:
             self.release_descriptor()
@@ -197,8 +196,8 @@ class LocalSegmentFile(PooledFile, SegmentFile):
         """Return the bytes of a slice.
 
         Raises:
-            SegmentGoneError: the bytes may be others than when the slice was made. A log closes a file before it truncates
-                it. A closed file is unchanged only if it was deleted or replaced, and its path no longer names it.
+            SegmentGoneError: the bytes may have changed since the slice was made. A log closes a file before it truncates
+                the file, so the bytes of a closed file are known to be unchanged only if its path no longer names it.
         """
         data = self.read_pinned(descriptor, position, size_bytes)
         if len(data) < size_bytes or (self._is_gone and self._is_named(descriptor)):
@@ -211,7 +210,7 @@ class LocalSegmentFile(PooledFile, SegmentFile):
         return found is not None and found.file_id == self._disk.files.file_id(descriptor)
 
     def _open(self) -> int:
-        """Open the file. For writing, refuse a different file with the same name: this object must not change it."""
+        """Open the file. Raise FileReplacedError if it is opened for writing and its path now names another file."""
         descriptor = super()._open()
         if self._writable:
             found = self._disk.files.file_id(descriptor)
@@ -223,9 +222,9 @@ class LocalSegmentFile(PooledFile, SegmentFile):
         return descriptor
 
     def _pin_reopened(self) -> int:
-        """Pin the file for a change when it is not open.
+        """Open the file again and pin its descriptor for a change.
 
-        The size is checked because a new file may have the inode number of a removed one.
+        The size is checked because a new file may have the inode number of the removed file.
         """
         descriptor = self.pin_for_change()
         if self._disk.files.size_bytes(descriptor) < self._size_bytes:
@@ -234,7 +233,7 @@ class LocalSegmentFile(PooledFile, SegmentFile):
         return descriptor
 
     def _lost_bytes(self) -> str:
-        """Return the change by another process to the opened file as text, or "" if the path still has all written bytes."""
+        """Return what another process did to the file, as text; "" if the path still names this file with all its bytes."""
         size = self._size_bytes
         try:
             found = self._disk.files.stat(self.path)
@@ -251,7 +250,7 @@ class LocalSegmentFile(PooledFile, SegmentFile):
     def _reserve(self, end: int) -> None:
         """Reserve space up to ``AHEAD_BYTES`` after ``end``.
 
-        If the disk is full, the write itself reports it when it needs the space.
+        A full disk is not reported here: the write that needs the space reports it.
         """
         self._room_bytes = end + AHEAD_BYTES
         descriptor = self.pin()
@@ -266,7 +265,7 @@ class LocalSegmentFile(PooledFile, SegmentFile):
             self.unpin(descriptor)
 
     def _give_back(self) -> None:
-        """Cut reserved space. The file keeps the time of its last append, because retention may depend on it."""
+        """Remove reserved space. The file keeps the time of its last append, because retention may depend on this time."""
         if self._reserved:
             self._cut()
         elif self._has_ahead:
@@ -280,9 +279,9 @@ class LocalSegmentFile(PooledFile, SegmentFile):
         self._has_nothing_ahead()
 
     def _not_written(self, descriptor: int, error: OSError) -> StorageError:
-        """Cut the remains of a failed write, and return the error to raise.
+        """Cut the bytes of a failed write from the file, and return the error to raise.
 
-        The file stays in service if nothing remains and a resource limit caused the error.
+        Further appends are possible only if the bytes were cut, and a resource limit caused the error.
         """
         found = self.refused(error)
         try:

@@ -1,7 +1,6 @@
 """A log directory on local disk: its lock, its folders, its small files.
 
-The lock is the one that a running Kafka broker takes on the same file. A broker and an engine therefore exclude each
-other.
+A running Kafka broker locks the same file in the same way. A broker and an engine therefore exclude each other.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Options (``tier_options``) are passed to the fsspec file system: ``key``, ``secr
 ``config_kwargs`` and ``s3_additional_kwargs`` for S3. AWS's own environment variables and files are read too.
 ``credentials`` is a function that returns ``key``, ``secret``, ``token`` and ``expires_ms`` (Unix time); it is called
 again when these credentials expire. ``[plugins.s3]`` sets the address of the service (``endpoint_url``, ``region``,
-``addressing``, ``allow_http``) and how S3 stores objects. Options of the same names do that too.
+``addressing``, ``allow_http``) and how S3 stores objects. Tier options of the same names override these settings.
 """
 
 from __future__ import annotations

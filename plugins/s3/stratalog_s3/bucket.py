@@ -1,4 +1,4 @@
-"""Requests to one bucket, with one deadline."""
+"""Requests to one bucket for one operation, with a common deadline."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ class Bucket:
     def ask(self, method: str, **parameters: object) -> Any:
         """Send one request, named as botocore names it, and return the answer.
 
-        Raises what s3fs raises, or TimeoutError.
+        Raises TimeoutError after the deadline, and the errors of s3fs unchanged.
         """
         return self.begin(method, **parameters).result()
 
     def begin(self, method: str, **parameters: object) -> Pending[Any]:
-        """Send a request without waiting for the answer."""
+        """Send a request without waiting for the answer; return the pending call."""
         left_s = seconds_left(self.clock, self.deadline_ns, str(parameters.get("Key", "")))
         return Pending(self.filesystem.loop, lambda: self._call(method, parameters), left_s)
 
@@ -107,7 +107,7 @@ class Bucket:
 
 
 class _Served(NamedTuple):
-    """Content of a reply, as its headers describe it: bytes [start, end) of an object of ``of`` bytes."""
+    """Content of a reply according to its headers: bytes [start, end) of an object of ``of`` bytes."""
 
     start: int
     end: int
@@ -115,7 +115,10 @@ class _Served(NamedTuple):
 
 
 def _served(content_range: str | None, size_bytes: int) -> _Served:
-    """Parse the ``Content-Range`` of a reply; a reply without one holds the whole object."""
+    """Parse the ``Content-Range`` of a reply. A reply without this header contains the whole object of ``size_bytes``.
+
+    All fields are -1 if the header is malformed.
+    """
     if content_range is None:
         return _Served(0, size_bytes, size_bytes)
     found = _CONTENT_RANGE.match(content_range)

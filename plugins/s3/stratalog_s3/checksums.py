@@ -1,7 +1,7 @@
 """Checksums by which a store verifies uploads.
 
-They are computed here because botocore's own checksums change the encoding of the body, and some S3-compatible servers
-do not understand that encoding.
+This module computes them, because botocore's own checksums change the encoding of the body, and some S3-compatible
+servers do not understand that encoding.
 """
 
 from __future__ import annotations

@@ -23,16 +23,17 @@ CONDITIONS: Final[Mapping[str, Mapping[str, object]]] = MappingProxyType(
 class ConditionalStore(FsspecStore):
     """A store whose file system makes an upload conditional by a keyword argument.
 
-    If a file system would silently ignore the keyword, as old versions do, the store raises before it writes anything.
+    Old versions of these file systems silently ignore the keyword. With such a version, the store raises an error before it
+    writes.
     """
 
     @property
     def capabilities(self) -> Capability:
-        """CREATE only: fsspec lists whole folders."""
+        """CREATE only. Listing from a key on is not supported, because fsspec lists whole folders."""
         return create_capability(self._location.scheme)
 
     def create(self, key: str, data: Buffer, *, deadline_ns: int) -> Created:
-        """Write the object only if the key is free."""
+        """Write the object only if the key does not exist; return the outcome."""
         path = self._writable(key)
         with self._errors(key):
             self._filesystem()  # an error here means that nothing was sent
@@ -58,6 +59,6 @@ class ConditionalStore(FsspecStore):
 
 
 def open_conditional(context: OpenContext) -> ObjectStore:
-    """Open a store on Google's or Azure's storage."""
+    """Open a store on Google Cloud Storage or Azure Blob Storage."""
     location, options = parse_location(context.location), checked_options(context)
     return ConditionalStore(location, options, context.env.clock, read_only=context.read_only)

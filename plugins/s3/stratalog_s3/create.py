@@ -1,4 +1,4 @@
-"""Strategies of create-only-if-absent by protocol. fsspec itself guarantees nothing."""
+"""Strategies by protocol for creating an object only if it does not exist, which fsspec alone does not guarantee."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class CreateStrategy(Enum):
     """Strategy that decides which of several concurrent writers creates an object.
 
     NATIVE: the store decides, by one conditional request. LINK: the file system decides, by a hard link to a finished
-        file. NONE: nothing decides. The writer checks first and then writes, which is safe for one writer only, and the
-        store does not declare CREATE.
+        file. NONE: several writers may succeed. The writer checks for the object and then writes, which is safe for one
+        writer only, so the store does not declare CREATE.
     """
 
     NATIVE = auto()
@@ -39,6 +39,6 @@ STRATEGIES: Final[Mapping[str, CreateStrategy]] = MappingProxyType(
 
 
 def create_capability(protocol: str) -> Capability:
-    """Return CREATE if the protocol's strategy is atomic."""
+    """Return CREATE if the protocol's strategy is atomic, otherwise no capability."""
     atomic = STRATEGIES.get(protocol, CreateStrategy.NONE) is not CreateStrategy.NONE
     return Capability.CREATE if atomic else Capability.NONE

@@ -1,6 +1,7 @@
 """Credentials that change while a store is open.
 
-They are requested again shortly before they expire, or when the store reports that they have expired.
+The user's function is called for new credentials shortly before the current ones expire, or when the store reports that
+they have expired.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class RotatingCredentials:
     Args:
         provider: returns ``key``, ``secret``, and optionally ``token`` and ``expires_ms`` (Unix time).
         clock: clock for the expiry.
-        secrets: receives the credentials, to redact them in texts.
+        secrets: receives the credentials, so that it redacts them in texts.
     """
 
     def __init__(self, provider: CredentialProvider, clock: Clock, secrets: SecretOptions) -> None:
@@ -53,7 +54,7 @@ class RotatingCredentials:
     def _asked(self) -> tuple[tuple[str, str, str | None], int]:
         """Call the provider.
 
-        No credential has a local name here, because a traceback can show the values of local names.
+        No local variable contains a credential, because a traceback can show local variables.
         """
         try:
             found = self._sound(dict(self._provider()))
@@ -81,10 +82,10 @@ class RotatingCredentials:
 
 
 def take_provider(options: dict[str, object]) -> CredentialProvider | None:
-    """Remove ``credentials`` from the options and return it.
+    """Remove ``credentials`` from the options and return it; None if it is not set.
 
     Raises:
-        ConfigError: it is not callable, or there are fixed credentials too.
+        ConfigError: ``credentials`` is not callable, or the options also contain fixed credentials.
     """
     provider = options.pop("credentials", None)
     if provider is None:
@@ -104,13 +105,13 @@ def rotating_session(credentials: RotatingCredentials) -> Any:
     from botocore.credentials import ReadOnlyCredentials  # noqa: PLC0415 - the same
 
     class Signing(AioCredentials):  # type: ignore[misc]  # published without types
-        """Requests the credentials for each signature, on another thread because the user's function may block."""
+        """Credentials that are requested for each signature, on another thread because the user's function may block."""
 
         async def get_frozen_credentials(self) -> Any:
             return ReadOnlyCredentials(*await asyncio.to_thread(credentials.current))
 
     class Given:
-        """The first source in which a session looks for credentials."""
+        """Source of credentials that the session uses before all other sources."""
 
         METHOD = CANONICAL_NAME = "stratalog"
 

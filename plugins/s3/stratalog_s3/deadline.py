@@ -1,4 +1,4 @@
-"""A deadline for every call. The libraries' own timeouts restart with each received byte."""
+"""A deadline for every call, because the libraries' own timeouts restart with each received byte."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Pending(Generic[T]):
         try:
             return self._future.result(self._timeout_s + _GRACE_S)
         finally:
-            self.cancel()  # no effect on a finished coroutine; after an interrupt it stops the background work
+            self.cancel()  # no effect on a finished coroutine; if this thread was interrupted, stops the background work
 
     def when_over(self, call: Callable[[], None]) -> None:
         """Call ``call`` on any thread when the coroutine has finished, failed or been cancelled."""
@@ -58,7 +58,7 @@ class Pending(Generic[T]):
 def run(loop: asyncio.AbstractEventLoop, call: Callable[[], Coroutine[Any, Any, T]], timeout_s: float) -> T:
     """Run a coroutine on a loop in another thread and wait for it.
 
-    Errors are those of ``Pending.result``.
+    Raises the errors of ``Pending.result``.
     """
     return Pending(loop, call, timeout_s).result()
 

@@ -2,8 +2,8 @@
 
 aiobotocore builds and signs the requests and parses the answers, as for all other requests. Only the sending differs.
 aiohttp copies a body four times on the one thread that runs the event loop. That thread, not the network, then limits
-the total throughput of many readers. Here each body is copied once, from the kernel (and decrypted with TLS), by a
-thread that does not hold the interpreter lock meanwhile.
+the total throughput of many readers. This module copies each body once, from the kernel (and decrypts it with TLS), on a
+thread that does not hold the interpreter lock during the copy.
 
 This module is imported when a store connects, never earlier, because aiobotocore is slow to import.
 """
@@ -64,7 +64,7 @@ class _Wanted:
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """The answer to a request. ``body`` is None if the body was longer than requested and so was not read."""
+    """The answer to a request. ``body`` is None if its length is unknown or above the requested length: it was not read."""
 
     status: int
     headers: dict[str, str]
@@ -125,7 +125,7 @@ class _Transfer:
         self._aborted = False  # under _lock
 
     def run(self) -> _Answer:
-        """Send the request and return the answer. If a kept connection has ended, use a new one."""
+        """Send the request and return the answer. If an idle connection turns out to be closed, use a new connection."""
         kept = self._connections.take(self._wanted.origin, self._now_s)
         if kept is not None:
             with contextlib.suppress(http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError):
@@ -133,7 +133,7 @@ class _Transfer:
         return self._on(self._session.connection(self._wanted.origin))
 
     def abort(self) -> None:
-        """Make ``run`` end soon with an error."""
+        """Make ``run``, on its own thread, end soon with an error."""
         with self._lock:
             self._aborted = True
             connection = self._connection
@@ -166,7 +166,7 @@ class _Transfer:
 
 
 class _Body:
-    """A body that was already received, with the interface of an aiohttp body."""
+    """A received body with the interface of aiohttp's body."""
 
     def __init__(self, url: str, data: bytes | None) -> None:
         self.url, self._data = url, data
@@ -194,7 +194,7 @@ class _Body:
 class _Reads:
     """Settings of the connections, from the arguments that aiobotocore gives to a session.
 
-    ``is_usual`` is False if the user configured the connector, which only aiohttp has.
+    ``is_usual`` is False if the user configured aiohttp's connector: all requests then use aiohttp.
     """
 
     verify: bool | str
@@ -218,7 +218,7 @@ class _Reads:
         connector_args: Mapping[str, Any] | None = None,
         **others: Any,
     ) -> _Reads:
-        """Return the settings. ``others`` do not concern these connections."""
+        """Return the settings; the arguments in ``others`` have no meaning for these connections."""
         del others
         connect_s, read_s = timeout if isinstance(timeout, list | tuple) else (timeout, timeout)
         return cls(
@@ -242,7 +242,9 @@ class DirectSession(AIOHTTPSession):  # type: ignore[misc]  # published without 
     def __init__(self, **arguments: Any) -> None:
         super().__init__(**arguments)
         self._reads = _Reads.of(**arguments)
-        checked_bundle(self._reads.verify or False, "verify")  # whatever source botocore has it from
+        checked_bundle(
+            self._reads.verify or False, "verify"
+        )  # verification may not be switched off by any source of botocore's settings
         self._connections = _Connections()
         self._threads = ThreadPoolExecutor(self._reads.threads, "stratalog-s3-read")
         self._context: ssl.SSLContext | None = None  # a race that creates it twice does no harm
@@ -254,7 +256,7 @@ class DirectSession(AIOHTTPSession):  # type: ignore[misc]  # published without 
         await super().__aexit__(*details)
 
     async def send(self, request: Any) -> Any:
-        """Send one request and return the answer. Errors are those of the base class."""
+        """Send one request and return the answer; raise the errors of the base class."""
         wanted = self._wanted(request)
         if wanted is None:
             return await super().send(request)
@@ -303,7 +305,7 @@ class DirectSession(AIOHTTPSession):  # type: ignore[misc]  # published without 
         connection.sock.settimeout(self._reads.read_s)
 
     def _wanted(self, request: Any) -> _Wanted | None:
-        """Return the request to send here, or None if the base class sends it."""
+        """Return the request if this class sends it, or None if the base class must send it."""
         if request.method != "GET" or not request.stream_output:
             return None
         headers = {name: _text(value) for name, value in request.headers.items()}
@@ -318,7 +320,7 @@ class DirectSession(AIOHTTPSession):  # type: ignore[misc]  # published without 
         return _Wanted(origin, target, headers, int(found[2]) + 1 - int(found[1]))
 
     def _made_context(self) -> ssl.SSLContext:
-        """Create the TLS context as the base class does. Certificates are always verified."""
+        """Create the TLS context as the base class does, except that certificates are always verified."""
         context: ssl.SSLContext = create_urllib3_context()
         context.check_hostname = True
         authorities = get_cert_path(self._reads.verify)
@@ -338,13 +340,13 @@ class _NeverConnectedError(Exception):
 
 
 def with_direct_reads(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return keyword arguments for s3fs with this session, unless the user configured another one."""
+    """Return keyword arguments for s3fs with ``DirectSession``, unless the user configured another session."""
     config = options["config_kwargs"]
     return {**options, "config_kwargs": {"http_session_cls": DirectSession, **config}}
 
 
 def _received(response: http.client.HTTPResponse, most_bytes: int) -> _Answer:
-    """Return an answer with its body. The body is None if it is too long or its length is unknown."""
+    """Return an answer with its body. The body is None if its length is unknown or above ``most_bytes``."""
     headers = {name.lower(): value for name, value in response.getheaders()}
     if response.status >= http.client.MULTIPLE_CHOICES:
         return _Answer(response.status, headers, response.read(_ERROR_BYTES))

@@ -1,7 +1,7 @@
 """Conversion of library errors to the errors of the store contract.
 
 This module does not import botocore, aiohttp or any cloud library. It distinguishes errors by S3's codes, HTTP statuses
-and class names, and one table serves every file system.
+and class names, so one table is sufficient for all file systems.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def typed(error: Exception, key: str, uri: str, secrets: SecretOptions) -> Stora
 
 
 def typed_code(reply: Reply, key: str, uri: str, secrets: SecretOptions) -> StoreError:
-    """Return the contract's error for the answer to a request, or to one key of a request."""
+    """Return the contract's error for a store's answer about ``key``."""
     kind = _BY_CODE.get(reply.code) or _BY_STATUS.get(reply.status) or StoreError
     text = f"{reply.code or reply.status}: {secrets.redact(reply.message)}"
     return kind(text, uri if kind is BucketNotFoundError or not key else key)
@@ -144,10 +144,10 @@ def failed_create(error: Exception, key: str, uri: str, secrets: SecretOptions) 
     """Return the outcome of a conditional create that raised.
 
     Returns:
-        EXISTS if the store reported that the object exists. The error to raise if nothing was written: the request was
-        refused or never sent. 409 is such an error: the store asks for a retry. EXISTS would be wrong for 409, because
-        the object may never exist. UNKNOWN otherwise: there was no answer, or a status of 408 or of 500 and above,
-        which may come from a proxy between the client and the store.
+        EXISTS if the store reported that the object exists. An error for the caller to raise if nothing was written: the
+        request was refused or never sent. Status 409 is such an error, because the store asks for a retry; EXISTS would be
+        wrong, because the object may never exist. UNKNOWN otherwise: there was no answer, or a status of 408 or of 500 and
+        above, which may come from a proxy between the client and the store.
     """
     reply = reply_of(error)
     if reply is None:
@@ -190,7 +190,8 @@ def _kind_by_class(error: BaseException) -> type[StoreError]:
 def _never_sent(error: BaseException) -> bool:
     """Return True if no request was sent.
 
-    aiobotocore uses one error for a failed and for a broken connection, so the inner error decides.
+    aiobotocore raises the same error class for a connection that failed to open and for one that broke, so the inner error
+    decides.
     """
     inner = getattr(error, "kwargs", {}).get("error")
     return any(kind.__name__ in _NEVER_SENT for kind in (*type(error).__mro__, *type(inner).__mro__))

@@ -66,7 +66,7 @@ class FileStore(ObjectStore):
 
     @property
     def capabilities(self) -> Capability:
-        """CREATE and NEAR: listings read whole folders, and there are no checksums."""
+        """CREATE and NEAR only: listings read whole folders, and there are no checksums."""
         return create_capability(self._location.scheme) | Capability.NEAR
 
     @property
@@ -94,7 +94,7 @@ class FileStore(ObjectStore):
         path = self._writable(key, deadline_ns)
         try:
             if self._files.stat(path) is not None:
-                return Created.EXISTS  # saves the temporary file; the link still decides
+                return Created.EXISTS  # avoids a temporary file; otherwise the link decides
             temporary = self._written(path, [data])
             created = self._linked(temporary, path)
         except OSError as error:
@@ -103,7 +103,7 @@ class FileStore(ObjectStore):
             self._files.remove(temporary)
             self._files.sync_folder(_folder(path))
         except OSError:
-            # the object exists, but may not be durable
+            # the object exists, but its name may not be durable yet
             return Created.UNKNOWN if created is Created.CREATED else created
         return created
 
@@ -119,7 +119,10 @@ class FileStore(ObjectStore):
             self._raise(error, key)
 
     def is_cached(self, key: str, start: int, end: int) -> bool:
-        """Return True if the page cache holds the end of this range. Earlier bytes are then cached or being read."""
+        """Return True if the page cache contains the last byte of the range.
+
+        The earlier bytes are then assumed to be cached, or being read ahead.
+        """
         del start
         with contextlib.suppress(OSError), self._opened(f"{self._root}/{place_of(check_key(key))}") as descriptor:
             return self._files.is_cached(descriptor, end - 1)
@@ -139,7 +142,7 @@ class FileStore(ObjectStore):
             self._files.close(descriptor)
 
     def list(self, prefix: str, *, after: str = "", limit: int = 1000, deadline_ns: int) -> Sequence[ObjectInfo]:
-        """Return one page of objects. Only folders that may hold some of them are read."""
+        """Return one page of objects. Only folders that can contain objects of the page are read."""
         folder = check_prefix(prefix).rpartition("/")[0]
         self._path(folder, deadline_ns)
         try:
@@ -166,7 +169,7 @@ class FileStore(ObjectStore):
         return failed
 
     def unfinished(self, prefix: str, *, deadline_ns: int) -> Sequence[UnfinishedUpload]:
-        """Return the temporary files of live writers and of writers that died."""
+        """Return the temporary files, of writers in progress and of writers that died."""
         folder = check_prefix(prefix).rpartition("/")[0]
         self._path(folder, deadline_ns)
         found: list[UnfinishedUpload] = []
@@ -193,7 +196,7 @@ class FileStore(ObjectStore):
             self._raise(error, upload.key)
 
     def close(self) -> None:
-        """Refuse further calls. A second call has no effect."""
+        """Make all further calls raise ClosedError, except ``close``, which then does nothing."""
         self._closed = True
 
     def __repr__(self) -> str:
@@ -227,7 +230,10 @@ class FileStore(ObjectStore):
             raise BucketNotFoundError("the folder of the store is missing", self.uri)
 
     def _prepare(self, folder: str) -> None:
-        """Create a folder and its parents below the root, and sync each into its parent. Sweep the folder regularly."""
+        """Create a folder and its missing parents below the root, and make their names durable.
+
+        Stale temporary files in the folder are removed at the first call, and then at most once a day.
+        """
         now_ms = self._clock.now_ms()
         if folder in self._swept:
             if now_ms - self._swept[folder] >= STALE_MS:
@@ -245,7 +251,7 @@ class FileStore(ObjectStore):
         self._swept[folder] = now_ms
 
     def _sweep(self, folder: str) -> None:
-        """Remove temporary files of writers that died."""
+        """Remove temporary files that are so old that their writers have died."""
         oldest_ms = self._clock.now_ms() - STALE_MS
         for entry in self._files.list(folder):
             if entry.name.startswith(_TEMPORARY) and entry.modified_ms < oldest_ms:
@@ -303,9 +309,10 @@ class FileStore(ObjectStore):
             yield chunk
 
     def _walk(self, folder: str, prefix: str, after: str) -> Iterator[ObjectInfo]:
-        """Yield the objects below a folder in the order of their keys: those with ``prefix`` that come after ``after``.
+        """Yield the objects below a folder whose keys start with ``prefix`` and are above ``after``, in the order of keys.
 
-        A folder that continues a long name may hold keys from both sides of a neighbour's, so its level is sorted as a whole.
+        Keys in a folder that splits a long name can be below and above the key of a neighbouring file. If there is such a
+        folder, all objects of this level are sorted together.
         """
         below = sorted(
             (key_at(f"{place}/" if entry.is_folder else place), place, entry) for place, entry in self._in(folder)
@@ -315,7 +322,7 @@ class FileStore(ObjectStore):
         yield from found if is_ordered else sorted(found, key=lambda info: info.key)
 
     def _found(self, key: str, place: str, entry: FileStat, prefix: str, after: str) -> Iterator[ObjectInfo]:
-        """Yield the objects of one file or folder; ``key`` begins all their keys."""
+        """Yield the wanted objects of one file or folder; ``key`` is the start of all their keys."""
         if entry.is_folder:
             is_wanted = key.startswith(prefix) or prefix.startswith(key)
             if is_wanted and (key > after or after.startswith(key)):

@@ -42,7 +42,7 @@ def parse_location(uri: str) -> Location:
     """Parse a tier's URI. Trailing slashes are ignored.
 
     Raises:
-        ConfigError: it is no URI, holds credentials, names no bucket, or has an empty, ``.`` or ``..`` part.
+        ConfigError: ``uri`` is not a URI, contains credentials, names no bucket, or has an empty, ``.`` or ``..`` part.
     """
     found = _URI.match(uri)
     if not found:
@@ -68,16 +68,16 @@ def parse_location(uri: str) -> Location:
 
 
 def _holds_credentials(scheme: str, authority: str, path: str) -> bool:
-    """Return True if a URI seems to hold credentials.
+    """Return True if a URI seems to contain credentials.
 
-    A secret may contain a slash; the rest of the secret is then parsed as the path.
+    If a secret contains a slash, the part of the secret after the slash is parsed as the path.
     """
     user, mark, _ = authority.partition("@")
     if mark:
         return ":" in user or scheme in _S3
     _, colon, port = authority.partition(":")
     if scheme in _S3:
-        return bool(colon) and not authority.startswith("arn:")  # no bucket's name contains a colon
+        return bool(colon) and not authority.startswith("arn:")  # a bucket's name contains no colon
     return bool(colon) and not port.isdigit() and "@" in path
 
 
@@ -96,9 +96,9 @@ def check_key(key: str) -> str:
 
 
 def check_prefix(prefix: str) -> str:
-    """Return ``prefix`` if keys may start with it: "", or complete parts and the beginning of one.
+    """Return ``prefix`` if keys can start with it: "", or complete parts of a key and the beginning of the next part.
 
-    Errors as for keys.
+    Raises ConfigError for the reasons of ``check_key``.
     """
     parts = prefix.split("/")
     if any(part in {"", ".", ".."} for part in parts[:-1]) or parts[-1] == ".." or not _sound(prefix):
@@ -107,12 +107,13 @@ def check_prefix(prefix: str) -> str:
 
 
 def place_of(key: str) -> str:
-    """Return the path of an object below the folder of a store on a file system, where a name has at most 255 bytes.
+    """Return the path of an object relative to the store's folder. On a file system, a name has at most 255 bytes.
 
-    A longer part of the key is split: a folder with the first 254 characters and ``+``, which contains the rest.
+    A longer part of the key is split: its first 254 characters and ``+`` name a folder, and the remaining characters name
+    an entry in this folder.
 
     Raises:
-        ConfigError: the path would map back to another key, or the rest would be ``.`` or ``..``.
+        ConfigError: ``key_at`` would return another key for the path, or the remaining characters would be ``.`` or ``..``.
     """
     if len(key) < MAX_NAME_BYTES:
         return key

@@ -1,4 +1,4 @@
-"""Objects in fsspec's memory, which the whole process shares. Meant for tests and experiments."""
+"""Objects in fsspec's memory, which all parts of the process share, for tests and experiments."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ class MemoryStore(FsspecStore):
 
     @property
     def capabilities(self) -> Capability:
-        """CREATE only."""
+        """CREATE only: fsspec lists whole folders."""
         return create_capability(self._location.scheme)
 
     def create(self, key: str, data: Buffer, *, deadline_ns: int) -> Created:
-        """Write the object only if the key is free.
+        """Write the object only if the key does not exist; return the outcome.
 
-        fsspec's own create checks and then writes, so several concurrent writers can succeed. ``dict.setdefault`` is
-        atomic, and all instances share the dictionary.
+        fsspec's own method checks for the key and then writes, so several concurrent writers can succeed. This method
+        uses ``dict.setdefault``, which is atomic, on the dictionary that all instances share.
         """
         path = self._writable(key)
         seconds_left(self._clock, deadline_ns, key)

@@ -23,9 +23,9 @@ _LOGGER: Final = logging.getLogger("stratalog.s3")
 
 
 class PartBudget:
-    """Limit of the bytes of parts in memory, over all uploads of a store. Thread-safe.
+    """Limit of the memory for parts, over all uploads of a store. Thread-safe.
 
-    One part is always admitted, however large, so an upload makes progress with any limit.
+    If no part is in memory, a part of any size is admitted, so uploads make progress with any limit.
     """
 
     def __init__(self, limit_bytes: int) -> None:
@@ -36,7 +36,7 @@ class PartBudget:
         """Wait until a part of this size is admitted.
 
         Raises:
-            StoreTimeoutError: there was no room in time.
+            StoreTimeoutError: the part was not admitted before the deadline.
         """
         with self._changed:
             if not self._changed.wait_for(lambda: self._has_room(size_bytes), timeout_s):
@@ -44,7 +44,7 @@ class PartBudget:
             self._taken_bytes += size_bytes
 
     def give_back(self, size_bytes: int) -> None:
-        """Release the room of a part that was sent or failed."""
+        """Release the memory of a part that was sent, or whose request failed."""
         with self._changed:
             self._taken_bytes -= size_bytes
             self._changed.notify_all()
@@ -72,8 +72,8 @@ class PartUploads:
     def upload(self, bucket: Bucket, name: str, source: ByteSource, key: str) -> Any:
         """Upload a large object, and return the store's answer to the last request.
 
-        The object becomes visible with that request only. If anything fails the upload is aborted, even after the
-        deadline. Otherwise the store would keep its parts, and charge for them, forever.
+        The object becomes visible only with that request. If a request fails, the upload is aborted, even after the
+        deadline, because the store would otherwise keep the parts and charge for them.
         """
         said = {"ChecksumAlgorithm": self.checksum.algorithm} if self.checksum.algorithm else {}
         upload = bucket.ask("create_multipart_upload", Key=name, **said, **self.parameters)["UploadId"]
@@ -99,7 +99,7 @@ class PartUploads:
     def _begun(
         self, bucket: Bucket, name: str, upload: str, number: int, bodies: Iterator[io.BytesIO], taken_bytes: int
     ) -> tuple[dict[str, Any], Pending[Any]]:
-        """Read a part and start to send it. Its room is released when the request ends, with or without an error."""
+        """Read a part and start to send it. Its memory is released when the request ends, with or without an error."""
         try:
             body = next(bodies)
             said = self.checksum.said(body.getbuffer())

@@ -28,7 +28,7 @@ _SOURCE: Final = "tier options"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Typed(Section):
-    """Options of s3fs that are not text. A word from a command line is converted, so "false" does not count as true."""
+    """Options of s3fs that are not text. Text from a command line is converted, so that "false" is not taken as True."""
 
     title: ClassVar[str] = "Options of s3fs"
 
@@ -45,14 +45,14 @@ class _Typed(Section):
 
 
 def filesystem_options(options: Mapping[str, object], settings: S3Section | None = None) -> dict[str, Any]:
-    """Return the keyword arguments for s3fs: no caches, and one attempt per call, because the core retries.
+    """Return the keyword arguments for s3fs. They switch off caches and retries, because the core retries.
 
     Args:
         options: options of the tier; they override the settings.
         settings: endpoint, region and addressing of ``[plugins.s3]``.
 
     Raises:
-        ConfigError: the user may not set an option, an option has the wrong type, an endpoint is not allowed, or TLS
+        ConfigError: an option must not be set, an option has the wrong type, an endpoint is not allowed, or TLS
             certificates would not be verified.
     """
     chosen = settings or S3Section()
@@ -81,7 +81,7 @@ def filesystem_options(options: Mapping[str, object], settings: S3Section | None
 
 
 def quieten_botocore() -> None:
-    """Keep botocore's loggers at INFO. Below that level they print session tokens."""
+    """Set botocore's loggers to INFO or above, because they log session tokens at lower levels."""
     for name in _QUIET:
         logger = logging.getLogger(name)
         if logger.level < logging.INFO:
@@ -89,9 +89,9 @@ def quieten_botocore() -> None:
 
 
 def _check_texts(options: Mapping[str, object]) -> None:
-    """Check that text options are text.
+    """Raise ConfigError if the value of a text option is not text.
 
-    Some are credentials, so an error names the option and does not show its value.
+    Some of these options are credentials, so the error names the option and does not show its value.
     """
     for name in _TEXTS:
         if not isinstance(options.get(name, ""), str):

@@ -82,14 +82,14 @@ class S3Store(StoreBase):
         return create_capability(self._location.scheme) | Capability.LIST_AFTER | Capability.BATCH_DELETE | checked
 
     def sent(self) -> Mapping[str, int]:
-        """Return the number of requests so far, by S3's names of them."""
+        """Return the number of requests so far, by S3's name of the operation, such as ``GetObject``."""
         return {_name_of(method): count for method, count in self._sent.copy().items()}
 
     def put_file(self, key: str, source: ByteSource, *, deadline_ns: int) -> ObjectInfo:
-        """Upload in one request up to ``part.bytes``, and in parts of that size above; a failed upload is aborted.
+        """Upload an object: in one request up to ``part.bytes``, and a larger object in parts of that size.
 
-        A few parts are in memory at a time, whatever the object's size. ``limits.upload.bytes`` bounds them for all
-        uploads of the store. Each request carries a checksum that the store verifies.
+        A failed upload is aborted. Only a few parts are in memory at a time; ``limits.upload.bytes`` bounds their memory
+        for all uploads of the store together. Each request contains a checksum that the store verifies.
         """
         name = self._writable(key)
         with self._errors(key):
@@ -101,10 +101,11 @@ class S3Store(StoreBase):
         return ObjectInfo(key, source.size_bytes, _etag(answer))
 
     def create(self, key: str, data: Buffer, *, deadline_ns: int) -> Created:
-        """Write the object only if the key is free, by ``If-None-Match: *``.
+        """Write the object only if the key does not exist, by ``If-None-Match: *``; return the outcome.
 
-        This plugin sends one request. If the server has closed a kept connection, the HTTP client may send the request
-        again, and EXISTS may then refer to our own object. A caller that must know has to read the object back.
+        This plugin sends one request. If the server has closed an idle connection, the HTTP client may send the request
+        again: EXISTS can then mean that this call itself created the object. To distinguish, the caller must read the
+        object.
         """
         name, body = self._writable(key), bytes(data)
         with self._errors(key):
@@ -172,7 +173,7 @@ class S3Store(StoreBase):
                 query["KeyMarker"], query["UploadIdMarker"] = answer["NextKeyMarker"], answer["NextUploadIdMarker"]
 
     def abort(self, upload: UnfinishedUpload, *, deadline_ns: int) -> None:
-        """Abort a multipart upload. An upload that was completed or aborted already is no error."""
+        """Abort a multipart upload. It is no error if the upload was already completed or aborted."""
         name = self._writable(upload.key)
         try:
             with self._errors(upload.key):
@@ -193,7 +194,7 @@ class S3Store(StoreBase):
     def _refused(
         self, errors: Iterable[Mapping[str, str]], names: Mapping[str, str]
     ) -> Iterator[tuple[str, StoreError]]:
-        """Yield the errors of single keys of a request. A missing key counts as deleted."""
+        """Yield the key and the error of each key that was not deleted. A missing key counts as deleted."""
         for item in errors:
             key = names.get(item.get("Key", ""), "")
             reply = Reply(item.get("Code", ""), 0, item.get("Message", ""))
@@ -224,7 +225,7 @@ class S3Store(StoreBase):
         return Bucket(made, self._location.bucket, self._clock, deadline_ns, self._sent, self._renewed)
 
     def _check_transport(self, client: Any, session: Any) -> None:
-        """Check how requests would be sent. If unencrypted requests are allowed, log a warning once."""
+        """Raise ConfigError if requests would be sent insecurely; log a warning once if unencrypted requests are allowed."""
         check_client(client, session)
         host = check_endpoint(client.meta.endpoint_url, allow_http=self._settings.allow_http)
         with self._lock:
@@ -234,10 +235,9 @@ class S3Store(StoreBase):
             _LOGGER.warning(UNENCRYPTED, host, self.uri)
 
     async def _renewed(self, client: Any) -> bool:
-        """Replace the expired credentials of ``client``; return False if there are no others.
+        """Replace the expired credentials of ``client``; return False if there is no source of new credentials.
 
-        Without a function that returns credentials, they are read again from their source: the environment or AWS's
-        files.
+        The source is the user's function, or the environment and AWS's files. Fixed credentials cannot be replaced.
         """
         if self._credentials is not None:
             self._credentials.expired()
@@ -245,7 +245,7 @@ class S3Store(StoreBase):
         made = self._filesystem()
         if {"key", "session"} & set(self._options.reveal()):
             return False
-        if made.s3 is client:  # no other request renewed it in between
+        if made.s3 is client:  # no other request has replaced the client in between
             self._check_transport(await made.set_session(refresh=True), made.session)
             await client.close()
         return True
@@ -313,7 +313,7 @@ def open_s3(context: OpenContext) -> ObjectStore:
 
 
 def _check(options: SecretOptions, settings: S3Section) -> None:
-    """Raise now if the options are invalid."""
+    """Raise ConfigError if the options are invalid, before a request needs them."""
     plain = options.reveal()
     take_provider(plain)
     filesystem_options(plain, settings)

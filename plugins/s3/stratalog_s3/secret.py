@@ -31,7 +31,7 @@ class SecretOptions:
         return dict(self._options)
 
     def learn(self, credentials: Mapping[str, object]) -> None:
-        """Redact these credentials too from now on. Only the last few learned secrets stay known."""
+        """Redact these credentials too, from now on. Only the last ``_LEARNED`` secrets given here are remembered."""
         found = [text for text in _secret_texts(credentials) if len(text) >= _SHORTEST]
         self._learned = (*found, *(text for text in self._learned if text not in found))[:_LEARNED]
 
@@ -45,8 +45,8 @@ class SecretOptions:
     def safe_cause(self, error: BaseException) -> BaseException | None:
         """Return ``error`` for use in ``raise ... from``, or None if its traceback would show a secret.
 
-        The frames of libraries are dropped. Their local variables hold signed requests and options, and some programs
-        log these with every error. The remaining text describes the failure.
+        The traceback frames of libraries are removed, because their local variables contain signed requests and options,
+        which some programs log with every error. The text of the error stays.
         """
         text = "".join(traceback.format_exception(error))
         for one in _chain(error):

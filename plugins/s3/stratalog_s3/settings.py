@@ -36,7 +36,7 @@ def _wrong_tags(tags: tuple[str, ...]) -> str:
 class TransportSection(Section):
     """Settings of ``[plugins.gcs]``, ``[plugins.abfs]`` and ``[plugins.fsspec]``.
 
-    A tier option of the same name overrides one.
+    A tier option overrides the setting of the same name.
     """
 
     title: ClassVar[str] = "Object stores of other libraries"
@@ -111,7 +111,7 @@ class S3Section(Section):
     tags: tuple[str, ...] = key("tags", (), check=_wrong_tags, doc="Tags of every object, as name=value; at most 10.")
 
     def contradiction(self) -> str:
-        """Return the reason why S3 would refuse these settings, or ""."""
+        """Return the reason why S3 would refuse these settings, or "" if it would accept them."""
         if self.encryption_key_id and self.encryption not in _KMS:
             return "encryption.key.id needs encryption=aws:kms or aws:kms:dsse"
         return ""

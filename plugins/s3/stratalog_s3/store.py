@@ -34,7 +34,9 @@ from stratalog_s3.tls import UNENCRYPTED, check_endpoint, check_options, endpoin
 from stratalog_s3.uploads import PART_BYTES, counted, whole
 
 _LOGGER: Final = logging.getLogger("stratalog.s3")
-FILE_SCHEMES: Final = frozenset({"hdfs", "webhdfs", "sftp", "ssh", "smb"})  # in these, a part of a key is a file's name
+FILE_SCHEMES: Final = frozenset(
+    {"hdfs", "webhdfs", "sftp", "ssh", "smb"}
+)  # schemes in which a part of a key is the name of a file or folder
 _DISCARD_NS: Final = 5_000_000_000
 _TIMES: Final = ("LastModified", "last_modified", "mtime", "updated", "modified", "created")
 
@@ -62,7 +64,7 @@ class StoreBase(ObjectStore):
         return str(self._location)
 
     def close(self) -> None:
-        """Refuse further calls. A second call has no effect."""
+        """Make all further calls raise ClosedError, except ``close``, which then does nothing."""
         with self._lock:
             self._closed = True
             made, self._made = self._made, None
@@ -73,7 +75,7 @@ class StoreBase(ObjectStore):
         return f"{type(self).__name__}({self.uri!r})"
 
     def _filesystem(self) -> Any:
-        """Return the file system of this process."""
+        """Return the file system of this process; create it at the first call in the process."""
         with self._lock:
             if self._closed:
                 raise ClosedError(f"the object store is closed uri={self.uri}")
@@ -86,7 +88,7 @@ class StoreBase(ObjectStore):
         """Create the file system without connecting."""
 
     def _dispose(self, made: Any) -> None:
-        """Release the connections of a file system; most have none."""
+        """Release the connections of a file system; do nothing for file systems without connections."""
 
     def _refuse_write(self) -> None:
         if self._read_only:
@@ -106,7 +108,7 @@ class StoreBase(ObjectStore):
 
     @contextlib.contextmanager
     def _create_errors(self, key: str) -> Iterator[list[Created]]:
-        """Convert library errors of a create. If nothing is raised, the yielded list holds the outcome."""
+        """Convert library errors of a create; yield a list whose only element is the outcome if no error is raised."""
         outcome = [Created.CREATED]
         try:
             yield outcome
@@ -117,7 +119,7 @@ class StoreBase(ObjectStore):
             outcome[0] = found
 
     def _raise(self, error: Exception, key: str) -> NoReturn:
-        """Raise the contract's error for ``error``, with ``error`` as its cause unless its traceback shows a secret."""
+        """Raise the contract's error for ``error``, with ``error`` as its cause unless its traceback would show a secret."""
         problem = self._typed(error, key)
         if problem is error:
             raise error
@@ -125,10 +127,9 @@ class StoreBase(ObjectStore):
 
 
 class FsspecStore(StoreBase):
-    """A store on any file system of fsspec, through its own methods, with caches off.
+    """A store on any file system of fsspec, without caches, for protocols without a strategy for atomic creation.
 
-    For protocols without a create strategy. ``create`` checks the key and then writes, which is safe for one writer
-    only, and the store does not declare CREATE.
+    ``create`` checks the key and then writes, which is safe for one writer only, so the store does not declare CREATE.
     """
 
     in_process: ClassVar[bool] = False  # True: calls cannot hang, and run on the caller's thread
@@ -141,9 +142,8 @@ class FsspecStore(StoreBase):
     def put_file(self, key: str, source: ByteSource, *, deadline_ns: int) -> ObjectInfo:
         """Upload in one call of the file system. A large source is written to a temporary file first.
 
-        fsspec's ``open(..., "wb")`` would make half an object visible when a write fails; uploads of whole files do
-        not. If the upload fails, any remains of the object are deleted. That is safe because keys are never
-        overwritten.
+        fsspec's ``open(..., "wb")`` would make an incomplete object visible when a write fails; uploads of whole files do
+        not. If the upload fails, a partial object is deleted. That is safe because keys are never overwritten.
         """
         path = self._writable(key)
         with self._errors(key), self._discarding(path):
@@ -154,7 +154,7 @@ class FsspecStore(StoreBase):
         return ObjectInfo(key, source.size_bytes)
 
     def create(self, key: str, data: Buffer, *, deadline_ns: int) -> Created:
-        """Check that the key is free, then write."""
+        """Write the object if the key does not exist; return the outcome. Not atomic: safe for one writer only."""
         path = self._writable(key)
         try:
             with self._errors(key):
@@ -255,7 +255,7 @@ class FsspecStore(StoreBase):
 
     @contextlib.contextmanager
     def _discarding(self, path: str) -> Iterator[None]:
-        """Delete the remains of a failed upload if possible. The upload's own error is the one that is raised."""
+        """Run the block; if it fails, delete the partial object if possible, and raise the error of the block."""
         try:
             yield
         except BaseException:
@@ -267,7 +267,7 @@ class FsspecStore(StoreBase):
 
 
 def open_generic(context: OpenContext) -> ObjectStore:
-    """Open a store on fsspec's file system for the scheme, for one writer."""
+    """Open a store on fsspec's file system for the URI's scheme; only one writer may use it."""
     location, options = parse_location(context.location), checked_options(context)
     return FsspecStore(location, options, context.env.clock, read_only=context.read_only)
 

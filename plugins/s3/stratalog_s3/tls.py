@@ -1,4 +1,4 @@
-"""Checks that requests are encrypted and certificates are verified, however the connection was configured."""
+"""Checks that requests are encrypted and certificates are verified, for every source of the configuration."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _VERIFYING: Final = frozenset({
 
 
 def check_endpoint(url: str, *, allow_http: bool = False) -> str:
-    """Check the address of a service. Return the host if requests to it are sent unencrypted over a network, else "".
+    """Check the address of a service. Return its host if requests are sent unencrypted over a network, otherwise "".
 
     Args:
         url: URL of the service.
         allow_http: accept ``http://`` for hosts other than this machine.
 
     Raises:
-        ConfigError: plain ``http://`` to another host that is not allowed, another scheme, or a user in the address.
+        ConfigError: the address has ``http://`` for another host without ``allow_http``, another scheme, or a user name.
     """
     try:
         parts = urlsplit(url)
@@ -55,7 +55,7 @@ def checked_bundle(value: object, what: str) -> str | bool | None:
     """Return the typed value of a ``verify`` option: True, the path of a CA bundle, or None for the default.
 
     Raises:
-        ConfigError: the value is anything else. Libraries stop verifying for every false value.
+        ConfigError: the value is anything else, such as False or 0, with which libraries would not verify certificates.
     """
     if value is None or value is True:
         return value
@@ -77,7 +77,7 @@ def check_variables(environment: Mapping[str, str]) -> None:
 
 
 def check_client(client: Any, session: Any) -> None:
-    """Check a botocore client before its first request. AWS's files and the caller's session configure it too.
+    """Check a botocore client before its first request, because AWS's files and the caller's session also configure it.
 
     ``client`` and ``session`` are Any because botocore has no types.
 
@@ -96,10 +96,7 @@ def check_client(client: Any, session: Any) -> None:
 
 
 def endpoints(options: Mapping[str, object]) -> list[str]:
-    """Return the service addresses in options for another library.
-
-    These are ``endpoint_url`` and those in a connection string.
-    """
+    """Return the service addresses in a library's options: ``endpoint_url``, and those in a connection string."""
     found = [options["endpoint_url"]] if options.get("endpoint_url") else []
     text = options.get("connection_string")
     fields = dict(part.split("=", 1) for part in text.split(";") if "=" in part) if isinstance(text, str) else {}
@@ -110,7 +107,7 @@ def endpoints(options: Mapping[str, object]) -> list[str]:
 
 
 def check_options(options: Mapping[str, object], path: str = "") -> None:
-    """Check options for any other library that connects to a store, nested tables included.
+    """Check the options, nested tables included, of a library other than botocore that connects to a store.
 
     Raises:
         ConfigError: a verification option, such as ``verify``, is false.

@@ -36,16 +36,15 @@ def counted(source: ByteSource, key: str, chunk_bytes: int = CHUNK_BYTES) -> Ite
 
 
 def whole(source: ByteSource, key: str) -> bytes:
-    """Return all bytes of a small source; errors as ``counted``."""
+    """Return all bytes of a small source; raise the errors of ``counted``."""
     return b"".join(counted(source, key))
 
 
 def parts(source: ByteSource, key: str, size_bytes: int) -> Iterator[io.BytesIO]:
-    """Yield the bytes of a source in parts of exactly ``size_bytes``, the last one shorter; errors as ``counted``.
+    """Yield the bytes of a source in parts of exactly ``size_bytes``; the last part may be smaller.
 
-    The parts are equal because some S3-compatible stores refuse others. Each part is one buffer of its final size,
-    filled in place and passed on without a copy. A ``bytes`` object would be copied once here and once by the HTTP
-    client.
+    The parts are equal because some S3-compatible stores refuse unequal parts. Each part is a buffer of its final size,
+    which is filled in place and passed on without a copy. Raises the errors of ``counted``.
     """
     left_bytes = source.size_bytes
     part = _room(min(size_bytes, left_bytes))
@@ -61,12 +60,12 @@ def parts(source: ByteSource, key: str, size_bytes: int) -> Iterator[io.BytesIO]
 
 
 def one_part(source: ByteSource, key: str) -> io.BytesIO:
-    """Return all bytes of a source in one buffer; errors as ``counted``."""
+    """Return all bytes of a source in one buffer; raise the errors of ``counted``."""
     return next(parts(source, key, max(1, source.size_bytes)))
 
 
 def _room(size_bytes: int) -> io.BytesIO:
-    """Return a buffer that need not grow."""
+    """Return a buffer of the size that is needed, so that it never grows."""
     made = io.BytesIO()
     if size_bytes:
         made.seek(size_bytes - 1)

@@ -1,4 +1,4 @@
-"""Services that tell others about an engine: ``metrics`` for Prometheus, ``otel`` for OpenTelemetry."""
+"""Services that report on an engine: ``metrics`` to Prometheus, ``otel`` to OpenTelemetry."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from stratalog_telemetry.settings import MetricsSection
 
 @hookimpl
 def stratalog_services() -> Iterable[Provider[Service]]:
-    """Return the services. Their libraries are imported when they are opened."""
+    """Return the providers of the services. The libraries of a service are imported when the service is opened."""
     return (
         Provider[Service](name="metrics", open=_open_metrics, engine_section=MetricsSection),
         Provider[Service](name="otel", open=_open_otel),

@@ -1,4 +1,4 @@
-"""The metrics of an engine as a collector of ``prometheus_client``."""
+"""Collector of an engine's metrics for ``prometheus_client``."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class EngineCollector(Collector):
         self._engine = engine
 
     def describe(self) -> Iterator[Metric]:
-        """Yield nothing: a registry then need not collect when it gets the collector."""
+        """Yield nothing, so that a registry does not collect the metrics when the collector is registered."""
         yield from ()
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the metrics of now."""
+        """Yield the present metrics."""
         for metric, samples in groupby(self._engine.metrics(), key=lambda sample: sample.metric):
             family = _FAMILIES[metric.kind](metric.name, metric.doc, labels=metric.labels)
             for sample in samples:

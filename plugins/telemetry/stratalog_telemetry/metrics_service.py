@@ -1,4 +1,4 @@
-"""Service ``metrics``: the metrics of an engine over HTTP, and whether the engine is well."""
+"""Service ``metrics``: the metrics and the health of an engine over HTTP."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def open_metrics(context: OpenContext) -> Service:
 
 
 class MetricsService(Service):
-    """Answers ``GET /metrics`` for Prometheus, and ``GET /healthy`` with 200, or with 503 and the problems.
+    """Service that answers ``GET /metrics`` for Prometheus, and ``GET /healthy`` with 200, or with 503 and the problems.
 
-    If the address is taken, a warning is logged, and the service tries again every ten seconds.
+    If the address is in use, the service logs a warning and tries again every ten seconds.
     """
 
     def __init__(self, settings: MetricsSection) -> None:
@@ -51,13 +51,13 @@ class MetricsService(Service):
         return 0 if server is None else server.server_port
 
     def start(self, engine: Engine) -> None:
-        """Listen, and measure latencies from now on."""
+        """Start to listen, and let the engine measure latencies from now on."""
         engine.measure_latencies()
         if not self._listen(engine):
             threading.Thread(target=self._retry, args=(engine,), name="stratalog-metrics", daemon=True).start()
 
     def stop(self, deadline_ns: int) -> None:
-        """Close the socket."""
+        """Stop to listen, or to try to listen, and close the socket."""
         del deadline_ns  # an answer is ready at once; a client that sends no request is disconnected
         self._stopped.set()
         with self._lock:
@@ -67,7 +67,7 @@ class MetricsService(Service):
             server.server_close()
 
     def _listen(self, engine: Engine) -> bool:
-        """Return False, after a warning, if the address can not be used."""
+        """Start to listen and return True; log a warning and return False if the address cannot be used."""
         address = self._settings.host, self._settings.port
         with self._lock:
             if self._stopped.is_set():
@@ -130,7 +130,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(status, "text/plain; charset=utf-8", "".join(f"{line}\n" for line in lines or ["well"]).encode())
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class calls it so
-        """Log nothing: collectors ask every few seconds."""
+        """Log nothing, because collectors send a request every few seconds."""
 
     def _answer(self, status: HTTPStatus, content_type: str, body: bytes) -> None:
         self.send_response(status)

@@ -21,10 +21,11 @@ _NAME_VARIABLE: Final = "OTEL_SERVICE_NAME"
 
 
 class Otel(Service):
-    """Sends spans to the process's tracer provider; without one, to the OTLP endpoint of OpenTelemetry's variables.
+    """Service that sends spans to a tracer provider.
 
     Args:
-        provider: gets the spans; None is the process's provider.
+        provider: receives the spans; None means the provider that the program has set. If the program has set none, the
+            spans are sent to the OTLP endpoint that OpenTelemetry's environment variables name.
     """
 
     def __init__(self, provider: AnyTracerProvider | None = None) -> None:
@@ -46,7 +47,7 @@ class Otel(Service):
         engine.trace(begin_span)
 
     def stop(self, deadline_ns: int) -> None:
-        """End the tracing, and send the spans that wait."""
+        """End the tracing, and send the spans that are not sent yet."""
         del deadline_ns  # the exporter has a time-out of its own, OTEL_EXPORTER_OTLP_TIMEOUT
         engine, self._engine = self._engine, None
         if engine is not None:

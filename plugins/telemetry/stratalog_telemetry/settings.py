@@ -10,7 +10,7 @@ from stratalog.spi import Section, key
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricsSection(Section):
-    """``[plugins.metrics]``."""
+    """Settings of ``[plugins.metrics]``."""
 
     title: ClassVar[str] = "Service metrics"
 
