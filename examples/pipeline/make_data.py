@@ -1,4 +1,4 @@
-"""Makes ``data/clicks.tar.xz``: four days of clicks as a real Kafka 4.1.0 broker writes them. Needs Java 17 and Maven.
+"""Make ``data/clicks.tar.xz``: four days of clicks, written by a real Kafka 4.1.0 broker. Needs Java 17 and Maven.
 
 PYTHONPATH=tests/support python examples/pipeline/make_data.py
 """
@@ -27,7 +27,7 @@ PAGES: Final = ("/", "/search", "/product", "/cart", "/checkout", "/help")
 
 
 def clicks() -> Iterator[tuple[int, bytes, bytes]]:
-    """Time in ms, user and click, in the order of time; the same in every run."""
+    """Yield the time in ms, the user and the click of each event, ordered by time; the result is the same in every run."""
     chance = random.Random(11)  # noqa: S311 - the same in every run
     found = []
     for user in range(USERS):
@@ -44,7 +44,7 @@ def clicks() -> Iterator[tuple[int, bytes, bytes]]:
 
 
 def main() -> None:
-    """Produce to a broker, stop it, and pack its log directory."""
+    """Produce the clicks to a broker, stop the broker, and pack its log directory."""
     with tempfile.TemporaryDirectory() as scratch:
         with KafkaBroker(KafkaTools.find(POM), Path(scratch)) as broker:
             broker.create_topics({TOPIC: PARTITIONS}, {TOPIC: {"compression.type": "zstd", "segment.bytes": 1 << 20}})
@@ -55,7 +55,7 @@ def main() -> None:
             assert producer.flush(60) == 0
         with tarfile.open(HERE / "data" / "clicks.tar.xz", "w:xz") as packed:
             for path in sorted(broker.log_dir.iterdir()):
-                if not path.name.startswith("__"):  # neither the cluster's metadata nor groups
+                if not path.name.startswith("__"):  # without the internal topics: metadata of the cluster, and groups
                     packed.add(path, f"kafka/{path.name}", filter=_plain)
 
 

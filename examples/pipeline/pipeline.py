@@ -24,7 +24,7 @@ PARTITIONS: Final = 2
 
 
 def main() -> None:
-    """All steps, one after the other."""
+    """Parse the arguments, create the output folder, and run the pipeline."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("pipeline-out"), help="folder to create")
     parser.add_argument("--master", default="local[2, 4]")
@@ -35,7 +35,7 @@ def main() -> None:
 
 def run(out: Path, master: str) -> None:
     """Run the pipeline into an empty folder."""
-    from stratalog_spark import local_session  # noqa: PLC0415 - after the arguments: it takes a second
+    from stratalog_spark import local_session  # noqa: PLC0415 - after the arguments are parsed, because the import takes a second
 
     tier = archive(out)
     quiet = {"spark_ui_enabled": "false", "spark_ui_showConsoleProgress": "false", "spark_log_level": "ERROR"}
@@ -53,9 +53,9 @@ def run(out: Path, master: str) -> None:
 
 
 def archive(out: Path) -> str:
-    """Move the broker's logs to a tier: a folder here, a bucket in production."""
+    """Copy the broker's logs to a tier, and return its URI. The tier is a folder here, and a bucket in production."""
     with tarfile.open(DATA) as packed:
-        packed.extraction_filter = getattr(tarfile, "data_filter", None)  # which Python before 3.11.4 does not have
+        packed.extraction_filter = getattr(tarfile, "data_filter", None)  # missing in Python before 3.11.4
         packed.extractall(out)  # noqa: S202 - our own archive
     tier = out / "tier"
     tier.mkdir()
@@ -69,7 +69,10 @@ def archive(out: Path) -> str:
 
 
 def sessionize(spark: Any, tier: str, out: Path) -> Any:
-    """Clicks of a user with less than half an hour between them are a session; as Parquet, by date."""
+    """Group the clicks into sessions, write them as Parquet by date, and return them.
+
+    A session ends when a user does not click for half an hour.
+    """
     from pyspark.sql import functions as F  # noqa: N812, PLC0415 - as everybody writes it, where Spark is
 
     clicks = spark.read.format("stratalog").option("subscribe", "clicks").load(tier)
@@ -92,7 +95,7 @@ def sessionize(spark: Any, tier: str, out: Path) -> Any:
 
 
 def write_profiles(sessions: Any, out: Path) -> None:
-    """After each day, the profile of all who came so far, into a topic that keeps the newest of each."""
+    """Append, for each day, the profiles of all users so far to a compacted topic, which keeps the newest of each user."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415 - the same
 
     with open_engine(out / "profiles") as engine:
@@ -107,13 +110,13 @@ def write_profiles(sessions: Any, out: Path) -> None:
             F.encode(F.to_json(F.struct("sessions", "clicks", "bought")), "utf-8").alias("value"),
         )
         writing = rows.write.format("stratalog").mode("append").option("topic", "profiles")
-        # named by the day: done again after a crash, it writes nothing twice
+        # the day is the number of the write: a repeated write after a crash appends no record twice
         writing.options(writeId="pipeline", writeNumber=str(day.toordinal())).save(str(out / "profiles"))
     print(f"profiles: one a user and day, in the topic at {out / 'profiles'}")
 
 
 def read_back(out: Path) -> dict[str, Mapping[str, int]]:
-    """Compact the topic with the engine; the newest profile of each user is left."""
+    """Compact the topic with the engine, and return the remaining profile of each user: the newest."""
     with open_engine(out / "profiles", config={"topic_defaults": {"min.cleanable.dirty.ratio": 0.0}}) as engine:
         before = [sum(1 for _ in engine.log("profiles", number).records()) for number in range(PARTITIONS)]
         for number in range(PARTITIONS):
@@ -125,7 +128,7 @@ def read_back(out: Path) -> dict[str, Mapping[str, int]]:
 
 
 def compare(sessions: list[Any], profiles: Mapping[str, Mapping[str, int]]) -> None:
-    """Check that the engine's records match the sessions, user by user."""
+    """Exit with an error if the engine's profiles differ from the sessions, user by user."""
     expected: dict[str, Counter[str]] = {}
     for row in sessions:
         expected.setdefault(row["user"], Counter()).update(sessions=1, clicks=row["clicks"], bought=row["bought"])
@@ -139,7 +142,10 @@ def compare(sessions: list[Any], profiles: Mapping[str, Mapping[str, int]]) -> N
 
 
 def picture(sessions: list[Any]) -> str:
-    """Sessions by the hour in which they began, a panel a day, those with a purchase darker. SVG, no library."""
+    """Return a bar chart as SVG: sessions by the hour in which they began, one panel per day.
+
+    Sessions with a purchase are darker.
+    """
     days = sorted({row["date"] for row in sessions})
     counts = Counter((row["date"], row["start"].hour, bool(row["bought"])) for row in sessions)
     most = max(sum(counts[day, hour, bought] for bought in (False, True)) for day in days for hour in range(24))

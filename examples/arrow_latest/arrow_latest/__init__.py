@@ -1,4 +1,4 @@
-"""The latest record of each key, found by pyarrow: a cleanup policy at the speed of columns, in pure Python."""
+"""Example of a plugin: a cleanup policy in pure Python that finds the latest record of each key with pyarrow."""
 
 from __future__ import annotations
 
@@ -22,11 +22,14 @@ from stratalog.spi import (
     hookimpl,
 )
 
-_ROW_BYTES: Final = 64  # of memory for a row, beside its key
+_ROW_BYTES: Final = 64  # memory for a row in addition to its key
 
 
 class ArrowLatest(CleanupPolicy):
-    """Keep the latest record of each key in each part of a log; drop records without a key."""
+    """Policy that keeps the latest record of each key in each part of a log, and drops records without a key.
+
+    The parts are the segments in the tier, and the other segments.
+    """
 
     def __init__(self, pyarrow: Any) -> None:
         self._pyarrow = pyarrow
@@ -37,12 +40,12 @@ class ArrowLatest(CleanupPolicy):
         return log.rewrites(config)
 
     def record_filter(self, job: RewriteJob) -> RecordFilter:
-        """Return a filter that knows the fate of each record before it judges the first."""
+        """Return a filter that decides on all records of a part before it judges the first record."""
         return LatestInPart(job, self._pyarrow)
 
 
 class LatestInPart(RecordFilter):
-    """Groups the offsets of a part by key once, and then only looks up a verdict for each offset."""
+    """Filter that groups the offsets of a part by key once, and then looks up the verdict of each offset."""
 
     fields: ClassVar[Fields] = Fields.OFFSET | Fields.KEY | Fields.VALUE
     observes = "part"
@@ -50,17 +53,17 @@ class LatestInPart(RecordFilter):
     def __init__(self, job: RewriteJob, pyarrow: Any) -> None:
         self._pa, self._job, self._left_bytes = pyarrow, job, job.memory_bytes
         self._batches: list[Any] = []
-        self._verdicts: bytearray | None = None  # for each offset from job.start on
+        self._verdicts: bytearray | None = None  # one verdict for each offset from job.start on
 
     def observe(self, records: RecordColumns) -> int:
-        """Keep the keys as columns, while they fit the memory of the round."""
+        """Store the keys as columns; return 0 if they exceed the memory of the round, otherwise the number of records."""
         for batch in arrow_batches(records, 0, ["offset", "key"]):
             self._left_bytes -= batch.nbytes + _ROW_BYTES * batch.num_rows
             self._batches.append(batch)
         return records.count if self._left_bytes >= 0 else 0
 
     def judge(self, records: RecordColumns, verdicts: bytearray) -> None:
-        """Copy the verdicts. Tombstones among the kept records stay until their horizon."""
+        """Copy the verdicts of the records. Kept tombstones stay until their delete horizon."""
         if self._verdicts is None:
             self._verdicts = self._decided()
         found, start = self._verdicts, self._job.start
@@ -100,5 +103,5 @@ def _open(context: OpenContext) -> CleanupPolicy:
 
 @hookimpl
 def stratalog_cleanup_policies() -> Iterable[Provider[CleanupPolicy]]:
-    """Offer the policy."""
+    """Return the provider of the policy."""
     return [Provider(name="arrow_latest", open=_open)]

@@ -1,4 +1,4 @@
-"""Segments say which keys they certainly do not have: an extra index that is no part of stratalog."""
+"""Example of a plugin: an extra index that shows which keys a segment certainly does not contain."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from stratalog.spi import ExtraIndex, OpenContext, Provider, hookimpl
 
 @hookimpl
 def stratalog_extra_indexes() -> Iterable[Provider[ExtraIndex]]:
-    """Offer the index."""
+    """Return the provider of the index."""
     return (
         Provider(name="bloom_index", open=_open, topic_section=BloomSection, capabilities=("Bloom filter of keys",)),
     )

@@ -1,6 +1,7 @@
-"""Bloom filters: Burton H. Bloom, Space/time trade-offs in hash coding with allowable errors (1970).
+"""Bloom filters of the keys of segments.
 
-The positions of a key follow from two halves of one hash: Kirsch and Mitzenmacher, Less hashing, same performance (2006).
+Sources: Burton H. Bloom, Space/time trade-offs in hash coding with allowable errors (1970). The positions of a key are
+computed from the two halves of one hash: Kirsch and Mitzenmacher, Less hashing, same performance (2006).
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from stratalog import RecordColumns
 from stratalog.errors import CorruptIndexError
 from stratalog.spi import Buffer, ExtraIndex, ExtraIndexBuilder, ExtraIndexReader, TopicConfig
 
-_HEAD: Final = Struct("<IB")  # bytes of the filter, positions of a key; the filter follows
+_HEAD: Final = Struct("<IB")  # size of the filter in bytes, number of positions of a key; the filter follows
 _HALF: Final = (1 << 32) - 1
 _MOST_POSITIONS: Final = 30
 
 
 class BloomIndex(ExtraIndex):
-    """A filter a segment, over all keys that are not null."""
+    """Extra index with one filter per segment, which contains all keys that are not null."""
 
     def builder(self, config: TopicConfig) -> ExtraIndexBuilder:
         """Return a builder with the topic's settings."""
@@ -36,7 +37,7 @@ class BloomIndex(ExtraIndex):
 
 
 class BloomBuilder(ExtraIndexBuilder):
-    """Keeps a hash of each key until all are known: how many there are says how large the filter must be."""
+    """Builder that keeps a hash of each key until ``finish``, because the number of keys determines the filter's size."""
 
     def __init__(self, section: BloomSection) -> None:
         self._section = section
@@ -44,7 +45,7 @@ class BloomBuilder(ExtraIndexBuilder):
         self._is_full = False
 
     def add(self, records: RecordColumns) -> None:
-        """Note their keys."""
+        """Add the hashes of the records' keys."""
         if self._is_full:
             return
         self._hashes.extend(hash_of(key) for key in set(records.keys()) if key is not None)
@@ -53,7 +54,7 @@ class BloomBuilder(ExtraIndexBuilder):
             self._is_full = len(self._hashes) > self._section.max_keys
 
     def finish(self) -> bytes:
-        """Return the filter; empty if there are too many keys."""
+        """Return the filter with its header; b"" if there are more than ``max_keys`` keys."""
         hashes = _distinct(self._hashes)
         if self._is_full or len(hashes) > self._section.max_keys:
             return b""
@@ -67,7 +68,7 @@ class BloomBuilder(ExtraIndexBuilder):
 
 
 class BloomReader(ExtraIndexReader):
-    """Looks a key up."""
+    """Reader that looks up keys in a filter."""
 
     def __init__(self, data: Buffer) -> None:
         view = memoryview(data)
@@ -86,12 +87,12 @@ class BloomReader(ExtraIndexReader):
 
 
 def hash_of(key: bytes) -> int:
-    """64 bits of a key, the same on every machine."""
+    """Return the 64-bit hash of a key, which is equal on all machines."""
     return int.from_bytes(blake2b(key, digest_size=8).digest(), "little")
 
 
 def _positions(hashed: int, count: int, bits: int) -> Iterator[int]:
-    """Return the bits of a key: ``count`` steps of an odd width."""
+    """Yield the ``count`` positions of a hash in a filter of ``bits`` bits."""
     position, step = hashed & _HALF, hashed >> 32 | 1
     for _ in range(count):
         yield position % bits

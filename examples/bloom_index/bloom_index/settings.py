@@ -1,4 +1,4 @@
-"""Settings of a topic."""
+"""Topic settings of the index."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An engine of other people's parts: a tier in a SQLite file, encrypted, with a codec and a cleanup policy of plugins."""
+"""Example of an engine with several plugins: an object store, a codec and a cleanup policy, and an encrypted tier."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ TOPIC: Final[dict[str, Any]] = {
     "min.cleanable.dirty.ratio": 0,
     "tier.layout": "encrypted",
     "retention.ms": -1,
-    "local.retention.bytes": 0,  # as soon as the tier has a segment
+    "local.retention.bytes": 0,  # local segments are deleted as soon as the tier has them
 }
 
 
 def settings(keys_file: Path) -> dict[str, Any]:
-    """Return the settings of an engine or a reader: encrypted Parquet files, under the keys of a file."""
+    """Return the settings of an engine or a reader: Parquet files in the tier, encrypted with the keys in a file."""
     return {"plugins": {"encrypted": {"keys.file": str(keys_file), "over": "parquet"}}}
 
 
 def open_composed(directory: Path, keys_file: Path) -> stratalog.Engine:
-    """Open an engine whose logs are in a directory, and whose tier is ``tier.db`` beside them."""
+    """Open an engine whose logs are in the folder ``data`` of a directory, and whose tier is its file ``tier.db``."""
     (directory / "data").mkdir(parents=True, exist_ok=True)
     tier = f"sqlite://{directory.absolute() / 'tier.db'}"
     return stratalog.open_engine(directory / "data", tier=tier, plugins=list(PLUGINS), config=settings(keys_file))

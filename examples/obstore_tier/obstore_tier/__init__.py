@@ -1,4 +1,4 @@
-"""S3 through obstore: an object store that is no part of stratalog."""
+"""Example of a plugin: an object store on S3 that uses the library obstore."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from stratalog.spi import ObjectStore, OpenContext, Provider, hookimpl
 
 @hookimpl
 def stratalog_object_stores() -> Iterable[Provider[ObjectStore]]:
-    """Offer the store; obstore is imported when it opens."""
+    """Return the provider of the store; obstore is imported when the store opens."""
     return (
         Provider(
             name="obstore", open=_open, schemes=frozenset({"s3"}), capabilities=("atomic create", "listing from a key")

@@ -1,7 +1,7 @@
-"""Errors of obstore as errors of the contract.
+"""Conversion of obstore's errors to the errors of the store contract.
 
-The library has classes for refused requests and missing objects. All other errors have one class, and differ in their
-text.
+The library has error classes for refused requests and missing objects. All other errors have one class, and can be
+distinguished only by their text.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NEVER_SENT: Final = re.compile(r"tcp connect error|dns error|Connection refused
 
 
 def typed(error: Exception, key: str, uri: str) -> StorageError:
-    """Return the contract's error. Its text is the first line only: the library appends a dump of its own state."""
+    """Return the contract's error for an error of the library. Its text is the first line of the library's text."""
     if isinstance(error, StorageError):
         return error
     text = _said(error)
@@ -63,5 +63,5 @@ def is_past_the_end(error: Exception) -> bool:
 
 
 def _said(error: Exception) -> str:
-    """Return the text of an error without the library's dump of its state, which mentions time-outs, too."""
+    """Return the text of an error without the dump of the library's state, which can contain the word "timeout"."""
     return str(error).partition("Debug source:")[0]

@@ -1,4 +1,4 @@
-"""The store: each method is one call of obstore, on a thread of its own until the deadline."""
+"""Object store in which each method makes one call of obstore, on another thread, and waits until the deadline."""
 
 from __future__ import annotations
 
@@ -31,13 +31,15 @@ _OPTIONS: Final = {
     "region": "region",
 }
 _LOGGER: Final = logging.getLogger("obstore_tier")
-_ALLOW_HTTP: Final = "allow_http"  # accept http:// on another machine; not obstore's own, which is always told
-_TIMEOUT_S: Final = 60  # of one request, for a request that continues after its caller has left
+_ALLOW_HTTP: Final = (
+    "allow_http"  # option: accept http:// on another machine; obstore's own option of this name is set by this module
+)
+_TIMEOUT_S: Final = 60  # timeout of one request, which ends a request whose caller no longer waits
 T = TypeVar("T")
 
 
 class ObstoreStore(ObjectStore):
-    """A bucket, or a prefix of it. Keys are those of the contract; obstore puts the prefix before them."""
+    """Store in a bucket, or below a prefix of it. Keys are relative to the prefix, which obstore adds."""
 
     def __init__(self, uri: str, connected: S3Store, clock: Clock, *, read_only: bool) -> None:
         self._uri, self._connected, self._clock, self._read_only = uri, connected, clock, read_only
@@ -46,16 +48,16 @@ class ObstoreStore(ObjectStore):
 
     @property
     def capabilities(self) -> Capability:
-        """The store creates atomically, lists from a key on, and deletes many keys in one request."""
+        """CREATE, LIST_AFTER and BATCH_DELETE."""
         return Capability.CREATE | Capability.LIST_AFTER | Capability.BATCH_DELETE
 
     @property
     def uri(self) -> str:
-        """Where it is; a URI with credentials was refused."""
+        """URI of the bucket and prefix, without credentials."""
         return self._uri
 
     def put_file(self, key: str, source: ByteSource, *, deadline_ns: int) -> ObjectInfo:
-        """Upload in one request, or in parts; the library aborts an upload whose source fails."""
+        """Upload in one request up to ``PART_BYTES``, or in parts; the library aborts an upload whose source fails."""
         self._refuse_write()
         _check_key(key)
 
@@ -70,7 +72,7 @@ class ObstoreStore(ObjectStore):
         return ObjectInfo(key, source.size_bytes, (answer["e_tag"] or "").strip('"'))
 
     def create(self, key: str, data: Buffer, *, deadline_ns: int) -> Created:
-        """Write only if the key is free. What was sent and not answered is UNKNOWN."""
+        """Write the object only if the key does not exist. The outcome is UNKNOWN if a sent request was not answered."""
         self._refuse_write()
         _check_key(key)
         body = bytes(data)
@@ -81,7 +83,7 @@ class ObstoreStore(ObjectStore):
         except AlreadyExistsError:
             return Created.EXISTS
         except Exception as error:
-            if future.cancel():  # it never began
+            if future.cancel():  # the call had not begun
                 raise StoreTimeoutError("no thread was free before the deadline", key) from error
             if may_have_been_applied(error):
                 return Created.UNKNOWN
@@ -89,7 +91,7 @@ class ObstoreStore(ObjectStore):
         return Created.CREATED
 
     def read(self, key: str, start: int | None = None, end: int | None = None, *, deadline_ns: int) -> bytes:
-        """Bytes [start, end), in one GET; an empty range costs none."""
+        """Return bytes [start, end) of an object, in one GET; an empty range needs no request."""
         _check_key(key)
         first = start or 0
         if end is not None and end <= first:
@@ -109,7 +111,7 @@ class ObstoreStore(ObjectStore):
             raise
 
     def list(self, prefix: str, *, after: str = "", limit: int = 1000, deadline_ns: int) -> Sequence[ObjectInfo]:
-        """One page. The library lists whole folders: what has another prefix as text is passed over here."""
+        """Return one page. The library lists whole folders, so keys without ``prefix`` are skipped here."""
         if prefix:
             _check_prefix(prefix)
         folder = prefix.rpartition("/")[0]
@@ -127,7 +129,7 @@ class ObstoreStore(ObjectStore):
         return self._call(listed, prefix, deadline_ns)
 
     def delete(self, keys: Sequence[str], *, deadline_ns: int) -> Mapping[str, StoreError]:
-        """Delete; the library tells of the first error only, which then counts for all keys."""
+        """Delete objects. The library reports only the first error, which is returned for all keys."""
         self._refuse_write()
         wanted = [_check_key(key) for key in keys]
         if not wanted:
@@ -139,7 +141,7 @@ class ObstoreStore(ObjectStore):
         return {}
 
     def close(self) -> None:
-        """Refuse further calls; what still runs ends by itself. Twice is fine."""
+        """Make further calls raise ClosedError; running calls end by themselves. A second call does nothing."""
         self._closed = True
         self._pool.shutdown(wait=False)
 
@@ -147,12 +149,15 @@ class ObstoreStore(ObjectStore):
         return f"ObstoreStore({self._uri!r})"
 
     def _call(self, call: Callable[[], T], key: str, deadline_ns: int) -> T:
-        """Run a call and leave it at the deadline: the library has time-outs of requests, and none of calls."""
+        """Run a call on another thread, and stop waiting at the deadline; the call itself may continue.
+
+        The library has timeouts for requests, but not for calls, which may send several requests.
+        """
         left_s = self._left_s(key, deadline_ns)
         future = self._pool.submit(call)
         try:
             return future.result(left_s)
-        except Exception as error:  # noqa: BLE001 - the library raises what it likes
+        except Exception as error:  # noqa: BLE001 - the library's errors have no common class
             future.cancel()
             self._raise(error, key)
 
@@ -176,7 +181,7 @@ class ObstoreStore(ObjectStore):
 
 
 def open_store(context: OpenContext) -> ObjectStore:
-    """Open a store over a bucket.
+    """Open a store on a bucket.
 
     Raises:
         ConfigError: the URI or an option is not allowed.
@@ -195,8 +200,12 @@ def open_store(context: OpenContext) -> ObjectStore:
 
 
 def _connected(bucket: str, prefix: str, options: dict[str, object]) -> S3Store:
-    """Return the library's store: one try a request, and plain HTTP for loopback only, unless ``allow_http`` is true."""
-    is_allowed = str(options.pop(_ALLOW_HTTP, False)).lower() == "true"  # a command line has text
+    """Return the library's store, without retries.
+
+    Raises:
+        ConfigError: the endpoint is ``http://`` on another machine, and ``allow_http`` is not true.
+    """
+    is_allowed = str(options.pop(_ALLOW_HTTP, False)).lower() == "true"  # a command line gives text
     endpoint = str(options.get("endpoint_url") or "")
     plain = endpoint.startswith("http://")
     host = urlsplit(endpoint).hostname or ""
@@ -222,7 +231,10 @@ def _is_loopback(host: str) -> bool:
 
 
 def _counted(source: ByteSource, key: str) -> Iterator[bytes]:
-    """Yield the chunks of a source. Raise if their size differs from the announced one: then nothing becomes visible."""
+    """Yield the chunks of a source; raise StoreError if it has more or fewer bytes than announced.
+
+    The error aborts the upload, so no object becomes visible.
+    """
     seen = 0
     for chunk in source.chunks(_CHUNK_BYTES):
         seen += len(chunk)
@@ -234,7 +246,7 @@ def _counted(source: ByteSource, key: str) -> Iterator[bytes]:
 
 
 def _check_key(key: str) -> str:
-    """Keys come from manifests, and those from anywhere."""
+    """Return the key; raise ConfigError if it is invalid: keys come from manifests, which an attacker may have written."""
     _check_prefix(key)
     if key.rpartition("/")[2] in {"", "."}:
         raise ConfigError(f"object key {key[:80]!r} is not allowed")

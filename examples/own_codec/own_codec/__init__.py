@@ -1,4 +1,4 @@
-"""Batches compressed with xz: a codec that Kafka does not have, and that is no part of stratalog."""
+"""Example of a plugin: a codec for xz, which Kafka does not support."""
 
 from __future__ import annotations
 
@@ -11,12 +11,17 @@ from stratalog.spi import Buffer, Codec, Provider, hookimpl
 
 _DEFAULT_LEVEL: Final = 6
 _PIECE_BYTES: Final = 1 << 16
-_WINDOW_BYTES: Final = 1 << 20  # batches are small; a decoder needs little more than this
-_MEMORY_BYTES: Final = 3 << 20  # of the decoder; a stream that needs more was not made here
+_WINDOW_BYTES: Final = (
+    1 << 20
+)  # size of the window: batches are small, and a decoder needs little more memory than this
+_MEMORY_BYTES: Final = 3 << 20  # memory limit of the decoder; streams that this codec made need less
 
 
 class XzCodec(Codec):
-    """xz streams with a checksum of their contents. Kafka's numbers end at 4; a topic in Kafka cannot have this codec."""
+    """Codec for xz streams with a checksum of their contents.
+
+    Kafka's codec ids end at 4, so Kafka cannot read batches with this codec.
+    """
 
     id: ClassVar[int] = 7
     levels: ClassVar[range | None] = range(10)
@@ -35,7 +40,7 @@ class XzCodec(Codec):
         return lzma.compress(bytes(data), lzma.FORMAT_XZ, lzma.CHECK_CRC64, filters=filters)
 
     def decompress(self, data: Buffer, *, limit_bytes: int, magic: int) -> memoryview:
-        """Decompress all streams twice: to learn the size without keeping anything, and into memory of this size."""
+        """Decompress all streams twice: first to compute the size, then into memory of this size."""
         del magic
         packed, size = bytes(data), 0
         for piece in _pieces(packed):
@@ -53,7 +58,7 @@ def _pieces(packed: bytes) -> Iterator[bytes]:
     """Yield the contents of all streams, in pieces of at most 64 KiB.
 
     Raises:
-        CorruptBatchError: the bytes are no xz streams.
+        CorruptBatchError: the bytes are not xz streams.
     """
     rest, is_first = packed, True
     try:
@@ -61,7 +66,7 @@ def _pieces(packed: bytes) -> Iterator[bytes]:
             stream, is_first = lzma.LZMADecompressor(lzma.FORMAT_XZ, _MEMORY_BYTES), False
             while not stream.eof:
                 yield stream.decompress(rest, _PIECE_BYTES)
-                rest = b""  # the decoder has it
+                rest = b""  # the decoder has stored these bytes
                 if stream.needs_input and not stream.eof:
                     raise CorruptBatchError("the xz stream is cut off", "", 0)
             rest = stream.unused_data
@@ -71,5 +76,5 @@ def _pieces(packed: bytes) -> Iterator[bytes]:
 
 @hookimpl
 def stratalog_codecs() -> Iterable[Provider[Codec]]:
-    """Offer the codec."""
+    """Return the provider of the codec."""
     return [Provider(name="xz", open=lambda _: XzCodec(), capabilities=("a checksum of the contents",))]

@@ -1,4 +1,7 @@
-"""A number of records for each prefix of keys: a cleanup policy that sees the whole log, in both tiers."""
+"""Example of a plugin: a cleanup policy that keeps a number of newest records for each prefix of keys.
+
+Its filter observes the whole log, on local disk and in the tier.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +26,12 @@ from stratalog.spi import (
     key,
 )
 
-_OFFSET_BYTES: Final = 64  # of memory for an offset in a deque
+_OFFSET_BYTES: Final = 64  # memory for an offset in a deque
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrefixBudgetSection(Section):
-    """Settings of a topic."""
+    """Topic settings of the policy."""
 
     title: ClassVar[str] = "Records for each prefix of keys"
 
@@ -39,7 +42,7 @@ class PrefixBudgetSection(Section):
 
 
 class PrefixBudget(CleanupPolicy):
-    """Keep the newest records of each prefix of keys. Records without a key stay."""
+    """Policy that keeps the newest records of each prefix of keys, and all records without a key."""
 
     def plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
         """Return a rewrite of each part that has enough new records."""
@@ -53,7 +56,7 @@ class PrefixBudget(CleanupPolicy):
 
 
 class Budget(RecordFilter):
-    """Drops a record if the log has enough later records with the same prefix."""
+    """Filter that drops a record if the log has ``prefix_budget.records`` later records whose keys have its prefix."""
 
     fields: ClassVar[Fields] = Fields.OFFSET | Fields.KEY
     observes = "log"
@@ -64,7 +67,7 @@ class Budget(RecordFilter):
         self._used = 0
 
     def observe(self, records: RecordColumns) -> int:
-        """Remember the newest offsets of each prefix."""
+        """Store the newest offsets of each prefix; return the number of records processed before the memory was full."""
         for row, (offset, found) in enumerate(zip(records.offset, records.keys(), strict=True)):
             if found is None:
                 continue
@@ -76,7 +79,7 @@ class Budget(RecordFilter):
         return records.count
 
     def judge(self, records: RecordColumns, verdicts: bytearray) -> None:
-        """Drop the records before the newest ones of their prefix."""
+        """Drop the records that are older than the stored offsets of their prefix."""
         for row, (offset, found) in enumerate(zip(records.offset, records.keys(), strict=True)):
             newest = None if found is None else self._newest.get(found.partition(self._separator)[0])
             full = newest is not None and len(newest) == newest.maxlen
@@ -85,5 +88,5 @@ class Budget(RecordFilter):
 
 @hookimpl
 def stratalog_cleanup_policies() -> Iterable[Provider[CleanupPolicy]]:
-    """Offer the policy."""
+    """Return the provider of the policy."""
     return [Provider(name="prefix_budget", open=lambda _: PrefixBudget(), topic_section=PrefixBudgetSection)]

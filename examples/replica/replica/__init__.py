@@ -1,4 +1,4 @@
-"""Replication as a service that is no part of stratalog: one engine follows another."""
+"""Example of a plugin: a service that replicates the logs of one engine, the leader, to other engines, the followers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from stratalog.spi import OpenContext, Provider, Service, hookimpl
 
 @hookimpl
 def stratalog_services() -> Iterable[Provider[Service]]:
-    """Offer the service."""
+    """Return the provider of the service."""
     return (Provider[Service](name="replica", open=_open, engine_section=ReplicaSection),)
 
 

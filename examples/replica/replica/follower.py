@@ -1,4 +1,4 @@
-"""The follower's side: asks the leader for what comes next, and cuts its logs where they have parted from the leader's.
+"""The follower: it fetches records from the leader, and truncates its logs where they differ from the leader's logs.
 
 Source of the rules: apache/kafka ReplicaFetcherThread, AbstractFetcherThread.truncateToEpochEndOffsets and
 fetchOffsetAndTruncate.
@@ -22,7 +22,7 @@ _MS: Final = 1_000_000
 
 
 class Follower(Service):
-    """Makes every log of the leader one of its engine, and keeps it so. Topics of its own are left alone."""
+    """Service that copies every log of the leader to its engine. Topics that the leader lacks are not changed."""
 
     def __init__(self, settings: ReplicaSection, clock: Clock) -> None:
         self._settings, self._clock, self._address = settings, clock, address_of(settings.leader)
@@ -31,12 +31,12 @@ class Follower(Service):
         self._thread: threading.Thread | None = None
 
     def start(self, engine: Engine) -> None:
-        """Follow, on a thread. A leader that does not answer is asked again."""
+        """Start a thread that fetches from the leader. If the leader does not answer, the thread tries again."""
         self._thread = threading.Thread(target=self._run, args=(engine,), name="replica-follower")
         self._thread.start()
 
     def stop(self, deadline_ns: int) -> None:
-        """End; what has been appended stays."""
+        """Stop the thread; wait for its end until the deadline. Appended records stay."""
         self._stopping.set()
         peer, thread = self._peer, self._thread
         if peer is not None:
@@ -51,7 +51,7 @@ class Follower(Service):
                 connection = socket.create_connection(self._address, TIMEOUT_S)
                 with Peer(connection) as self._peer:
                     self._replicate(engine, self._peer)
-            except (OSError, StorageError) as error:  # a leader that has gone, a full disk: neither is for ever
+            except (OSError, StorageError) as error:  # such as a stopped leader or a full disk, which may be repaired
                 if str(error) != told and not self._stopping.is_set():
                     told = str(error)
                     _log.warning("cannot fetch from %s, will retry: %s", self._settings.leader, told)
@@ -79,7 +79,7 @@ class Follower(Service):
         return log
 
     def _step(self, peer: Peer, log: Log) -> bool:
-        """One fetch of one log; whether there may be more to do at once."""
+        """Fetch once for one log; return True if another fetch should follow immediately."""
         end, last_epoch = log.offsets().log_end, log.latest_epoch
         question = {
             "ask": "fetch",
@@ -103,7 +103,7 @@ class Follower(Service):
 
 
 def _ask(peer: Peer, question: dict[str, object]) -> dict[str, Any]:
-    """Return the answer. Raise PeerError if it is an error for which only a retry helps."""
+    """Send a request, and return the answer. Raise PeerError for an error, unless it contains the leader's log end."""
     peer.send(question)
     answer = peer.receive()
     if "log_end" not in answer and (not answer or "error" in answer):
@@ -112,7 +112,10 @@ def _ask(peer: Peer, question: dict[str, object]) -> dict[str, Any]:
 
 
 def _out_of_range(log: Log, end: int, log_start: int, log_end: int) -> bool:
-    """Handle a leader's log that begins above ours, ends below it, or lacks our last epoch."""
+    """Adapt the follower's log if its end is outside the leader's log, or the leader lacks its last epoch.
+
+    Return True if another fetch should follow immediately.
+    """
     if log_end < end:
         return log.truncate_to(log_end)
     if log_start > end:
@@ -122,7 +125,10 @@ def _out_of_range(log: Log, end: int, log_start: int, log_end: int) -> bool:
 
 
 def _cut(log: Log, theirs: EpochEnd) -> None:
-    """Cut off what the leader does not have: its last common epoch ends at the lower of both ends."""
+    """Truncate the follower's log to the end of the records that the leader also has.
+
+    ``theirs`` is the diverging epoch of the leader's answer, with its end offset in the leader's log.
+    """
     ours, end = log.end_offset_for_epoch(theirs.epoch), log.offsets().log_end
     ends = [end] if ours.epoch < 0 else [end, ours.end_offset]
     if ours.epoch in {-1, theirs.epoch}:

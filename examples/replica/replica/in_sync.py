@@ -12,12 +12,12 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class _Follower:
-    """State of one follower, as its fetches show it.
+    """State of one follower, known from its fetches.
 
     Attributes:
         log_end: the follower has all records below this offset; -1 before its first fetch.
         caught_up_ms: time when the follower last had all records of the leader; None if it never had.
-        fetched_ms: time of its last fetch.
+        fetched_ms: time of the follower's last fetch.
         leader_end: the leader's log end at that fetch.
     """
 
@@ -28,20 +28,21 @@ class _Follower:
 
 
 class InSyncReplicas:
-    """The followers of one log in one leader epoch; not thread-safe.
+    """The in-sync followers of one log in one leader epoch; not thread-safe.
 
-    A new leader begins alone. A follower joins when it has all records that the leader had at the start of its epoch,
-    and all committed ones: whichever member is elected next has every record that was acknowledged.
+    At first, no follower is in sync. A follower becomes in sync when it has all committed records, and all records that
+    the leader had at the start of its epoch. Each in-sync follower therefore has every acknowledged record, and can be
+    elected as the next leader.
     """
 
     def __init__(self, followers: Iterable[str], min_in_sync: int, lag_ms: int, epoch_start: int) -> None:
-        """Begin an epoch.
+        """Begin a leader epoch, without in-sync followers.
 
         Args:
             followers: names of the assigned followers.
-            min_in_sync: replicas, the leader included, that must be in sync before the high watermark moves. More than
-                there are count as all of them.
-            lag_ms: time after which a follower that does not catch up leaves.
+            min_in_sync: number of replicas, the leader included, that must be in sync before the high watermark moves; at
+                most the number of all replicas is used.
+            lag_ms: time after which a follower that does not catch up is no longer in sync.
             epoch_start: log end offset of the leader when its epoch began.
         """
         self._followers = {name: _Follower() for name in followers}
@@ -51,19 +52,19 @@ class InSyncReplicas:
 
     @property
     def members(self) -> frozenset[str]:
-        """Names of the followers that are in sync. The leader always is."""
+        """Names of the followers that are in sync. The leader, which is always in sync, is not included."""
         return frozenset(self._members)
 
     @property
     def enough(self) -> bool:
-        """True if so many replicas are in sync that records can be committed."""
+        """True if at least ``min_in_sync`` replicas, the leader included, are in sync, so that records can be committed."""
         return 1 + len(self._members) >= self._min_in_sync
 
     def fetched(self, name: str, offset: int, log_end: int, high_watermark: int, now_ms: int) -> None:
-        """Note a fetch whose log does not diverge: the follower has all records below ``offset``.
+        """Record a fetch of a follower whose log does not diverge: the follower has all records below ``offset``.
 
         Args:
-            name: the follower; a fetch of one that is not assigned changes nothing.
+            name: name of the follower; the call does nothing if the follower is not assigned.
             offset: fetch offset.
             log_end: the leader's log end.
             high_watermark: the leader's high watermark.
@@ -81,13 +82,14 @@ class InSyncReplicas:
             self._members.add(name)
 
     def expire(self, log_end: int, now_ms: int) -> None:
-        """Let the followers leave that have not caught up with ``log_end`` for longer than the limit."""
+        """Remove the in-sync followers that have not caught up with ``log_end`` for longer than ``lag_ms``."""
         self._members = {name for name in self._members if self._is_caught_up(self._followers[name], log_end, now_ms)}
 
     def committed(self, log_end: int, now_ms: int, high_watermark: int) -> int:
         """Return the high watermark: the end of the records that all replicas in sync have.
 
-        A follower that is caught up by time and has all committed records holds the offset back, so that it can join.
+        A follower that is not in sync yet, but has caught up within ``lag_ms`` and has all committed records, counts too;
+        otherwise the high watermark could move away from it, and it could not become in sync.
         """
         if not self.enough:
             return high_watermark

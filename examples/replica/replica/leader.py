@@ -1,4 +1,4 @@
-"""The leader: answers fetches of followers, and commits the records that all replicas in sync have.
+"""The leader: it answers fetches of followers, and commits the records that all in-sync replicas have.
 
 Source of the rules: apache/kafka ReplicaManager.fetchMessages, Partition.updateFollowerFetchState; the answer to a follower
 whose log differs from the leader's is KIP-595's diverging epoch.
@@ -30,14 +30,17 @@ class NotEnoughReplicasError(StorageError):
 
 
 class Leader(Service):
-    """Leads every log of its engine. Open the engine with ``watermark = "external"``: this service moves the high watermark."""
+    """Service that leads every log of its engine.
+
+    Open the engine with ``watermark = "external"``, because this service moves the high watermarks.
+    """
 
     def __init__(self, settings: ReplicaSection, clock: Clock) -> None:
         self._settings, self._clock, self._address = settings, clock, address_of(settings.listen)
         self._in_sync: dict[TopicPartition, InSyncReplicas] = {}  # under _moved
         self._moved = (
             threading.Condition()
-        )  # notified if a high watermark or a set of replicas in sync may have changed
+        )  # notified if a high watermark or a set of in-sync replicas may have changed
         self._peers = set[Peer]()  # under _moved
         self._stopping = threading.Event()
         self._expiry: threading.Thread | None = None
@@ -46,14 +49,14 @@ class Leader(Service):
 
     @property
     def address(self) -> str:
-        """HOST:PORT on which the leader listens; after the start, with the port that port 0 became."""
+        """HOST:PORT on which the leader listens; after ``start``, with the real port if the configured port is 0."""
         if self._server is None:
             return self._settings.listen
         host, port = self._server.server_address[:2]
         return f"{host!s}:{port}"
 
     def start(self, engine: Engine) -> None:
-        """Lead all logs, and listen."""
+        """Become the leader of all logs, and listen for followers."""
         self._engine = engine
         for name in engine.partitions():
             self._led(engine, name)
@@ -78,12 +81,12 @@ class Leader(Service):
             self._expiry.join(max(deadline_ns - self._clock.monotonic_ns(), 0) / (1000 * _MS))
 
     def append(self, topic: str, partition: int, records: Sequence[Record], timeout_ms: int) -> int:
-        """Append records as ``acks=all`` does: wait until they are committed. Return the offset of the first.
+        """Append records as with ``acks=all``: wait until they are committed. Return the offset of the first record.
 
-        Unlike Kafka, which refuses at once, the call also waits for enough replicas before it writes.
+        If too few replicas are in sync, the call waits for them before it writes; Kafka returns an error immediately.
 
         Raises:
-            NotEnoughReplicasError: too few replicas are in sync, and nothing was written; or the records were written and
+            NotEnoughReplicasError: too few replicas were in sync, and nothing was written; or the records were written but
                 not committed in time: they may be committed later, or deleted when another leader is elected.
         """
         engine = self._engine
@@ -102,13 +105,13 @@ class Leader(Service):
         return result.base_offset
 
     def in_sync(self, topic: str, partition: int) -> frozenset[str]:
-        """Return the names of the followers of a log that are in sync: one of them can lead next without loss."""
+        """Return the names of a log's followers that are in sync; each can become the leader without loss of records."""
         with self._moved:
             found = self._in_sync.get(TopicPartition(topic, partition))
             return frozenset() if found is None else found.members
 
     def serve(self, engine: Engine, peer: Peer) -> None:
-        """Answer one follower until it closes the connection."""
+        """Answer the requests of one follower until it closes the connection."""
         with self._moved:
             if self._stopping.is_set():
                 return
@@ -121,13 +124,13 @@ class Leader(Service):
                 else:
                     self._answer(engine, peer, question)
         except (OSError, PeerError):
-            return  # the follower asks again when it can
+            return  # the follower connects again when it can
         finally:
             with self._moved:
                 self._peers.discard(peer)
 
     def _wait(self, reached: Callable[[], bool], timeout_ms: int) -> bool:
-        """Wait until ``reached`` is true; False at the end of the time, or if the service stops."""
+        """Wait until ``reached`` returns True, the time is over or the service stops; return the last result of ``reached``."""
         with self._moved:
             self._moved.wait_for(lambda: self._stopping.is_set() or reached(), timeout_ms / 1000)
             return reached()
@@ -160,7 +163,7 @@ class Leader(Service):
             found.send(peer.socket)
 
     def _note(self, log: Log, node: str, offset: int) -> None:
-        """Note a follower's fetch, and commit what the replicas in sync now have."""
+        """Record a follower's fetch, and commit the records that all in-sync replicas now have."""
         offsets = log.offsets()
         with self._moved:
             self._in_sync[log.name].fetched(node, offset, offsets.log_end, offsets.high_watermark, self._clock.now_ms())
@@ -175,7 +178,7 @@ class Leader(Service):
             self._moved.notify_all()
 
     def _expire(self, engine: Engine) -> None:
-        """Twice within ``replica.lag.time.max.ms``, let followers leave that do not catch up."""
+        """Remove followers that do not catch up from the in-sync replicas, twice in each ``replica.lag.time.max.ms``."""
         while not self._stopping.wait(self._settings.lag_ms / 2000):
             for name in engine.partitions():
                 log = self._led(engine, name)

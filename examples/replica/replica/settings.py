@@ -1,4 +1,4 @@
-"""Settings, ``[plugins.replica]``."""
+"""Settings of ``[plugins.replica]``."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class ReplicaSection(Section):
 
 
 def address_of(text: str) -> tuple[str, int]:
-    """HOST:PORT as a pair; ConfigError if it is none."""
+    """Return the host and the port of ``HOST:PORT``; raise ConfigError for other text."""
     host, mark, port = text.rpartition(":")
     if not mark or not host or not port.isdecimal() or int(port) > 0xFFFF:
         raise ConfigError(f"[plugins.replica]: {text!r} is not of the form HOST:PORT")

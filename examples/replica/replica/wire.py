@@ -1,8 +1,8 @@
-"""The protocol: one line of JSON each way; batches follow the answer to a fetch as they stand in the log.
+"""The protocol: a request and an answer are one line of JSON each. After the answer to a fetch, the batches follow.
 
-A question is ``{"ask": "logs"}``, answered by ``{"logs": [[topic, partitions], ...]}``, or ``{"ask": "fetch", ...}`` with the
-arguments of ``Log.fetch``, answered by the bounds of the log and ``bytes``, the size of what follows. What went wrong is
-``{"error": TYPE, "message": ...}``.
+The request ``{"ask": "logs"}`` is answered by ``{"logs": [[topic, partitions], ...]}``. The request ``{"ask": "fetch", ...}``
+contains the arguments of a fetch; the answer contains the bounds of the log, and ``bytes``, the size of the batches that
+follow. An error is ``{"error": TYPE, "message": ...}``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ TIMEOUT_S: Final = 10
 
 
 class PeerError(StorageError):
-    """The other side does not speak the protocol, or has gone. Connect again."""
+    """The other side does not speak the protocol, or has closed the connection. Connect again."""
 
     retriable = True
 
@@ -36,10 +36,10 @@ class Peer:
         self.socket.sendall(json.dumps(message).encode() + b"\n")
 
     def receive(self) -> dict[str, Any]:  # Any: it is JSON
-        """One line; empty when the other side has hung up.
+        """Return the next line, parsed; {} if the other side has closed the connection.
 
         Raises:
-            PeerError: it is no line of the protocol.
+            PeerError: the line is not a JSON object.
         """
         line = self._lines.readline(MAX_LINE_BYTES)
         if not line:
@@ -53,18 +53,18 @@ class Peer:
         return message
 
     def read(self, size_bytes: int) -> bytes:
-        """Return the bytes after a line. Raise PeerError if they end too early."""
+        """Return the next ``size_bytes`` bytes; raise PeerError if the connection ends before."""
         data = self._lines.read(size_bytes)
         if len(data) < size_bytes:
             raise PeerError(f"the connection ended after {len(data)} of {size_bytes} bytes")
         return data
 
     def close(self) -> None:
-        """Close the connection, and wake the other side. A second call does nothing."""
+        """Shut down the connection, which ends a read that waits on either side. A second call does nothing."""
         try:
             self.socket.shutdown(socket.SHUT_RDWR)
         except OSError:
-            return  # it is closed already
+            return  # the connection is already closed
 
     def __enter__(self) -> Self:
         return self

@@ -1,4 +1,4 @@
-"""A tier in one SQLite file: an object store that is no part of stratalog."""
+"""Example of a plugin: an object store that keeps a tier in one SQLite file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from stratalog.spi import ObjectStore, OpenContext, Provider, hookimpl
 
 @hookimpl
 def stratalog_object_stores() -> Iterable[Provider[ObjectStore]]:
-    """Offer the store for URIs like ``sqlite:///home/me/tier.db``."""
+    """Return the provider of the store, for URIs like ``sqlite:///home/me/tier.db``."""
     return [
         Provider(
             name="sqlite_store",

@@ -1,4 +1,8 @@
-"""The store: objects are rows, and their bytes are rows of parts. A transaction makes an object visible."""
+"""Object store in a SQLite file.
+
+An object is a row of the table ``objects``; its bytes are rows of the table ``parts``. The transaction that inserts the
+row into ``objects`` makes the object visible.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +41,7 @@ CREATE TABLE IF NOT EXISTS objects (
 
 
 class SqliteStore(ObjectStore):
-    """Objects in one file. One connection serves all threads, one call at a time."""
+    """Store in one SQLite file. All threads share one connection; a lock admits one transaction at a time."""
 
     def __init__(self, path: str, clock: Clock, *, read_only: bool) -> None:
         self._path, self._clock, self._read_only = path, clock, read_only
@@ -51,23 +55,23 @@ class SqliteStore(ObjectStore):
 
     @property
     def capabilities(self) -> Capability:
-        """A transaction creates atomically, and the index of keys lists from a key on."""
+        """CREATE (in a transaction), LIST_AFTER (by the index of keys) and BATCH_DELETE."""
         return Capability.CREATE | Capability.LIST_AFTER | Capability.BATCH_DELETE
 
     @property
     def uri(self) -> str:
-        """The URI of the file."""
+        """URI of the file."""
         return f"sqlite://{self._path}"
 
     def put_file(self, key: str, source: ByteSource, *, deadline_ns: int) -> ObjectInfo:
-        """Write the parts one by one, so that other calls do not wait for the source; then name them."""
+        """Write each part in a transaction of its own, so that other calls do not wait; then make the object visible."""
         upload = self._uploaded(key, source, deadline_ns)
         with self._transaction(key, deadline_ns) as connection:
             self._named(connection, key, upload, source.size_bytes)
         return ObjectInfo(key, source.size_bytes)
 
     def create(self, key: str, data: Buffer, *, deadline_ns: int) -> Created:
-        """Write only if the key is free, in one transaction."""
+        """Write the object only if the key does not exist, in one transaction; return the outcome."""
         source = BytesSource(data)
         self._check(key, writes=True)
         with self._transaction(key, deadline_ns) as connection:
@@ -79,7 +83,7 @@ class SqliteStore(ObjectStore):
         return Created.CREATED
 
     def read(self, key: str, start: int | None = None, end: int | None = None, *, deadline_ns: int) -> bytes:
-        """Return bytes [start, end) of the parts that have them."""
+        """Return bytes [start, end) of an object; only the parts that contain them are read."""
         self._check(key)
         with self._transaction(key, deadline_ns) as connection:
             found = connection.execute("SELECT upload, size_bytes FROM objects WHERE key = ?", (key,)).fetchone()
@@ -98,7 +102,7 @@ class SqliteStore(ObjectStore):
         return bytes(data[position : position + last - first])
 
     def list(self, prefix: str, *, after: str = "", limit: int = 1000, deadline_ns: int) -> Sequence[ObjectInfo]:
-        """Return one page; SQLite compares text by its bytes in UTF-8."""
+        """Return one page in the order of the keys' UTF-8 bytes, by which SQLite compares text."""
         self._check(prefix, is_prefix=True)
         with self._transaction(prefix, deadline_ns) as connection:
             rows = connection.execute(
@@ -123,7 +127,7 @@ class SqliteStore(ObjectStore):
         return {}
 
     def unfinished(self, prefix: str, *, deadline_ns: int) -> Sequence[UnfinishedUpload]:
-        """Return the uploads that no object names."""
+        """Return the uploads to which no object refers."""
         with self._transaction(prefix, deadline_ns) as connection:
             rows = connection.execute(
                 "SELECT key, upload, begun_ms FROM uploads WHERE upload NOT IN (SELECT upload FROM objects)"
@@ -133,7 +137,7 @@ class SqliteStore(ObjectStore):
         ]
 
     def abort(self, upload: UnfinishedUpload, *, deadline_ns: int) -> None:
-        """Delete the parts of an upload that no object names; ``put_file`` then cannot name it."""
+        """Delete an upload to which no object refers; a ``put_file`` in progress for this upload then raises StoreError."""
         self._check(upload.key, writes=True)
         with self._transaction(upload.key, deadline_ns) as connection:
             self._forget(
@@ -153,7 +157,7 @@ class SqliteStore(ObjectStore):
 
     @contextmanager
     def _transaction(self, key: str, deadline_ns: int) -> Iterator[sqlite3.Connection]:
-        """Run a transaction before the deadline; errors of SQLite become StoreErrors, and nothing is changed then."""
+        """Run a transaction before the deadline. An error rolls back all changes; errors of SQLite become StoreErrors."""
         left_ms = (deadline_ns - self._clock.monotonic_ns()) // 1_000_000
         if left_ms <= 0:
             raise StoreTimeoutError("the deadline has passed before the call", key)
@@ -181,7 +185,7 @@ class SqliteStore(ObjectStore):
             self._lock.release()
 
     def _uploaded(self, key: str, source: ByteSource, deadline_ns: int) -> int:
-        """Write the parts of an upload, and return its number. If that fails, its parts are deleted."""
+        """Write the parts of a new upload, and return its number. If an error occurs, delete the parts."""
         self._check(key, writes=True)
         with self._transaction(key, deadline_ns) as connection:
             upload = self._begun(connection, key)
@@ -199,7 +203,7 @@ class SqliteStore(ObjectStore):
         return int(row.lastrowid or 0)
 
     def _named(self, connection: sqlite3.Connection, key: str, upload: int, size_bytes: int) -> None:
-        """Make an upload the object of a key, in the place of an earlier one."""
+        """Let the object ``key`` refer to an upload; delete the upload to which it referred before."""
         if not connection.execute("SELECT 1 FROM uploads WHERE upload = ?", (upload,)).fetchone():
             raise StoreError("the upload was aborted", key)
         self._forget(connection, "SELECT upload FROM objects WHERE key = ?", key)
@@ -208,13 +212,16 @@ class SqliteStore(ObjectStore):
 
     @staticmethod
     def _forget(connection: sqlite3.Connection, query: str, argument: str) -> None:
-        """Delete the uploads that a query finds, with their parts."""
+        """Delete the uploads that ``query`` returns, with their parts."""
         for (upload,) in connection.execute(query, (argument,)).fetchall():
             connection.execute("DELETE FROM parts WHERE upload = ?", (upload,))
             connection.execute("DELETE FROM uploads WHERE upload = ?", (upload,))
 
     def _check(self, key: str, *, is_prefix: bool = False, writes: bool = False) -> None:
-        """Raise if a key could be no key of a tier: keys come from manifests, and those from anywhere."""
+        """Raise ReadOnlyError if a write is not allowed, and ConfigError for an invalid key.
+
+        Keys come from manifests, which an attacker may have written.
+        """
         if writes and self._read_only:
             raise ReadOnlyError("the object store was opened for reading", self.uri)
         *folders, last = key.split("/")
@@ -224,7 +231,11 @@ class SqliteStore(ObjectStore):
 
 
 def _parts(source: ByteSource, key: str) -> Iterator[bytes]:
-    """Yield the bytes of a source in parts of equal size. Raise if their number is not the announced one."""
+    """Yield the bytes of a source in parts of ``PART_BYTES``; the last part may be smaller.
+
+    Raises:
+        StoreError: the source returned more or fewer bytes than announced.
+    """
     pending, seen = bytearray(), 0
     for chunk in source.chunks(PART_BYTES):
         seen += len(chunk)
@@ -241,7 +252,7 @@ def _parts(source: ByteSource, key: str) -> Iterator[bytes]:
 
 
 def open_store(context: OpenContext) -> ObjectStore:
-    """Open the store of a URI.
+    """Open the store whose URI is ``context.location``.
 
     Raises:
         ConfigError: the URI has more than a path, or an option is given.

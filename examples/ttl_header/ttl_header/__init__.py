@@ -1,4 +1,4 @@
-"""Records that say how long they live: a cleanup policy that is no part of stratalog."""
+"""Example of a plugin: a cleanup policy that removes each record after the lifetime in its header."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ttl_header.settings import TtlHeaderSection
 
 @hookimpl
 def stratalog_cleanup_policies() -> Iterable[Provider[CleanupPolicy]]:
-    """Offer the policy."""
+    """Return the provider of the policy."""
     return (
         Provider(
             name="ttl_header", open=_open, topic_section=TtlHeaderSection, capabilities=("expiry by a duration each",)

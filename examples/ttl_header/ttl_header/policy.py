@@ -1,4 +1,4 @@
-"""Plan of the rounds, and the filter of expired records."""
+"""The policy, which plans rewrites, and the filter that drops expired records."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from stratalog.spi import (
 from ttl_header.settings import TtlHeaderSection
 
 _NEVER_MS: Final = (1 << 63) - 1
-_LONGEST_TTL: Final = 18  # digits: with a timestamp added it still is an int64
+_LONGEST_TTL: Final = 18  # largest number of digits: the sum with a timestamp must fit an int64
 _SOONEST: Final = Struct("<q")
 
 
 class TtlHeaderPolicy(CleanupPolicy):
-    """Rewrites closed segments of local disk once enough of them was never checked."""
+    """Policy that rewrites closed local segments when a large enough share of their bytes was not checked yet."""
 
     def plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
-        """One rewrite from the first segment on, as far as the log is closed and its transactions are decided."""
+        """Return one rewrite of the closed local segments below the last stable offset, if enough of them is unchecked."""
         del now_ms
         may_change = [
             segment
@@ -54,13 +54,13 @@ class TtlHeaderPolicy(CleanupPolicy):
         return (Rewrite(start, end, dirty_start, rule, ratio),)
 
     def record_filter(self, job: RewriteJob) -> RecordFilter:
-        """Return a filter of the records that have expired when the round begins."""
+        """Return a filter that drops the records that have expired when the round begins."""
         section = job.config.sections.get("ttl_header")
         return Expiry(job, section if isinstance(section, TtlHeaderSection) else TtlHeaderSection())
 
 
 class Expiry(RecordFilter):
-    """Drops records whose time is over. It remembers nothing, but when the first of those that it keeps expires."""
+    """Filter that drops expired records, and stores the earliest expiry time of the kept records for the digest."""
 
     fields: ClassVar[Fields] = Fields.OFFSET | Fields.TIMESTAMP | Fields.HEADERS
 
@@ -69,11 +69,11 @@ class Expiry(RecordFilter):
         self.digest_kind = f"ttl_header@1 {section.name}" if section.name.isascii() and len(section.name) < 50 else ""
 
     def observe(self, records: RecordColumns) -> int:
-        """Nothing to learn."""
+        """Return the number of records. The filter needs no information about other records."""
         return records.count
 
     def judge(self, records: RecordColumns, verdicts: bytearray) -> None:
-        """Return the verdicts: a record expires this long after its timestamp."""
+        """Write one verdict per record: a record expires at its timestamp plus the lifetime in its header."""
         for row, (stamp_ms, headers) in enumerate(zip(records.timestamp_ms, records.headers(), strict=True)):
             expires_ms = expiry_ms(stamp_ms, headers, self._name)
             verdicts[row] = Verdict.DROP if expires_ms <= self._now_ms else Verdict.KEEP
@@ -81,19 +81,22 @@ class Expiry(RecordFilter):
                 self._soonest_ms = min(self._soonest_ms, expires_ms)
 
     def digest(self, *, end: bool) -> Sequence[bytes]:
-        """When the first record of a segment expires: 8 bytes."""
+        """Return the earliest expiry time of a segment's kept records, in 8 bytes, at the ``end`` of the segment."""
         if not end:
             return ()
         soonest_ms, self._soonest_ms = self._soonest_ms, _NEVER_MS
         return (_SOONEST.pack(soonest_ms),)
 
     def spares(self, section: memoryview) -> bool:
-        """None of its records has expired yet."""
+        """Return True if no record of the segment has expired yet."""
         return len(section) == _SOONEST.size and _SOONEST.unpack(section)[0] > self._now_ms
 
 
 def expiry_ms(stamp_ms: int, headers: Headers, name: str) -> int:
-    """When a record expires (ms since 1970); never, if it has no timestamp or no duration that can be read."""
+    """Return the time (ms since 1970) at which a record expires.
+
+    Return ``_NEVER_MS`` if the record has no timestamp, or no readable lifetime in its header.
+    """
     value = next((value for key, value in reversed(headers) if key == name), None)
     if value is None or stamp_ms < 0 or not value.isdigit() or len(value) > _LONGEST_TTL:
         return _NEVER_MS

@@ -1,4 +1,4 @@
-"""Settings of a topic."""
+"""Topic settings of the policy."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from stratalog.spi import Section, key
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TtlHeaderSection(Section):
-    """Where the time to live stands."""
+    """Name of the header that contains the lifetime."""
 
     title: ClassVar[str] = "Expiry of records by a header"
 
