@@ -1,8 +1,9 @@
-"""Makes .venv in the checkout and installs the project there, once. Run by the scripts beside it.
+"""Make .venv in the checkout and install the project there, once. The other scripts of this folder run this module.
 
 _environment.py NEED, with any Python >= 3.11 that has venv. NEED is ``demo`` (the project, and the extras that
-``stratalog demo`` needs) or ``dev`` (every extra, and the packages that tests and checks need). A stamp in .venv, the
-hash of what an installation depends on, marks a complete installation: the next run repeats an interrupted one.
+``stratalog demo`` needs) or ``dev`` (every extra, and the packages that tests and checks need). After a complete
+installation, a stamp file in .venv contains the hash of all inputs of the installation. Without a valid stamp, the next
+run installs again.
 """
 
 from __future__ import annotations
@@ -28,12 +29,16 @@ from typing import Final, Self
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 VENV: Final = ROOT / ".venv"
-MADE_FOR: Final = VENV / "made-for"  # the folder of the checkout: commands in a .venv name it, and break when it moves
+MADE_FOR: Final = (
+    VENV / "made-for"
+)  # contains the folder of the checkout: commands in a .venv contain its path, and break when it moves
 LOG: Final = VENV / "install.log"
 DEMO_EXTRAS: Final = ("cli", "s3", "local-s3")
-DEMO_PINS: Final = "scripts/demo-pins.txt"  # without pins, pip searches for the boto3 that suits aiobotocore
+DEMO_PINS: Final = (
+    "scripts/demo-pins.txt"  # without pins, pip searches for a version of boto3 that fits aiobotocore, which takes long
+)
 NEEDS: Final = {"demo": DEMO_EXTRAS, "dev": ("-e", ".[all]", "--group", "dev")}
-NEWER_PIP: Final = {"demo": (), "dev": ("pip>=25.1",)}  # the first with dependency groups
+NEWER_PIP: Final = {"demo": (), "dev": ("pip>=25.1",)}  # the first version that supports dependency groups
 COVERED_BY: Final = {"demo": ("demo", "dev"), "dev": ("dev",)}
 LOG_TAIL_LINES: Final = 25
 KERNEL_KINDS: Final = ("*.pyx", "*.pxd", "*.h")
@@ -41,7 +46,7 @@ KERNEL_SWITCHES: Final = ("STRATALOG_NO_EXTENSIONS", "STRATALOG_KERNEL_FLAGS")
 
 
 def main(need: str) -> int:
-    """Prepare .venv for ``need``; 0 when it is ready, 1 with an explanation on stderr when it is not."""
+    """Prepare .venv for ``need``. Return 0 if it is ready, 130 after Ctrl-C, or 1 with an explanation on stderr."""
     try:
         with locked():
             if not usable():
@@ -59,13 +64,13 @@ def main(need: str) -> int:
 
 
 def say(text: str) -> None:
-    """One line for the person who waits."""
+    """Print one line on stderr for the waiting user."""
     print(f"stratalog: {text}", file=sys.stderr, flush=True)
 
 
 @contextmanager
 def locked() -> Iterator[None]:
-    """Two scripts started at once do not install over each other; the lock needs no file of its own."""
+    """Run the block under a lock, so that two scripts do not install at the same time. pyproject.toml is the lock file."""
     with (ROOT / "pyproject.toml").open("rb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -76,12 +81,12 @@ def locked() -> Iterator[None]:
 
 
 def stamp(need: str) -> Path:
-    """Return the file that says that the installation for ``need`` is complete."""
+    """Return the path of the stamp file, which exists if the installation for ``need`` is complete."""
     return VENV / f"stratalog-{need}.stamp"
 
 
 def wanted(need: str) -> str:
-    """Return the hash of everything that an installation depends on."""
+    """Return the hash of all inputs of an installation for ``need``, which its stamp file contains."""
     sources = sorted(
         path for folder in ("core", "plugins") for kind in KERNEL_KINDS for path in (ROOT / folder).rglob(kind)
     )
@@ -93,7 +98,10 @@ def wanted(need: str) -> str:
 
 
 def usable() -> bool:
-    """Return True if .venv has a working Python and pip where it was created, and the one of PYTHON if that is set."""
+    """Return True if .venv was created in this folder, and its Python and pip work.
+
+    If the variable PYTHON is set, .venv must also have been created by this Python.
+    """
     if MADE_FOR.is_file() and MADE_FOR.read_text() != str(ROOT):
         return False
     python = VENV / "bin" / "python"
@@ -107,7 +115,7 @@ def usable() -> bool:
 
 
 def make() -> None:
-    """Make a new .venv."""
+    """Make a new .venv with pip, in place of an existing one."""
     say(f"making {VENV} with Python {sys.version.split()[0]} ({sys.base_prefix})")
     wheel = bundled_pip()
     venv.create(VENV, clear=True, symlinks=True, with_pip=wheel is None)
@@ -125,13 +133,13 @@ def make() -> None:
 
 
 def bundled_pip() -> Path | None:
-    """Return the wheel of pip that comes with this Python; None if its place is not known."""
+    """Return the wheel of pip that is bundled with this Python; None if it is not found."""
     folders = (Path(ensurepip.__file__).parent / "_bundled", Path(sysconfig.get_config_var("WHEEL_PKG_DIR") or "."))
     return next((wheel for folder in folders for wheel in sorted(folder.glob("pip-*.whl"))), None)
 
 
 def install(need: str) -> None:
-    """Install the project, editable, with the packages that ``need`` names."""
+    """Install the project, editable, with the packages for ``need``; then write the stamp file."""
     for old in NEEDS:
         stamp(old).unlink(missing_ok=True)
     LOG.unlink(missing_ok=True)
@@ -159,9 +167,9 @@ def demo_packages() -> list[str]:
 
 
 class Progress:
-    """Progress of an installation on stderr: one line that is rewritten on a terminal, else a line for each step.
+    """Progress of an installation on stderr: on a terminal one line that is rewritten, otherwise a line for each step.
 
-    On a terminal, a thread adds the seconds so far, because the longest step, the compiler, prints nothing.
+    On a terminal, a thread updates the elapsed seconds, because the longest step, the compiler, prints nothing.
     """
 
     def __init__(self, step: str) -> None:
@@ -181,14 +189,14 @@ class Progress:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Leave an empty line to the caller."""
+        """Erase the line on a terminal."""
         self._ended.set()
         if self._is_terminal:
             self._ticker.join()
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
     def read(self, line: str) -> None:
-        """Show the step that a line of pip's output begins."""
+        """Show the step that begins with this line of pip's output; ignore other lines."""
         match line.split():
             case ["Preparing", "editable", "metadata", *_, "started"]:
                 self.begin("compiling the kernels")
@@ -198,7 +206,7 @@ class Progress:
                 self.begin("installing " + ("1 package" if len(names) == 1 else f"{len(names)} packages"))
 
     def begin(self, step: str, detail: str = "") -> None:
-        """Show a step; where stderr is no terminal, only the first time: two installations may run at once."""
+        """Show a step. If stderr is no terminal, show each step once, because two installations may run at the same time."""
         is_new = step not in self._begun
         self._begun.add(step)
         self._step, self._detail = step, detail
@@ -220,8 +228,12 @@ class Progress:
 
 
 def pip(progress: Progress, *arguments: str) -> None:
-    """Run ``pip install``: its output goes to the log, its steps to ``progress``."""
-    # Python compiles what it imports: less than all that pip would compile.
+    """Run ``pip install``; write its output to the log file, and show its steps in ``progress``.
+
+    Raises:
+        CalledProcessError: pip failed; the error has the last lines of its output.
+    """
+    # pip would compile all modules; Python compiles only those that it imports.
     options = ["--prefer-binary", "--no-compile", "--progress-bar", "off"]
     command = [str(VENV / "bin" / "python"), "-m", "pip", "install", *options]
     # A global "pip install --user" default would be refused inside a virtual environment.

@@ -1,4 +1,4 @@
-"""Builds what a release consists of, and checks it; see scripts/release.
+"""Build the files of a release, and check them; see scripts/release.
 
 _release.py build FOLDER           the sdist, and from it, without a package index, the wheel for this platform
 _release.py release [--really]     all checks of a release; --really then makes the tag
@@ -25,11 +25,11 @@ RELEASED: Final = re.compile(r"\d+\.\d+\.\d+\Z")
 
 
 class ReleaseError(Exception):
-    """The release can not be made; the text says what to do."""
+    """The release cannot be made; the text states what to do."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Do what the command line asks for; 1 with an explanation on stderr if that fails."""
+    """Run the command of the command line. Return 0, or 1 with an explanation on stderr if the command fails."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("build").add_argument("folder", type=Path)
@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def release(root: Path, *, really: bool) -> None:
-    """Check version, changelog, tree and tag, build, check what was built, and with ``really`` make the tag."""
+    """Check version, changelog, checkout and tag; build the files and check them; with ``really``, make the tag."""
     version = version_of(root)
     problems = list(problems_of(root, version))
     for problem in problems:
@@ -78,7 +78,7 @@ def version_of(root: Path) -> str:
 
 
 def problems_of(root: Path, version: str) -> Sequence[str]:
-    """Return why this version can not be released from this checkout, one sentence each."""
+    """Return the reasons why this version cannot be released from this checkout, one sentence each."""
     found = []
     if not RELEASED.match(version):
         found.append(f"version {version} is not MAJOR.MINOR.PATCH: correct core/stratalog/__init__.py")
@@ -93,10 +93,10 @@ def problems_of(root: Path, version: str) -> Sequence[str]:
 
 
 def build(folder: Path) -> None:
-    """Build the sdist, and the wheel from the sdist as one does without a network; check both.
+    """Build the sdist, then the wheel from the sdist without a package index; check both.
 
-    The wheel of Linux gets the tag of the oldest glibc that it runs with. Its metadata and the page of the package are
-    checked as the package index does.
+    On Linux, the wheel gets the platform tag of the oldest glibc with which it runs. The metadata and the description of
+    the package are checked as the package index checks them.
     """
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     folder.mkdir(parents=True, exist_ok=True)
@@ -134,12 +134,12 @@ def check_sdist(sdist: Path) -> None:
 
 
 def git(root: Path, *arguments: str) -> str:
-    """Return what git prints."""
+    """Run git in ``root``, and return its output."""
     return run("git", "-C", str(root), *arguments, quiet=True)
 
 
 def run(*command: str, quiet: bool = False) -> str:
-    """Run a command in the checkout; return its output if it is not shown."""
+    """Run a command in the checkout. Return its output if ``quiet``; otherwise show the output, and return ""."""
     ran = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE if quiet else None, text=True)
     return ran.stdout if quiet else ""
 

@@ -1,4 +1,4 @@
-"""Read the stored results of the benchmarks, and make the tables and charts of the documentation of them.
+"""Read the stored results of the benchmarks, and make tables and charts for the documentation from them.
 
 The results are the output of a benchmark with ``--json``, in benchmarks/results.
 """
@@ -92,7 +92,7 @@ _SUMMARY: Final = (
 
 
 class Figure(NamedTuple):
-    """Median seconds of wall time and processor time of one side of a case, and the records of one call."""
+    """Measurement of one side of a case: median wall time and processor time of a call, and its number of records."""
 
     wall_s: float
     cpu_s: float
@@ -123,7 +123,7 @@ def figures() -> dict[str, dict[str, Figure]]:
 
 
 def charts() -> dict[str, str]:
-    """Return the charts by their names; a case that is not stored is left out, and so is a chart without cases."""
+    """Return the charts as SVG by their names, without cases that have no stored result, and without empty charts."""
     all_figures = figures()
     drawn = {}
     for name, (title, cases, sides) in _CHARTS.items():
@@ -142,7 +142,7 @@ def charts() -> dict[str, str]:
 
 
 def summary() -> list[list[str]]:
-    """Return rows: the work, the peer, how many times as fast stratalog is by wall and by processor time, the command."""
+    """Return rows of the work, the peer, the ratios of the peer's wall and processor time to stratalog's, and the command."""
     all_figures, rows = figures(), []
     for work, case, peer, name in _SUMMARY:
         if case in all_figures:
@@ -154,7 +154,7 @@ def summary() -> list[list[str]]:
 
 
 def verdicts() -> list[list[str]]:
-    """Return rows: the target, the case, what was measured, the bound, and if it was reached."""
+    """Return rows of the target, the case, the measured value, its bound, and "yes" if the target was reached."""
     return [
         [line["target"], f"`{line['case']}`", line["measured"], line["bound"], "yes" if line["reached"] else "**no**"]
         for name in benchmarks()
@@ -163,7 +163,7 @@ def verdicts() -> list[list[str]]:
 
 
 def machines() -> list[list[str]]:
-    """Return rows: the benchmark, the machine, its Python, and how many processes wanted a processor at the start."""
+    """Return rows of the benchmark, the machine, its Python version, and its load average at the start."""
     return [
         [
             f"`benchmarks/{name}.py`",

@@ -2,8 +2,8 @@
 
     python scripts/call_paths.py [--calls]
 
-Each call is traced once, after a first call of its kind that fills caches; the cold fetch is the first one of its
-segment. Only Python code counts, on the thread of the caller. ``--calls`` lists the functions in the order of calls.
+Each call is traced once, after another call of its kind that fills caches; the cold fetch is the first fetch of its
+segment. Only Python functions on the caller's thread are traced. ``--calls`` lists the functions in the order of calls.
 """
 
 from __future__ import annotations
@@ -21,22 +21,24 @@ from pictures import TreeBox
 
 from stratalog import Engine, Log, Record, open_engine, open_reader
 
-_RECORDS: Final = [Record(value=b"v" * 100, timestamp_ms=1_700_000_000_000)] * 100  # a clock would change the paths
+_RECORDS: Final = [
+    Record(value=b"v" * 100, timestamp_ms=1_700_000_000_000)
+] * 100  # fixed timestamps: without them, an append also reads the clock
 _APPENDS: Final = 60
 _SEGMENT_BYTES: Final = 200_000
 _CALLER: Final = "caller"
-_MOST_BOXES: Final = 9  # on a page; more boxes are merged
-_MOST_NAMES, _LINE_NAMES = 7, 2  # of modules in a box, and in one line of a box
+_MOST_BOXES: Final = 9  # largest number of boxes on a page; if there are more, boxes are merged
+_MOST_NAMES, _LINE_NAMES = 7, 2  # largest number of modules in a box, and in one line of a box
 _EVERYWHERE: Final = frozenset(
     {"config", "env", "errors", "model", "registry", "spi"}
-)  # not in pictures: all rooms call
+)  # not in pictures, because all rooms call
 
 
 class Call(NamedTuple):
     """One call of a function.
 
     Attributes:
-        caller: the nearest calling module of a room that pictures show; "" for the program.
+        caller: the nearest calling module that is in a room of the pictures; "" for the program.
         module: the module of the called function.
         function: the qualified name of the called function.
     """
@@ -90,11 +92,11 @@ def paths(scratch: Path) -> dict[str, list[Call]]:
 
 
 def picture(calls: Sequence[Call]) -> tuple[list[TreeBox], list[str]]:
-    """Return the boxes of the rooms that ``calls`` go through, and a sentence about the first call into each room.
+    """Return the boxes of the rooms (packages) that ``calls`` enter, and a sentence about the first call into each room.
 
-    An arrow is the first call into a room. The boxes are a tree, so no arrows cross. If
-    there are too many boxes for a page, the rooms inside ``log``, ``tier`` and the other large rooms share the box of
-    the large room. An arrow into a room is a call of a property or a constructor only if there is no other call.
+    An arrow is the first call into a room; calls of properties and constructors are used only if there is no other call.
+    The boxes are a tree, so no arrows cross. If there are too many boxes for a page, the rooms inside ``log``, ``tier``
+    and the other large rooms share the box of the large room.
     """
     shown = [call for call in calls if _room(call.module)[0] not in _EVERYWHERE and _can_be_looked_up(call.function)]
     merges = len({_room(call.module)[0] for call in shown}) > _MOST_BOXES
@@ -121,7 +123,7 @@ def picture(calls: Sequence[Call]) -> tuple[list[TreeBox], list[str]]:
 
 
 def _can_be_looked_up(function: str) -> bool:
-    """Return False for a local function, which has no name that a reader could search for."""
+    """Return True unless the function is a local function, for whose name a reader cannot search."""
     return "<" not in function
 
 
@@ -147,14 +149,14 @@ def _sentence(call: Call) -> str:
 
 
 def _lines(modules: Sequence[str]) -> list[str]:
-    """Return the first modules of a box, in short lines, and the number of the others."""
+    """Return lines of text with the first modules of a box, and the number of its other modules."""
     others = len(modules) - _MOST_NAMES
     names = [*modules[:_MOST_NAMES], *([f"{others} more"] if others > 0 else [])]
     return [", ".join(names[at : at + _LINE_NAMES]) for at in range(0, len(names), _LINE_NAMES)]
 
 
 def _box(module: str, *, merges: bool) -> tuple[str, str]:
-    """Return the box of ``module``, and the module's name in it; ``merges``: a large room is one box."""
+    """Return the box of ``module``, and the module's name in it. With ``merges``, a large room is one box."""
     room, name = _room(module)
     return (room.partition("/")[0], name) if merges else (room, name)
 

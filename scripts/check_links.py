@@ -1,6 +1,7 @@
-"""Every relative link in the project's Markdown leads to a file, and to a heading if it names one.
+"""Check that every relative link in the project's Markdown leads to an existing file, and to an existing heading.
 
-check_links.py [ROOT]; exit code 1 and a line for each broken link. Addresses elsewhere are not visited.
+Usage: check_links.py [ROOT]. The exit code is 1 if a link is broken; each broken link is printed. Links to other sites are
+not checked.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ _FOLDERS: Final = ("docs", "examples", "benchmarks", "tests")
 
 
 def documents(root: Path) -> list[Path]:
-    """Return the Markdown files of the project under ``root``, none of an environment or a cache beside them."""
+    """Return the Markdown files of the project under ``root``, without files in environments and caches."""
     return sorted(root.glob("*.md")) + sorted(file for name in _FOLDERS for file in (root / name).rglob("*.md"))
 
 
 def anchors(text: str) -> set[str]:
-    """Return the names by which the headings of ``text`` are linked to, as code hosts build them."""
+    """Return the anchors of the headings of ``text``, in the form that GitHub and GitLab use."""
     seen: dict[str, int] = {}
     result = set()
     for title in _HEADING.findall(FENCE.sub("", text)):
@@ -56,7 +57,7 @@ def broken_links(document: Path, root: Path) -> Iterator[str]:
 
 
 def main(root: Path) -> int:
-    """Check all documents under ``root``; the number of the exit code."""
+    """Check all documents under ``root``, print the broken links, and return the exit code."""
     failures = [line for document in documents(root) for line in broken_links(document, root)]
     for line in failures:
         print(line)

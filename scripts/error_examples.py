@@ -1,6 +1,7 @@
 """Situations in which the code raises each public error: the examples of docs/reference/errors.md.
 
-A situation gets an empty folder, which the page shows as ``data``. The text of its error is the same in every run.
+A situation is a function that raises the error; its argument is an empty folder, which the page shows as ``data``. The text
+of the error is the same in every run.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ def example(name: str) -> Callable[[Situation], Situation]:
 
 @contextmanager
 def opened(folder: Path, *, tiered: bool = False, **config: Any) -> Iterator[tuple[Engine, Log]]:
-    """Open an engine with the topic ``orders``; the settings have underscores for dots."""
+    """Open an engine with the topic ``orders``; yield the engine and a log. ``config`` has underscores instead of dots."""
     (folder / "bucket").mkdir(exist_ok=True)
     settings = {name.replace("_", "."): value for name, value in config.items()}
     tier = (folder / "bucket").as_uri() if tiered else None
@@ -90,7 +91,7 @@ def opened(folder: Path, *, tiered: bool = False, **config: Any) -> Iterator[tup
 
 
 def in_log(name: str, *steps: Callable[[Engine, Log], object], **config: Any) -> None:
-    """Add a situation of some steps with an open log, the last of which fails."""
+    """Add a situation that runs ``steps`` with an open log; the last step raises the error."""
 
     def run(folder: Path) -> None:
         with opened(folder, **config) as (engine, log):
@@ -101,7 +102,7 @@ def in_log(name: str, *steps: Callable[[Engine, Log], object], **config: Any) ->
 
 
 def of_system(name: str, number: int) -> None:
-    """Add the error for an error number of the operating system."""
+    """Add a situation that raises the error for an error number of the operating system."""
 
     def run(folder: Path) -> None:
         raise log_dir_error(OSError(number, os.strerror(number)), str(folder / "orders-0"))
@@ -164,7 +165,7 @@ def _batch(**changes: object) -> Any:
 
 
 def of_producer(name: str, batch: object, marker: object = None, **state: int) -> None:
-    """Add the error for a batch of a producer whose history is ``state``."""
+    """Add a situation that raises the error for a batch, or a marker, of a producer with the history ``state``."""
 
     def run(_: Path) -> None:
         history = ProducerHistory(4001, **cast("Any", {"epoch": 1, "coordinator_epoch": 3, **state}))
@@ -274,7 +275,7 @@ EXAMPLES["UnsupportedCompressionError"] = lambda _: CodecTable().by_id(4)
 
 
 def _copied(log: Log, *offsets: int) -> bytes:
-    """Append two batches, make the log a follower, and return the batches at these offsets."""
+    """Append two batches, make the log a follower, and return the bytes of the batches at these offsets."""
     log.append(_ONE)
     log.append(_ONE)
     data = b""
@@ -360,7 +361,7 @@ def _missing_object(folder: Path) -> None:
 
 
 def of_store(name: str, code: str, status: int, text: str) -> None:
-    """Add the error for an answer of S3."""
+    """Add a situation that raises the error for an answer of S3."""
 
     def run(_: Path) -> None:
         raise typed_code(Reply(code, status, text), "orders/0/manifest", "s3://bucket", SecretOptions({}))

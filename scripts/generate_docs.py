@@ -1,6 +1,7 @@
 """Write the generated pages: the references of settings, metrics and errors, the table of hooks, and the pictures of the documentation.
 
-generate_docs.py [--check]; with --check nothing is written, stale pages are named and the exit code is 1.
+Usage: generate_docs.py [--check]. With --check, no file is written: stale pages are listed, and the exit code is 1 if there
+are any.
 """
 
 from __future__ import annotations
@@ -130,7 +131,7 @@ def settings_page() -> str:
 
 
 def provider_sections() -> list[tuple[str, type[Section]]]:
-    """Return the settings of built-in providers, by their names."""
+    """Return the sections of settings of the built-in providers, by provider name."""
     found = {provider.name: provider.engine_section for provider in stratalog_formats.stratalog_tier_layouts()}
     found |= {provider.name: provider.engine_section for provider in stratalog_s3.stratalog_object_stores()}
     found |= {
@@ -213,7 +214,7 @@ the same condition. Commands print the text and end with exit code 2; with `--js
 
 @functools.cache
 def errors_page() -> str:
-    """Return the reference of all error classes. It raises each error that has an example."""
+    """Return the reference of all error classes. Each error with an example is raised, to get its text."""
     kinds: list[type[errors.StorageError]] = [
         getattr(errors, name) for name in errors.__all__ if name.endswith("Error")
     ]
@@ -258,7 +259,7 @@ def _command_sections(group: click.Group, path: str, depth: int) -> Iterator[str
 
 
 def hooks_table() -> str:
-    """All hooks, with their arguments and when they are called."""
+    """Return a table of all hooks with their arguments, results and meaning."""
     rows = []
     for name, spec in vars(hooks).items():
         if name.startswith(f"{hooks.PROJECT}_"):
@@ -298,7 +299,7 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def rooms_picture() -> str:
-    """Return a picture of the rooms of the core, from the layers that import-linter checks."""
+    """Return a picture of the rooms (packages) of the core, from the layers that import-linter checks."""
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"][
         "contracts"
     ]
@@ -308,9 +309,10 @@ def rooms_picture() -> str:
 
 @functools.cache
 def path_pictures() -> tuple[dict[Path, str], dict[str, str]]:
-    """Return pictures of the paths of calls by their files, and descriptions by the names of their blocks.
+    """Return pictures of the paths of calls by file, and their descriptions by the name of the block in the page.
 
-    Without the compiled kernels, there are none: pure Python calls other functions, which the page does not show.
+    Return nothing if the compiled kernels are missing: the page shows the calls with them, and pure Python calls other
+    functions.
     """
     if KERNELS.select is None:
         return {}, {}
@@ -331,7 +333,7 @@ def _article(name: str) -> str:
 
 
 def performance_blocks() -> dict[str, str]:
-    """Return the tables of stored results of benchmarks."""
+    """Return the tables of stored benchmark results, by the name of the block in the page."""
     return {
         "ratios": _table(["Work", "Beside", "Wall time", "Processor time", "Command"], benchmark_results.summary()),
         "verdicts": _table(["Target", "Case", "Measured", "Bound", "Reached"], benchmark_results.verdicts()),
@@ -340,7 +342,7 @@ def performance_blocks() -> dict[str, str]:
 
 
 def with_blocks(text: str, blocks: dict[str, str]) -> str:
-    """Return ``text`` with the text between the marks of each block replaced, where ``blocks`` has its name."""
+    """Return ``text`` with the contents of each marked block in ``blocks`` replaced; other blocks do not change."""
 
     def block(found: re.Match[str]) -> str:
         made = blocks.get(found["name"])
@@ -373,7 +375,7 @@ def pages(root: Path) -> dict[Path, str]:
 
 
 def main(arguments: Sequence[str], root: Path = ROOT) -> int:
-    """Write the pages, or with ``--check`` say which are stale."""
+    """Write the stale pages, or with ``--check`` only print them; return the exit code."""
     logging.getLogger("stratalog").addHandler(logging.NullHandler())  # the examples of errors log warnings
     stale = 0
     for path, text in pages(root).items():

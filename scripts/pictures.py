@@ -27,8 +27,8 @@ class Svg:
     """A picture of boxes, arrows and text. Coordinates are pixels from the top left.
 
     Args:
-        width: of the picture.
-        height: of the picture.
+        width: width of the picture.
+        height: height of the picture.
         title: the alternative text.
     """
 
@@ -45,13 +45,13 @@ class Svg:
             self.text(x + width / 2, top + number * _LINE, line, style=style, anchor="middle")
 
     def text(self, x: float, y: float, text: str, *, style: str = "", anchor: str = "start") -> None:
-        """Write one line; ``anchor`` is start, middle or end, and ``style`` small, bold or empty."""
+        """Write one line of text; ``anchor`` is "start", "middle" or "end", and ``style`` is "small", "bold" or ""."""
         self._parts.append(
             f'<text class="{style}" x="{x:g}" y="{y:g}" text-anchor="{anchor}">{escape(text, quote=False)}</text>'
         )
 
     def arrow(self, *points: tuple[float, float], label: str = "") -> None:
-        """Draw a line through ``points`` with a head at the last one; the label is above the last part of the line."""
+        """Draw an arrow through ``points`` to the last one; the label is above its last segment."""
         path = " ".join(f"{x:g},{y:g}" for x, y in points)
         self._parts.append(f'<polyline class="line" points="{path}" marker-end="url(#head)"/>')
         if label:
@@ -67,7 +67,7 @@ class Svg:
         self._parts.append(f'<polyline class="line" points="{" ".join(f"{x:g},{y:g}" for x, y in points)}"/>')
 
     def render(self) -> str:
-        """Return the text of the file."""
+        """Return the picture as SVG."""
         return "\n".join(
             [
                 (
@@ -89,9 +89,9 @@ class TreeBox(NamedTuple):
     """A box of a tree.
 
     Attributes:
-        parent: the number of the box from which an arrow leads here; None for the root.
-        label: beside the arrow.
-        lines: the title, and the lines below it.
+        parent: number of the box from which an arrow leads to this box; None for the root.
+        label: text beside the arrow.
+        lines: title of the box, and the lines below it.
     """
 
     parent: int | None
@@ -100,7 +100,7 @@ class TreeBox(NamedTuple):
 
 
 def tree(title: str, boxes: Sequence[TreeBox]) -> str:
-    """Return a picture of a tree that grows to the right; parents come before their children."""
+    """Return a picture of a tree that grows to the right. In ``boxes``, a parent comes before its children."""
     depths, rows, next_row = [0] * len(boxes), [0.0] * len(boxes), 0.0
     children: dict[int, list[int]] = {number: [] for number in range(len(boxes))}
     for number, box in enumerate(boxes):
@@ -141,7 +141,7 @@ def tree(title: str, boxes: Sequence[TreeBox]) -> str:
 
 
 def stack(title: str, layers: Sequence[str]) -> str:
-    """Return a picture of layers: each one stands on the next."""
+    """Return a picture of layers from top to bottom: each layer uses those below it."""
     width = max(map(len, layers)) * _CHARACTER + 60
     svg = Svg(width + 20, len(layers) * 34 + 10, title)
     for number, layer in enumerate(layers):
@@ -150,7 +150,7 @@ def stack(title: str, layers: Sequence[str]) -> str:
 
 
 def bars(title: str, unit: str, groups: Mapping[str, Mapping[str, float]], highlighted: str) -> str:
-    """Return a bar chart: a group for each case, and a bar for each side of it; ``highlighted`` names our side."""
+    """Return a bar chart with a group for each case and a bar for each of its sides; ``highlighted`` is stratalog's side."""
     left, width = 150, 420
     height = sum(34 + 22 * len(sides) for sides in groups.values())
     svg = Svg(left + width + 120, height + 34, title)
@@ -171,7 +171,7 @@ def bars(title: str, unit: str, groups: Mapping[str, Mapping[str, float]], highl
 
 
 def two_tiers() -> str:
-    """Return the picture of the README: one log on local disk and in a bucket."""
+    """Return the picture of the README, which shows one log on local disk and in a bucket."""
     svg = Svg(760, 318, "One log in two tiers: older segments in the bucket, newer ones on local disk, read as one log")
     svg.box(10, 10, 230, 40, "append, produce, bulk write")
     svg.box(500, 10, 250, 40, "fetch, consume, scan, SQL, Spark")

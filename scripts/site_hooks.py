@@ -1,7 +1,7 @@
-"""Hooks of MkDocs: add the documents outside docs/ to the site, complete the navigation, and adapt links.
+"""Hooks of MkDocs: add the documents outside of docs/ to the site, complete the navigation, and adapt links.
 
-The documents are the same files that a code host shows. A link to a document leads to its page on the site. A link to
-another file of the repository becomes plain text, because the site does not contain that file.
+The documents are written for a code host. On the site, a link to a document leads to its page, and a link to another file
+of the repository becomes plain text, because the site does not contain that file.
 """
 
 from __future__ import annotations
@@ -60,7 +60,10 @@ def adapt_links(text: str, document: str, paths: Mapping[str, str]) -> str:
 
 
 def complete(entries: Any, pages: list[str]) -> Any:
-    """Return the navigation ``entries`` with each name that ends with ``*`` replaced by the remaining ``pages``."""
+    """Return the navigation ``entries`` with each pattern that ends with ``*`` replaced by the pages that match it.
+
+    Pages that ``entries`` already contains are left out.
+    """
     named = set(_names(entries))
 
     def expand(entry: Any) -> Iterator[Any]:
@@ -91,14 +94,14 @@ def _names(value: Any) -> Iterator[str]:
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Complete the navigation."""
+    """Complete the navigation of the site's configuration."""
     pages = sorted(page for page in site_paths(ROOT).values() if page.endswith(".md"))
     config.nav = complete(config.nav, pages)
     return config
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the documents outside of docs/."""
+    """Add the documents outside of docs/ to the files of the site."""
     from mkdocs.structure.files import File  # noqa: PLC0415 - the tests of this module run without MkDocs
 
     for name, page in site_paths(ROOT).items():
@@ -108,7 +111,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
-    """Adapt the links of a page."""
+    """Return the Markdown of a page with adapted links."""
     paths = site_paths(ROOT)
     source = next(name for name, path in paths.items() if path == page.file.src_uri)
     return adapt_links(markdown, source, paths)
