@@ -1,4 +1,4 @@
-"""``stratalog bench``: speed of this machine, disk and tier for logs."""
+"""``stratalog bench``: measure how fast this machine's disk, and a tier, are for logs."""
 
 from __future__ import annotations
 

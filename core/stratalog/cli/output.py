@@ -40,7 +40,7 @@ _PIPED_WIDTH = 240  # characters; a pipe has no width at which to wrap
 
 
 class _RateColumn(ProgressColumn):
-    """Bytes a second, in the units of ``DownloadColumn``."""
+    """Column of a progress bar that shows bytes per second, in the units of rich's ``DownloadColumn``."""
 
     def render(self, task: Task) -> Text:
         """Return the rate, "" before it is known."""
@@ -67,7 +67,7 @@ class Output:
 
     @property
     def width(self) -> int:
-        """Characters of a line of stdout."""
+        """Number of characters that fit into a line of stdout."""
         return self._out.width
 
     def table(self, title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

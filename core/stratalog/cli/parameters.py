@@ -34,7 +34,7 @@ class NamedPath(click.Path):
 
 
 def time_ms(text: str) -> int:
-    """Return a time, in ISO 8601 or in milliseconds since 1970, in milliseconds since 1970; or raise BadParameter."""
+    """Parse a time in ISO 8601 or in milliseconds since 1970; return milliseconds since 1970, or raise BadParameter."""
     try:
         found = int(text) if text.isdecimal() else unix_ms(datetime.fromisoformat(text))
     except ValueError:

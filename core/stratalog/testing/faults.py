@@ -81,7 +81,7 @@ class FaultyVfs(PosixVfs):
         return super().write(descriptor, position, fits)
 
     def send(self, descriptor: int, position: int, size_bytes: int, to: int) -> int:
-        """Send to a socket."""
+        """Send bytes of a file to a socket."""
         self._note("send", self._paths[descriptor])
         return super().send(descriptor, position, size_bytes, to)
 
@@ -121,7 +121,7 @@ class FaultyVfs(PosixVfs):
         super().sync_folder(path)
 
     def rename(self, old: str, new: str) -> None:
-        """Rename."""
+        """Rename a file or a folder."""
         self._note("rename", new)
         super().rename(old, new)
 
@@ -141,7 +141,7 @@ class FaultyVfs(PosixVfs):
         super().remove_folder(path)
 
     def lock(self, path: str) -> int | None:
-        """Take a lock."""
+        """Lock a file; return its descriptor, or None if another process holds the lock."""
         self._note("lock", path)
         descriptor = super().lock(path)
         if descriptor is not None:

@@ -1,4 +1,4 @@
-"""Memory of a call as measured by the operating system, which sees allocations of C libraries too."""
+"""Measurement of the memory that a call uses, by the operating system, which also counts allocations of C libraries."""
 
 from __future__ import annotations
 

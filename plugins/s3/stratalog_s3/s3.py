@@ -160,7 +160,7 @@ class S3Store(StoreBase):
         return failed
 
     def unfinished(self, prefix: str, *, deadline_ns: int) -> Sequence[UnfinishedUpload]:
-        """Return the multipart uploads in progress, with one request per thousand."""
+        """Return the multipart uploads in progress, with one request per thousand uploads."""
         query = {"Prefix": self._location.name(check_prefix(prefix))}
         found: list[UnfinishedUpload] = []
         with self._errors(prefix):

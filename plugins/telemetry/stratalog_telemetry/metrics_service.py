@@ -57,7 +57,7 @@ class MetricsService(Service):
             threading.Thread(target=self._retry, args=(engine,), name="stratalog-metrics", daemon=True).start()
 
     def stop(self, deadline_ns: int) -> None:
-        """Stop to listen, or to try to listen, and close the socket."""
+        """Close the socket. If the service does not listen yet, it stops trying to listen."""
         del deadline_ns  # an answer is ready at once; a client that sends no request is disconnected
         self._stopped.set()
         with self._lock:

@@ -22,8 +22,8 @@ _PLAIN_STOPS: Final = frozenset(' "={}[],')
 class Style(StrEnum):
     """Style of bytes.
 
-    AUTO shows printable UTF-8 as text, and TEXT shows all UTF-8 as text; both show other bytes as hex digits. JSON
-    parses the bytes as JSON. HEX and BASE64 never show text.
+    AUTO shows printable UTF-8 as text, and TEXT shows all UTF-8 as text. Both show other bytes as hex digits, or as base64
+    in JSON output. JSON parses the bytes as JSON. HEX and BASE64 never show text.
     """
 
     AUTO = "auto"
@@ -34,7 +34,7 @@ class Style(StrEnum):
 
 
 def as_text(data: bytes, style: Style) -> str | None:
-    """Return the bytes as text; None if the style shows them as hex or base64 digits."""
+    """Return the bytes as text; None if the style does not show them as text, or if they are not text."""
     if style in {Style.HEX, Style.BASE64}:
         return None
     try:

@@ -29,7 +29,7 @@ class Diagnosis:
 
 
 def tried(name: str, step: Callable[[], Diagnosis]) -> Diagnosis:
-    """Return the result of a step; its error is a wrong result, whose text advises what to change."""
+    """Run a step of a check, and return its result. A StorageError becomes a WRONG result with the text of the error."""
     try:
         return step()
     except StorageError as error:

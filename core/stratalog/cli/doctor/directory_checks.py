@@ -36,7 +36,7 @@ class DirectoryChecks:
 
     Args:
         store: the directory, opened for reading only.
-        path: its path.
+        path: path of the directory.
         env: clock and files.
     """
 
@@ -45,7 +45,7 @@ class DirectoryChecks:
         self._held = store.is_acquired_elsewhere()
 
     def run(self) -> Iterator[Diagnosis]:
-        """Yield the results. If the directory is no log directory, only the first check runs."""
+        """Yield the results. If the directory belongs to another program, only the first check runs."""
         first = tried("contents", self._contents)
         yield first
         if first.outcome is Outcome.WRONG:

@@ -1,4 +1,4 @@
-"""Checks of an object store: each kind of request that a tier sends, the store's promises, its clock and its latency."""
+"""Checks of an object store: each kind of request that a tier sends, and the store's guarantees, clock and latency."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ _MARK_COLUMNS: Final = ("writer", "number", "pending", "base_offset", "end_offse
 
 
 def dump_tier_note(context: Context, source: Source) -> None:
-    """Show ``stratalog-tier.json``: the note of a log on its tier, or the tier of a log directory.
+    """Show ``stratalog-tier.json``: in a log's folder, the state of the log's tier; in a log directory, the tier's URI.
 
     Raises:
         CorruptCheckpointError: the file is malformed, has a wrong checksum, or is of a later release.

@@ -1,4 +1,4 @@
-"""``stratalog offload``: move closed segments to the tier."""
+"""``stratalog offload``: copy closed segments to the tier."""
 
 from __future__ import annotations
 

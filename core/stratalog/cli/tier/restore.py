@@ -76,9 +76,9 @@ def restore_command(
 ) -> int:
     """Copy the logs in the tier at URI into DIR, where an engine or a Kafka broker can open them.
 
-    The command does not change the tier. DIR can be that of a stopped broker; create the topics in its cluster
-    first, and they keep the ids that the cluster gave. Run the command again if it was interrupted: it copies only
-    missing files.
+    The command does not change the tier. DIR can be the log directory of a stopped broker. In this case, create the
+    topics in the broker's cluster first: they then keep the ids that the cluster assigned. Run the command again if it
+    was interrupted: it copies only missing files.
     """
     with output.bytes_progress("restoring") as progress:
         found = restore(

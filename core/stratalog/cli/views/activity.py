@@ -24,10 +24,10 @@ class TopicActivity:
     """State of one topic.
 
     Attributes:
-        topic: its name.
+        topic: name of the topic.
         partitions: number of its partitions.
         log_end: sum of the partitions' log end offsets.
-        high_watermark: sum of their high watermarks.
+        high_watermark: sum of the partitions' high watermarks.
         rate: offsets a second by which the sum of high watermarks has grown; None before the second sample.
         local_bytes: size on local disk.
         tier_bytes: size in the tier.

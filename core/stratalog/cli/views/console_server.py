@@ -107,7 +107,7 @@ def _refuse(start: Answer, status: str, text: str, headers: list[tuple[str, str]
 
 
 class ConsoleServer(ThreadingMixIn, WSGIServer):
-    """Server with a thread for each connection: a connection without a request delays no other one.
+    """Server with a thread for each connection: a connection without a request delays no other connection.
 
     Raises:
         OSError: the address cannot be used.

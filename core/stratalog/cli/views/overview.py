@@ -86,8 +86,8 @@ class TierState:
         end: end offset of the records in the tier.
         segments: number of segments in the tier.
         bill: cost of the segments; None if ``Detail.bill`` is False.
-        orphans: number of objects that no root names, and of uncompleted uploads, also of those in progress; None if they were
-            not searched for.
+        orphans: number of objects to which no root refers, and of incomplete uploads, uploads in progress included; None if
+            ``Detail.orphans`` is False.
     """
 
     version: int

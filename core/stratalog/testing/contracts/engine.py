@@ -215,7 +215,7 @@ class EngineContract:
     def test_an_engine_without_the_plugin_loses_no_record(
         self, bed: EngineBed, engine_setup: EngineSetup, setup_without: EngineSetup
     ) -> None:
-        """The duties of an engine without the plugin raise no error but a StorageError, and keep every record."""
+        """The duties of an engine without the plugin raise no errors except StorageError, and keep every record."""
         self._left(bed, engine_setup)
         if self.opens_without:
             with bed.open(setup_without) as engine:

@@ -178,7 +178,7 @@ class IndexFormatContract:
         assert list(cut) == list(index_format.reader(entries, BASE))[:-1]
 
     def test_floor_finds_the_last_entry_at_or_below(self, index_format: IndexFormat[Any]) -> None:
-        """``floor`` finds the entry that a linear search finds."""
+        """``floor`` returns the entry that a linear search finds: the last entry at or below the target."""
         reader = index_format.reader(self.built(index_format, self.batches(50)), BASE)
         listed = list(reader)
         for target in _targets(_floor_key(index_format, entry) for entry in listed):
@@ -186,7 +186,7 @@ class IndexFormatContract:
             assert reader.floor(target) == (expected[-1] if expected else None)
 
     def test_after_finds_the_first_entry_at_or_above(self, index_format: IndexFormat[Any]) -> None:
-        """``after`` finds the entry that a linear search finds."""
+        """``after`` returns the entry that a linear search finds: the first entry at or above the target."""
         reader = index_format.reader(self.built(index_format, self.batches(50)), BASE)
         listed = list(reader)
         for target in _targets(_after_key(index_format, entry) for entry in listed):

@@ -280,7 +280,7 @@ class ObjectStoreContract:
 
     @pytest.mark.parametrize("prefix", ["a", "a/", "a/b", "b/", "c", "a-", "a/b/"])
     def test_a_prefix_need_not_end_with_a_part(self, filled: ObjectStore, deadline_ns: int, prefix: str) -> None:
-        """A prefix is compared as text."""
+        """``list`` compares a prefix as text: it can end inside a part of a key."""
         found = [info.key for info in filled.list(prefix, deadline_ns=deadline_ns)]
         assert found == [key for key in SORTED_KEYS if key.startswith(prefix)]
 

@@ -190,7 +190,7 @@ class RecordFormatContract(RecordRewritingContract):
                 assert caught.value.record_errors[0][0] == index
 
     def test_a_header_name_that_is_no_text_is_refused(self, record_format: RecordFormat) -> None:
-        """A lone surrogate raises an error because it has no UTF-8 bytes."""
+        """``encode`` raises an error for a header name with a lone surrogate, which has no UTF-8 bytes."""
         with pytest.raises(InvalidRecordError) as caught:
             record_format.encode([Record(), Record(headers=(("\ud800", b""),))], BatchHeader(), None, None)
         assert caught.value.record_errors[0][0] == 1

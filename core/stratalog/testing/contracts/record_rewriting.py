@@ -128,7 +128,7 @@ class RecordRewritingContract(RecordFormatBed):
                 list(record_format.retain(data, table, good, None, retain_empty=[], limit_bytes=LIMIT_BYTES))
 
     def test_cleaning_is_bounded(self, record_format: RecordFormat, codec: Codec) -> None:
-        """Two megabytes of zeros raise DecompressedSizeError if the limit is 1,000 bytes."""
+        """``retain`` raises DecompressedSizeError for a batch of two megabytes of zeros if the limit is 1,000 bytes."""
         if type(record_format).retain is RecordFormat.retain:
             pytest.skip("the format does not rewrite batches")
         data = record_format.encode([Record(value=bytes(1 << 20))] * 2, BatchHeader(), codec, None)

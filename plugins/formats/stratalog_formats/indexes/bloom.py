@@ -1,4 +1,4 @@
-"""Extra index ``bloom``: a Bloom filter of the keys of a segment. Readers that search a key skip segments without it.
+"""Extra index ``bloom``: a Bloom filter of the keys of a segment. Readers that search for a key skip segments without it.
 
 docs/formats/bloom.md describes its bytes. The positions of a key in the filter are computed from the two halves of one
 hash. Source: Kirsch and Mitzenmacher, Less Hashing, Same Performance (2006).
@@ -25,7 +25,7 @@ class BloomIndex(ExtraIndex):
     """Filter of all keys of a segment that are not null.
 
     Args:
-        kernels: the functions to use: compiled, or in pure Python.
+        kernels: functions to use, either compiled or in pure Python.
     """
 
     def __init__(self, kernels: Kernels = KERNELS) -> None:
@@ -46,7 +46,7 @@ class BloomBuilder(ExtraIndexBuilder):
 
     Args:
         section: settings of the topic.
-        kernels: the functions to use: compiled, or in pure Python.
+        kernels: functions to use, either compiled or in pure Python.
     """
 
     def __init__(self, section: BloomSection, kernels: Kernels) -> None:
@@ -81,7 +81,7 @@ class BloomReader(ExtraIndexReader):
 
     Args:
         data: bytes that a builder made.
-        kernels: the functions to use: compiled, or in pure Python.
+        kernels: functions to use, either compiled or in pure Python.
 
     Raises:
         CorruptIndexError: the bytes are too short, or the header contradicts their size.

@@ -48,7 +48,7 @@ class OffsetIndex(IndexFormat[OffsetPosition]):
     """Index format whose entries are (offset, position).
 
     Args:
-        kernels: the functions to use: compiled, or in pure Python.
+        kernels: functions to use, either compiled or in pure Python.
     """
 
     role = IndexRole.OFFSET

@@ -54,7 +54,7 @@ class TimeIndex(IndexFormat[TimestampOffset]):
     """Index format whose entries are (timestamp, offset).
 
     Args:
-        kernels: the functions to use: compiled, or in pure Python.
+        kernels: functions to use, either compiled or in pure Python.
     """
 
     role = IndexRole.TIME

@@ -99,7 +99,7 @@ class ParquetLayout(TierLayout):
         codecs: codecs, for the rows of compressed batches.
         limit_bytes: the largest allowed size of a decompressed batch.
         settings: settings for writing.
-        kernels: the functions to use: compiled, or in pure Python.
+        kernels: functions to use, either compiled or in pure Python.
     """
 
     def __init__(

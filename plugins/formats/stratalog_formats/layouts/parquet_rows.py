@@ -94,7 +94,7 @@ class RowMaker:
     Args:
         codecs: codecs for the rows of compressed batches.
         limit_bytes: the largest allowed size of a decompressed batch.
-        kernels: the functions to use: compiled, or in pure Python.
+        kernels: functions to use, either compiled or in pure Python.
     """
 
     def __init__(self, codecs: CodecTable, limit_bytes: int, kernels: Kernels = KERNELS) -> None:

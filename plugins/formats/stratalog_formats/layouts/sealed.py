@@ -162,7 +162,7 @@ class Sealing:
         return _NUMBERS.pack(self.number, chunk)
 
     def associated(self, chunk: int, *, last: bool) -> bytes:
-        """Return the authenticated data of a chunk."""
+        """Return the authenticated data of a chunk: the identity, the numbers of object and chunk, and the flag ``last``."""
         return self.identity + self.nonce(chunk) + _LAST[last]
 
 

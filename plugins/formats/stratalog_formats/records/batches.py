@@ -48,7 +48,7 @@ class BatchFormat(RecordFormat):
 
     Args:
         codecs: codecs, looked up when a compressed batch is decoded.
-        kernels: the functions to use: compiled, or in pure Python.
+        kernels: functions to use, either compiled or in pure Python.
     """
 
     magic: ClassVar[int] = 2

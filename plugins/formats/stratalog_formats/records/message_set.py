@@ -103,7 +103,7 @@ def messages_in(kernels: Kernels, arena: Buffer, magic: int, entry: int) -> list
     A message cut off at the end is ignored.
 
     Args:
-        kernels: the functions to use: compiled, or in pure Python.
+        kernels: functions to use, either compiled or in pure Python.
         arena: bytes of the set.
         magic: magic of the wrapper.
         entry: position of the wrapper, for errors.

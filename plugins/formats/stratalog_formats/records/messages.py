@@ -64,7 +64,7 @@ class MessageFormat(RecordFormat):
 
     Args:
         codecs: codecs, looked up when a wrapper is decoded.
-        kernels: the functions to use: compiled, or in pure Python.
+        kernels: functions to use, either compiled or in pure Python.
         limit_bytes: limit of the decompressed size of a wrapper in ``assign``.
     """
 
