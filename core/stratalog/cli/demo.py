@@ -1,4 +1,4 @@
-"""``stratalog demo``: tier, evict and read back real logs, with the measured costs."""
+"""``stratalog demo``: offload, evict and read back real logs, and measure the costs."""
 
 from __future__ import annotations
 

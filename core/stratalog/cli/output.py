@@ -252,7 +252,7 @@ def printable(text: str) -> str:
 
 
 def moment(timestamp_ms: int) -> str:
-    """Return a timestamp in ISO 8601, UTC, as options take it; ``-`` for -1, the number if it is outside the calendar."""
+    """Return a timestamp in ISO 8601, UTC, which options accept; ``-`` for -1; the number if it is outside the calendar."""
     if timestamp_ms < 0:
         return "-" if timestamp_ms == -1 else str(timestamp_ms)
     try:

@@ -89,7 +89,7 @@ def _described(reader: Reader, name: TopicPartition, committed: CommittedOffset)
 def reset_group(
     place: LogPlace, output: Output, group: str, topics: tuple[str, ...], position: Start, *, dry_run: bool
 ) -> None:
-    """Commit new offsets for GROUP: for all partitions of TOPICS, or for the partitions that it has committed.
+    """Commit new offsets for GROUP: for all partitions of TOPICS, or for those for which it has committed offsets.
 
     Stop the consumers of the group first: a running consumer commits its own position again.
     """
@@ -109,7 +109,7 @@ def reset_group(
 @place_options
 @json_option
 def delete_group(place: LogPlace, output: Output, group: str, *, yes: bool) -> None:
-    """Delete the committed offsets of GROUP; its consumers then begin by auto.offset.reset."""
+    """Delete the committed offsets of GROUP; its consumers then start at the position that auto.offset.reset selects."""
     with place.engine() as engine:
         committed = _committed(engine, group)
         if not yes:

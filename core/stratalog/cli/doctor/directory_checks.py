@@ -1,4 +1,4 @@
-"""Checks of a log directory: whose it is, its last stop, its disk, and the limits of the process."""
+"""Checks of a log directory: its owner, its lock, the last stop, the disk, and the limits of the process."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ def dump(
 
     \b
     Segments:     .log .index .timeindex .txnindex .snapshot .extra
-                  .digest (also with .deleted .cleaned .swap behind)
+                  .digest (also with suffix .deleted .cleaned .swap)
     Log folders:  leader-epoch-checkpoint, partition.metadata,
                   stratalog-tier.json, stratalog-marks.json
     Directories:  the four offset checkpoints, meta.properties,

@@ -20,7 +20,7 @@ class Context:
     """One run of the command.
 
     Attributes:
-        host: components.
+        host: opener of the components.
         output: output of the command.
         deep: True if records are shown.
         values: True if keys, values and headers of records are shown.

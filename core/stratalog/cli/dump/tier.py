@@ -122,7 +122,7 @@ class _ObjectDump:
                     self._dump(kind)
 
     def _check(self, kind: FileKind) -> CorruptionError | None:
-        """Check the hash of a slice; return the error, or None if the slice is good. Bounded memory, also for a log."""
+        """Check the hash of a slice; return the error, or None if the slice is good. A log is read in pieces."""
         try:
             if kind is FileKind.LOG:
                 for _ in self._layout.read(self._stored, 0, self._stored.info.size_bytes, self._fetch):

@@ -74,7 +74,7 @@ class CleanupPolicyContract:
         Args:
             closed: number of closed segments, ten offsets and 100 bytes each.
             active_bytes: size of the active segment, which has four offsets unless it is empty.
-            high_watermark: None means the log end offset.
+            high_watermark: the high watermark; None means the log end offset.
             log_start: the log start offset.
             remote: number of the oldest segments that are in the tier; only the newest of them is local too.
         """
@@ -215,7 +215,7 @@ class CleanupPolicyContract:
             assert not [action for action in policy.plan(log, config, NOW_MS) if isinstance(action, DeletePrefix)]
 
     def test_every_action_has_a_reason(self, policy: CleanupPolicy) -> None:
-        """Operators read the reason to learn why records are kept or deleted."""
+        """Every action has a reason, in which operators read why records are kept or deleted."""
         for _, plan in self.plans(policy):
             for action in plan:
                 assert action.reason.strip()

@@ -340,7 +340,7 @@ class RecordFormatContract(RecordRewritingContract):
                 assert (table.stop_position, len(table)) == (0, 0)
 
     def test_an_error_says_which_batch_it_is(self, record_format: RecordFormat, codec: Codec) -> None:
-        """The error has the position of the damaged batch and no file name."""
+        """An error about a damaged batch has the position of the batch, and no file name."""
         first = bytes(self.written(record_format, None))
         second = bytes(self.written(record_format, codec, base_offset=200))
         found = set()

@@ -200,7 +200,7 @@ class RecordRewritingContract(RecordFormatBed):
     # --- in place ----------------------------------------------------------------------------------------------------
 
     def test_assigning_keeps_the_gaps_inside_a_batch(self, record_format: RecordFormat, codec: Codec) -> None:
-        """The next batch begins after the last offset of the batch with gaps."""
+        """``assign`` keeps the gaps inside a batch: the next batch begins after its last offset."""
         if not self.keeps_gaps:
             pytest.skip("the format has no gaps")
         columns = self.columns(record_format, self.written(record_format, None))
