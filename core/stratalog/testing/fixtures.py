@@ -51,8 +51,8 @@ def s3_tier(local_s3: LocalS3) -> Iterator[str]:
 def open_component() -> Iterator[Callable[..., Any]]:  # Any: a component of any kind
     """Open components of providers: ``open_component(provider, {"acme.bytes": 5}, location=...)``.
 
-    The mapping has settings of the provider's ``engine_section`` by name. Keywords are those of ``open_context``. Stores
-    are closed after the test.
+    The mapping has settings of the provider's ``engine_section`` by name. Keywords are those of ``open_context``.
+    Stores are closed after the test.
     """
     from stratalog.env.closing import Closeable  # noqa: PLC0415 - imported at the first use, like the rest
     from stratalog.testing.contexts import open_context  # noqa: PLC0415 - the same

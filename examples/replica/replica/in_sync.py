@@ -40,8 +40,8 @@ class InSyncReplicas:
 
         Args:
             followers: names of the assigned followers.
-            min_in_sync: number of replicas, the leader included, that must be in sync before the high watermark moves; at
-                most the number of all replicas is used.
+            min_in_sync: number of replicas, the leader included, that must be in sync before the high watermark moves;
+                at most the number of all replicas is used.
             lag_ms: time after which a follower that does not catch up is no longer in sync.
             epoch_start: log end offset of the leader when its epoch began.
         """
@@ -88,8 +88,8 @@ class InSyncReplicas:
     def committed(self, log_end: int, now_ms: int, high_watermark: int) -> int:
         """Return the high watermark: the end of the records that all replicas in sync have.
 
-        A follower that is not in sync yet, but has caught up within ``lag_ms`` and has all committed records, counts too;
-        otherwise the high watermark could move away from it, and it could not become in sync.
+        A follower that is not in sync yet, but has caught up within ``lag_ms`` and has all committed records, counts
+        too; otherwise the high watermark could move away from it, and it could not become in sync.
         """
         if not self.enough:
             return high_watermark

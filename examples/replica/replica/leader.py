@@ -1,7 +1,7 @@
 """The leader: it answers fetches of followers, and commits the records that all in-sync replicas have.
 
-Source of the rules: apache/kafka ReplicaManager.fetchMessages, Partition.updateFollowerFetchState; the answer to a follower
-whose log differs from the leader's is KIP-595's diverging epoch.
+Source of the rules: apache/kafka ReplicaManager.fetchMessages, Partition.updateFollowerFetchState; the answer to a
+follower whose log differs from the leader's is KIP-595's diverging epoch.
 """
 
 from __future__ import annotations
@@ -86,8 +86,8 @@ class Leader(Service):
         If too few replicas are in sync, the call waits for them before it writes; Kafka returns an error immediately.
 
         Raises:
-            NotEnoughReplicasError: too few replicas were in sync, and nothing was written; or the records were written but
-                not committed in time: they may be committed later, or deleted when another leader is elected.
+            NotEnoughReplicasError: too few replicas were in sync, and nothing was written; or the records were written
+                but not committed in time: they may be committed later, or deleted when another leader is elected.
         """
         engine = self._engine
         if engine is None:

@@ -1,8 +1,8 @@
 """The protocol: a request and an answer are one line of JSON each. After the answer to a fetch, the batches follow.
 
-The request ``{"ask": "logs"}`` is answered by ``{"logs": [[topic, partitions], ...]}``. The request ``{"ask": "fetch", ...}``
-contains the arguments of a fetch; the answer contains the bounds of the log, and ``bytes``, the size of the batches that
-follow. An error is ``{"error": TYPE, "message": ...}``.
+The request ``{"ask": "logs"}`` is answered by ``{"logs": [[topic, partitions], ...]}``. The request
+``{"ask": "fetch", ...}`` contains the arguments of a fetch; the answer contains the bounds of the log, and ``bytes``,
+the size of the batches that follow. An error is ``{"error": TYPE, "message": ...}``.
 """
 
 from __future__ import annotations

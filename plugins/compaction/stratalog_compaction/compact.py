@@ -1,6 +1,7 @@
 """Cleanup policy ``compact``: keep the latest record of each key.
 
-Source: apache/kafka LogCleanerManager (cleanableOffsets, calculateCleanableBytes, maxCompactionDelay), LogToClean, Cleaner.
+Source: apache/kafka LogCleanerManager (cleanableOffsets, calculateCleanableBytes, maxCompactionDelay), LogToClean,
+Cleaner.
 """
 
 from __future__ import annotations

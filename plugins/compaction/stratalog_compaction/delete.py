@@ -61,8 +61,8 @@ def plan_local(log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Ac
 def plan_prefix(log: LogSummary, rules: Sequence[Rule]) -> Sequence[Action]:
     """Return a plan that deletes the oldest segments as long as a rule allows it, and keeps the others.
 
-    Each rule is applied to the segments that the rules before it keep. Segments that end above the high watermark, and an
-    empty active segment, are never deleted.
+    Each rule is applied to the segments that the rules before it keep. Segments that end above the high watermark, and
+    an empty active segment, are never deleted.
     """
     if not log.segments:
         return ()

@@ -24,7 +24,8 @@ def header_numbers(records: RecordColumns, name: str, encoding: str, missing: in
     Args:
         records: records with headers.
         name: name of the header.
-        encoding: ``int64`` means 8 bytes, big-endian, as Java's LongSerializer writes them; ``text`` means decimal digits.
+        encoding: ``int64`` means 8 bytes, big-endian, as Java's LongSerializer writes them; ``text`` means decimal
+            digits.
         missing: number of a record that has no readable number.
 
     Returns:

@@ -2,9 +2,9 @@
 
 With a digest, a compaction round can skip a segment that contains none of the keys of the round.
 
-A section contains up to ``SECTION_KEYS`` 64-bit hashes. The highest bits of a hash choose a bucket, which stores the next
-32 bits of the hash. docs/formats/digest.md describes the bytes. A key that the segment does not contain seems to be in a
-section once in 5 * 10^8 times, which only causes an unnecessary read.
+A section contains up to ``SECTION_KEYS`` 64-bit hashes. The highest bits of a hash choose a bucket, which stores the
+next 32 bits of the hash. docs/formats/digest.md describes the bytes. A key that the segment does not contain seems to
+be in a section once in 5 * 10^8 times, which only causes an unnecessary read.
 """
 
 from __future__ import annotations

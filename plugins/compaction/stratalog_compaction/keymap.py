@@ -4,7 +4,8 @@ A slot contains a keyed 128-bit hash of the key, and an offset. Equal hashes cou
 hash is only in memory or in the log's own files, so an attacker cannot create keys that collide. ``keymap_c`` is the
 compiled form.
 
-Source: apache/kafka SkimpyOffsetMap, Cleaner.buildOffsetMapForSegment. Unlike stratalog, Kafka uses MD5 without a secret.
+Source: apache/kafka SkimpyOffsetMap, Cleaner.buildOffsetMapForSegment. Unlike stratalog, Kafka uses MD5 without a
+secret.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ class KeyMap(Protocol):
 
         Return the number of records that were processed before the map was full: all of them if it has room.
 
-        A record without a key is skipped. When the map is full, a record with a key ends the call, even if the map already
-        contains its key.
+        A record without a key is skipped. When the map is full, a record with a key ends the call, even if the map
+        already contains its key.
         """
 
     def judge(self, records: RecordColumns, verdicts: bytearray) -> None:
@@ -65,8 +66,8 @@ class PythonKeyMap:
         slots: number of slots.
         usable: number of slots that may be filled, below ``slots``.
         secret: 16 random bytes, unknown to writers.
-        sums_up: True if ``judge`` keeps hashes for ``digest``: up to 2 MiB, and finished sections until ``digest`` returns
-            them.
+        sums_up: True if ``judge`` keeps hashes for ``digest``: up to 2 MiB, and finished sections until ``digest``
+            returns them.
     """
 
     hash_name = "blake2b"

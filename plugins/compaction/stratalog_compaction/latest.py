@@ -1,8 +1,8 @@
 """Cleanup policies that keep, for each key, the record with the greatest timestamp or the greatest number in a header.
 
 Offsets are the order in which a broker received the records, not the order in which the records were created. With
-several writers, or a writer that sends a record twice, the last record of a key may be an old one. KIP-280 describes this
-need.
+several writers, or a writer that sends a record twice, the last record of a key may be an old one. KIP-280 describes
+this need.
 """
 
 from __future__ import annotations
@@ -75,10 +75,10 @@ class LatestByHeaderPolicy(LatestByTimestampPolicy):
 class GreatestWins(RecordFilter):
     """Filter that drops a record if another record with its key has a greater version. It drops records without a key.
 
-    Among equal versions, the later record is kept. Before the first call of ``judge``, the map contains the versions of the
-    dirty records. The earlier records of the log are judged first, and ``judge`` adds their versions, so a dirty record is
-    dropped if an earlier record has a greater version, even if it is the last record of its key. A record is dropped only
-    if a kept record or a later record has a greater version.
+    Among equal versions, the later record is kept. Before the first call of ``judge``, the map contains the versions of
+    the dirty records. The earlier records of the log are judged first, and ``judge`` adds their versions, so a dirty
+    record is dropped if an earlier record has a greater version, even if it is the last record of its key. A record is
+    dropped only if a kept record or a later record has a greater version.
     """
 
     fields: ClassVar[Fields] = Fields.OFFSET | Fields.KEY | Fields.VALUE | Fields.TIMESTAMP

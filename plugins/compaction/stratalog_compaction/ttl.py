@@ -36,7 +36,8 @@ _LONGEST_KIND: Final = 64
 class TtlPolicy(CleanupPolicy):
     """Policy ``ttl``, alone or with other policies. A round is due when it would be due with ``compact``.
 
-    Segments whose records are all older than ``ttl.ms`` are deleted as a whole, from the oldest on, as with retention.ms.
+    Segments whose records are all older than ``ttl.ms`` are deleted as a whole, from the oldest on, as with
+    retention.ms.
     """
 
     def plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:

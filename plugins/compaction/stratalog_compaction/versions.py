@@ -1,7 +1,7 @@
 """Map from each key to its greatest version, in bounded memory: 32 bytes per slot, independent of the keys' lengths.
 
-A version is a number and an offset: of two versions with equal numbers, the one with the later offset is greater. A keyed
-128-bit hash stands for a key, as in ``keymap``. ``versions_c`` is the compiled form.
+A version is a number and an offset: of two versions with equal numbers, the one with the later offset is greater. A
+keyed 128-bit hash stands for a key, as in ``keymap``. ``versions_c`` is the compiled form.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ class MetricsService(Service):
         return 0 if server is None else server.server_port
 
     def start(self, engine: Engine) -> None:
-        """Start to listen, and let the engine measure latencies from now on."""
+        """Start listening, and let the engine measure latencies from now on."""
         engine.measure_latencies()
         if not self._listen(engine):
             threading.Thread(target=self._retry, args=(engine,), name="stratalog-metrics", daemon=True).start()
@@ -67,7 +67,7 @@ class MetricsService(Service):
             server.server_close()
 
     def _listen(self, engine: Engine) -> bool:
-        """Start to listen and return True; log a warning and return False if the address cannot be used."""
+        """Start listening and return True; log a warning and return False if the address cannot be used."""
         address = self._settings.host, self._settings.port
         with self._lock:
             if self._stopped.is_set():

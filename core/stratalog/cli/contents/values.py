@@ -22,8 +22,8 @@ _PLAIN_STOPS: Final = frozenset(' "={}[],')
 class Style(StrEnum):
     """Style of bytes.
 
-    AUTO shows printable UTF-8 as text, and TEXT shows all UTF-8 as text. Both show other bytes as hex digits, or as base64
-    in JSON output. JSON parses the bytes as JSON. HEX and BASE64 never show text.
+    AUTO shows printable UTF-8 as text, and TEXT shows all UTF-8 as text. Both show other bytes as hex digits, or as
+    base64 in JSON output. JSON parses the bytes as JSON. HEX and BASE64 never show text.
     """
 
     AUTO = "auto"

@@ -64,9 +64,9 @@ def sql(
 ) -> None:
     """Run the SQL query QUERY over the topics of a log directory or a tier.
 
-    Each topic is a view with the columns partition, offset, timestamp, timestamp_type, key, value, headers and leader_epoch. Put
-    "offset" and unusual names of topics in double quotes. With conditions on partition, "offset" and timestamp, the query
-    skips data that cannot match.
+    Each topic is a view with the columns partition, offset, timestamp, timestamp_type, key, value, headers and
+    leader_epoch. Put "offset" and unusual names of topics in double quotes. With conditions on partition, "offset" and
+    timestamp, the query skips data that cannot match.
 
     Example: stratalog sql 'select key, count(*) from orders group by key' data
     """

@@ -97,7 +97,8 @@ def dump_meta_properties(context: Context, source: Source) -> None:
     """Show ``meta.properties``, a Java properties file.
 
     Raises:
-        CorruptCheckpointError: a line is not ``name=value``, or the version is unknown; the lines before have been shown.
+        CorruptCheckpointError: a line is not ``name=value``, or the version is unknown; the lines before have been
+            shown.
     """
     text = context.content(source, "meta.properties").decode("latin-1")  # the encoding of Java properties files
     version, position = "0", 0

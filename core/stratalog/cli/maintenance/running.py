@@ -20,10 +20,11 @@ _STATUS = ("duty", "runs", "failures", "error")
 def run_engine(place: LogPlace, output: Output, *, metrics: bool) -> int:
     """Run the background duties of log directories (sync, roll, retention, compaction, offload) and services.
 
-    The service `metrics` answers http://127.0.0.1:9308/metrics for Prometheus, and /healthy; [plugins.metrics] sets the address.
+    The service `metrics` answers http://127.0.0.1:9308/metrics for Prometheus, and /healthy; [plugins.metrics] sets the
+    address.
 
-    The command runs until Ctrl-C or SIGTERM, then shuts down cleanly. It prints one row for each duty. The exit code is 1
-    if the last run of a duty failed.
+    The command runs until Ctrl-C or SIGTERM, then shuts down cleanly. It prints one row for each duty. The exit code is
+    1 if the last run of a duty failed.
     """
     if metrics and find_spec("prometheus_client") is None:
         output.note("metrics are not served: pip install 'stratalog[metrics]', or --no-metrics")

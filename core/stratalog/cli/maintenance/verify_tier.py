@@ -101,8 +101,8 @@ class TierCheck:
     Attributes:
         place: the tier.
         deep: True if every ``.log`` file is read.
-        repair: True if segments are restored from ``directories``, notes are written on segments that cannot be restored,
-            and orphans are deleted.
+        repair: True if segments are restored from ``directories``, notes are written on segments that cannot be
+            restored, and orphans are deleted.
         directories: log directories that may still have the segments.
         budget: cost limit of one run.
         state: file for the position of a run that its budget stopped.

@@ -71,8 +71,8 @@ class GuardedApplication:
     """Application that answers only GET and HEAD requests for its own address, and adds headers that protect a page.
 
     The check of the address prevents DNS rebinding: the owner of another site lets the site's name resolve to this
-    machine, so that a page of the site can read the console. Such a request has the site's name in its Host header. It is
-    refused, because the header must name localhost, the listener's host or an IP address.
+    machine, so that a page of the site can read the console. Such a request has the site's name in its Host header. It
+    is refused, because the header must name localhost, the listener's host or an IP address.
     """
 
     def __init__(self, application: Application, own: Listener) -> None:

@@ -1,7 +1,7 @@
 """Model of a log directory or a tier at one time: logs, segments of both tiers, next actions of cleaning, cost and groups.
 
-A reader collects the model; the views only show it. Nothing is locked or written. Each log has at most ``MOST_SPANS`` spans:
-beyond that, neighbouring segments are joined.
+A reader collects the model; the views only show it. Nothing is locked or written. Each log has at most ``MOST_SPANS``
+spans: beyond that, neighbouring segments are joined.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class Place(StrEnum):
 class Span:
     """One segment, or several neighbouring ones: offsets [start, end), records from ``first_ms`` to ``last_ms``.
 
-    ``first_ms`` is the time of the newest record of the segment before, -1 if it is unknown; ``last_ms`` is the time of the
-    newest record. ``fate``, ``when_ms`` and ``reason`` are those of ``RangeFate``.
+    ``first_ms`` is the time of the newest record of the segment before, -1 if it is unknown; ``last_ms`` is the time of
+    the newest record. ``fate``, ``when_ms`` and ``reason`` are those of ``RangeFate``.
     """
 
     start: int
@@ -86,8 +86,8 @@ class TierState:
         end: end offset of the records in the tier.
         segments: number of segments in the tier.
         bill: cost of the segments; None if ``Detail.bill`` is False.
-        orphans: number of objects to which no root refers, and of incomplete uploads, uploads in progress included; None if
-            ``Detail.orphans`` is False.
+        orphans: number of objects to which no root refers, and of incomplete uploads, uploads in progress included;
+            None if ``Detail.orphans`` is False.
     """
 
     version: int

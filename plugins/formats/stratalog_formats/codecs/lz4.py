@@ -1,9 +1,9 @@
 """lz4, codec 3: one LZ4 frame of independent blocks, read and written with Kafka's exceptions from the LZ4 format.
 
-For magic 0, Kafka's writer includes the frame's magic bytes in the header checksum (KAFKA-3160), and Kafka's reader does
-not check this checksum. Kafka verifies neither content size nor content checksum, and refuses blocks that depend on each
-other. stratalog does the same. No library reads such frames, so this module parses the frame, and the library decompresses
-the blocks.
+For magic 0, Kafka's writer includes the frame's magic bytes in the header checksum (KAFKA-3160), and Kafka's reader
+does not check this checksum. Kafka verifies neither content size nor content checksum, and refuses blocks that depend
+on each other. stratalog does the same. No library reads such frames, so this module parses the frame, and the library
+decompresses the blocks.
 
 Source: apache/kafka Lz4BlockInputStream, Lz4BlockOutputStream.
 """
@@ -129,9 +129,10 @@ def _blocks(view: memoryview, flags: int, position: int, block_bytes: int) -> It
 def _unpack(block: memoryview, room: memoryview) -> int:
     """Decompress a block into ``room``, which has the size of the largest block; return the size of the contents.
 
-    The library reads the first four bytes as the size of the contents, or, with ``output_len``, as contents. If this fails,
-    the library tries the other reading. The arguments are chosen so that the second attempt always fails: a size above the
-    room is refused, and the size of a largest block, read as contents, begins with a reference to earlier bytes.
+    The library reads the first four bytes as the size of the contents, or, with ``output_len``, as contents. If this
+    fails, the library tries the other reading. The arguments are chosen so that the second attempt always fails: a size
+    above the room is refused, and the size of a largest block, read as contents, begins with a reference to earlier
+    bytes.
     """
     try:
         if len(block) >= _WORD.size and _WORD.unpack_from(block)[0] > len(room):

@@ -1,7 +1,8 @@
 """The offset index, ``.index``: from an offset to the position in the ``.log`` file where a search for it starts.
 
 An entry is 8 bytes: the last offset of a batch, relative to the segment's base (int32), and the position where the
-batch starts (int32, bytes). A search takes the greatest entry at or below its target, and scans the log from the position of this entry.
+batch starts (int32, bytes). A search takes the greatest entry at or below its target, and scans the log from the
+position of this entry.
 
 Source: apache/kafka OffsetIndex.
 """

@@ -1,7 +1,7 @@
 """Bloom filters of keys, in pure Python.
 
-docs/formats/bloom.md describes the hash and the positions. Source: Burton H. Bloom, Space/time trade-offs in hash coding
-(1970).
+docs/formats/bloom.md describes the hash and the positions. Source: Burton H. Bloom, Space/time trade-offs in hash
+coding (1970).
 """
 
 from __future__ import annotations

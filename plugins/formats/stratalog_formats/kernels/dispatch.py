@@ -28,8 +28,8 @@ from stratalog_formats.kernels.rebuild import RowBuffers
 class Kernels:
     """Functions of the compiled or of the pure Python modules.
 
-    The pure Python modules document the functions. The modules ``*_c`` document functions that exist only compiled, which
-    are None in ``PYTHON``.
+    The pure Python modules document the functions. The modules ``*_c`` document functions that exist only compiled,
+    which are None in ``PYTHON``.
     """
 
     name: str

@@ -32,8 +32,9 @@ _ATTRIBUTES_POSITION, _BASE_TIMESTAMP_POSITION, _COUNT_POSITION = 22, 27, 57
 class RowBuffers(NamedTuple):
     """Columns of the rows, as buffers of Arrow's columnar format. Each array begins at the start of its buffers.
 
-    ``*_bits`` is a validity bitmap, or None if there are no nulls. ``*_ends`` are the end positions of the values: int32,
-    with a 0 before the first. ``*_data`` are the concatenated values. Timestamps are int64, in ms; -1 means none.
+    ``*_bits`` is a validity bitmap, or None if there are no nulls. ``*_ends`` are the end positions of the values:
+    int32, with a 0 before the first. ``*_data`` are the concatenated values. Timestamps are int64, in ms; -1 means
+    none.
     """
 
     row_count: int

@@ -1,7 +1,7 @@
 """Runs of records whose fields have equal sizes: slices read such records column by column, which is faster.
 
-Records of equal size are common (sensors, counters, fixed schemas). In a run, a slice whose step is the size of a record
-selects the same byte of each record.
+Records of equal size are common (sensors, counters, fixed schemas). In a run, a slice whose step is the size of a
+record selects the same byte of each record.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ def append_run(raw: Bytes, at: int, limit: int, batch: RecordBatch, left: int, i
     """Append the records from ``at`` on whose fields have the sizes of the first record's fields, if they are enough.
 
     Returns:
-        The number of appended records, and the position after them. The number is 0 if fewer than ``_LEAST`` records have
-        these sizes, if they have headers, or if their timestamps could overflow 64 bits.
+        The number of appended records, and the position after them. The number is 0 if fewer than ``_LEAST`` records
+        have these sizes, if they have headers, or if their timestamps could overflow 64 bits.
 
     Raises:
         IndexError, ValueError: the first record is cut off or malformed.

@@ -1,9 +1,9 @@
 """Layout ``encrypted``: the objects of another layout, the inner layout, each encrypted (``sealed``).
 
 The inner layout gets an ordinary sink and range reader, which encrypt and decrypt. Each segment has its own random key.
-The manifest entry contains that key, encrypted with a key-encryption key (``keyring``). The entry itself is not encrypted:
-names, offsets, sizes and hashes are not secret. The manifests of such logs are authenticated with keys derived from the
-key-encryption keys (``KeyRingMac``).
+The manifest entry contains that key, encrypted with a key-encryption key (``keyring``). The entry itself is not
+encrypted: names, offsets, sizes and hashes are not secret. The manifests of such logs are authenticated with keys
+derived from the key-encryption keys (``KeyRingMac``).
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
 
     ... the files of the segment ... | footer: JSON, ASCII | footer size: 8 bytes, big-endian | magic: 8 bytes
 
-The JSON is ``{"entry": ..., "format": 1, "sha256": ...}``: the entry in the form of ``StoredSegment.to_json``, and the hash of
-the entry's canonical bytes (sorted keys, no spaces), which detects damage.
+The JSON is ``{"entry": ..., "format": 1, "sha256": ...}``: the entry in the form of ``StoredSegment.to_json``, and the
+hash of the entry's canonical bytes (sorted keys, no spaces), which detects damage.
 """
 
 from __future__ import annotations

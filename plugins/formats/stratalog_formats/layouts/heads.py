@@ -122,8 +122,8 @@ def _object(value: object, file: str) -> StoredObject:
 class Head:
     """Head of an encrypted object.
 
-    ``key`` is the key of the object in the listing; "" for an object outside of its tier. ``name`` is the last part of the
-    key under which the object was stored. ``over`` is the label of the inner layout.
+    ``key`` is the key of the object in the listing; "" for an object outside of its tier. ``name`` is the last part of
+    the key under which the object was stored. ``over`` is the label of the inner layout.
     """
 
     key: str
