@@ -29,9 +29,8 @@ from typing import Final, Self
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 VENV: Final = ROOT / ".venv"
-MADE_FOR: Final = (
-    VENV / "made-for"
-)  # contains the folder of the checkout: commands in a .venv contain its path, and break when it moves
+# contains the folder of the checkout: commands in a .venv contain its path, and break when it moves
+MADE_FOR: Final = VENV / "made-for"
 LOG: Final = VENV / "install.log"
 DEMO_EXTRAS: Final = ("cli", "s3", "local-s3")
 DEMO_PINS: Final = (

@@ -29,9 +29,8 @@ _SEGMENT_BYTES: Final = 200_000
 _CALLER: Final = "caller"
 _MOST_BOXES: Final = 9  # largest number of boxes on a page; if there are more, boxes are merged
 _MOST_NAMES, _LINE_NAMES = 7, 2  # largest number of modules in a box, and in one line of a box
-_EVERYWHERE: Final = frozenset(
-    {"config", "env", "errors", "model", "registry", "spi"}
-)  # not in pictures, because all rooms call
+# not in pictures, because all rooms call
+_EVERYWHERE: Final = frozenset({"config", "env", "errors", "model", "registry", "spi"})
 
 
 class Call(NamedTuple):

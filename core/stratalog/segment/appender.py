@@ -291,9 +291,8 @@ class Appender:
     def _open_index(self, role: IndexRole, found: IndexFormat[Any], entries: bytes) -> IndexFile:
         name = self.segment.file_name(found.suffix)
         limit = self._config.segment_index_bytes // found.entry_bytes * found.entry_bytes
-        reserve = (
-            role is not IndexRole.TRANSACTION
-        )  # a transaction index omits no entry, and reserved zeros would be entries
+        # a transaction index omits no entry, and reserved zeros would be entries
+        reserve = role is not IndexRole.TRANSACTION
         index = self.segment.files.open_index(
             name, max_bytes=max(limit, len(entries)) if reserve else MAX_FILE_BYTES, writable=True, reserve=reserve
         )

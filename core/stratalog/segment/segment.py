@@ -164,9 +164,8 @@ class Segment(ReadOn):
         if entries is not None:
             return entries
         found = self.components.index_cache.get_or_load((self._token, role), lambda: bytes(self._checked_entries(role)))
-        if (
-            self._token is None
-        ):  # files may have been renamed meanwhile, and a missing file must not count as an empty index
+        # files may have been renamed meanwhile, and a missing file must not count as an empty index
+        if self._token is None:
             raise SegmentGoneError("the segment was closed while it was read", self.label)
         return found
 
@@ -294,7 +293,6 @@ class Segment(ReadOn):
         except CorruptIndexError:
             return rebuilt_entries(self, role, self.components)
         if role is IndexRole.OFFSET and not entries and self.size_bytes > self.components.limits.read_bytes:
-            return rebuilt_entries(
-                self, role, self.components
-            )  # without the index, each search would read from the start
+            # without the index, each search would read from the start
+            return rebuilt_entries(self, role, self.components)
         return entries

@@ -16,9 +16,8 @@ from stratalog.model.names import TopicPartition
 from stratalog.model.records import RecordColumns
 from stratalog.writing.bulk_writer import BulkWriter
 
-_MERGED_BYTES: Final = (
-    1 << 20
-)  # size of segments of commits that are merged; one commit has about 100 bytes a partition
+# size of segments of commits that are merged; one commit has about 100 bytes a partition
+_MERGED_BYTES: Final = 1 << 20
 
 
 @checked

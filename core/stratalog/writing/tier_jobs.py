@@ -136,9 +136,8 @@ class TierRewriter(BulkWriter):
         log = remote.log
         root, config = remote.root, self._topics.get(log.topic).config.replaced(settings or {}, "settings")
         components = self._host.components(config)
-        known_root = (
-            root if root is not None else self._topics.get(log.topic).root
-        )  # an engine may own a partition without having uploaded anything of it yet
+        # an engine may own a partition without having uploaded anything of it yet
+        known_root = root if root is not None else self._topics.get(log.topic).root
         epoch = check_single_writer(known_root, take_over=self._take_over)
         epochs = EpochCache(root.leader_epochs if root is not None else ())
         if not keep_offsets or not epochs.entries:

@@ -157,9 +157,8 @@ class TierWriter(TierRewriter):
         for name, group in by_log.items():
             remote = self._tier.log(*name)
             remote.refresh()
-            with contextlib.suppress(
-                FencedEpochError
-            ):  # the objects stay; this writer, which is fenced, commits no more roots
+            # the objects stay; this writer, which is fenced, commits no more roots
+            with contextlib.suppress(FencedEpochError):
                 remote.cancel_pending_commits(leader_epoch=check_single_writer(remote.root, take_over=False))
                 remote.discard(entries_of(group))
 

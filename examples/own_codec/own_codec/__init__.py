@@ -11,9 +11,8 @@ from stratalog.spi import Buffer, Codec, Provider, hookimpl
 
 _DEFAULT_LEVEL: Final = 6
 _PIECE_BYTES: Final = 1 << 16
-_WINDOW_BYTES: Final = (
-    1 << 20
-)  # size of the window: batches are small, and a decoder needs little more memory than this
+# size of the window: batches are small, and a decoder needs little more memory than this
+_WINDOW_BYTES: Final = 1 << 20
 _MEMORY_BYTES: Final = 3 << 20  # memory limit of the decoder; streams that this codec made need less
 
 

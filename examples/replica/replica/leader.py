@@ -38,9 +38,8 @@ class Leader(Service):
     def __init__(self, settings: ReplicaSection, clock: Clock) -> None:
         self._settings, self._clock, self._address = settings, clock, address_of(settings.listen)
         self._in_sync: dict[TopicPartition, InSyncReplicas] = {}  # under _moved
-        self._moved = (
-            threading.Condition()
-        )  # notified if a high watermark or a set of in-sync replicas may have changed
+        # notified if a high watermark or a set of in-sync replicas may have changed
+        self._moved = threading.Condition()
         self._peers = set[Peer]()  # under _moved
         self._stopping = threading.Event()
         self._expiry: threading.Thread | None = None

@@ -141,10 +141,11 @@ class MappedIndex(PooledFile, IndexFile):
 
     def view(self) -> memoryview:
         """Return the entries as a view of the map, or of a copy if the index is closed."""
+        # in this order: a map that is read after the size is never shorter than the size
         mapped, size = (
             self._map,
             self._size_bytes,
-        )  # in this order: a map that is read after the size is never shorter than the size
+        )
         if mapped is None or len(mapped) < size:
             with self._changing:
                 size = self._size_bytes

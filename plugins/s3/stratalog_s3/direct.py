@@ -242,9 +242,8 @@ class DirectSession(AIOHTTPSession):  # type: ignore[misc]  # published without 
     def __init__(self, **arguments: Any) -> None:
         super().__init__(**arguments)
         self._reads = _Reads.of(**arguments)
-        checked_bundle(
-            self._reads.verify or False, "verify"
-        )  # verification may not be switched off by any source of botocore's settings
+        # verification may not be switched off by any source of botocore's settings
+        checked_bundle(self._reads.verify or False, "verify")
         self._connections = _Connections()
         self._threads = ThreadPoolExecutor(self._reads.threads, "stratalog-s3-read")
         self._context: ssl.SSLContext | None = None  # a race that creates it twice does no harm

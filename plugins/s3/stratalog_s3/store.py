@@ -34,9 +34,8 @@ from stratalog_s3.tls import UNENCRYPTED, check_endpoint, check_options, endpoin
 from stratalog_s3.uploads import PART_BYTES, counted, whole
 
 _LOGGER: Final = logging.getLogger("stratalog.s3")
-FILE_SCHEMES: Final = frozenset(
-    {"hdfs", "webhdfs", "sftp", "ssh", "smb"}
-)  # schemes in which a part of a key is the name of a file or folder
+# schemes in which a part of a key is the name of a file or folder
+FILE_SCHEMES: Final = frozenset({"hdfs", "webhdfs", "sftp", "ssh", "smb"})
 _DISCARD_NS: Final = 5_000_000_000
 _TIMES: Final = ("LastModified", "last_modified", "mtime", "updated", "modified", "created")
 

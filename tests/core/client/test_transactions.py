@@ -468,10 +468,11 @@ def test_offsets_of_a_deleted_topic_do_not_come_back_with_an_open_transaction(en
         engine.delete_topic("one")
         producer.commit_transaction()
     engine.create_topic("one")
+    # as it is known, and as it is read again
     for reader in (
         clients(engine),
         Clients(engine, engine.log("t", 0).components),
-    ):  # as it is known, and as it is read again
+    ):
         assert reader.offsets.committed("g") == {other: CommittedOffset(3)}
 
 

@@ -186,9 +186,8 @@ def test_it_unpacks_and_matches_as_a_tuple(twin: ModuleType) -> None:
 
 
 def test_both_record_classes_have_the_same_repr(record_c: ModuleType) -> None:
-    assert inspect.getdoc(record_c.Record) == inspect.getdoc(
-        record_py.Record
-    )  # Python 3.13 removes the indentation of its own
+    # Python 3.13 removes the indentation of its own
+    assert inspect.getdoc(record_c.Record) == inspect.getdoc(record_py.Record)
     assert (
         repr(record_c.Record(**FULL))
         == repr(record_py.Record(**FULL))

@@ -219,9 +219,8 @@ def check_snapshot(vector: Vector) -> None:
 def check_offset_checkpoint(vector: Vector) -> None:
     offsets = {TopicPartition(topic, number): offset for topic, number, offset in vector["inputs"]["entries"]}
     assert parse_offsets(raw(vector), "vector") == offsets
-    assert sorted(format_offsets(offsets).splitlines()) == sorted(
-        raw(vector).splitlines()
-    )  # Kafka's order is a hash map's
+    # Kafka's order is a hash map's
+    assert sorted(format_offsets(offsets).splitlines()) == sorted(raw(vector).splitlines())
 
 
 def check_epoch_checkpoint(vector: Vector) -> None:

@@ -38,9 +38,8 @@ def clock() -> Clock:
 def groups(tmp_path: Path, clock: Clock, pool: ThreadPoolExecutor) -> Iterator[GroupCoordinator]:
     del pool  # is closed after the coordinator, which ends the waits of its threads
     with open_engine(tmp_path) as engine:
-        engine.create_topic(
-            "__consumer_offsets", partitions=1
-        )  # at the first SyncGroup, it would take a part of the sessions
+        # at the first SyncGroup, it would take a part of the sessions
+        engine.create_topic("__consumer_offsets", partitions=1)
         node = Node(engine, GatewaySection(), clock)
         coordinator = GroupCoordinator(node)
         yield coordinator

@@ -100,9 +100,8 @@ class _ObjectDump:
     def __init__(self, context: Context, source: Source, layout: TierLayout, stored: StoredSegment) -> None:
         self._context, self._source, self._layout, self._stored = context, source, layout, stored
         self._fetch = _fetch(source)
-        self._elsewhere = (
-            FURTHER_OBJECTS in stored.extra
-        )  # the object is the entry of files that are objects of their own
+        # the object is the entry of files that are objects of their own
+        self._elsewhere = FURTHER_OBJECTS in stored.extra
 
     def run(self) -> None:
         good = {}

@@ -15,11 +15,12 @@ from stratalog.spi.commands import stop_event
 
 _TOPICS: Final = ("topic", "parts", "rate/s", "HW", "log end", "local", "tier", "tier lag", "next")
 _GROUPS: Final = ("group", "topic", "lag")
+# characters of a terminal, and the columns that fit into it
 _WIDTHS: Final = (
     (110, _TOPICS),
     (80, ("topic", "rate/s", "HW", "local", "tier", "tier lag", "next")),
     (0, ("topic", "rate/s", "HW", "tier lag")),
-)  # characters of a terminal, and the columns that fit into it
+)
 _JSON_TOPICS: Final = (
     "topic", "partitions", "rate", "high_watermark", "log_end", "local_bytes", "tier_bytes", "tier_lag_bytes", "next",
     "error",

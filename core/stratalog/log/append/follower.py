@@ -67,9 +67,8 @@ def append_as_follower(
         if batches:
             _check_begin(state, batches)
             if any(batch.magic < 2 for batch in batches):
-                store_epochs(
-                    state, EpochCache()
-                )  # batches of magic 0 and 1 have no epoch: no epochs are better than wrong ones
+                # batches of magic 0 and 1 have no epoch: no epochs are better than wrong ones
+                store_epochs(state, EpochCache())
             for group in _groups(state, batches):
                 own = bytearray(view[group[0].position : group[-1].position + group[-1].size_bytes])
                 found = state.settings.components.formats.of(group[0].magic, "append", group[0].position)

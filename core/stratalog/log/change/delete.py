@@ -85,9 +85,8 @@ def drop_segments(state: LogState, end: int) -> list[Segment]:
         gone = [segment for segment in state.writes.segments[:-1] if segment.end_offset <= end]
         if not gone:
             return []
-        with state.health.guarded(
-            "a removal of segments"
-        ):  # after a partial removal, a later one would leave a gap, which hides records
+        # after a partial removal, a later one would leave a gap, which hides records
+        with state.health.guarded("a removal of segments"):
             state.writes.replace_segments(0, len(gone), ())
             state.publish()
             for segment in gone:

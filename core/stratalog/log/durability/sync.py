@@ -117,9 +117,8 @@ def _sync_segment(state: LogState, segment: Segment, *, indexes: bool) -> None:
                 index.sync()
     except SegmentGoneError:
         with state.lock:
-            closed_since = (
-                segment is not state.writes.segments[-1]
-            )  # rolled, or removed by retention; sealing syncs the indexes
+            # rolled, or removed by retention; sealing syncs the indexes
+            closed_since = segment is not state.writes.segments[-1]
         if not closed_since:
             raise
         if segment in state.writes.segments:

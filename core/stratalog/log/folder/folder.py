@@ -164,9 +164,8 @@ def set_aside(
     renamed = []
     for suffix in suffixes:
         name = segment.file_name(suffix)
-        if (
-            name in there or suffix == LOG_SUFFIX
-        ):  # rename it even if unlisted: a remaining log would hide tier segments
+        # rename it even if unlisted: a remaining log would hide tier segments
+        if name in there or suffix == LOG_SUFFIX:
             files.rename(name, name + DELETED_SUFFIX)
             renamed.append(name + DELETED_SUFFIX)
     for suffix in DESCRIBING_SUFFIXES:

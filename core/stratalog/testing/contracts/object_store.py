@@ -20,6 +20,7 @@ from stratalog.spi.objects import BytesSource, Capability, Created, ObjectInfo, 
 RACERS: Final = 8
 DATA: Final = bytes(range(256)) * 40
 LARGE: Final = (9 << 20) + 3  # more than one part of a multipart upload, and no multiple of a usual size
+# no key is a folder of another key
 SORTED_KEYS: Final = (
     "a-b/c",
     "a.b",
@@ -30,7 +31,7 @@ SORTED_KEYS: Final = (
     "b/0",
     "b/1",
     "ä/x",
-)  # no key is a folder of another key
+)
 HOSTILE_KEYS: Final = ("", "/a", "a/", "a//b", "../a", "a/../b", "./a", "a/.", "a\nb", "a\0b", "a" * 1025)
 
 

@@ -112,9 +112,8 @@ class ManifestRepair:
         """Delete roots until the rest is a chain of good roots that ends in the newest one."""
         if not bad:
             return
-        first = max(
-            version + (version not in self._heads) for version in bad
-        )  # a good root stays; those before it are deleted
+        # a good root stays; those before it are deleted
+        first = max(version + (version not in self._heads) for version in bad)
         for version, finding in bad.items():
             if version not in self._heads:
                 self._quarantine(version)

@@ -21,9 +21,8 @@ from stratalog_formats.codecs.levels import checked_level
 _DEFAULT_LEVEL: Final = 3
 _LEVELS: Final = range(-131072, 23)
 _WINDOW_LIMIT_BYTES: Final = 1 << 27
-_RING_BYTES: Final = (
-    1 << 21
-)  # largest window that is allocated in addition to the contents: the usual window of Kafka's writer
+# largest window that is allocated in addition to the contents: the usual window of Kafka's writer
+_RING_BYTES: Final = 1 << 21
 _IDLE_BYTES: Final = 1 << 22  # limit of memory that an idle context may hold
 _DESCRIPTOR: Final = 4  # position of the header byte that describes the other header fields
 _SIZE_OF_8_BYTES: Final = 0xC0

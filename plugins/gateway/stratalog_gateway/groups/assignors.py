@@ -89,9 +89,10 @@ class _Balance:
             topic: [member_id for member_id in self.assigned if topic in members[member_id].topics] for topic in counts
         }
         self._subscribed = {topic: found for topic, found in subscribed.items() if found}
+        # topics with most partitions per subscriber first: the others even out the loads
         self._topics = sorted(
             self._subscribed, key=lambda topic: (-counts[topic] / len(self._subscribed[topic]), topic)
-        )  # topics with most partitions per subscriber first: the others even out the loads
+        )
 
     def keep(self) -> None:
         """Keep the partitions of the previous target that exist and to which the member still subscribes."""

@@ -161,9 +161,8 @@ class GroupCoordinator:
                 0, member_id, found.generation, found.protocol_type, found.protocol, member_id, found.members,
                 skip_assignment=True,
             )  # fmt: skip
-        return Joined(
-            0, member_id, found.generation, found.protocol_type, found.protocol, known
-        )  # with its own id, it would assign
+        # if the member itself were named as leader, it would compute the assignment
+        return Joined(0, member_id, found.generation, found.protocol_type, found.protocol, known)
 
     def sync(
         self, name: str, member_id: str, generation: int, instance_id: str | None, assignments: Mapping[str, bytes]

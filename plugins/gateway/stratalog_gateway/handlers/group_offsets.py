@@ -67,9 +67,8 @@ class GroupOffsetHandlers:
                     epoch = getattr(wanted, "committed_leader_epoch", -1)
                     offsets[name] = CommittedOffset(wanted.committed_offset, epoch, wanted.committed_metadata or "")
         if offsets:
-            engine = (
-                self._node.engine
-            )  # must_exist=False: `_check` found the partitions, which a read-only gateway does not have in its engine
+            # must_exist=False: `_check` found the partitions, which a read-only gateway does not have in its engine
+            engine = self._node.engine
             failed, _ = outcome(lambda: engine.alter_group_offsets(body.group_id, offsets, must_exist=False))
             errors |= dict.fromkeys(offsets, failed) if failed else {}
         return make(

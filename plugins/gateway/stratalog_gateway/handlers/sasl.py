@@ -105,9 +105,8 @@ class SaslRequests:
             return self._handshake(header, frame)
         if header.api == API_VERSIONS and self._state == _State.INITIAL:
             response = self._dispatch(frame, self._client)
-            if (
-                header.version <= VERSIONS[API_VERSIONS][1]
-            ):  # a client asks once more after the error for an unknown version
+            # a client asks once more after the error for an unknown version
+            if header.version <= VERSIONS[API_VERSIONS][1]:
                 self._state = _State.HANDSHAKE
             return response
         raise MalformedRequestError(f"api {header.api} before the authentication")

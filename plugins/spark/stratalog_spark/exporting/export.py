@@ -25,6 +25,7 @@ from stratalog_spark.tasks.run_tasks import ByteCount, run_tasks, sized_groups, 
 
 SCHEMAS: Final = ("raw", "json", "avro")
 PERIODS: Final = ("date", "hour", "none")
+# the topic is in the path
 _COLUMNS: Final = (
     "key",
     "value",
@@ -33,7 +34,7 @@ _COLUMNS: Final = (
     "timestamp",
     "timestampType",
     "headers",
-)  # the topic is in the path
+)
 _WHOLE: Final = 1 << 62
 # dictionaries for repeated values, delta encoding for ascending numbers
 _PARQUET: Final = {

@@ -674,9 +674,8 @@ def test_a_round_whose_map_is_full_ends_there_and_the_next_continues(bed: LogBed
         ends.append(result.end)
         reasons.append(result.reason)
     assert len(ends) > 3
-    for end, reason in zip(
-        ends[:-1], reasons[:-1], strict=True
-    ):  # it says so, and what there is that has no such bound
+    # it says so, and what there is that has no such bound
+    for end, reason in zip(ends[:-1], reasons[:-1], strict=True):
         assert f"memory is full at offset {end}," in reason
         assert "stratalog spark compact" in reason
     assert "too many keys" not in reasons[-1]

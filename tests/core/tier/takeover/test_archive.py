@@ -237,9 +237,8 @@ def test_a_file_that_changes_under_the_reader_is_never_committed(scene: Scene, r
             reads[0] += 1
             if reads[0] == read:
                 path.write_bytes(changed)
-                os.utime(
-                    path, ns=(0, written_ns + 10**9)
-                )  # the system's own times can be the same for two quick writes
+                # the system's own times can be the same for two quick writes
+                os.utime(path, ns=(0, written_ns + 10**9))
 
     scene.watched.rule = scribble
     result = scene.archive()

@@ -125,9 +125,8 @@ def test_a_failed_upload_names_nothing_and_leaves_nothing() -> None:
     bed = TierBed()
     store = SimObjectStore(bed.bucket)
     log = bed.open(store).log(LOG, TOPIC_ID)
-    store.faults = scripted_faults(
-        {store.next_number + 2: ObjectFault.DENIED}
-    )  # the second object of the first segment
+    # the second object of the first segment
+    store.faults = scripted_faults({store.next_number + 2: ObjectFault.DENIED})
     with pytest.raises(StorePermissionError):
         offload(log, made_segments(0, 10))
     assert (objects(bed), len(log.view().segments)) == (set(), 0)
