@@ -94,8 +94,10 @@ class Transaction:
     def sending(self, name: TopicPartition) -> Iterator[None]:
         """Return a context manager for sending one record to partition ``name`` in the transaction.
 
-        The partition is added to the transaction. The transaction cannot end inside. Errors are those of
-        ``check_open``.
+        The partition is added to the transaction first. While the block runs, the end of the transaction waits.
+
+        Raises:
+            StorageError: any error of ``check_open``; or the partition could not be added.
         """
         with self._changed:
             self.check_open()

@@ -379,7 +379,10 @@ def _of_broker(name: str) -> str:
 
 
 def is_of_plugin(name: str) -> bool:
-    """Return True if only a plugin can have this setting, because Kafka and stratalog have none with its first word."""
+    """Return True if only a plugin can have this setting.
+
+    The name then has a dot, and no setting of Kafka or stratalog begins with the word before the dot.
+    """
     first, mark, _ = name.partition(".")
     return bool(mark) and first not in _first_words()
 

@@ -167,7 +167,7 @@ class PosixVfs:
     """The real file system."""
 
     def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
-        """Open a file."""
+        """Open a regular file and return its descriptor. See ``Vfs.open``."""
         flags = (os.O_RDWR if write or create else os.O_RDONLY) | os.O_CLOEXEC | os.O_NOFOLLOW
         if create:
             return os.open(path, flags | os.O_CREAT | os.O_EXCL, _FILE_MODE)

@@ -85,7 +85,7 @@ class Log(LogReader):
 
     @property
     def healthy(self) -> bool:
-        """True if the log can be written to and closed cleanly."""
+        """True if no error took the log out of service, and no damage is known. A closed log can be healthy."""
         return self._state.health.is_good
 
     def view(self) -> LogView:

@@ -83,7 +83,7 @@ class Answer(Generic[T]):
 
 
 class _Manager(pluggy.PluginManager):
-    """Plugin manager that registers a module faster: names of the module that are no functions are skipped at once."""
+    """Plugin manager that registers a module faster: attributes of the module that are not functions are not inspected."""
 
     def parse_hookimpl_opts(self, plugin: Any, name: str) -> Any:
         """Return the options of a hook implementation; None if ``name`` is no hook."""

@@ -158,7 +158,7 @@ class Registry:
         return found
 
     def services(self) -> Catalogue[Service]:
-        """Return the offered services."""
+        """Return the services that plugins offer, such as ``metrics``."""
         return self._catalogue(component_kinds.SERVICES)
 
     def commands(self) -> OfferTable[Command]:

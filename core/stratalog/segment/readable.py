@@ -62,7 +62,7 @@ class ReadableSegment(Protocol):
 
     @property
     def label(self) -> str:
-        """Name of the file or object, for error texts."""
+        """Path of the ``.log`` file, or key of the object, for error texts."""
 
     def read(self, position: int, size_bytes: int) -> memoryview:
         """Return up to ``size_bytes`` from ``position``, fewer at the end of the segment."""

@@ -84,7 +84,7 @@ class RecordFormat(ABC):
         """Yield the records of ``batches`` in order, one RecordColumns per arena.
 
         Columns of fields that are not requested are empty. ``data`` is not changed. An arena is a sequence of
-        uncompressed batches, or one decompressed batch. Control batches are decoded like data batches; a caller that
+        uncompressed batches, or the decompressed records of one or more batches. Control batches are decoded like data batches; a caller that
         does not want them must remove them from ``batches``.
 
         Args:

@@ -124,9 +124,9 @@ class ObjectStore(Closeable):
 
     @abstractmethod
     def create(self, key: str, data: Buffer, *, deadline_ns: int) -> Created:
-        """Write a small object only if the key does not exist. Atomic if CREATE is declared.
+        """Write a small object only if the key does not exist. Atomic if ``Capability.CREATE`` is declared.
 
-        EXISTS leaves the object unchanged, whichever method wrote it. After ``delete`` the key is free.
+        If the result is ``Created.EXISTS``, the object is unchanged, whichever method wrote it. After ``delete`` the key is free.
         Raises StoreError only if certainly nothing was written. If the reply was lost, the result is UNKNOWN.
         """
 

@@ -97,7 +97,7 @@ class IndexFile(ABC):
     @property
     @abstractmethod
     def size_bytes(self) -> int:
-        """The size of the entries in bytes, without reserved space after them."""
+        """Size of the index entries in bytes, without the reserved space after them."""
 
     @abstractmethod
     def append(self, entries: Buffer) -> None:

@@ -182,12 +182,13 @@ class Folder:
 
 
 def replace_file(disk: Disk, path: str, data: Buffer, *, sync: bool) -> None:
-    """Replace ``path`` by a new file, completely or not at all. The new name is not durable on return.
+    """Replace ``path`` by a new file: write a temporary file, and rename it.
+
+    With ``sync``, the contents are durable before the rename; without it, a power loss may leave a partial file. The
+    new name is durable only after a sync of the folder.
 
     Raises:
-        DiskFullError: the disk has no space; the old file stays.
-        SystemLimitError, NotAFileError: nothing was written; the old file stays.
-        LogDirOfflineError: writing or the sync failed; the old file stays.
+        LogDirError: the disk has no space, or writing, the sync or the rename failed; the old file stays.
     """
     files, temporary = disk.files, path + _NEW
     try:

@@ -1,6 +1,6 @@
 """Ranged GETs that bypass aiohttp: one thread per request receives the body directly into the returned bytes.
 
-aiobotocore builds and signs the requests and parses the answers, as for all other requests. Only the sending differs.
+aiobotocore builds and signs the requests and parses the answers, as for all other requests. Only the transfer differs.
 aiohttp copies a body four times on the one thread that runs the event loop. That thread, not the network, then limits
 the total throughput of many readers. This module copies each body once, from the kernel (and decrypts it with TLS), on a
 thread that does not hold the interpreter lock during the copy.

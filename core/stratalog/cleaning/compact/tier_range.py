@@ -46,7 +46,10 @@ class Traffic:
 
 
 class TierSource(StoredBounds):
-    """A committed segment (a ``ReadableSegment``) whose bytes are read from its local copy while the copy exists."""
+    """A committed segment, as a ``ReadableSegment`` that reads batches from its local copy if there is one.
+
+    The tier is read after ``forget``, or if the copy was deleted. Index entries always come from the tier.
+    """
 
     __slots__ = ("_local", "_traffic", "remote", "stored")
 

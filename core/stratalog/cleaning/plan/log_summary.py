@@ -83,7 +83,7 @@ def _with_first(summary: SegmentSummary, view: LogView, log: Log) -> SegmentSumm
 
 
 def evictable(summary: LogSummary) -> LogSummary:
-    """Return the summary without segments that only the tier has, for local retention."""
+    """Return the summary with all segments on local disk and no others, for local retention."""
     return replace(summary, segments=tuple(segment for segment in summary.segments if segment.is_local))
 
 

@@ -44,7 +44,7 @@ class Arena:
 
     @property
     def size_bytes(self) -> int:
-        """Size of the memory of the records in bytes: for a compressed batch, the uncompressed size."""
+        """Size of the arena in bytes: of the batch, or of its records after decompression."""
         return len(self.columns.arena)
 
 

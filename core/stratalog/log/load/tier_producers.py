@@ -26,11 +26,12 @@ class TieredSegment(ReadableSegment, Protocol):
 def producers_at(remote: RemoteView, offset: int, components: Components) -> ProducerState:
     """Return the producers' state at ``offset``, which is at or below the tier's end.
 
-    The state is a good snapshot, updated with the batches after it. A segment's snapshot is the state at the segment's
-    end. If a segment with a snapshot ends at ``offset``, only that snapshot is read.
+    The state begins with the last readable snapshot of a segment that ends at or below ``offset``, or empty at the
+    tier's start if there is none. The batches after it, up to ``offset``, are replayed.
 
     Raises:
-        CorruptBatchError: an entry after that snapshot is damaged.
+        CorruptBatchError: an entry that is replayed is damaged.
+        CorruptObjectError, CorruptManifestError: an object or a manifest page is damaged.
         StoreError: the store failed or refused.
     """
     state, start = ProducerState(), remote.start_offset

@@ -74,7 +74,7 @@ def batch_limit_bytes(config: TopicConfig) -> int:
 
 
 def _groups(records: Sequence[Record], limit: int) -> Iterator[Survey]:
-    """Yield groups of records for batches of about ``limit`` bytes."""
+    """Yield a survey of each group of consecutive records that have together about ``limit`` bytes before compression."""
     end = 0
     while end < len(records):
         group = survey(records, end, limit, RECORD_OVERHEAD_BYTES)

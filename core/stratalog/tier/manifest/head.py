@@ -1,10 +1,9 @@
 """Search for the head of a log, which is its latest manifest root: by listing, or by reading the next version.
 
-Reading the next version is cheap, but safe only if the root before it was the head a short time ago. A collector
-deletes old roots, and a writer that was paused can create a deleted version again. A reader that starts from the root
-before such a stale root would find the stale root and use it as the head. Therefore a head that was not verified within
-``WARM_HEAD_MS`` is searched by listing, and collectors keep a superseded root for at least twice that time. One listing
-may serve many logs.
+Reading version N + 1 is cheap, but safe only if version N was the head a short time ago. Collectors delete old roots, and
+a writer that was paused can create a deleted version again: a stale root. A reader whose last known root is N would use a
+stale N + 1 as the head. Therefore a head that was not verified within ``WARM_HEAD_MS`` is searched by listing, and
+collectors keep a superseded root for at least twice that time. One listing may serve many logs.
 """
 
 from __future__ import annotations

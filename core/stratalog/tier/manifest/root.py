@@ -218,7 +218,7 @@ class Root:
 
     @property
     def identity(self) -> str:
-        """Text that identifies this root, for the note about the tier on local disk; "" if the root has no MAC."""
+        """Text that identifies this root, for the tier note in the log's folder; "" if the root has no MAC."""
         return f"{self.commit_id} {self.mac.digest}" if self.mac is not None else ""
 
     @property

@@ -1,8 +1,7 @@
 """Cache of bytes that were read from a tier, on local disk, of limited size. It is kept after a restart.
 
 An item is the bytes of one chunk or index, in one file, which is written under another name and then renamed. Nothing
-is
-synced: a checksum detects items that a crash has damaged, and they are fetched again. A group is all items of one
+is synced: a checksum detects items that a crash has damaged, and they are fetched again. A group is all items of one
 object. ``docs/formats/tier-cache.md`` describes the bytes.
 """
 

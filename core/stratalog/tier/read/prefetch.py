@@ -168,7 +168,7 @@ class Prefetcher:
                     self._release(span)
 
     def holds(self, span: ObjectRange) -> bool:
-        """Return True if a span is being prefetched, or was prefetched and not used yet."""
+        """Return True if a prefetch of this span was requested, whatever its result, and its result was not taken yet."""
         with self._lock:
             return span in self._held
 

@@ -41,7 +41,7 @@ class _Taken:
 
     @property
     def size_bytes(self) -> int:
-        """The number of bytes."""
+        """Number of bytes to upload."""
         return self._source.size_bytes
 
     def chunks(self, chunk_bytes: int) -> Iterator[Buffer]:

@@ -2,19 +2,16 @@
 
 The rules, and the losses that they prevent:
 
-- The head, which is the latest root, is not deleted. Superseded roots are deleted oldest first, so the remaining ones
-are
-  always a chain that ends in the head. The only exception is the head of a deleted topic, which is deleted last, after
-  the grace time.
-- A root is kept for the grace time after the next root superseded it. A reader may still use the root. And a slow
-writer
-  that creates the version before it again must find it. The root is kept longer if history is kept, unless a key was
-  erased in the meantime.
+- The head, which is the latest root, is not deleted. Superseded roots are deleted oldest first, so the remaining roots
+  are always a chain that ends in the head. The only exception is the head of a deleted topic, which is deleted last,
+  after the grace time.
+- A root is kept for the grace time after the next root superseded it. A reader may still use the root, and a slow
+  writer that creates the version before it again must find it. The root is kept longer if history is kept, unless a key
+  was erased in the meantime.
 - Objects and pages are deleted with the last root that names them, directly before that root. After a crash between the
   two, a repetition is harmless. Once a root stops naming an object, no later root names it again.
 - A root is stale if the next root does not name it as parent: a writer created it again after its deletion. Only the
-stale
-  root is deleted, not the objects that it names.
+  stale root is deleted, not the objects that it names.
 - An object that no root names may be an upload in progress. The module ``orphans`` has the rules for such objects.
 """
 

@@ -102,7 +102,8 @@ def _restore_member(
 ) -> None:
     """Restore the part of a member that one record describes.
 
-    A current assignment is put into ``current``, because the record of its member may come later.
+    A current assignment is put into ``current``, because the record of its member may come later. Tombstones, and
+    members that use the classic protocol, are ignored.
     """
     found = record.value
     if isinstance(found, TargetAssignmentMember):

@@ -210,7 +210,7 @@ def _api_versions(request: Request) -> Any:
 
 
 def _versions(make: Maker, error: int) -> Any:
-    """Return all announced APIs.
+    """Return the ApiVersions response with an error code: all announced APIs and features.
 
     As in Kafka, Produce is announced from version 0 on, although version 3 is the first one that is served. Without version
     0, older releases of librdkafka do not compress. Source: KAFKA-18659.

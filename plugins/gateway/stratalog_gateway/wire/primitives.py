@@ -19,8 +19,7 @@ class MalformedRequestError(Exception):
 class Reader:
     """Reader of the values of a request, in their order.
 
-    Raises:
-        MalformedRequestError: a value does not fit into the request.
+    All methods raise MalformedRequestError if a value reaches past the request or is malformed.
 
     Args:
         data: the request.

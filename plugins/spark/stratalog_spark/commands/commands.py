@@ -174,7 +174,7 @@ def export_command(
 ) -> int:
     """Write new records of topics as Parquet, each record exactly once.
 
-    DESTINATION, a folder or a URI, stores the position of the export. Each run adds the records since the last one.
+    DESTINATION, a folder or a URI, stores the position of the export. Each run adds the records that were written since the previous run.
     """
     written = dict(_avro_schema(text) for text in avro)
     with job.watched_bytes("exporting") as (session, progress):

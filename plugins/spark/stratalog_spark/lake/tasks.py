@@ -53,7 +53,7 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Sorted:
-    """Result of ``Work.sort``: a temporary file with the latest record of each key, by buckets.
+    """Result of ``Work.sort``: a temporary file with the latest record of each key in each partition, by buckets.
 
     Attributes:
         name: name of the file; empty if there are no records.
@@ -135,7 +135,7 @@ class Work:
             return Done(good.finish(), bad.finish(), [], sorted(unknown), good.rows, bad.rows)
 
     def sort(self, split: Split) -> Sorted:
-        """Write the latest record of each key of a split to a temporary file for ``merge``, one batch per bucket."""
+        """Write the latest record of each key and partition of a split to a temporary file for ``merge``, one batch per bucket."""
         pa, pc = import_module("pyarrow"), import_module("pyarrow.compute")
         decoder, held, size = self._decoder(), list[Any](), 0
         with self._bad() as bad:

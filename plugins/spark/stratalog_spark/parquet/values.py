@@ -240,7 +240,7 @@ def _avro_type(pa: Any, schema: Any, named: dict[str, Any]) -> Any:
 
 
 def _named_type(pa: Any, schema: Any, named: dict[str, Any]) -> Any:
-    """Return the Arrow type of a record, enum or fixed, and store it by name, because later schemas refer to the name."""
+    """Return the Arrow type of an Avro record, error, enum or fixed, and put it into ``named``, to which later parts refer."""
     if schema["type"] == "enum":
         made = pa.string()
     elif schema["type"] == "fixed":

@@ -1,4 +1,4 @@
-"""Input of one task and its rows, for batches and streams."""
+"""Splits that the tasks of a query read, and the rows of a split, for batch and streaming queries."""
 
 from __future__ import annotations
 
