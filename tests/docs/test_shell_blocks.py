@@ -18,7 +18,7 @@ BLOCK = re.compile(r"^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | 
 OPTION = re.compile(r" \[(--.*?)\]")
 PAGES = {  # the number of commands of each page, without the options in brackets
     "docs/archive.md": 3,
-    "docs/cleaning.md": 2,
+    "docs/cleaning.md": 3,
     "docs/encryption.md": 1,
     "docs/notebooks.md": 2,
     "docs/object-stores.md": 2,
