@@ -42,7 +42,7 @@ class ComponentKind:
 
     @property
     def hook(self) -> str:
-        """The collecting hook's name."""
+        """The name of the hook with which plugins offer components of this kind."""
         return f"{PROJECT}_{self.key}"
 
 

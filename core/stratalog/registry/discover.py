@@ -26,7 +26,7 @@ _REQUIRED_NAME = re.compile(r"\s*([A-Za-z0-9._-]+)")
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """An entry point of an installed plugin. ``load`` imports the plugin.
+    """An entry point of an installed plugin, found in metadata. ``load`` imports the plugin.
 
     Attributes:
         name: name of the entry point; settings allow and block it by this name, or by ``distribution:name``.
@@ -134,7 +134,7 @@ class Selection:
 
 
 def select(candidates: Collection[Candidate], allow: Collection[str], block: Collection[str]) -> Selection:
-    """Filter the installed plugins by name, before any import.
+    """Return the installed plugins, divided by the settings ``allow`` and ``block``. No plugin is imported.
 
     Args:
         candidates: the installed plugins.
@@ -167,10 +167,10 @@ def ambiguity(candidate: Candidate, others: Iterable[Candidate]) -> PluginClashE
 
 
 def import_named(module: str) -> object:
-    """Import and return a module that is a plugin; ``plugins.modules`` or the caller has its name.
+    """Import and return the plugin module with the name ``module``, from ``plugins.modules`` or from a caller.
 
     Raises:
-        PluginImportError: no module has this name, or the module imports one that is not installed.
+        PluginImportError: no module has this name, or the module imports another module that is not installed.
         PluginError: the import failed in another way.
     """
     try:
@@ -193,7 +193,11 @@ def _explained(module: str, error: ImportError) -> PluginImportError:
 
 
 def _known_modules(missing: str) -> list[str]:
-    """Return the modules in the package of ``missing``, or all top-level modules if it has none, and the plugins'."""
+    """Return the names of modules that ``missing`` may have been meant to be, sorted.
+
+    These are the modules in the package of ``missing`` (all top-level modules if the name has no package), and the
+    modules of the installed plugins.
+    """
     parent = missing.rpartition(".")[0]
     path = getattr(sys.modules.get(parent), "__path__", ()) if parent else None
     prefix = f"{parent}." if parent else ""

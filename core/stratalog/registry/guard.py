@@ -54,7 +54,8 @@ class Guard:
 
         Args:
             method: name of the called method.
-            expected: class of an error that the plugin interface allows for this method; it is not converted.
+            expected: class of an error that the plugin interface allows for this method; such an error is not
+                converted. () converts all others than StorageErrors.
         """
         return _Calling(self, method, self.calls, expected)
 
@@ -101,8 +102,9 @@ class Guard:
             close: closes a result that arrives after the deadline; None if there is nothing to close.
 
         Raises:
-            PluginError: the call raised an exception that is not a StorageError, or it did not return in time. In the
-                second case, the cause is an OverdueError.
+            PluginError: the call raised an exception that is not a StorageError. Or it did not return in time, or was
+                not made because too many earlier calls into the component still run; the cause is then an OverdueError.
+            StorageError: the call raised this error.
         """
         if self.calls is None or self.is_bundled:
             with self.calling(method):
@@ -125,7 +127,7 @@ class Guard:
 
     @contextlib.contextmanager
     def suspected(self) -> Iterator[None]:
-        """Add the component's name to the text of a CorruptionError that the ``with`` block raises.
+        """Return a context that adds the component's name to the text of a CorruptionError of the ``with`` block.
 
         The component supplied the bytes and may have changed them. A component that comes with stratalog is not named.
         """
@@ -137,18 +139,18 @@ class Guard:
             raise
 
     def typed(self, method: str, value: object, wanted: type[T]) -> T:
-        """Return ``value``, or raise PluginError if it is not a ``wanted``."""
+        """Return ``value``; raise PluginError if it is not an instance of ``wanted``."""
         if not isinstance(value, wanted):
             self.refuse_type(method, value, wanted.__name__)
         return value
 
     def check_type(self, method: str, value: object, wanted: type[object]) -> None:
-        """Raise PluginError if ``value`` is not a ``wanted``, which may be an abstract class."""
+        """Raise PluginError if ``value`` is not an instance of ``wanted``, which may be an abstract class."""
         if not isinstance(value, wanted):
             self.refuse_type(method, value, wanted.__name__)
 
     def check_none(self, method: str, value: object) -> None:
-        """Raise PluginError if a method without a result returned a value."""
+        """Raise PluginError if ``value``, the result of a method that must return None, is not None."""
         if value is not None:
             self.refuse_type(method, value, "None")
 

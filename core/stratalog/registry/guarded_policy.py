@@ -11,7 +11,7 @@ from stratalog.spi.cleanup import Action, CleanupPolicy, LogSummary, RecordFilte
 
 
 def guarded_policy(policy: CleanupPolicy, guard: Guard) -> CleanupPolicy:
-    """Return a policy that calls ``policy`` with a deadline, and that raises only StorageErrors.
+    """Return a policy that calls ``policy`` with a deadline. Errors that are no StorageErrors become PluginErrors.
 
     The returned policy has a record filter if ``policy`` has one. The filter is a guarded part (``guarded_parts``).
     """
@@ -29,11 +29,11 @@ class _GuardedPolicy(Guarded, CleanupPolicy):
         self.found, self.guard = policy, guard
 
     def plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
-        """Return the plan of the plugin's policy, with a deadline."""
+        """Return the result of ``plan`` of the plugin's policy, called with a deadline."""
         return self._actions("plan", lambda: self.found.plan(log, config, now_ms))
 
     def local_plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
-        """Return the local plan of the plugin's policy, with a deadline."""
+        """Return the result of ``local_plan`` of the plugin's policy, called with a deadline."""
         return self._actions("local_plan", lambda: self.found.local_plan(log, config, now_ms))
 
     def _actions(self, method: str, planned: Callable[[], Iterable[Action]]) -> tuple[Action, ...]:
@@ -49,7 +49,10 @@ class _GuardedRewriting(_GuardedPolicy):
     """A guarded policy with a record filter."""
 
     def record_filter(self, job: RewriteJob) -> RecordFilter:
-        """Return a guarded part for a new filter of the plugin's policy; the call has a deadline."""
+        """Return a guarded part that calls a new filter of the plugin's policy.
+
+        Only the creation of the filter has a deadline.
+        """
         made = self.guard.call("record_filter", lambda: self.found.record_filter(job))
         self.guard.check_type("record_filter", made, RecordFilter)
         return guarded_part(made, RecordFilter, self.guard)

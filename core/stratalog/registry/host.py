@@ -75,7 +75,10 @@ _LISTENERS: Final[Mapping[type[Event], str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Answer(Generic[T]):
-    """The result of a collecting hook of one plugin: the offers, or the error of the call."""
+    """The result of a collecting hook of one plugin: the offers, or the error if the call failed.
+
+    A collecting hook is a hook with which plugins offer components or commands.
+    """
 
     plugin: str
     offers: tuple[T, ...] = ()
@@ -83,7 +86,7 @@ class Answer(Generic[T]):
 
 
 class _Manager(pluggy.PluginManager):
-    """Plugin manager that registers a module faster: attributes of the module that are not functions are not inspected."""
+    """Plugin manager that registers a module faster: it inspects only attributes of the module that are functions."""
 
     def parse_hookimpl_opts(self, plugin: Any, name: str) -> Any:
         """Return the options of a hook implementation; None if ``name`` is no hook."""
@@ -98,7 +101,7 @@ class Host:
     Plugins are registered on the thread that opens the engine. The listeners of a plugin run on one thread at a time.
 
     Args:
-        calls: threads on which the collecting hooks of other distributions run, with a deadline.
+        calls: threads on which the collecting hooks of plugins of other distributions run, with a deadline.
     """
 
     def __init__(self, calls: DeadlineCalls) -> None:
@@ -142,7 +145,7 @@ class Host:
             raise PluginError(f"plugin {name!r} is refused: {error}{_spelling(plugin)}") from error
 
     def unregister(self, name: str) -> None:
-        """Remove a plugin; its hooks are not called again."""
+        """Remove the plugin with this name. Its hooks are not called again, and the name can be registered again."""
         self._manager.unregister(name=name)
         self._strangers.discard(name)
 
@@ -170,43 +173,43 @@ class Host:
     # --- components ------------------------------------------------------------------------------------------------
 
     def record_formats(self) -> tuple[Answer[Provider[RecordFormat]], ...]:
-        """Call ``stratalog_record_formats`` of each plugin."""
+        """Call ``stratalog_record_formats`` of each plugin that has this hook; return one answer for each plugin."""
         return self._ask("stratalog_record_formats", Provider)
 
     def codecs(self) -> tuple[Answer[Provider[Codec]], ...]:
-        """Call ``stratalog_codecs`` of each plugin."""
+        """Call ``stratalog_codecs`` of each plugin that has this hook; return one answer for each plugin."""
         return self._ask("stratalog_codecs", Provider)
 
     def index_formats(self) -> tuple[Answer[Provider[IndexFormat[object]]], ...]:
-        """Call ``stratalog_index_formats`` of each plugin."""
+        """Call ``stratalog_index_formats`` of each plugin that has this hook; return one answer for each plugin."""
         return self._ask("stratalog_index_formats", Provider)
 
     def extra_indexes(self) -> tuple[Answer[Provider[ExtraIndex]], ...]:
-        """Call ``stratalog_extra_indexes`` of each plugin."""
+        """Call ``stratalog_extra_indexes`` of each plugin that has this hook; return one answer for each plugin."""
         return self._ask("stratalog_extra_indexes", Provider)
 
     def segment_stores(self) -> tuple[Answer[Provider[SegmentStore]], ...]:
-        """Call ``stratalog_segment_stores`` of each plugin."""
+        """Call ``stratalog_segment_stores`` of each plugin that has this hook; return one answer for each plugin."""
         return self._ask("stratalog_segment_stores", Provider)
 
     def object_stores(self) -> tuple[Answer[Provider[ObjectStore]], ...]:
-        """Call ``stratalog_object_stores`` of each plugin."""
+        """Call ``stratalog_object_stores`` of each plugin that has this hook; return one answer for each plugin."""
         return self._ask("stratalog_object_stores", Provider)
 
     def tier_layouts(self) -> tuple[Answer[Provider[TierLayout]], ...]:
-        """Call ``stratalog_tier_layouts`` of each plugin."""
+        """Call ``stratalog_tier_layouts`` of each plugin that has this hook; return one answer for each plugin."""
         return self._ask("stratalog_tier_layouts", Provider)
 
     def cleanup_policies(self) -> tuple[Answer[Provider[CleanupPolicy]], ...]:
-        """Call ``stratalog_cleanup_policies`` of each plugin."""
+        """Call ``stratalog_cleanup_policies`` of each plugin that has this hook; return one answer for each plugin."""
         return self._ask("stratalog_cleanup_policies", Provider)
 
     def services(self) -> tuple[Answer[Provider[Service]], ...]:
-        """Call ``stratalog_services`` of each plugin."""
+        """Call ``stratalog_services`` of each plugin that has this hook; return one answer for each plugin."""
         return self._ask("stratalog_services", Provider)
 
     def commands(self) -> tuple[Answer[Command], ...]:
-        """Call ``stratalog_commands`` of each plugin."""
+        """Call ``stratalog_commands`` of each plugin that has this hook; return one answer for each plugin."""
         return self._ask("stratalog_commands", Command)
 
     # --- listeners -------------------------------------------------------------------------------------------------

@@ -129,7 +129,7 @@ def offers_of(plugin: object) -> Mapping[str, tuple[Provider[Any], ...]]:  # Any
     """Return the providers of one plugin by the key of their kind. ``plugin`` is as in ``check_plugin``.
 
     Raises:
-        PluginError: the plugin cannot be imported, or breaks the contract.
+        PluginError: the plugin cannot be imported, or breaks the plugin interface.
         UnknownComponentError: there is no entry point, module or file with this name.
     """
     loaded = _registered(Host(DeadlineCalls()), plugin, _candidate(plugin) if isinstance(plugin, str) else None)

@@ -50,10 +50,13 @@ class LoadedPlugin:
 def load_plugins(
     host: Host, plugins: Sequence[object], allow: Sequence[str], block: Sequence[str], calls: DeadlineCalls
 ) -> tuple[LoadedPlugin, ...]:
-    """Register the installed plugins and ``plugins`` in ``host``, and collect their offers; return them by name.
+    """Register the installed plugins and ``plugins`` in ``host``, and collect their offers.
 
     Plugins that do not come with stratalog are imported on the threads of ``calls``, with a deadline. The other
     arguments and the errors are those of ``Registry.load``.
+
+    Returns:
+        All plugins, sorted by name, including blocked and failed ones. Only plugins without an error have providers.
     """
     installed = select(find_candidates(), allow, block)
     infos = [_info(candidate, PluginStatus.BLOCKED) for candidate in installed.blocked]
@@ -108,10 +111,10 @@ def _free_name(host: Host, plugin: object) -> str:
 
 
 def ask_all(host: Host, registered: Mapping[str, Candidate | None]) -> list[LoadedPlugin]:
-    """Call the hooks of all plugins that offer components, except commands; return each plugin with its providers.
+    """Call the hooks with which plugins offer components, except commands; return each plugin with its providers.
 
-    If a hook of an installed plugin fails, the whole plugin is removed, and its result has the error and no provider.
-    If a hook of a plugin that the caller passed fails, the error is raised.
+    If a hook of an installed plugin fails, the whole plugin is removed from ``host``, and its result has the error and
+    no provider. If a hook of a plugin that the caller passed fails, a PluginError is raised.
 
     Args:
         host: the registered plugins.

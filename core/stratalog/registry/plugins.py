@@ -41,7 +41,7 @@ class OfferInfo:
 
     @classmethod
     def of(cls, provider: Provider[Any]) -> OfferInfo:  # Any: providers of every kind
-        """Return the description of a provider."""
+        """Return the description of ``provider``, with its schemes sorted."""
         schemes = tuple(sorted(provider.schemes))
         return cls(provider.name, provider.version, schemes, provider.capabilities, provider.extensions)
 
@@ -55,7 +55,8 @@ class PluginInfo:
     """The description of one plugin.
 
     Attributes:
-        name: name of its entry point, or of the module or class that the caller passed.
+        name: name of its entry point, or of the module or class that the caller passed. For an entry in
+            ``plugins.allow`` without an installed plugin, this entry.
         distribution: the installed distribution, "" if the caller passed the plugin.
         version: version of the distribution.
         status: ok, blocked by the settings, or failed; only a plugin with status ok has offers.

@@ -70,7 +70,7 @@ class Registry:
                 of its hooks and components.
 
         Raises:
-            PluginError: one of ``plugins`` cannot be imported or breaks the contract.
+            PluginError: one of ``plugins`` cannot be imported or breaks the plugin interface.
         """
         calls = DeadlineCalls(wait_s=wait_s)
         host = Host(calls)
@@ -78,7 +78,10 @@ class Registry:
 
     @classmethod
     def of(cls, settings: Settings, plugins: Sequence[object] = ()) -> Self:
-        """Load the installed plugins that the settings allow, those of ``plugins.modules``, and ``plugins``."""
+        """Return a registry of the installed plugins that the settings allow, of ``plugins.modules``, and ``plugins``.
+
+        The arguments of ``load`` are taken from the settings. Errors are those of ``load``.
+        """
         engine = settings.engine
         return cls.load(
             [*engine.plugins_modules, *plugins],
@@ -100,35 +103,35 @@ class Registry:
     # --- components ------------------------------------------------------------------------------------------------
 
     def record_formats(self) -> Catalogue[RecordFormat]:
-        """Return the offered record formats."""
+        """Return the catalogue of all offered record formats."""
         return self._catalogue(component_kinds.RECORD_FORMATS)
 
     def codecs(self) -> Catalogue[Codec]:
-        """Return the offered codecs."""
+        """Return the catalogue of all offered codecs."""
         return self._catalogue(component_kinds.CODECS)
 
     def index_formats(self) -> Catalogue[IndexFormat[object]]:
-        """Return the offered index formats."""
+        """Return the catalogue of all offered index formats."""
         return self._catalogue(component_kinds.INDEX_FORMATS)
 
     def extra_indexes(self) -> Catalogue[ExtraIndex]:
-        """Return the offered extra indexes."""
+        """Return the catalogue of all offered extra indexes."""
         return self._catalogue(component_kinds.EXTRA_INDEXES)
 
     def segment_stores(self) -> Catalogue[SegmentStore]:
-        """Return the offered stores for log directories."""
+        """Return the catalogue of all offered stores for log directories."""
         return self._catalogue(component_kinds.SEGMENT_STORES)
 
     def object_stores(self) -> Catalogue[ObjectStore]:
-        """Return the offered stores for tiers."""
+        """Return the catalogue of all offered object stores for tiers."""
         return self._catalogue(component_kinds.OBJECT_STORES)
 
     def tier_layouts(self) -> Catalogue[TierLayout]:
-        """Return the offered layouts for segments in a tier."""
+        """Return the catalogue of all offered layouts for segments in a tier."""
         return self._catalogue(component_kinds.TIER_LAYOUTS)
 
     def cleanup_policies(self) -> Catalogue[CleanupPolicy]:
-        """Return the offered cleanup policies."""
+        """Return the catalogue of all offered cleanup policies."""
         return self._catalogue(component_kinds.CLEANUP_POLICIES)
 
     def topic_sections(self) -> dict[str, Section]:
@@ -158,11 +161,15 @@ class Registry:
         return found
 
     def services(self) -> Catalogue[Service]:
-        """Return the services that plugins offer, such as ``metrics``."""
+        """Return the catalogue of all offered services, such as ``metrics``."""
         return self._catalogue(component_kinds.SERVICES)
 
     def commands(self) -> OfferTable[Command]:
-        """Return the offered commands. Each call runs the plugins' hooks again; only the command line calls it."""
+        """Return the table of all offered commands.
+
+        Each call of this method calls the plugins' hooks again; only the command line needs the commands. A hook that
+        fails adds its error to ``OfferTable.absent``.
+        """
         infos = {info.name: info for info in self.plugins() if info.status is PluginStatus.OK}
         offers, absent = list[Offer[Command]](), self._absent()
         for answer in self._host.commands():
@@ -176,7 +183,8 @@ class Registry:
         """Check that all components that stored bytes require (``name@version``) are installed.
 
         Raises:
-            UnknownComponentError: a component is missing or too old; the text advises what to install or upgrade.
+            UnknownComponentError: a component is missing or too old, or a label is malformed; the text advises what to
+                install or upgrade.
         """
         check_requires(labels, [self._catalogue(kind) for kind in component_kinds.KINDS if kind.writes_bytes])
 

@@ -82,7 +82,7 @@ class OfferTable(Generic[P]):
         return self._offers
 
     def by_name(self, name: str) -> P:
-        """Return the only offer with this name.
+        """Return the provider (or command) with this name.
 
         Raises:
             UnknownComponentError: no offer has this name; the text lists the offers, and blocked and failed plugins.
@@ -194,6 +194,7 @@ class Catalogue(OfferTable[Provider[C]]):
             PluginImportError: a module that the component needs is not installed, or cannot be imported.
             PluginError: ``open`` raised an exception that is not a StorageError, returned a value of another type, or
                 did not return within ``plugin.deadline.ms``.
+            StorageError: ``open`` raised this error, for example a LogDirError or StoreError of a store.
         """
         guard = self.guard(provider)
 
@@ -225,7 +226,8 @@ def check_requires(labels: Iterable[str], catalogues: Sequence[Catalogue[Any]]) 
         catalogues: the catalogues to search, of any kinds.
 
     Raises:
-        UnknownComponentError: a component is missing, or its installed version is too old; the text names it.
+        UnknownComponentError: a component is missing, or its installed version is too old, or a label is malformed; the
+            text names the component.
     """
     for label in labels:
         name, _, version = label.rpartition("@")

@@ -40,7 +40,10 @@ class ResultType:
 
 
 def members_of(part: type[object]) -> Iterator[tuple[str, Any]]:
-    """Yield the names and definitions of the methods and properties of a class of ``stratalog.spi``."""
+    """Yield the names and definitions of the public methods and properties of a class of ``stratalog.spi``.
+
+    Of the special methods, only ``__len__`` and ``__getitem__`` are included.
+    """
     for name, member in inspect.getmembers_static(part):
         is_public = not name.startswith("_") or name in _SPECIAL
         if is_public and (isinstance(member, property) or inspect.isfunction(member)):

@@ -11,7 +11,8 @@ from stratalog.registry.result_types import members_of
 def signature_problems(component: object, part: type[object]) -> Iterator[str]:
     """Yield a sentence for each method of ``component`` that does not accept the arguments that ``part`` declares.
 
-    ``part`` is the class in ``stratalog.spi``. A coroutine function is a problem too.
+    ``part`` is the class in ``stratalog.spi``. A method that is a coroutine function or cannot be called is a problem
+    too.
     """
     for name, declared in members_of(part):
         found = inspect.getattr_static(type(component), name, None)

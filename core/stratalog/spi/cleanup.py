@@ -19,16 +19,18 @@ class SegmentSummary:
 
     ``age_from_ms`` is the largest record timestamp, or the file's modification time if no record has a timestamp. A
     segment may be ``is_local``, ``is_remote``, or both. ``is_active`` is True for the segment that receives appends.
-    ``first_timestamp_ms`` is the largest timestamp of the first batch. It is read only for closed segments of topics
-    that set ``max.compaction.lag.ms``; otherwise, and if there is no timestamp, it is -1.
+    ``first_timestamp_ms`` is the largest timestamp of the segment's first batch; -1 if it was not read, or if there is
+    none. The core reads it only before it plans compaction of a topic that sets ``max.compaction.lag.ms``, and only for
+    the dirty segments on local disk and the first dirty segment of the tier. Dirty segments are closed segments that
+    end above ``dirty_start`` or ``tier_dirty_start`` of the LogSummary.
 
     A segment in the tier can overlap local segments that have other base and end offsets. Then ``size_bytes`` of the
     segment in the tier is an estimate of its bytes that are not on local disk. Therefore a sum over all segments counts
     no byte twice.
 
     If a tier has very many segments, one summary with ``is_page`` represents all segments of a page of the manifest.
-    Its ``age_from_ms`` is that of the newest segment in the page. If a planned DeletePrefix ends directly before or
-    inside a page, the core calls the policy again with one summary for each segment of the page.
+    Its ``age_from_ms`` is that of the newest segment in the page. If the first segment that retention would keep is in
+    a page, the core calls the policy again, with one summary for each segment up to the end of that page.
     """
 
     base_offset: int
@@ -47,11 +49,12 @@ class LogSummary:
     """A log as a policy sees it: all local and remote segments, oldest first.
 
     Segments do not overlap, with one exception: the last segment in the tier may overlap local segments that have other
-    base and end offsets.
+    base and end offsets. ``has_tier`` is True if closed segments of the topic are offloaded.
 
-    The local part and the tier part of a log are compacted separately. ``dirty_start`` is the first offset of the local
-    part that was not compacted yet, from the cleaner's checkpoint; None if the local part was never compacted. It can
-    be below the log start or above the log end if records were deleted after the checkpoint was written.
+    The tier part of a log consists of the segments with ``is_remote``, and the local part of all others. The two parts
+    are compacted separately. ``dirty_start`` is the first offset of the local part that was not compacted yet, from the
+    cleaner's checkpoint; None if the local part was never compacted. It can be below the log start or above the log end
+    if records were deleted after the checkpoint was written.
     ``tier_dirty_start`` is the first offset of the tier part that was not compacted yet, from the manifest.
     """
 
@@ -63,11 +66,13 @@ class LogSummary:
     tier_dirty_start: int = 0
 
     def rewrites(self, config: TopicConfig) -> list[Action]:
-        """Return a Rewrite or a Keep for the tier part of the log, and one for its local part.
+        """Return at most two actions: a Rewrite or Keep for the tier part, and a Rewrite or Keep for the local part.
 
-        For policies that need not compact a record again after its first round. A part is rewritten if more than
-        ``min.cleanable.dirty.ratio`` of its bytes were added since its last round, and kept otherwise. A part contains
-        only closed segments that end at or below the last stable offset. A part without such segments has no action.
+        A policy can return these actions from ``plan`` if its filter drops a record only because of other records,
+        never because of its age. In each part, only closed segments that end above the log start, and at or below the
+        last stable offset, are considered. They are rewritten if more than ``min.cleanable.dirty.ratio`` of their bytes
+        are in segments that end above the part's dirty start, and kept otherwise. A part without such segments has no
+        action.
         """
         found = list[Action]()
         for is_remote, checkpoint in ((True, self.tier_dirty_start), (False, self.dirty_start or 0)):
@@ -119,9 +124,10 @@ class DeletePrefix:
 class Rewrite:
     """An action that compacts [start, end); ``dirty_start`` is the first offset not compacted before.
 
-    ``start`` and ``end`` are borders of closed segments. Either all segments of the range are in the tier, or all are
-    local. A plan may contain one Rewrite for the tier and one for the local part. The cleaner compacts the log with the
-    greatest ``dirty_ratio`` first.
+    ``start`` and ``end`` are borders of closed segments, and ``end`` is at or below the last stable offset. Either all
+    segments of the range are in the tier part of the log, or all are in its local part (``LogSummary``). A plan may
+    contain one Rewrite for each part. Of the Rewrites of all logs, the cleaner runs that with the greatest
+    ``dirty_ratio`` first.
     """
 
     start: int
@@ -164,8 +170,8 @@ class RecordFilter(ABC):
     in pass 2, it calls ``judge``.
 
     A filter with a ``digest_kind`` lets later rounds skip segments that they would not change. The filter returns
-    digests of the records that it judges, and the core stores them. In a later round, a filter of the same kind reads a
-    digest and decides if it would drop any record.
+    digests of the records that it judges. In rounds over segments on local disk, the core stores them. In a later
+    round, a filter of the same kind reads a digest and decides if it would drop any record.
 
     Attributes:
         fields: the columns that the filter reads; the others may be absent.
@@ -195,14 +201,15 @@ class RecordFilter(ABC):
     def judge(self, records: RecordColumns, verdicts: bytearray) -> None:
         """Write one ``Verdict`` per record into ``verdicts`` (pass 2, over all records below the round's end).
 
-        The method must not change the size of ``verdicts``. If it is called again with the same records, it must write
-        the same verdicts. DROP_AT_HORIZON is for tombstones. The core keeps a tombstone for ``delete.retention.ms``
-        after the first round that read it, and then drops it.
+        ``verdicts`` has one byte for each record, at first KEEP. The method must not change the size of ``verdicts``.
+        If it is called again with the same records, it must write the same verdicts. DROP_AT_HORIZON is for tombstones.
+        The core keeps a tombstone for ``delete.retention.ms`` after the first round that read it, and then drops it.
         """
 
     def digest(self, *, end: bool) -> Sequence[bytes]:
         """Return digest sections of the records judged KEEP or DROP_AT_HORIZON since the last call. Default: none.
 
+        A section has the filter's own format; a later round passes it to ``spares``.
         The core calls this method several times for each segment in pass 2, so that the filter need not hold the digest
         of a whole segment in memory. ``end`` is True in the last call for a segment: return all sections that are left,
         at least one. The sections must cover all kept records, and may cover further records.
@@ -232,21 +239,25 @@ class CleanupPolicy(ABC):
     def plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
         """Return the actions for a log, each with a reason for people to read. Ranges ascend and do not overlap.
 
-        Ranges are not empty and are inside the log. Nothing above the high watermark is deleted or rewritten. At most one
-        action is a DeletePrefix. It must contain a whole segment or raise the log start, and must not delete an empty
-        active segment. The plan depends only on the arguments, and the policy must not change them. After the core has
-        executed a plan, the next plan must not contain the same deletion or rewrite again. With a later ``now_ms``, the
-        end of the deletion must not be lower.
+        Ranges are not empty and are inside the log. Nothing above the high watermark is deleted or rewritten. At most
+        one action is a DeletePrefix. It must contain a whole segment or raise the log start, and must not delete an
+        empty active segment. The plan depends only on the arguments, and the policy must not change them. After the
+        core has executed a plan, the next plan must not contain the same deletion or rewrite again. With a later
+        ``now_ms``, the end of the deletion must not be lower.
         """
 
     def local_plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
-        """Return the actions that delete local segments because the tier has them. Default: none.
+        """Return DeletePrefix actions that delete local segments because the tier has them. Default: none.
 
-        ``log`` contains local segments only.
+        ``log`` contains local segments only. The core calls this method only if the topic's closed segments are
+        offloaded.
         """
         del log, config, now_ms
         return ()
 
     def record_filter(self, job: RewriteJob) -> RecordFilter:
-        """Return a new filter for one round; filters share no state. Only policies that plan a Rewrite have a filter."""
+        """Return a new filter for one round; filters share no state.
+
+        A policy that plans a Rewrite must override this method. The default raises NotImplementedError.
+        """
         raise NotImplementedError(f"{type(self).__name__} plans no rewrites, so it has no filter for {job.log}")

@@ -44,7 +44,7 @@ class Codec(ABC):
 
         Raises:
             DecompressedSizeError: the result would exceed ``limit_bytes``; raised before more is allocated.
-            CorruptBatchError: the data is not a valid stream of this codec, or is cut; position is 0.
+            CorruptBatchError: the data is not a valid stream of this codec, or ends too early; position is 0.
         """
 
 
@@ -80,7 +80,8 @@ class CodecTable:
         """Return the codec with this id.
 
         Raises:
-            UnsupportedCompressionError: no codec that could be opened has this id.
+            UnsupportedCompressionError: no codec that could be opened has this id; the text has the errors of codecs
+                that could not be opened.
             PluginClashError: several codecs have this id.
         """
         try:
@@ -93,7 +94,7 @@ class CodecTable:
 
         Raises:
             UnsupportedCompressionError: no such codec is installed.
-            PluginError: the codec cannot be opened, or has the same id as another codec.
+            StorageError: the codec cannot be opened. It is a PluginClashError if another codec has the same id.
         """
         found = self._by_name.get(name)
         if found is None:
@@ -108,7 +109,7 @@ class CodecTable:
         """Return the name of the codec with this id, ``none`` for 0.
 
         Raises:
-            UnsupportedCompressionError: no codec with this id is installed.
+            UnsupportedCompressionError: no codec that could be opened has this id.
             PluginClashError: several codecs have this id.
         """
         if codec_id == 0:

@@ -53,7 +53,10 @@ def option_group(
 
 
 def config_option(function: CommandFunction) -> CommandFunction:
-    """Add ``--config``. The command gets ``config``, the path of the settings file, or None without one."""
+    """Add the option ``--config`` to a click command.
+
+    The command gets the argument ``config``: the result of ``settings_file``, which is a path or None.
+    """
     import click  # noqa: PLC0415 - an optional dependency that is installed if commands run
 
     return click.option(
@@ -65,7 +68,10 @@ def config_option(function: CommandFunction) -> CommandFunction:
 
 
 def tier_option(function: CommandFunction) -> CommandFunction:
-    """Add ``--tier-option``. The command gets ``tier_options``, a mapping for the store of the tier."""
+    """Add the option ``--tier-option``, which can be repeated, to a click command.
+
+    The command gets the argument ``tier_options``: the result of the function ``tier_options``, for the tier's store.
+    """
     import click  # noqa: PLC0415 - an optional dependency that is installed if commands run
 
     return click.option(
@@ -80,11 +86,11 @@ def tier_option(function: CommandFunction) -> CommandFunction:
 
 
 def settings_file(given: str | None) -> str | None:
-    """Return the settings file of a command.
+    """Return the path of a command's settings file; None if the command uses no file.
 
     The order is: ``given``, the file that ``STRATALOG_CONFIG`` names, ``stratalog.toml`` in the working directory if it
-    exists. If the variable is set and empty, no file is used. Only commands look for a file in the working directory;
-    the library never does.
+    exists. If the variable is set and empty, no file is used. The first two files need not exist. Only commands look
+    for a file in the working directory; the library never does.
     """
     if given is not None:
         return given
@@ -95,12 +101,18 @@ def settings_file(given: str | None) -> str | None:
 
 
 def settings_contents(file: str | None) -> dict[str, object] | None:
-    """Return the contents of a settings file, for tasks on machines without the file; None if ``file`` is None."""
+    """Return the contents of a settings file, for tasks on machines without the file; None if ``file`` is None.
+
+    Raises:
+        ConfigError: the file cannot be read, or is not valid TOML.
+    """
     return None if file is None else load_settings(file)
 
 
 def tier_options(texts: Iterable[str]) -> dict[str, object]:
-    """Return a store's options from texts of the form ``NAME=VALUE``. If a name repeats, the last text counts.
+    """Return a store's options by name, from texts of the form ``NAME=VALUE``. If a name repeats, the last text counts.
+
+    ``option_value`` parses the values.
 
     Raises:
         ConfigError: a text has another form. The error does not show a value, which may be a secret.
@@ -115,7 +127,10 @@ def tier_options(texts: Iterable[str]) -> dict[str, object]:
 
 
 def option_value(text: str) -> object:
-    """Return ``text`` parsed, if it is a JSON object, array or boolean, else unchanged for the store's plugin."""
+    """Return the parsed value of ``text`` if it is a JSON object, array or boolean; otherwise return ``text`` itself.
+
+    Numbers stay text: the store's plugin converts them.
+    """
     try:
         found: object = json.loads(text)
     except ValueError:
@@ -124,10 +139,10 @@ def option_value(text: str) -> object:
 
 
 class _Steps(Protocol):
-    """The progress of a command."""
+    """The progress of a command, counted in steps."""
 
     def add(self, steps: float) -> None:
-        """Raise the total by ``steps``."""
+        """Increase the total number of steps by ``steps``."""
 
     def advance(self, steps: float = 1) -> None:
         """Count ``steps`` more as done."""
@@ -146,7 +161,7 @@ class CommandOutput(Protocol):
         """Print rows with named columns; as JSON, one object per row with the column names as keys."""
 
     def item(self, values: Mapping[str, object]) -> None:
-        """Print one JSON object on a line of its own."""
+        """Print one JSON object on a line of its own, also if ``as_json`` is False."""
 
     def line(self, text: str) -> None:
         """Print a line of text; in JSON output, print nothing."""
@@ -155,25 +170,26 @@ class CommandOutput(Protocol):
         """Print a line for people to stderr; in JSON output, print nothing."""
 
     def progress(self, what: str, total: float) -> AbstractContextManager[_Steps]:
-        """Return a context that shows a progress bar if stderr is a terminal, else shows nothing.
+        """Return a context that shows a progress bar if stderr is a terminal; in JSON output, it shows nothing.
 
         The value of the context counts steps: ``add(n)`` raises the total, ``advance(n)`` counts ``n`` steps as done.
         """
 
     def bytes_progress(self, what: str) -> AbstractContextManager[Progress]:
-        """Return a context that shows bytes, rate and time left if stderr is a terminal, else shows nothing.
+        """Return a context that shows bytes, rate and time left if stderr is a terminal, unless output is JSON.
 
         The value of the context is a ``Progress`` to pass to a long operation. After Ctrl-C, the next call of that
-        ``Progress`` raises KeyboardInterrupt.
+        ``Progress`` on any thread raises KeyboardInterrupt. This needs a context that was entered on the main thread.
         """
 
 
 @contextlib.contextmanager
 def stop_event() -> Iterator[threading.Event]:
-    """Yield an event that the first SIGINT or SIGTERM sets; a second signal has its usual effect.
+    """Yield an event that the first SIGINT or SIGTERM sets. Only the main thread may use this context.
 
-    A clean shutdown may take long. A second signal ends the process without a clean shutdown. The signal handler sets
-    the event on another thread, because the main thread may hold the lock of the event, which is not reentrant.
+    A clean shutdown may take long. If the same signal arrives again, the previous handler of that signal runs: by
+    default, it ends the process without a clean shutdown. The handler of the first signal sets the event on another
+    thread, because the main thread may hold the lock of the event, which is not reentrant.
     """
     stop = threading.Event()
     before: dict[int, Callable[[int, FrameType | None], object] | int | None] = {}

@@ -57,7 +57,7 @@ class ExtraIndex(ABC):
     index that was written by another version.
 
     Attributes:
-        role: EXTRA for all kinds.
+        role: ``IndexRole.EXTRA`` for all kinds.
         fields: record fields that a builder reads. The builder may get more fields, if another index of the topic reads
             them.
     """

@@ -48,7 +48,10 @@ class BatchHeader:
 
 
 class Verdict(IntEnum):
-    """A filter's decision about a record, one byte each. The values are stored only during one cleaning job."""
+    """A filter's decision about a record, one byte each. The values are stored only during one cleaning job.
+
+    DROP_AT_HORIZON is for tombstones: compaction keeps the record until its delete horizon, and then drops it.
+    """
 
     KEEP = 0
     DROP = 1
@@ -84,8 +87,8 @@ class RecordFormat(ABC):
         """Yield the records of ``batches`` in order, one RecordColumns per arena.
 
         Columns of fields that are not requested are empty. ``data`` is not changed. An arena is a sequence of
-        uncompressed batches, or the decompressed records of one or more batches. Control batches are decoded like data batches; a caller that
-        does not want them must remove them from ``batches``.
+        uncompressed batches, or the decompressed records of one or more batches. Control batches are decoded like data
+        batches; a caller that does not want them must remove them from ``batches``.
 
         Args:
             data: the bytes that were scanned.
@@ -158,8 +161,8 @@ class RecordFormat(ABC):
             offset: the first batch to return is the first batch whose last offset is at or above this offset.
             max_bytes: size limit of the returned batches. One batch is always returned, even if it is larger.
             bound: a batch whose last offset is at or above this offset is not returned.
-            indexed_offset: last offset of one of these batches, from the index entry that gave the position of ``data``; None
-                without an index entry.
+            indexed_offset: last offset of one of these batches, from the index entry that gave the position of
+                ``data``; None without an index entry.
             check_crc: True to check the CRC of all batches up to the last returned one. The first batch with a wrong
                 CRC ends the usable data.
             beyond_bytes: number of bytes in the segment after ``data``. The last batch may extend into them if its
@@ -234,7 +237,8 @@ class RecordFormat(ABC):
 
         Args:
             records: the records, as objects or as columns with all fields. Their timestamps are written unchanged; the
-                caller has already replaced "no timestamp". Their timestamp types, leader epochs and offsets are ignored.
+                caller has already replaced "no timestamp". Their timestamp types and leader epochs are ignored, and
+                their offsets too, unless ``keep_offsets`` is True.
             header: the other fields of the batch.
             codec: None is uncompressed.
             level: None is the codec's default.
@@ -258,9 +262,9 @@ class RecordFormat(ABC):
             batches: changed in place.
             base_offset: offset of the first record.
             leader_epoch: leader epoch of all batches.
-            append_time_ms: if given, all batches get this time and the timestamp type LogAppendTime. If None, each batch
-                gets the timestamp type and the largest timestamp of its row in ``batches.table``, which the leader may
-                have corrected.
+            append_time_ms: if given, all batches get this time and the timestamp type LogAppendTime. If None, each
+                batch gets the timestamp type and the largest timestamp of its row in ``batches.table``, which the
+                leader may have corrected.
         """
 
     def retain(
@@ -275,7 +279,8 @@ class RecordFormat(ABC):
     ) -> Iterable[Buffer]:
         """Return the batches without their dropped records, for compaction. Headers are rewritten as Kafka does it.
 
-        The joined results are the retained bytes, in order. A kept record has the same offset, timestamp and contents
+        A format whose batches can be compacted must override this method; the default raises NotImplementedError. The
+        joined results are the retained bytes, in order. A kept record has the same offset, timestamp and contents
         as before, and a batch has the same timestamp type. A later round can rewrite the result again. A batch that
         loses no record is returned unchanged. A batch that loses all records is left out; if ``retain_empty`` is True
         for it, its header alone is returned.

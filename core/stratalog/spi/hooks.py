@@ -57,8 +57,8 @@ hookimpl: Final = pluggy.HookimplMarker(PROJECT)
 def stratalog_record_formats() -> Iterable[Provider[RecordFormat]]:
     """Offer record formats.
 
-    The topic setting ``record.version`` selects the format of appended batches, by name. A reader uses the format of the
-    magic in each batch.
+    The topic setting ``record.version`` selects the format of appended batches, by name. A reader uses the format of
+    the magic in each batch.
     """
     return ()
 
@@ -67,8 +67,8 @@ def stratalog_record_formats() -> Iterable[Provider[RecordFormat]]:
 def stratalog_codecs() -> Iterable[Provider[Codec]]:
     """Offer codecs.
 
-    The topic setting ``compression.type`` selects the codec of appended batches. A reader uses the codec in the attributes
-    of each batch.
+    The topic setting ``compression.type`` selects the codec of appended batches. A reader uses the codec in the
+    attributes of each batch.
     """
     return ()
 
@@ -91,7 +91,10 @@ def stratalog_extra_indexes() -> Iterable[Provider[ExtraIndex]]:
 
 @hookspec
 def stratalog_segment_stores() -> Iterable[Provider[SegmentStore]]:
-    """Offer stores for log directories. The URI scheme of a log directory selects the store; a path means ``file``."""
+    """Offer stores for log directories.
+
+    The URI scheme of a log directory selects the store; a path without a scheme selects the store for ``file``.
+    """
     return ()
 
 
@@ -125,7 +128,10 @@ def stratalog_services() -> Iterable[Provider[Service]]:
 
 @hookspec
 def stratalog_commands() -> Iterable[Command]:
-    """Offer further commands for the command line. Called by the command line only."""
+    """Offer further commands for the command line.
+
+    Only the command line calls this hook; an engine does not.
+    """
     return ()
 
 
@@ -144,22 +150,22 @@ def stratalog_on_log_recovered(event: LogRecovered) -> None:
 
 @hookspec
 def stratalog_on_segment_rolled(event: SegmentRolled) -> None:
-    """The active segment was closed and a new one begun."""
+    """The active segment of a log was closed, and a new active segment was created."""
 
 
 @hookspec
 def stratalog_on_segment_offloaded(event: SegmentOffloaded) -> None:
-    """A closed segment is in the tier."""
+    """A closed segment was uploaded to the tier, and the manifest names it."""
 
 
 @hookspec
 def stratalog_on_segment_evicted(event: SegmentEvicted) -> None:
-    """A local segment was deleted; the tier has it."""
+    """A segment was removed from local disk; the tier still has its records."""
 
 
 @hookspec
 def stratalog_on_log_cleaned(event: LogCleaned) -> None:
-    """Compaction rewrote a log."""
+    """A compaction round over the local part or the tier part of a log was completed."""
 
 
 @hookspec
@@ -169,7 +175,7 @@ def stratalog_on_log_uncleanable(event: LogUncleanable) -> None:
 
 @hookspec
 def stratalog_on_segments_deleted(event: SegmentsDeleted) -> None:
-    """Retention deleted segments of a log permanently."""
+    """Retention deleted segments of a log permanently, on local disk and in the tier."""
 
 
 @hookspec
@@ -184,7 +190,7 @@ def stratalog_on_log_dir_offline(event: LogDirOffline) -> None:
 
 @hookspec
 def stratalog_on_backpressure(event: Backpressure) -> None:
-    """Appends to a log are slowed or refused."""
+    """A log reached ``local.hard.limit.bytes``: its appends are slowed or refused, as ``tier.outage.policy`` says."""
 
 
 @hookspec

@@ -30,8 +30,10 @@ INDEX_KINDS: Final[Mapping[IndexRole, FileKind]] = {
     IndexRole.TRANSACTION: FileKind.TRANSACTION_INDEX,
 }
 RangeReader = Callable[[str, int, int], bytes | memoryview]
-"""Function ``fetch(key, start, end)`` that returns exactly the bytes [start, end) of an object of this log, possibly as a
-view."""
+"""Function ``fetch(key, start, end)`` that returns exactly the bytes [start, end) of an object of this log.
+
+The result can be a view. Errors are StorageErrors.
+"""
 
 
 class HashedLog:
@@ -60,16 +62,16 @@ class HashedLog:
 
     @property
     def is_read(self) -> bool:
-        """True after a pass: ``sha256`` is then known."""
+        """True if a pass was completed: ``sha256`` is then the hash of the file."""
         return self.sha256 != self.UNKNOWN_SHA256
 
     @property
     def size_bytes(self) -> int:
-        """The size of the file."""
+        """The size of the file in bytes."""
         return self._log.size_bytes
 
     def chunks(self, chunk_bytes: int) -> Iterator[Buffer]:
-        """Yield the bytes of the file.
+        """Yield the bytes of the file in chunks of at most ``chunk_bytes``; set ``sha256`` after the last chunk.
 
         Raises:
             CorruptObjectError: the file has more or fewer bytes than its ``size_bytes``.
@@ -90,7 +92,7 @@ class HashedLog:
 class SegmentSource:
     """A closed segment to upload to the tier.
 
-    ``log`` streams the bytes of the ``.log`` file; ``files`` holds the whole contents of the small files. The core
+    ``log`` streams the bytes of the ``.log`` file; ``files`` holds the whole contents of the other files. The core
     gives a layout a ``HashedLog`` and compares its hash with ``StoredSegment.sha256``. A layout should use the hash of
     ``HashedLog.of(source.log, key)``: then the bytes are hashed only once.
 
@@ -108,7 +110,11 @@ class ObjectSink(Protocol):
     """The destination for a layout's objects. The core chooses the keys; they are unique and never overwritten."""
 
     def put(self, source: ByteSource, suffix: str = "seg") -> ObjectInfo:
-        """Upload one object whose key ends with ``.suffix``; the result's ``key`` is relative to the tier."""
+        """Upload one object whose key ends with a dot and ``suffix``; the result's ``key`` is relative to the tier.
+
+        Raises:
+            StoreError: the upload failed after all retries.
+        """
 
     def key(self, suffix: str = "seg") -> str:
         """Return the key that the next ``put`` with this suffix will use, for layouts that write it into the object."""
@@ -126,8 +132,8 @@ class StoredSegment:
         requires: further components that a reader needs, such as a codec or an encryption, as ``name@version``.
         extra: the layout's own data as JSON values. The name ``objects`` is reserved for a list of the keys of further
             objects. Such objects belong to the segment but hold none of its files. The names ``records``,
-            ``min_timestamp_ms`` and ``original_bytes`` are reserved for those attributes of ``info``, and only in the JSON
-            form.
+            ``min_timestamp_ms`` and ``original_bytes`` are reserved: in the JSON form, ``extra`` holds these attributes
+            of ``info`` under them.
     """
 
     info: SegmentInfo

@@ -71,7 +71,7 @@ class ByteSource(Protocol):
 
     @property
     def size_bytes(self) -> int:
-        """The number of bytes."""
+        """The size of the whole source in bytes."""
 
     def chunks(self, chunk_bytes: int) -> Iterator[Buffer]:
         """Yield all bytes from the start, in pieces of at most ``chunk_bytes``."""
@@ -85,7 +85,7 @@ class BytesSource:
 
     @property
     def size_bytes(self) -> int:
-        """The number of bytes."""
+        """The size of the whole source in bytes."""
         return len(self._data)
 
     def chunks(self, chunk_bytes: int) -> Iterator[Buffer]:
@@ -97,7 +97,8 @@ class BytesSource:
 class ObjectStore(Closeable):
     """A store of objects. Keys are relative to the store's URI and use ``/``. A context manager; thread-safe.
 
-    A method raises StorageError for an invalid key, and after ``close``. A key is invalid if it is empty or absolute,
+    Methods raise StorageError for an invalid key, and after ``close``; only ``is_cached`` and ``read_cached`` never
+    raise. A key is invalid if it is empty or absolute,
     has ``..`` or an empty part, contains a control character, or is longer than 1,024 bytes. A call whose deadline has
     passed raises StoreTimeoutError and sends no request. A store cannot be pickled.
     """
@@ -126,8 +127,9 @@ class ObjectStore(Closeable):
     def create(self, key: str, data: Buffer, *, deadline_ns: int) -> Created:
         """Write a small object only if the key does not exist. Atomic if ``Capability.CREATE`` is declared.
 
-        If the result is ``Created.EXISTS``, the object is unchanged, whichever method wrote it. After ``delete`` the key is free.
-        Raises StoreError only if certainly nothing was written. If the reply was lost, the result is UNKNOWN.
+        If the result is ``Created.EXISTS``, the object is unchanged, whichever method wrote it. After ``delete`` the
+        key is free. Raises StoreError only if certainly nothing was written. If the reply was lost, the result is
+        ``Created.UNKNOWN``.
         """
 
     @abstractmethod
@@ -151,7 +153,10 @@ class ObjectStore(Closeable):
 
     @abstractmethod
     def delete(self, keys: Sequence[str], *, deadline_ns: int) -> Mapping[str, StoreError]:
-        """Delete objects, and return the errors by key. A missing object is no error. ``keys`` may be empty."""
+        """Delete objects, and return an error for each key that could not be deleted; {} if all were deleted.
+
+        A missing object is no error. ``keys`` may be empty.
+        """
 
     def unfinished(self, prefix: str, *, deadline_ns: int) -> Sequence[UnfinishedUpload]:
         """Return the uploads under keys with this prefix that were neither completed nor aborted.
@@ -200,7 +205,7 @@ class ObjectStore(Closeable):
 
     @abstractmethod
     def close(self) -> None:
-        """Close connections. May be called twice."""
+        """Close the store's connections. A second call does nothing."""
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(

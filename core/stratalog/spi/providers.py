@@ -59,7 +59,8 @@ class Provider(Generic[C]):
         name: ``[a-z][a-z0-9_]*``, unique per kind. Files and manifests contain the name, so it must not change.
         version: version of the bytes that the component writes.
         open: opens the component. It is called at most once per engine and location, at first use, on a separate
-            thread, and must return within ``plugin.deadline.ms``.
+            thread, and must return within ``plugin.deadline.ms``. For a component that comes with stratalog, it is
+            called on the thread of the first use, without a deadline.
         schemes: URI schemes, stores only.
         engine_section: type of the settings under ``[plugins.NAME]``. Environment variables
             ``STRATALOG_PLUGINS_NAME_SETTING`` override these settings. Tier options with the same names override both;
@@ -87,7 +88,7 @@ class Provider(Generic[C]):
 
     @property
     def label(self) -> str:
-        """The text ``name@version``, as manifests name the component."""
+        """The label ``name@version``, by which manifests refer to the component."""
         return f"{self.name}@{self.version}"
 
 

@@ -59,15 +59,20 @@ class SegmentFile(ABC):
 
     @abstractmethod
     def slice(self, position: int, size_bytes: int) -> FileSlice:
-        """Return the bytes that ``read`` returns, valid until they are released, even if the segment is deleted.
+        """Return a slice with the bytes that ``read`` would return.
 
+        The bytes are valid until the slice is released, even if the segment is deleted before.
         The store may read the bytes only when ``data`` of the slice is first used. If the file was truncated or closed
         before that, ``data`` raises SegmentGoneError. A deleted file is no error.
         """
 
     @abstractmethod
     def truncate(self, size_bytes: int) -> None:
-        """Truncate the file to ``size_bytes``, where the next append begins; ValueError if the file is smaller."""
+        """Truncate the file to ``size_bytes``, where the next append begins.
+
+        Raises:
+            ValueError: the file is smaller.
+        """
 
     def trim(self) -> bool:
         """Release reserved space, because no append follows. Return True if the caller must call ``sync`` afterwards.
@@ -116,7 +121,7 @@ class IndexFile(ABC):
 
     @abstractmethod
     def truncate(self, size_bytes: int) -> None:
-        """Keep the first ``size_bytes`` of entries; ValueError if the file has fewer."""
+        """Keep the first ``size_bytes`` bytes of the entries; raise ValueError if the file has fewer."""
 
     @abstractmethod
     def trim(self) -> None:
@@ -132,10 +137,10 @@ class IndexFile(ABC):
 
 
 class LogFiles(ABC):
-    """The folder of one log.
+    """The folder of one log. ``name`` is the folder's name.
 
-    Methods raise ConfigError for a name that could leave the folder (empty, ``..``, with ``/`` or a null character), and
-    ReadOnlyError for each change if the store was opened for reading.
+    Methods raise ConfigError for a name that could leave the folder (empty, ``..``, with ``/`` or a null character),
+    and ReadOnlyError for each change if the store was opened for reading.
     """
 
     name: str
@@ -183,7 +188,11 @@ class LogFiles(ABC):
 
     @abstractmethod
     def read_small(self, name: str) -> bytes | None:
-        """Return a whole small file, or None if it does not exist; CorruptCheckpointError if it is above the limit."""
+        """Return the contents of a whole small file, or None if it does not exist.
+
+        Raises:
+            CorruptCheckpointError: the file is larger than ``limits.checkpoint.bytes``.
+        """
 
     @abstractmethod
     def replace_small(self, name: str, data: Buffer) -> None:
@@ -215,7 +224,7 @@ class LogFiles(ABC):
 
 
 class SegmentStore(Closeable):
-    """One log directory. A context manager; ``close`` releases the lock of ``acquire``.
+    """One log directory. A context manager; ``close`` releases the lock that ``acquire`` took.
 
     If a disk error occurs in a log directory, the engine takes all its logs out of service, but no other directory.
     Opening a store changes nothing. A store that was opened for reading takes no lock, can be used while another
@@ -240,11 +249,14 @@ class SegmentStore(Closeable):
 
     @abstractmethod
     def is_acquired_elsewhere(self) -> bool:
-        """Return True if another engine or broker holds the directory's lock now; neither takes a lock nor writes."""
+        """Return True if another engine or a broker holds the directory's lock now.
+
+        The call neither takes the lock nor writes. If this store holds the lock, the result is False.
+        """
 
     @abstractmethod
     def logs(self) -> list[str]:
-        """Return the names of the folders in the directory, sorted. Files are no logs.
+        """Return the names of all folders in the directory, sorted, also of folders that hold no log.
 
         Raises:
             LogDirNotFoundError: the directory does not exist.
@@ -260,19 +272,26 @@ class SegmentStore(Closeable):
 
     @abstractmethod
     def rename_log(self, old: str, new: str) -> None:
-        """Rename a log's folder, durable on return."""
+        """Rename a log's folder, durable on return.
+
+        Raises:
+            LogDirNotFoundError: no folder has the name ``old``.
+        """
 
     @abstractmethod
     def remove_log(self, name: str) -> None:
-        """Delete a log's folder with all files in it."""
+        """Delete a log's folder with all files in it. A missing folder is no error."""
 
     @abstractmethod
     def read_small(self, name: str) -> bytes | None:
-        """Return a whole small file of the directory itself, or None if it does not exist."""
+        """Return the contents of a small file of the directory itself, or None if it does not exist.
+
+        Errors are those of ``LogFiles.read_small``.
+        """
 
     @abstractmethod
     def replace_small(self, name: str, data: Buffer) -> None:
-        """Replace a small file of the directory itself atomically and durably, as ``LogFiles.replace_small``."""
+        """Replace a small file of the directory itself, with the rules of ``LogFiles.replace_small``."""
 
     @abstractmethod
     def remove_small(self, name: str) -> None:
