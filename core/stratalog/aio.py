@@ -3,7 +3,7 @@
 ``AsyncProducer``, ``AsyncConsumer`` and ``AsyncLog`` wrap a ``Producer``, a ``Consumer`` and a ``Log``. Each coroutine
 calls the method of the same name on a thread, with the same arguments, result and errors. A producer or consumer is
 closed with its wrapper. If a coroutine of a producer or consumer is cancelled, a call that has begun continues on its
-thread; the next call of the same object waits for it.
+thread. The coroutine and the next call of the object wait until it has ended, and its result is discarded.
 
 ::
 
@@ -112,23 +112,23 @@ class AsyncProducer(_Calls):
         return asyncio.wrap_future(queued)
 
     async def flush(self) -> None:
-        """Call ``Producer.flush`` on a thread."""
+        """Call ``Producer.flush`` on a thread, and wait until it returns."""
         await self._call(self._producer.flush)
 
     async def begin_transaction(self) -> None:
-        """Call ``Producer.begin_transaction`` on a thread."""
+        """Call ``Producer.begin_transaction`` on a thread, and wait until it returns."""
         await self._call(self._producer.begin_transaction)
 
     async def send_offsets(self, group: str, offsets: Committable) -> None:
-        """Call ``Producer.send_offsets`` on a thread."""
+        """Call ``Producer.send_offsets`` on a thread, and wait until it returns."""
         await self._call(self._producer.send_offsets, group, offsets)
 
     async def commit_transaction(self) -> None:
-        """Call ``Producer.commit_transaction`` on a thread."""
+        """Call ``Producer.commit_transaction`` on a thread, and wait until it returns."""
         await self._call(self._producer.commit_transaction)
 
     async def abort_transaction(self) -> None:
-        """Call ``Producer.abort_transaction`` on a thread."""
+        """Call ``Producer.abort_transaction`` on a thread, and wait until it returns."""
         await self._call(self._producer.abort_transaction)
 
 
@@ -160,7 +160,7 @@ class AsyncConsumer(_Calls, Generic[RecordType]):
                     yield name, record
 
     async def commit(self, offsets: Committable | None = None, durability: str | None = None) -> None:
-        """Call ``Consumer.commit`` on a thread."""
+        """Call ``Consumer.commit`` on a thread, and wait until it returns."""
         await self._call(self._consumer.commit, offsets, durability)
 
     async def committed(self) -> dict[TopicPartition, CommittedOffset]:
@@ -168,11 +168,11 @@ class AsyncConsumer(_Calls, Generic[RecordType]):
         return await self._call(self._consumer.committed)
 
     async def assign(self, names: Iterable[TopicPartition]) -> None:
-        """Call ``Consumer.assign`` on a thread."""
+        """Call ``Consumer.assign`` on a thread, and wait until it returns."""
         await self._call(self._consumer.assign, names)
 
     async def seek(self, name: TopicPartition, offset: int) -> None:
-        """Call ``Consumer.seek`` on a thread."""
+        """Call ``Consumer.seek`` on a thread, and wait until it returns."""
         await self._call(self._consumer.seek, name, offset)
 
     async def beginning_offsets(self, *names: TopicPartition) -> dict[TopicPartition, int]:

@@ -94,7 +94,10 @@ def strip(marks: Iterable[Mark], *, place: str = "", height: int = HEIGHT, label
 
 
 def swatch(kind: str) -> str:
-    """Return a small ``<svg>`` element with one kind of mark, for a legend."""
+    """Return a small ``<svg>`` element that shows one kind of mark of a log, for a legend.
+
+    ``kind`` is active, local, both or tier. The page must contain the result of ``patterns``.
+    """
     return (
         f'<svg class="chart swatch" width="22" height="12" aria-hidden="true"><rect class="mark" '
         f'fill="url(#pattern-{kind})" width="22" height="12"/></svg>'
@@ -102,7 +105,10 @@ def swatch(kind: str) -> str:
 
 
 def text(x: float, y: float, content: str, kind: str = "", title: str = "") -> str:
-    """Return a ``<text>`` element; ``kind`` is one or more of head, soft, bad, end and middle, separated by spaces."""
+    """Return a ``<text>`` element at the position (``x``, ``y``) in pixels; ``title`` is its tooltip.
+
+    ``kind`` has any of the words head, soft, bad, end and middle, separated by spaces.
+    """
     shown = f"<title>{escape(title)}</title>" if title else ""
     return f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}">{shown}{escape(content)}</text>'
 

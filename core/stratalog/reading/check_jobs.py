@@ -29,8 +29,8 @@ _SHALLOW_BYTES: Final = 1 << 20  # approximate cost of a segment's small files, 
 class Check:
     """Segments that one task checks; they can belong to several logs. Can be pickled; contains no secrets.
 
-    If ``deep``, the task reads every ``.log`` file and checks its hash and each batch; otherwise it only reads the small
-    files of the segments.
+    If ``deep``, the task reads every ``.log`` file and checks its hash and each batch. In any case it reads the small
+    files of the segments, such as indexes.
     """
 
     segments: tuple[tuple[TopicPartition, TopicId, StoredSegment], ...]
@@ -68,6 +68,7 @@ def plan_checks(
         ConfigError: the source is not a tier, or is an earlier state of a tier (``as_of``).
         UnknownTopicError: a topic does not exist.
         StoreError: the tier cannot be read.
+        UnknownComponentError: a newer stratalog wrote an object, or a layout is not installed.
     """
     if not split_scheme(source.location)[0] or source.as_of is not None:
         raise ConfigError("checks need the current state of a tier: give its URI without as_of")
@@ -95,10 +96,11 @@ def plan_checks(
 
 @checked
 def check(source: ReadSource, work: Check) -> Iterator[tuple[StoredSegment, list[Finding]]]:
-    """Run one check of a plan, in any process; yield each of its segments with the findings about it.
+    """Run one check of a plan, in any process; yield each segment of the check with the findings about this segment.
 
     Raises:
         StoreError: the tier cannot be read.
+        UnknownComponentError: the layout of a segment is not installed.
     """
     with _opened(source) as (tier, components):
         for log, topic_id, stored in work.segments:

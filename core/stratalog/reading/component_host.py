@@ -68,7 +68,8 @@ class ComponentHost(Closeable):
         """Return the components for logs with these settings.
 
         Raises:
-            UnknownComponentError: an index format is not installed, or a role has no format or two formats.
+            UnknownComponentError: an index is not installed, or a role has no format or two formats.
+            PluginError: an index format or extra index cannot be opened.
         """
         names = config.index_formats, config.index_extra
         found = self._frozen.get(names)
@@ -84,7 +85,7 @@ class ComponentHost(Closeable):
         ``MISSING_INDEXES``, which read the log itself: opening and searching a log then takes longer.
 
         Raises:
-            UnknownComponentError: ``index.formats`` lacks a format for a role, or names two for one role.
+            PluginError: ``index.formats`` does not give exactly one format for each role, even with the replacements.
         """
         extras = tuple(name for name in config.index_extra if self._has_extra(name))
         try:
@@ -112,7 +113,10 @@ class ComponentHost(Closeable):
         return True
 
     def _stand_ins(self, names: tuple[str, ...], error: PluginError) -> dict[IndexRole, IndexFormat[Any]]:
-        """Return the formats with these names, and replacements for missing ones; raise ``error`` if none is missing."""
+        """Return the formats with these names, and a replacement for each one that cannot be opened.
+
+        Raise ``error`` if the available formats and the replacements do not give one format for each role.
+        """
         found, catalogue = dict[IndexRole, IndexFormat[Any]](), self.registry.index_formats()
         missing = 0
         for name in names:
@@ -142,7 +146,12 @@ class ComponentHost(Closeable):
         )
 
     def segment_store(self, location: str, *, read_only: bool) -> SegmentStore:
-        """Return a store for a log directory; the caller closes it."""
+        """Return a store for a log directory, selected by the scheme of ``location``; the caller closes the store.
+
+        Raises:
+            UnknownComponentError: no installed plugin supports the scheme.
+            PluginError, LogDirError: the store cannot be opened.
+        """
         scheme, path = split_scheme(location)
         catalogue = self.registry.segment_stores()
         provider = catalogue.by_scheme(scheme or "file")
@@ -159,23 +168,40 @@ class ComponentHost(Closeable):
             return self._layouts
 
     def policy(self, name: str) -> CleanupPolicy:
-        """Return the cleanup policy with this name."""
+        """Return the cleanup policy with this name, opened at the first call.
+
+        Raises:
+            UnknownComponentError: no such policy is installed.
+            PluginError: the policy cannot be opened.
+        """
         catalogue = self.registry.cleanup_policies()
         return self.opener.open(catalogue, catalogue.by_name(name))
 
     def policies(self, config: TopicConfig) -> dict[str, CleanupPolicy]:
-        """Return the cleanup policies that the settings of a topic name, by name; ConfigError if a plugin refuses them."""
+        """Return the cleanup policies that the settings of a topic name, by name.
+
+        Raises:
+            ConfigError: a plugin refuses the settings.
+            The errors of ``policy``.
+        """
         if config.refusal:
             raise ConfigError(config.refusal)
         return {name: self.policy(name) for name in config.cleanup_policy}
 
     def service(self, name: str) -> Service:
-        """Return the service with this name."""
+        """Return the service with this name, opened at the first call.
+
+        Raises:
+            UnknownComponentError: no such service is installed.
+            PluginError: the service cannot be opened.
+        """
         catalogue = self.registry.services()
         return self.opener.open(catalogue, catalogue.by_name(name))
 
     def check_topic_config(self, config: TopicConfig, changed: Collection[str] | None = None) -> None:
-        """Raise UnknownComponentError if a topic names a component that is not installed.
+        """Raise UnknownComponentError if the settings of a topic name a component that is not installed.
+
+        Indexes are also opened; a PluginError is raised if one cannot be opened.
 
         Args:
             config: the settings of the topic.

@@ -62,7 +62,11 @@ class ComponentOpener:
                 self.context(provider)
 
     def open(self, catalogue: Catalogue[C], provider: Provider[C]) -> C:
-        """Return the component of a provider; the first call opens it."""
+        """Return the component of ``provider``, which ``catalogue`` contains; the first call opens the component.
+
+        Raises:
+            The errors of ``Catalogue.open``.
+        """
         key = (catalogue.title, provider.name)
         with self._lock(key):
             if key not in self._opened:

@@ -55,9 +55,9 @@ class _Stamp(NamedTuple):
 class DirectoryReader(Reader):
     """Reader of the logs of one or more log directories, and of their tier if there is one.
 
-    If the directory's writer has stopped, a log is read to its end. If the writer is running, a log is read up to its
-    high watermark in the directory's checkpoint. If there are several directories, the settings of topics are in the
-    first.
+    A log is read up to its high watermark in the directory's checkpoint. It is read to its end if the checkpoint does
+    not contain the log, or if the directory's writer has stopped without a clean shutdown. If there are several
+    directories, the settings of topics are in the first.
     """
 
     def __init__(self, location: str, host: ComponentHost, stores: Sequence[SegmentStore], tier: Tier | None) -> None:
@@ -118,7 +118,7 @@ class DirectoryReader(Reader):
         return read_topic_id(self._folders[name][0].files()) or self._topics.topic_id(name.topic)
 
     def topic_config(self, name: TopicPartition) -> TopicConfig:
-        """Return the settings of a log's topic."""
+        """Return the settings of a log's topic, as ``TopicTable.config``."""
         return self._topics.config(name.topic)
 
     def _components_of(self, topic: str) -> Components:

@@ -49,8 +49,9 @@ def open_reader(
         env: clock, files and random numbers; None means those of the system.
 
     Raises:
-        LogDirNotFoundError: there is no such directory.
-        BucketNotFoundError, StorePermissionError, StoreTimeoutError: the store of the tier cannot be read.
+        LogDirError: there is no such directory (LogDirNotFoundError), or it cannot be read.
+        CorruptCheckpointError: a file of the directory that describes topics or logs is malformed.
+        StoreError: the store of the tier cannot be read.
         UnknownComponentError: no installed plugin supports the URI's scheme.
         UnknownSettingError, ConfigError: ``config`` has an unknown or wrong setting, or ``as_of`` is given without a
             tier.
@@ -82,7 +83,7 @@ def open_settled(
     others: Sequence[str] = (),
     topics: Collection[str] | None = None,
 ) -> Reader:
-    """Open logs like ``open_reader``, for callers that have parsed the settings already.
+    """Open logs like ``open_reader``, with the same errors, for callers that have parsed the settings already.
 
     Args:
         text: location, as for ``open_reader``.
@@ -154,7 +155,8 @@ def open_tier(
     """Open the tier at a URI; the caller closes it. ``allow_offline`` is as in ``Tier.open``.
 
     Raises:
-        UnknownComponentError: no installed plugin supports the scheme.
+        ConfigError: ``uri`` is a path without a scheme, or ``options`` has a wrong value.
+        PluginError: no installed plugin supports the scheme (UnknownComponentError), or the store cannot be opened.
         StoreError: the store refused or failed.
     """
     scheme, _ = split_scheme(uri)
@@ -176,5 +178,12 @@ def open_tier(
 
 
 def open_host(settings: Settings, plugins: Sequence[object], env: Env | None) -> ComponentHost:
-    """Load the plugins and return a host that opens their components; ``env`` None means that of the system."""
+    """Load the plugins and return a host that opens their components; the caller closes the host.
+
+    ``env`` None means the clock, files and random numbers of the system.
+
+    Raises:
+        PluginError: one of ``plugins`` or of ``plugins.modules`` cannot be loaded.
+        ConfigError: a setting of a plugin is wrong.
+    """
     return ComponentHost(Registry.of(settings, plugins), settings, env or Env())

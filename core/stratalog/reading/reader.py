@@ -1,4 +1,4 @@
-"""Reads without an engine: the logs of a directory or a tier, each in its state when it was opened or last refreshed."""
+"""Reads without an engine: logs of a directory or tier, each in its state when it was opened or last refreshed."""
 
 from __future__ import annotations
 
@@ -86,7 +86,10 @@ class StaticLog(LogReader):
         return self._view
 
     def show(self, view: LogView) -> None:
-        """Replace the state of the log by ``view``; for the reader. Running reads continue with the earlier view."""
+        """Replace the state of the log by ``view``. Running reads continue with the earlier view.
+
+        Only the log's reader calls this method.
+        """
         self._view = view
 
     def replace(self, newer: StaticLog) -> None:
@@ -127,7 +130,7 @@ class Reader(CheckedArguments, Closeable):
         return f"Reader({self.location!r})"
 
     def partitions(self) -> tuple[TopicPartition, ...]:
-        """Return the names of all logs, sorted."""
+        """Return the names of all logs, sorted; a reader of a tier lists the tier at the first call."""
         return tuple(sorted(self._names()))
 
     def topics(self) -> dict[str, TopicInfo]:
@@ -159,8 +162,11 @@ class Reader(CheckedArguments, Closeable):
 
         Raises:
             UnknownTopicError: there is no such log.
-            ConfigError: ``partition`` is left out, and the topic has several.
-            CorruptCheckpointError, CorruptManifestError: a file or manifest that describes the log is malformed.
+            ConfigError: ``partition`` is left out, and the topic has several partitions. Or the log is in several log
+                directories, or cannot be read in the earlier state (``as_of``).
+            CorruptionError: a file or manifest that describes the log is malformed.
+            LogDirError, StoreError: the directory or the tier cannot be read.
+            ClosedError: the reader is closed.
         """
         if self._closed:
             raise ClosedError("the reader is closed")
@@ -205,7 +211,8 @@ class Reader(CheckedArguments, Closeable):
         """Return a reader of all partitions of a topic.
 
         Raises:
-            UnknownTopicError: there is no such topic; the text names a similar one.
+            UnknownTopicError: there is no such topic; the text names a similar topic if there is one.
+            ClosedError: the reader is closed.
         """
 
         def partitions() -> list[int]:
@@ -227,7 +234,7 @@ class Reader(CheckedArguments, Closeable):
         after the recovery point. Records of a running writer are visible up to its last high watermark checkpoint.
 
         Returns:
-            The opened logs that have changed, sorted.
+            The opened logs that have changed, sorted, including those that were closed.
 
         Raises:
             ConfigError: the reader shows an earlier state (``as_of``).
@@ -246,7 +253,8 @@ class Reader(CheckedArguments, Closeable):
         """Return the cleanup policies that the settings of a topic name, by name.
 
         Raises:
-            UnknownComponentError: a policy is not installed.
+            ConfigError: a plugin refuses the settings.
+            PluginError: a policy is not installed (UnknownComponentError), or cannot be opened.
         """
         return self._host.policies(config)
 

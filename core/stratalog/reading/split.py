@@ -90,7 +90,7 @@ class Piece(NamedTuple):
 
     @property
     def span_bytes(self) -> int:
-        """Approximate number of bytes of the ``.log`` file that will be read."""
+        """Approximate number of bytes of the segment's ``.log`` file that will be read."""
         return self.end_position - self.position
 
     def stored(self) -> StoredSegment | None:
@@ -122,7 +122,10 @@ class Split:
         return sum(piece.span_bytes for piece in self.pieces)
 
     def to_message(self) -> bytes:
-        """Return the split as bytes for ``from_message``: compressed lines of JSON, one for each manifest entry."""
+        """Return the split as bytes for ``from_message``: compressed lines of JSON.
+
+        The first line is the split without manifest entries; each entry follows on a line of its own.
+        """
         logs: dict[tuple[TopicPartition, TopicId | None], int] = {}
         rows, lines = list[tuple[object, ...]](), list[str]()
         for piece in self.pieces:
@@ -168,7 +171,7 @@ def _log(item: object) -> tuple[TopicPartition, TopicId | None]:
 
 
 def _piece(row: list[object], logs: list[tuple[TopicPartition, TopicId | None]], entries: Iterator[str]) -> Piece:
-    """Return the piece of one row of a message; if it has a manifest entry, that is the next of ``entries``."""
+    """Return the piece of one row of a message. If the piece is in a tier, take its entry from ``entries``."""
     number, place, is_active, records, aborted, damage, *numbers = row
     index = exactly(int, number, "log")
     if not 0 <= index < len(logs):

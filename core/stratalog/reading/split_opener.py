@@ -56,6 +56,8 @@ class SplitOpener:
         Raises:
             SegmentGoneError: since the plan was made, the file was deleted, replaced or truncated, or its topic was
                 deleted and created again.
+            LogDirNotFoundError: the folder of the log was deleted.
+            ConfigError: the piece is in a tier, and the source has no tier.
         """
         stored = piece.stored()
         if stored is not None:

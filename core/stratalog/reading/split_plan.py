@@ -85,8 +85,8 @@ def plan_splits(
 
     Raises:
         ConfigError: a number is below 1, or the isolation is unknown.
-        UnknownTopicError: a log does not exist.
-        StoreError, CorruptManifestError: the tier cannot be read.
+        The errors of ``Reader.log``, such as UnknownTopicError and StoreError.
+        StoreError, CorruptionError: a page of the manifest or an index cannot be read.
     """
     seen = Isolation.of(isolation)
     found = list[_Part]()

@@ -82,11 +82,12 @@ def scan(
     on_damage: Callable[[DamagedRange], None] | None = None,
     on_loss: Callable[[MissingRange], None] | None = None,
 ) -> Iterator[Scanned]:
-    """Yield the records of a split in Arrow batches of 1 to 4 MiB, ascending within each piece.
+    """Yield the records of a split in Arrow batches of about 1 to 5 MiB, ascending within each piece.
 
-    The last batch of a partition may be smaller; a batch with one record may be larger. CRCs are checked. Control
-    records are left out and, for ``read_committed``, records of aborted transactions. A piece with a known number of
-    records (``Piece.records``) is not read. If a segment was deleted by retention or replaced by compaction after the
+    A batch may be smaller if it is the last one of a partition, or the rest of a large batch that was cut. A batch with
+    one record may be larger. CRCs are checked. Control records are left out and, for ``read_committed``, records of
+    aborted transactions. A piece with a known number of records (``Piece.records``) is not read, and gives no batch. If
+    a segment was deleted by retention or replaced by compaction after the
     plan was made, the scan opens the whole source, including the tier, and reads the records from there.
 
     Args:
@@ -138,7 +139,7 @@ class PieceReader:
         self._offset = 0  # next offset of the current piece
 
     def read(self, piece: Piece) -> Iterator[pyarrow.RecordBatch]:
-        """Yield all records of one piece."""
+        """Yield the records of one piece as Arrow batches; errors and callbacks are those of ``scan``."""
         self._offset = piece.start
         if piece.damage is not None:
             self._report_damage(piece, piece.damage, piece.end, piece.damage.position)
@@ -174,7 +175,7 @@ class PieceReader:
                 return
 
     def _skip_entry(self, piece: Piece, segment: ReadableSegment, error: CorruptBatchError) -> int:
-        """Skip a bad entry; return the position after it."""
+        """Skip a damaged entry, report its offsets, and return the position in the segment where reading continues."""
         components = self._place.components
         whole = batch_at(segment, error.position, components)
         if whole is not None:  # the CRC is right, but the records were written wrong
@@ -232,7 +233,7 @@ class PieceReader:
 
 
 def _sized(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
-    """Yield the rows of ``batches`` in the same order, in batches of 1 to 4 MiB."""
+    """Yield the rows of ``batches`` in the same order, in batches of about 1 to 5 MiB, as ``scan``."""
     waiting: list[pyarrow.RecordBatch] = []
     size_bytes = 0
     for batch in batches:

@@ -148,7 +148,11 @@ class BucketReader(Reader):
 
 
 def tier_view(name: TopicPartition, remote: RemoteView, components: Components) -> LogView:
-    """Return the view of a log that is read from its tier alone; raise the errors of ``stable_end``."""
+    """Return the view of a log that is read from its tier alone.
+
+    Raises:
+        The errors of ``stable_end``, which may read the last segments of the tier.
+    """
     end = remote.end_offset
     offsets = LogOffsets(
         log_start=remote.log_start,

@@ -62,7 +62,7 @@ class TopicDataset(ds.Dataset):
 
     @property
     def schema(self) -> pa.Schema:
-        """The schema of the records."""
+        """The Arrow schema of the records with all columns."""
         return arrow_schema()
 
     def scanner(  # type: ignore[override]  # the options of pyarrow, most without effect here, are not listed
@@ -135,12 +135,12 @@ class TopicScanner(ds.Scanner):
 
     @property
     def dataset_schema(self) -> pa.Schema:
-        """The schema of the topic."""
+        """The Arrow schema of the topic's records with all columns."""
         return arrow_schema()
 
     @property
     def projected_schema(self) -> pa.Schema:
-        """The schema of the result."""
+        """The Arrow schema of the result, which has only the chosen columns."""
         return self._of(self._schema.empty_table()).schema
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
@@ -170,7 +170,7 @@ class TopicScanner(ds.Scanner):
         return pa.Table.from_batches(found, schema=self.projected_schema)
 
     def count_rows(self) -> int:
-        """Return the number of the matching records."""
+        """Return the number of the matching records; all of them are read."""
         return sum(batch.num_rows for batch in self.to_batches())
 
     def _of(self, table: pa.Table) -> pa.Table:

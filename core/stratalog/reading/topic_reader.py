@@ -89,14 +89,14 @@ class TopicReader(CheckedArguments):
         """Return a read of the partitions as Arrow batches, in bounded memory. Nothing is read before the first batch.
 
         Args:
-            columns: names of the columns, in the order of the result; only these are decoded. None means all: partition, offset,
-                timestamp, timestamp_type, key, value, headers, leader_epoch.
+            columns: names of the columns, in the order of the result; only these are decoded. None means all:
+                partition, offset, timestamp, timestamp_type, key, value, headers, leader_epoch.
             start: first offset, for all partitions or by partition. A partition without one starts at its log start, as
                 does a partition whose log start is higher.
             end: exclusive end offset, for all partitions or by partition. A partition without one is read to the end
                 that the isolation level allows.
-            since: each partition starts at its first record with this timestamp or a later one. If ``start`` is given too,
-                the later offset counts.
+            since: each partition starts at its first record with this timestamp or a later one; a partition without
+                such a record is not read. If ``start`` is given too, the later offset counts.
             isolation: ``read_uncommitted``, ``read_committed`` or ``log_end``.
             partitions: numbers of the partitions to read; None means all.
 
@@ -158,7 +158,8 @@ class TopicReader(CheckedArguments):
 
         Raises:
             OffsetOutOfRangeError: retention has deleted records that were not read.
-            UnknownTopicError: the topic was deleted, or deleted and created again.
+            UnknownTopicError: there is no such partition, or the topic was deleted, or deleted and created again.
+            ConfigError: there is no such isolation level, or ``since`` is a datetime without a time zone.
             The errors of ``LogReader.records`` and ``Reader.refresh``.
         """
         Isolation.of(isolation)

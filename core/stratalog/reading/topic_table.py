@@ -188,7 +188,7 @@ class TopicTable:
 
 
 def format_topics(entries: Mapping[str, TopicEntry]) -> bytes:
-    """Return the bytes of a topics file."""
+    """Return the bytes of a topics file with these entries; ``parse_topics`` reads them."""
     topics = {
         name: {"id": str(found.topic_id), "config": dict(found.config)} for name, found in sorted(entries.items())
     }
