@@ -1,1 +1,1 @@
-"""Closed segments in an object store: manifest chain, commit, offload, fetch, expiry."""
+"""The tier: closed segments of logs in an object store, with the manifests that list them."""

@@ -30,9 +30,10 @@ class TierCollection:
         self._swept: dict[TierLogName, int] = {}  # leader epoch up to which orphans were deleted; under _lock
 
     def collect(self, remote: TierLog, leader_epoch: int | None) -> CollectReport:
-        """Delete unneeded objects of one log, as ``TierLog.collect``.
+        """Delete unneeded objects of one log, as ``TierLog.collect``; return the numbers of deleted objects.
 
-        No request is sent if an earlier collection left nothing to delete and the log has no commit since.
+        The report is empty, and nothing is listed or deleted, in three cases: the log has no root, it has only the root
+        that created it, or neither a commit nor a failed upload followed a collection that left nothing to delete.
 
         Args:
             remote: the log.
@@ -41,7 +42,7 @@ class TierCollection:
 
         Raises:
             StoreError: the store refused or failed; the rest is collected by a later call.
-            CorruptManifestError: a root is damaged.
+            StorageError: another error of ``TierLog.collect``, such as CorruptManifestError for a damaged root.
         """
         name, root = TierLogName(remote.log, remote.topic_id), remote.root
         has_leftovers = remote.has_leftovers

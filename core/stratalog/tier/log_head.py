@@ -178,13 +178,17 @@ class LogHead(CheckedArguments):
         return 0 if root is None else root.size_bytes
 
     def entries(self, start: int, end: int, root: Root | None) -> list[StoredSegment]:
-        """Return the segments of a root that overlap the offsets [start, end)."""
+        """Return the segments of ``root`` that overlap the offsets [start, end); [] if ``root`` is None.
+
+        Raises:
+            StoreError, CorruptManifestError: a page of the manifest cannot be read.
+        """
         if root is None:
             return []
         return list(takewhile(lambda entry: entry.info.base_offset < end, walk(root, self._pages, start)))
 
     def stored_keys(self) -> set[str]:
-        """Return the keys of all stored objects with segments, committed or not; raises the errors of ``refresh``."""
+        """Return the keys of all stored objects with segments of the log, committed or not; may raise StoreError."""
         return {info.key for info in self._tier.store.list_all(segments_prefix(self._finder.prefix))}
 
     def check_stored(self, entries: Iterable[StoredSegment]) -> None:
@@ -249,7 +253,8 @@ class LogHead(CheckedArguments):
         The caller must check if another writer has taken over the log in the meantime.
 
         Raises:
-            TierUnavailableError, StoreUntrustedError: the store has not been probed since it was unavailable.
+            TierUnavailableError, StoreUntrustedError: the last probe did not find the store available and trustworthy.
+                This call sends no probe: call ``reach`` before.
             The errors of ``refresh``.
         """
         self._tier.availability.check()

@@ -134,7 +134,7 @@ class Tier(CheckedArguments, Closeable):
         Raises:
             BucketNotFoundError: the store's bucket or folder is missing.
             StorePermissionError: the credentials do not suffice.
-            StoreError: the store failed.
+            StoreError: the store failed. With ``allow_offline``, a retriable error is not raised.
         """
         tried = partial(_listed, store) if read_only else partial(probe, store, env)
         probed, away = None, None
@@ -168,7 +168,11 @@ class Tier(CheckedArguments, Closeable):
         return self._store.uri
 
     def log(self, log: TopicPartition, topic_id: TopicId) -> TierLog:
-        """Return the part of a log in the tier, the same object at each call until ``release``; send no request."""
+        """Return the part of a log in the tier, the same object at each call until ``release``; send no request.
+
+        Raises:
+            ClosedError: the tier is closed.
+        """
         name = TierLogName(log, topic_id)
         with self._lock:
             if self._closed:
@@ -185,7 +189,8 @@ class Tier(CheckedArguments, Closeable):
     def logs(self) -> tuple[TierLogName, ...]:
         """Return all logs with a committed root, in the order of their keys.
 
-        A listing request returns 1,000 keys. The rest of a log that has more keys is skipped.
+        Each request lists 1,000 keys. If the 1,000th key belongs to a log, the next request begins after all keys of
+        this log, so a log with many objects costs one request.
         """
         return tuple(name for name, version in self._listed() if version is not None)
 
@@ -321,12 +326,12 @@ class Tier(CheckedArguments, Closeable):
             yield name, newest
 
     def opened(self) -> tuple[TierLog, ...]:
-        """Return the logs that ``log`` was called for so far."""
+        """Return the logs that ``log`` has returned so far, without those that were released."""
         with self._lock:
             return tuple(self._logs.values())
 
     def metrics(self) -> TierMetrics:
-        """Return the counts of requests and the state of caches since the tier was opened."""
+        """Return the counts of requests since the tier was opened, and the current state of its caches in memory."""
         return TierMetrics(self._store.metrics(), self._fetcher.chunk_metrics, self._fetcher.index_metrics)
 
     def close(self) -> None:

@@ -82,7 +82,11 @@ class TierLog(LogHead):
 
     @contextlib.contextmanager
     def duty(self) -> Iterator[None]:
-        """Block offloads, collections, claims and appends of this process to the log until the ``with`` block ends."""
+        """Return a context that holds the lock of the log's duties.
+
+        Offloads, collections, claims, truncations and appends of this process to the log wait until the ``with`` block
+        ends. ``commit``, ``expire``, ``clear`` and ``delete`` do not wait.
+        """
         with self._duty:
             yield
 
@@ -101,7 +105,8 @@ class TierLog(LogHead):
     def discard(self, entries: Iterable[StoredSegment]) -> None:
         """Delete the objects of segments that were uploaded but not committed; keep the objects that the head names.
 
-        If an object cannot be deleted now, a later ``collect`` deletes it.
+        If an object cannot be deleted now, a later ``collect`` deletes it. The method raises ReadOnlyError and the
+        errors of ``refresh``.
         """
         self.check_writable()
         entries = list(entries)
@@ -143,6 +148,7 @@ class TierLog(LogHead):
             StorageError: a segment leaves a gap or overlaps.
             StoreError: the store failed; call again with the same segments.
             ReadOnlyError: the tier was opened for reading.
+            The other errors of ``Committer.commit`` and ``SegmentUploader.upload``.
         """
         self.check_writable()
         at = LogBounds(leader_epoch, log_start, high_watermark, topic)
@@ -154,10 +160,10 @@ class TierLog(LogHead):
     def create(
         self, *, leader_epoch: int, log_start: int, high_watermark: int, topic: TopicNote | None = None
     ) -> Root | None:
-        """Commit a root without segments unless the log already has a root in the tier; return the root of the head.
+        """Commit a root without segments unless the tier lists the log; return the root of the head.
 
-        The call sends two requests if the log has no root. It sends none if the head is known. Arguments and errors are
-        those of ``offload``.
+        After ``clear``, the tier does not list the log. The call sends two requests if the log has no root. It sends none
+        if the head is known. Arguments and errors are those of ``offload``.
         """
         self.check_writable()
         if not is_unknown(self.root):

@@ -1,7 +1,7 @@
 """Publication of segments of one log in a tier: the objects first, then one root that names all of them.
 
-One commit publishes all segments of a call, or none. The collector deletes replaced objects later, so readers of older roots
-can finish.
+One commit publishes all segments of a call, or none. The collector deletes replaced objects later, so readers of older
+roots can finish.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ from stratalog.tier.tier_log import TierLog
 from stratalog.tier.upload.segment_source import SegmentFacts, built_source
 
 MOST_SWAPS: Final = PAGE_ITEMS
-"""Maximum number of swaps in one commit. A larger change would need more memory, and more repeated work after a crash."""
+"""Maximum number of swaps in one commit.
+
+A larger change would need more memory, and more repeated work after a crash.
+"""
 
 
 class TierPublisher:

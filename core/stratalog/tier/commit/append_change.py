@@ -119,7 +119,10 @@ class LogBounds:
 
 
 def offloading(stored: StoredSegment, at: LogBounds) -> Decide:
-    """Return a function for ``Committer.commit`` that appends an entry unless the tier already has its offsets."""
+    """Return a function for ``Committer.commit`` that appends an entry unless the tier already has its offsets.
+
+    The function raises the errors of ``is_covered`` and ``check_joins``.
+    """
 
     def decide(root: Root | None) -> Change | None:
         if is_covered(root, stored.info, at):
@@ -177,7 +180,11 @@ def parted_error(
 
 
 def check_joins(root: Root | None, info: SegmentInfo, at: LogBounds) -> None:
-    """Raise StorageError unless the segment begins where the tier ends, and ends at or below the high watermark."""
+    """Raise StorageError unless the segment joins the tier, and ends at or below the high watermark.
+
+    A segment joins the tier if it begins where the tier ends. If the tier has no records above the log start, the
+    segment may also begin at or below the log start.
+    """
     span = f"segment [{info.base_offset}, {info.end_offset}) of {info.log}"
     if info.end_offset > at.high_watermark:
         raise StorageError(f"{span} is not offloaded, because it ends above the high watermark {at.high_watermark}")

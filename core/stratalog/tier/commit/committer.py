@@ -43,8 +43,9 @@ _CREATES: Final = 4  # attempts to create one version while replies are lost
 _OWN_IDS: Final = 1024
 
 Decide: TypeAlias = Callable[[Root | None], Change | None]
-"""Function that receives the head, None if there is no root yet, and returns the change to commit on top of it. It returns
-None if there is nothing to commit. It is called again if another writer has committed first.
+"""Function that receives the root of the head, or None if the log has no root, and returns the change to commit on top.
+
+It returns None if there is nothing to commit. It is called again if another writer has committed first.
 """
 
 
@@ -94,11 +95,15 @@ class Committer:
             root.
 
         Raises:
-            FencedEpochError: another writer owns the log, or our root is stale. Nothing was committed.
+            FencedEpochError: another writer owns the log, or the root of this writer is stale. Nothing was committed,
+                unless the text says that this is unknown.
             StoreTimeoutError: replies are lost, or the store is down; call again to find out if the root was committed.
             StoreThrottledError: other writers won every race; call again.
+            StoreError: the store failed or refused.
             CorruptManifestError: the chain is damaged.
-            ConfigError: there is no key to authenticate the root with.
+            ConfigError: there is no key to authenticate the root with, or the root would be too large.
+            PluginError: the store or an authenticator broke the plugin interface.
+            The errors of ``decide``.
         """
         head = self._finder.head if self._finder.is_warm else self._finder.find()
         self._known_version = max(self._known_version, self._finder.first_version)
@@ -172,7 +177,10 @@ class Committer:
     # --- step 2 --------------------------------------------------------------------------------------------------
 
     def _publish(self, root: Root) -> Head | None:
-        """Create and confirm a root; return None if another writer created a root of the same version before."""
+        """Create and confirm a root, and return it as a head.
+
+        Return None if another writer created a root of the same version before.
+        """
         data = new_root(root)
         if len(data) > self._limit_bytes:
             raise ConfigError(

@@ -26,9 +26,10 @@ class Expiry:
     """Decides which segments one commit removes from the start of a log, and reports them. Used for one commit.
 
     Args:
-        log_start: the new log start; nothing changes if it is not above the committed one.
+        log_start: the new log start; a lower one than the committed log start is ignored.
         reason: text for people.
-        kind: EXPIRE removes the segments below the log start; CLEAR and DELETE remove all segments.
+        kind: ``ChangeKind.EXPIRE`` removes the segments below the log start, and changes nothing if the log start does
+            not rise. ``ChangeKind.CLEAR`` and ``ChangeKind.DELETE`` remove all segments.
     """
 
     def __init__(self, log_start: int, reason: str, kind: ChangeKind = ChangeKind.EXPIRE) -> None:
@@ -50,7 +51,7 @@ class Expiry:
         return root.change == self._kind
 
     def report(self, head: Root | None) -> ExpireReport:
-        """Return what the commit removed; ``head`` is the root of the head after the commit."""
+        """Return a report of the segments that the commit removed; ``head`` is the latest root after the commit."""
         if head is None or self._before is None:
             return ExpireReport(head.log_start if head else 0)
         before = self._before
@@ -66,7 +67,10 @@ def epoch_change(root: Root | None, reason: str) -> Change | None:
 
 
 def truncate_change(offset: int, reason: str) -> Decide:
-    """Return a function for ``Committer.commit`` that removes the segments from ``offset`` on, if there are any."""
+    """Return a function for ``Committer.commit`` that removes the segments from ``offset`` on, if there are any.
+
+    The function raises StorageError if ``offset`` is below the log start. The commit fails if no segment ends there.
+    """
 
     def decide(root: Root | None) -> Change | None:
         if root is None or root.end_offset <= offset:

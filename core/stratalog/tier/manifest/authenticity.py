@@ -45,7 +45,9 @@ class Authenticity:
         self._lock = threading.Lock()
 
     def check(self, head: Head) -> None:
-        """Check a root that was read.
+        """Check the MAC of a root that was read.
+
+        If the layout of the MAC is not installed or has no keys, the MAC is not checked, and a warning is logged.
 
         Raises:
             TamperedManifestError: the MAC is wrong, or the root has none and must have one.

@@ -56,7 +56,10 @@ cdef bint is_hash(object value) except -1:
 
 
 cdef bint is_label(object value) except -1:
-    """Return True for ``name@version`` with a name of lower-case letters, digits and underscores, and up to nine digits."""
+    """Return True for ``name@version``.
+
+    The name has lower-case letters, digits and underscores; the version is a number of up to nine digits.
+    """
     cdef Py_ssize_t size, i = 0, start
     cdef const char* text
     if not PyUnicode_CheckExact(value):
@@ -149,7 +152,7 @@ def entry_of(value, str prefix not None, log, topic_id):
 
     Args:
         value: result of ``json.loads``.
-        prefix: of the log's keys.
+        prefix: prefix of the log's keys.
         log: name of the log.
         topic_id: id of its topic.
     """
@@ -203,7 +206,7 @@ def entry_of(value, str prefix not None, log, topic_id):
 
 
 cdef str quoted(object value):
-    """Return a JSON string; None if a character of it needs an escape."""
+    """Return ``value`` as a JSON string; None if it is no text of ASCII, or if a character needs an escape."""
     cdef Py_ssize_t size, i
     cdef const char* text
     if not PyUnicode_CheckExact(value) or not PyUnicode_IS_ASCII(value):
@@ -251,7 +254,7 @@ def text_of(stored, str prefix not None):
 
     Args:
         stored: the entry.
-        prefix: of the keys of its log.
+        prefix: prefix of the keys of the entry's log.
     """
     cdef list objects = [], slices = [], facts = []
     info, extra, requires = stored.info, members(stored.extra, True), texts(stored.requires)

@@ -89,6 +89,7 @@ def grow(before: Root | None, change: Change, pages: Pages, leader_epoch: int) -
     Raises:
         StorageError: the change leaves a gap, or its borders are inside an entry.
         StoreError: the store failed or refused; the collector later deletes pages that were stored.
+        CorruptManifestError: a page of the previous root is damaged.
     """
     if before is None or change.kind in EMPTYING:
         refs, entries, epochs = tuple[PageRef, ...](), tuple[StoredSegment, ...](), tuple[EpochEntry, ...]()

@@ -1,9 +1,9 @@
 """Search for the head of a log, which is its latest manifest root: by listing, or by reading the next version.
 
-Reading version N + 1 is cheap, but safe only if version N was the head a short time ago. Collectors delete old roots, and
-a writer that was paused can create a deleted version again: a stale root. A reader whose last known root is N would use a
-stale N + 1 as the head. Therefore a head that was not verified within ``WARM_HEAD_MS`` is searched by listing, and
-collectors keep a superseded root for at least twice that time. One listing may serve many logs.
+Reading version N + 1 is cheap, but safe only if version N was the head a short time ago. Collectors delete old roots,
+and a writer that was paused can create a deleted version again: a stale root. A reader whose last known root is N would
+use a stale N + 1 as the head. Therefore a head that was not verified within ``WARM_HEAD_MS`` is searched by listing,
+and collectors keep a superseded root for at least twice that time. One listing may serve many logs.
 """
 
 from __future__ import annotations
@@ -95,7 +95,9 @@ class HeadFinder:
         """Return the head; None if the log has no root. With ``cold``, search it by listing in any case.
 
         Raises:
-            CorruptManifestError: a root is damaged, or does not continue the head seen before.
+            CorruptManifestError: a root is damaged, or does not continue the head seen before. It is a
+                TamperedManifestError if a MAC is wrong or missing.
+            ConfigError: the key of a root's MAC is missing.
             StoreError: the store failed or refused.
         """
         if self._head is not None and self.is_warm and not cold:
@@ -139,7 +141,7 @@ class HeadFinder:
         self._head, self._verified = head, verified
 
     def doubt(self) -> None:
-        """Make the next ``find`` list the roots."""
+        """Mark the head as not verified: the next ``find`` searches the head by listing."""
         self._verified = None
 
     def read(self, version: int) -> Head | None:

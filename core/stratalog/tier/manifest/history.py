@@ -13,8 +13,10 @@ from stratalog.tier.manifest.head import HeadFinder, may_continue
 from stratalog.tier.manifest.root import Head
 
 AsOf: TypeAlias = int | datetime
-"""A version of the manifest, or a timestamp. A timestamp means the latest root that is not newer; without a time zone, it
-is UTC."""
+"""A version of the manifest, or a timestamp. A timestamp means the latest root that was created at or before it.
+
+A datetime without a time zone is UTC.
+"""
 
 
 class History:
@@ -35,6 +37,7 @@ class History:
 
         Raises:
             CorruptManifestError: a root is damaged.
+            ConfigError: the key of a root's MAC is missing.
             StoreError: the store failed or refused.
         """
         newer: Head | None = None

@@ -23,7 +23,7 @@ def sha256_of(data: bytes) -> str:
 
 
 def load_object(data: bytes, key: str) -> JsonFields:
-    """Parse a JSON object; the caller has bounded its size.
+    """Return the fields of a JSON object; the caller has bounded the size of ``data``.
 
     Raises:
         CorruptManifestError: the bytes are not a JSON object; the error names the key.
@@ -44,7 +44,8 @@ def load_object(data: bytes, key: str) -> JsonFields:
 class JsonFields:
     """Typed access to the fields of a JSON object.
 
-    If a field is missing or of another type, the methods raise KeyError or TypeError, which names the field.
+    ``integer``, ``text`` and ``items`` raise KeyError if the field is missing, and TypeError if it has another type.
+    The errors name the field.
     """
 
     def __init__(self, value: dict[str, Any]) -> None:
@@ -69,15 +70,15 @@ class JsonFields:
         return self._value.get(name)
 
     def integer(self, name: str) -> int:
-        """Return an integer field."""
+        """Return the value of a field that must be an integer."""
         return exactly(int, self._value[name], name)
 
     def text(self, name: str) -> str:
-        """Return a text field."""
+        """Return the value of a field that must be a text."""
         return exactly(str, self._value[name], name)
 
     def items(self, name: str) -> list[Any]:
-        """Return a list field."""
+        """Return the value of a field that must be a list."""
         return exactly(list, self._value[name], name)
 
 

@@ -40,7 +40,7 @@ class PageCache:
             return found
 
     def put(self, key: str, items: tuple[Item, ...]) -> None:
-        """Cache a page."""
+        """Cache the items of a page; if the cache is full, evict the least recently used pages."""
         with self._lock:
             self._pages[key] = items
             self._pages.move_to_end(key)

@@ -63,6 +63,7 @@ def next_root(
     Raises:
         StorageError: the change would break an invariant of roots, which is a bug of the caller.
         StoreError: a page cannot be read or stored.
+        CorruptManifestError: a page of the previous root is damaged.
     """
     before = head.root if head else None
     version = before.version + 1 if before else 1
@@ -154,7 +155,7 @@ def sealed(body: bytes) -> bytes:
 
 
 def parse_root(data: bytes, log: TopicPartition, topic_id: TopicId, version: int, *, limit_bytes: int) -> Head:
-    """Parse and check the root read from the key of ``version``.
+    """Return the checked root whose bytes were read from the key of ``version``, as a head. The MAC is not checked.
 
     Raises:
         CorruptManifestError: the data is larger than ``limit_bytes``, damaged, no JSON, no root, or of another log or

@@ -1,1 +1,1 @@
-"""Remote segments, and the caches over them."""
+"""Reads of segments in a tier, with caches and prefetching."""

@@ -19,7 +19,10 @@ from stratalog.tier.store.store import TierStore
 _BESIDE_BYTES: Final = 64 << 10  # a fetch may read so many more bytes to find its first batch
 
 Successor: TypeAlias = Callable[[StoredSegment], StoredSegment | None]
-"""Function that returns the segment after a given segment; None if there is none yet. It may send requests to the store."""
+"""Function that returns the segment after a given segment, or None if there is none yet.
+
+It may send requests to the store.
+"""
 
 
 def no_successor(stored: StoredSegment) -> None:
@@ -133,7 +136,7 @@ class ChunkReader:
 
         Raises:
             CorruptObjectError: the object is shorter.
-            ObjectNotFoundError: the object does not exist.
+            StoreError: the store failed or refused. It is an ObjectNotFoundError if the object does not exist.
         """
         if path is not None:
             self._note(key, start, end, known_end, path)
@@ -178,7 +181,7 @@ class ChunkReader:
 
     @property
     def held_bytes(self) -> int:
-        """The size of prefetched and unused bytes."""
+        """The number of bytes that were prefetched, or are being fetched, and that no reader has used yet."""
         return self._ahead.held_bytes
 
     def close(self) -> None:

@@ -121,7 +121,10 @@ class DiskCache:
         return False
 
     def is_cached(self, group: str, item: str) -> bool:
-        """Return True if ``read_part`` can probably return an item without waiting for a disk."""
+        """Return True if ``get`` has checked the item, and its file is probably in the operating system's page cache.
+
+        Then ``read_part`` can return the bytes of the item without waiting for a disk.
+        """
         name = _file_name(group, item)
         with self._lock:
             if name not in self._checked:
@@ -136,7 +139,10 @@ class DiskCache:
             return _file_name(group, item) in self._order
 
     def put(self, group: str, item: str, data: Buffer) -> None:
-        """Cache an item. It belongs to a group: ``drop`` removes all items of a group together."""
+        """Write an item of a group to the cache, unless the cache has the item.
+
+        Disk errors are not raised. After one, a warning is logged, and ``put`` writes nothing for a minute.
+        """
         name, key = _file_name(group, item), _key(group, item)
         with self._lock:
             if name in self._order or self._clock.monotonic_ns() < self._silent_until_ns:

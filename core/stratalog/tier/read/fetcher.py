@@ -72,8 +72,9 @@ class Fetcher:
         Raises:
             CorruptObjectError: the object is shorter than the manifest states, or does not have the bytes that its
                 layout stored.
-            ObjectNotFoundError: the object does not exist.
-            UnknownComponentError: the segment's layout is not installed.
+            StoreError: the store failed or refused. It is an ObjectNotFoundError if the object does not exist.
+            PluginError: the layout failed. It is an UnknownComponentError if the layout is not installed.
+            StorageError: another error of the layout, such as ConfigError if a key is missing.
         """
         fetch = self._range_reader(stored, successor, into)
         pieces = list(self.layouts.by_label(stored.layout).read(stored, start, end, fetch))

@@ -168,13 +168,16 @@ class Prefetcher:
                     self._release(span)
 
     def holds(self, span: ObjectRange) -> bool:
-        """Return True if a prefetch of this span was requested, whatever its result, and its result was not taken yet."""
+        """Return True if a prefetch of this span was requested, and its result was neither taken nor dropped.
+
+        The prefetch may be in progress, or may have failed.
+        """
         with self._lock:
             return span in self._held
 
     @property
     def held_bytes(self) -> int:
-        """The size of prefetched and unused spans."""
+        """The number of bytes of the spans that are being fetched, or were fetched and not used yet."""
         with self._lock:
             return self._held_bytes
 

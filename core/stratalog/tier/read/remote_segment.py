@@ -102,11 +102,19 @@ class RemoteSegment(StoredBounds, ReadOn):
         return self._fetcher.read_log(self.stored, position, end, self._successor, into)
 
     def stored_arrow(self, start: int, end: int, columns: Sequence[str] | None) -> Iterator[pyarrow.RecordBatch] | None:
-        """Return the data records with offsets in [start, end) as Arrow batches; None if the layout stores batches."""
+        """Return the data records with offsets in [start, end) as Arrow batches, from a layout that stores columns.
+
+        Return None if the layout cannot: the caller then decodes the batches of the log. The call, and the iteration
+        over the result, raise the errors of ``Fetcher.read_log``.
+        """
         return self._fetcher.read_arrow(self.stored, start, end, columns, self._successor)
 
     def index_entries(self, role: IndexRole) -> Buffer:
-        """Return the entries of an index as bytes; empty if the segment has no index with this role."""
+        """Return the entries of an index as bytes; empty if the segment has no index with this role.
+
+        Raises:
+            The errors of ``Fetcher.read_log``.
+        """
         kind = INDEX_KINDS.get(role)
         return self.read_file(kind) if kind is not None else b""
 
@@ -129,7 +137,11 @@ class RemoteSegment(StoredBounds, ReadOn):
         return found.index(label, read) or b""
 
     def read_file(self, kind: FileKind) -> bytes:
-        """Return the original bytes of a small file (an index, the snapshot, the epochs); empty if there is none."""
+        """Return the original bytes of a small file (an index, the snapshot, the epochs); empty if there is none.
+
+        Raises:
+            The errors of ``Fetcher.read_log``.
+        """
         return self._fetcher.read_index(self.stored, kind)
 
     def forget(self) -> bool:

@@ -72,7 +72,10 @@ class TierAvailability:
         return self._trying.locked()
 
     def listen(self, tell: Callable[[TierUnavailable | TierAvailable], None]) -> None:
-        """Report later changes of availability to ``tell``. If the store is unavailable now, report that at once."""
+        """Set the function ``tell`` that receives later changes of availability.
+
+        If the store is unavailable now, ``tell`` is called at once.
+        """
         self._tell = tell
         if self._away is not None:
             tell(TierUnavailable(uri=self._uri, reason=str(self._away)))

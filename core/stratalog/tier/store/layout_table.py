@@ -156,7 +156,8 @@ class GuardedLayout(TierLayout):
 class LayoutTable:
     """Layouts by name, as topic settings contain it, and by label (``name@version``), as manifests do. Thread-safe.
 
-    The methods raise UnknownComponentError if no installed layout has the name or label.
+    The methods raise UnknownComponentError if no installed layout has the name or label, and the errors of ``opener``
+    if the layout cannot be opened.
 
     Args:
         catalogue: the installed layouts.
@@ -170,7 +171,7 @@ class LayoutTable:
         self._lock = threading.Lock()
 
     def names(self) -> tuple[str, ...]:
-        """Return the names of all installed layouts."""
+        """Return the names of all installed layouts, sorted."""
         return tuple(offer.provider.name for offer in self._catalogue)
 
     def label(self, name: str) -> str:

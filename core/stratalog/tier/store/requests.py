@@ -62,7 +62,7 @@ class RequestCounter:
         self._requests = self._failures = self._retries = self._moved_bytes = 0  # under _lock
 
     def succeeded(self, moved_bytes: int) -> None:
-        """Count a successful try."""
+        """Count a successful try that uploaded or returned ``moved_bytes`` bytes."""
         with self._lock:
             self._requests += 1
             self._moved_bytes += moved_bytes
@@ -74,7 +74,7 @@ class RequestCounter:
             self._failures += 1
 
     def repeated(self) -> None:
-        """Count a retry."""
+        """Count a retry; ``succeeded`` or ``failed`` then counts the result of the new try."""
         with self._lock:
             self._retries += 1
 
@@ -116,7 +116,7 @@ class Requests:
         return StoreMetrics(**{kind: counter.snapshot() for kind, counter in self._counters.items()})
 
     def count(self, kind: str, moved_bytes: int) -> None:
-        """Count a successful request that ``send`` did not make."""
+        """Count a successful request of ``kind`` that was not made by ``send``."""
         self._counters[kind].succeeded(moved_bytes)
 
     def send(
@@ -142,8 +142,9 @@ class Requests:
             overdue: the result if the store does not return by its deadline; None raises StoreTimeoutError.
 
         Raises:
-            StoreError: the store failed, also after the last retry.
-            PluginError: the store broke its contract.
+            StoreError: a try failed, and the request must not be retried: the error is not retriable, or the number of
+                retries, the time or the retry budget is used up.
+            PluginError: the store broke the plugin interface.
         """
         counter = self._counters[kind]
         call = _Call(self._env.clock.monotonic_ns() + deadlines * self.deadline_ms * 1_000_000)

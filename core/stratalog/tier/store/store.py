@@ -1,4 +1,7 @@
-"""The layer between the tier and an object store: checked sizes and types, and the deadlines and retries of ``Requests``."""
+"""The layer between the tier and an object store.
+
+It checks sizes and types of results, and sends each request with the deadlines and retries of ``Requests``.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +48,7 @@ class _Taken:
         return self._source.size_bytes
 
     def chunks(self, chunk_bytes: int) -> Iterator[Buffer]:
-        """Return all bytes from the start."""
+        """Yield all bytes from the start, in the chunks of the source, and count them."""
         taken = 0
         for chunk in self._source.chunks(chunk_bytes):
             taken += len(chunk)
@@ -151,7 +154,11 @@ class TierStore:
         self.guard.refuse(method, f"did not store {key!r}, although it reported success")
 
     def create(self, key: str, data: Buffer) -> Created:
-        """Create an object only if the key does not exist. After a lost reply return UNKNOWN, without a retry."""
+        """Create an object only if the key does not exist; return ``Created.UNKNOWN`` if the reply was lost.
+
+        Raises:
+            StoreError: the store failed, and certainly nothing was written.
+        """
 
         def request(deadline_ns: int) -> Created:
             return self.guard.typed("create", self._store.create(key, data, deadline_ns=deadline_ns), Created)
@@ -178,6 +185,7 @@ class TierStore:
             CorruptObjectError: the object is shorter, also after a retry; or the range is longer than any small file of
                 a segment may be.
             ObjectNotFoundError: the object does not exist.
+            StoreError: the store failed, also after the last retry.
         """
         if start >= end:
             return b""
@@ -205,7 +213,10 @@ class TierStore:
         return self._is_done("is_cached", lambda: self._store.is_cached(key, start, end))
 
     def read_cached(self, key: str, start: int, into: memoryview) -> bool:
-        """Return the result of ``ObjectStore.read_cached``; False after an error. A successful read is counted."""
+        """Return the result of ``ObjectStore.read_cached``; False after an error, which is logged once.
+
+        A successful read is counted as a request.
+        """
         if not self._is_done("read_cached", lambda: self._store.read_cached(key, start, into)):
             return False
         self._requests.count("reads", len(into))
@@ -233,7 +244,11 @@ class TierStore:
         return found
 
     def list_all(self, prefix: str, *, after: str = "") -> Iterator[ObjectInfo]:
-        """Yield all objects with this prefix and keys above ``after``; pages are requested as objects are consumed."""
+        """Yield all objects with this prefix and keys above ``after``; pages are requested as objects are consumed.
+
+        Raises:
+            The errors of ``list``.
+        """
         while True:
             page = self.list(prefix, after=after)
             yield from page

@@ -65,7 +65,7 @@ class ArchivedLog:
         directory: path of its log directory.
         segments: the number of segments that the pass committed.
         size_bytes: size of their ``.log`` files.
-        tier_end: the end offset of the archive after the pass.
+        tier_end: the end offset of the archive after the pass; 0 if the archive could not be read.
         high_watermark: high watermark in the broker's last checkpoint; 0 if it is unknown.
         skipped_offsets: the number of offsets that the pass skipped, because the broker had deleted them.
         error: the error that ended the pass; None if there was none.
@@ -91,7 +91,7 @@ class ArchivePlan:
         skip_gaps: True to continue after offsets that the broker deleted before they were archived; False raises
             ArchiveGapError.
         wait_for: called with the size (bytes) of each segment before its upload; may wait, to limit the rate.
-        progress: receives the number of uploaded bytes.
+        progress: called with the bytes that the pass has uploaded so far, and the bytes of all segments to upload.
     """
 
     config: TopicConfig
@@ -119,10 +119,12 @@ class Archiver:
     def run(self) -> Iterator[ArchivedLog]:
         """Make one pass over all logs, and yield the result of each. A later pass continues where this one failed.
 
-        A log is skipped without a result if the last pass succeeded and its high watermark has not changed since.
+        A log is skipped without a result if its last pass succeeded and its high watermark has not changed since, or if
+        its folder was deleted or moved after the directory was listed.
 
         Raises:
-            LogDirNotFoundError: a log directory is missing.
+            LogDirError: a log directory is missing (LogDirNotFoundError), or cannot be read.
+            CorruptCheckpointError: a checkpoint of a log directory is malformed.
         """
         found = list(self._found())
         counted = counters(self._plan.progress, found, self._waiting_bytes)
@@ -162,7 +164,7 @@ class Archiver:
         """Delete unneeded objects of the logs to which this archiver has committed since the last call.
 
         Raises:
-            StoreError, CorruptManifestError: under the conditions of ``TierCollection.collect``.
+            The errors of ``TierCollection.collect_all``.
         """
         total = collection.collect_all((self._tier.log(*name), epoch) for name, epoch in self._written.items())
         if not total.left:
@@ -194,7 +196,10 @@ class Archiver:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A log in a directory, with its log start in the checkpoint; ``bound`` is the exclusive end of its archive."""
+    """A log in a directory, with its log start in the checkpoint.
+
+    ``bound`` is the exclusive end of the offsets that may be archived: the high watermark in the checkpoint.
+    """
 
     store: SegmentStore
     log: TopicPartition

@@ -76,7 +76,7 @@ class RestorePlan:
 
 
 def planned(remote: TierLog, target: TopicPartition, view: RemoteView, log_end: int, chunk_bytes: int) -> RestorePlan:
-    """Return the plan of a copy; read the list of segments once for the totals.
+    """Return the plan of a copy; read the whole list of segments once to compute the totals.
 
     Args:
         remote: the log in the tier.
@@ -155,7 +155,7 @@ def copy_segment(
     Raises:
         CorruptObjectError: the bytes do not match the manifest; the segment was not copied.
         StoreError: the store failed or refused.
-        DiskFullError, LogDirError: the folder cannot be written.
+        LogDirError: the folder cannot be written. It is a DiskFullError if the disk is full.
     """
     name = segment_file(segment.base_offset, LOG_SUFFIX)
     if there.get(name) == segment.size_bytes:

@@ -34,8 +34,10 @@ from stratalog.tier.tier import TierLogName
 from stratalog.tier.tier_log import TierLog
 
 FIRST_OWN_EPOCH: Final = 1
-"""Leader epoch of an attached log that has nothing in the tier. It is above the epoch in which the first engine of a topic
-writes."""
+"""Leader epoch of an attached log that has nothing in the tier.
+
+It is above the epoch in which the first engine of a topic writes.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +139,10 @@ def take_over(remote: TierLog, components: Components) -> AttachedLog:
 
     Raises:
         FencedEpochError: another process takes the log over at the same time.
-        CorruptManifestError, CorruptBatchError, CorruptObjectError: the data in the tier is damaged.
+        EpochsExhaustedError: there is no next leader epoch.
+        CorruptionError: the manifest or the last segments in the tier are damaged.
         StoreError: the store failed or refused.
+        StorageError: the tier has no root of the log.
     """
     before = remote.root
     root = remote.claim("attached from the tier")
@@ -182,7 +186,7 @@ def write_folder(files: LogFiles, found: AttachedLog) -> None:
     """Write the files of a log without local records into its folder; durable on return.
 
     Raises:
-        DiskFullError, LogDirError: a file could not be written; the folder is incomplete.
+        LogDirError: a file could not be written; the folder is incomplete.
     """
     store_topic_id(files, found.topic_id)
     store_epochs(files, LEADER_EPOCHS_FILE, found.epochs)

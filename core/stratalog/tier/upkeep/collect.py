@@ -96,7 +96,7 @@ class Collector:
         self._orphans = OrphanCollector(store, finder, pages, clock, grace_ms=grace_ms, owner=owner)
 
     def collect(self) -> CollectReport:
-        """Delete all roots and objects that are old enough.
+        """Delete all unneeded roots and objects that are old enough, and return the numbers of deleted items.
 
         Raises:
             StoreError: the store failed or refused; a later call deletes the rest.

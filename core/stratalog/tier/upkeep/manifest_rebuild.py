@@ -157,7 +157,7 @@ class Rebuilder:
         )
 
     def batches(self) -> Iterator[tuple[StoredSegment, ...]]:
-        """Yield the entries that ``run`` found, ascending, in groups of the size of a page."""
+        """Yield the entries of the chain that ``run`` found, ascending, in groups of the size of a page."""
         for start in range(0, len(self._chain), PAGE_ITEMS):
             yield tuple(self._unpacked(segment) for segment in self._chain[start : start + PAGE_ITEMS])
 

@@ -66,6 +66,7 @@ class ManifestRepair:
         Raises:
             StoreError: the store failed or refused; call again.
             UnknownComponentError: a newer stratalog wrote an object, or a layout is not installed.
+            ConfigError: the key of a root's MAC is missing.
         """
         bad = self._read_roots()
         newest = max(self._heads, default=0)

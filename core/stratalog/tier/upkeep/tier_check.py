@@ -72,6 +72,7 @@ class TierLogCheck:
         Raises:
             StoreError: the store failed or refused.
             UnknownComponentError: a newer stratalog wrote an object, or a layout is not installed.
+            ConfigError: the key of a root's MAC, or of a segment, is missing.
         """
         prefix = self._finder.prefix
         versions = [version for version, _ in self._finder.roots_above(0)]

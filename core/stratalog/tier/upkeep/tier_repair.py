@@ -89,6 +89,8 @@ class TierRepair:
     def segments(self, findings: Sequence[Finding]) -> list[Repair]:
         """Restore the damaged segments of findings from copies, each segment once; return a result for each finding.
 
+        ``done`` of a result is "" if the finding was not repaired.
+
         Raises:
             StoreError: the store failed; call again.
         """

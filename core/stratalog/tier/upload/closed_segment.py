@@ -58,7 +58,7 @@ class ClosedSegment:
 
     @property
     def size_bytes(self) -> int:
-        """The size of the part to copy."""
+        """The size of the part to copy, in bytes."""
         return self._whole.size_bytes - self._start
 
     @property
@@ -139,18 +139,21 @@ class ClosedSegment:
 
 @dataclass(frozen=True, slots=True)
 class CheckedBytes:
-    """The bytes of a closed segment as a ``ByteSource``. Each pass checks the CRC of every batch."""
+    """The bytes of a ClosedSegment, which may be a part of a segment, as a ``ByteSource``.
+
+    Each pass checks the CRC of every batch.
+    """
 
     segment: ClosedSegment
     components: Components
 
     @property
     def size_bytes(self) -> int:
-        """The size of the segment."""
+        """The number of bytes to copy."""
         return self.segment.size_bytes
 
     def chunks(self, chunk_bytes: int) -> Iterator[Buffer]:
-        """Yield all bytes from the start.
+        """Yield all bytes to copy, in chunks of at most ``chunk_bytes``.
 
         Raises:
             SegmentGoneError: the file was deleted or changed during the read; try again later.

@@ -37,7 +37,7 @@ class CountedBytes:
 
     @property
     def size_bytes(self) -> int:
-        """Size of the source."""
+        """The size of the whole source in bytes."""
         return self._source.size_bytes
 
     def chunks(self, chunk_bytes: int) -> Iterator[Buffer]:

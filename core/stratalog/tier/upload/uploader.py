@@ -31,7 +31,7 @@ class OffloadReport:
 
     @property
     def size_bytes(self) -> int:
-        """The size of the committed ``.log`` files."""
+        """The size of the ``.log`` files of the committed segments, in bytes."""
         return sum(entry.info.size_bytes for entry in self.committed)
 
 
@@ -71,6 +71,7 @@ class SegmentSink:
 
         Raises:
             ClosedError: the layout's ``write`` has returned, or exceeded its deadline.
+            The errors of ``TierStore.put``.
         """
         if self._ended:
             raise ClosedError("the segment is no longer being stored: its layout took too long, or has returned")
@@ -143,6 +144,7 @@ class SegmentUploader:
             StorageError: a segment leaves a gap, overlaps the tier's end, reaches past the high watermark, or has other
                 leader epochs than the tier has at its offsets.
             StoreError: the store failed; call again with the same segments.
+            The other errors of ``upload`` and ``Committer.commit``.
         """
         committed: list[StoredSegment] = []
         skipped = 0
