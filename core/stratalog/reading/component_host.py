@@ -237,7 +237,7 @@ class ComponentHost(Closeable):
             raise PluginError(f"{error}{advice}") from error
 
     def close(self) -> None:
-        """Close idle descriptors. A second call does nothing."""
+        """Close the pool of file descriptors, ``handles``; components are not closed. A second call does nothing."""
         self.handles.close()
 
     def _open_layout(self, provider: Provider[TierLayout]) -> TierLayout:

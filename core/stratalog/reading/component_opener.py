@@ -1,4 +1,7 @@
-"""Opening of components of plugins, each once. The use of a component that failed to open raises the error again."""
+"""Opening of components of plugins, each once.
+
+A codec or record format that failed to open is not opened again: each use raises its error.
+"""
 
 from __future__ import annotations
 

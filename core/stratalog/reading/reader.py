@@ -103,7 +103,7 @@ class StaticLog(LogReader):
             segment.close()
 
     def close(self) -> None:
-        """Close the segments' files. A second call does nothing."""
+        """Close the segments' files; ``view`` then raises ClosedError. A second call does nothing."""
         self._closed = True
         for segment in self._view.segments:
             segment.close()
@@ -259,7 +259,7 @@ class Reader(CheckedArguments, Closeable):
         return self._host.policies(config)
 
     def close(self) -> None:
-        """Close all files and connections. A second call does nothing."""
+        """Close all logs, files and connections; reads then raise ClosedError. A second call does nothing."""
         if not self._closed:
             self._closed = True
             for log in self._logs.values():

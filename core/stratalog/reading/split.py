@@ -56,11 +56,13 @@ class Piece(NamedTuple):
         start: first offset to read.
         end: exclusive end offset.
         position: position in the segment (bytes) where a batch at or before ``start`` begins, according to the index.
-        end_position: position where the first batch after ``end`` begins, according to the index.
+        end_position: position at which all batches below ``end`` have ended, according to the index; the size of the
+            segment if the index has no such position.
         base_offset: base offset of the segment.
         end_offset: end offset of the segment.
         size_bytes: size of the segment when the plan was made.
-        place: name of the ``.log`` file in the log's folder, or the segment's entry in the tier's manifest.
+        place: name of the ``.log`` file in the log's folder, or the segment's entry in the tier's manifest; "" if
+            nothing is read.
         is_active: True for the active segment.
         aborted: transactions whose records are left out.
         damage: the error that a reader of the log's end must report; such a piece has no records.

@@ -124,7 +124,7 @@ def _packed(pieces: Sequence[Piece], total: int, count: int, most_records: int |
 
 
 class _Part(NamedTuple):
-    """A piece before it is cut, with the data for cutting it; ``segment`` is None unless it is local."""
+    """A piece before it is cut. ``segment`` is the segment of the piece if it is on local disk, otherwise None."""
 
     piece: Piece
     segment: ReadableSegment | None

@@ -54,8 +54,8 @@ class LogSummary:
     The tier part of a log consists of the segments with ``is_remote``, and the local part of all others. The two parts
     are compacted separately. ``dirty_start`` is the first offset of the local part that was not compacted yet, from the
     cleaner's checkpoint; None if the local part was never compacted. It can be below the log start or above the log end
-    if records were deleted after the checkpoint was written.
-    ``tier_dirty_start`` is the first offset of the tier part that was not compacted yet, from the manifest.
+    if records were deleted after the checkpoint was written. ``tier_dirty_start`` is the first offset of the tier part
+    that was not compacted yet, from the manifest.
     """
 
     log: TopicPartition
@@ -165,9 +165,9 @@ class RewriteJob:
 class RecordFilter(ABC):
     """A filter that decides which data records compaction keeps.
 
-    The core removes control batches and aborted batches before it calls the filter. Offsets ascend. A filter is used
-    for one round, by one thread. In pass 1 the core calls ``observe`` with all records that the filter observes. Then,
-    in pass 2, it calls ``judge``.
+    The core removes control batches and the batches of aborted transactions before it calls the filter. Offsets ascend.
+    A filter is used for one round, by one thread. In pass 1 the core calls ``observe`` with all records that the filter
+    observes. Then, in pass 2, it calls ``judge``.
 
     A filter with a ``digest_kind`` lets later rounds skip segments that they would not change. The filter returns
     digests of the records that it judges. In rounds over segments on local disk, the core stores them. In a later
@@ -209,10 +209,10 @@ class RecordFilter(ABC):
     def digest(self, *, end: bool) -> Sequence[bytes]:
         """Return digest sections of the records judged KEEP or DROP_AT_HORIZON since the last call. Default: none.
 
-        A section has the filter's own format; a later round passes it to ``spares``.
-        The core calls this method several times for each segment in pass 2, so that the filter need not hold the digest
-        of a whole segment in memory. ``end`` is True in the last call for a segment: return all sections that are left,
-        at least one. The sections must cover all kept records, and may cover further records.
+        A section has the filter's own format; a later round passes it to ``spares``. The core calls this method several
+        times for each segment in pass 2, so that the filter need not hold the digest of a whole segment in memory.
+        ``end`` is True in the last call for a segment: return all sections that are left, at least one. The sections
+        must cover all kept records, and may cover further records.
         """
         del end
         return ()

@@ -37,7 +37,7 @@ class Codec(ABC):
 
     @abstractmethod
     def decompress(self, data: Buffer, *, limit_bytes: int, magic: int) -> memoryview:
-        """Return the decompressed bytes.
+        """Return the decompressed records of one batch.
 
         ``data`` holds one or more compressed streams. Bytes after the last stream must not appear in the result. A
         codec must not allocate more than ``limit_bytes`` for the result, even if ``data`` states a larger size.

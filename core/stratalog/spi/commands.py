@@ -176,7 +176,7 @@ class CommandOutput(Protocol):
         """
 
     def bytes_progress(self, what: str) -> AbstractContextManager[Progress]:
-        """Return a context that shows bytes, rate and time left if stderr is a terminal, unless output is JSON.
+        """Return a context that shows bytes, rate and time left if stderr is a terminal; in JSON output, nothing.
 
         The value of the context is a ``Progress`` to pass to a long operation. After Ctrl-C, the next call of that
         ``Progress`` on any thread raises KeyboardInterrupt. This needs a context that was entered on the main thread.

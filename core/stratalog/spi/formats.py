@@ -48,7 +48,7 @@ class BatchHeader:
 
 
 class Verdict(IntEnum):
-    """A filter's decision about a record, one byte each. The values are stored only during one cleaning job.
+    """A filter's decision about a record, in one byte. The values are stored only during one cleaning job.
 
     DROP_AT_HORIZON is for tombstones: compaction keeps the record until its delete horizon, and then drops it.
     """
@@ -280,10 +280,10 @@ class RecordFormat(ABC):
         """Return the batches without their dropped records, for compaction. Headers are rewritten as Kafka does it.
 
         A format whose batches can be compacted must override this method; the default raises NotImplementedError. The
-        joined results are the retained bytes, in order. A kept record has the same offset, timestamp and contents
-        as before, and a batch has the same timestamp type. A later round can rewrite the result again. A batch that
-        loses no record is returned unchanged. A batch that loses all records is left out; if ``retain_empty`` is True
-        for it, its header alone is returned.
+        joined results are the retained bytes, in order. A kept record has the same offset, timestamp and contents as
+        before, and a batch has the same timestamp type. A later round can rewrite the result again. A batch that loses
+        no record is returned unchanged. A batch that loses all records is left out; if ``retain_empty`` is True for it,
+        its header alone is returned.
 
         Source: apache/kafka MemoryRecords.filterTo.
 

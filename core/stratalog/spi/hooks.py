@@ -170,7 +170,7 @@ def stratalog_on_log_cleaned(event: LogCleaned) -> None:
 
 @hookspec
 def stratalog_on_log_uncleanable(event: LogUncleanable) -> None:
-    """Compaction of a log has stopped until the log is opened again."""
+    """Compaction of the local part or the tier part of a log has stopped until the log is opened again."""
 
 
 @hookspec
@@ -185,7 +185,7 @@ def stratalog_on_epoch_fenced(event: EpochFenced) -> None:
 
 @hookspec
 def stratalog_on_log_dir_offline(event: LogDirOffline) -> None:
-    """A log directory went out of service."""
+    """A log directory with all its logs went out of service, because a read or write failed."""
 
 
 @hookspec
@@ -200,7 +200,7 @@ def stratalog_on_tiny_segments(event: TinySegments) -> None:
 
 @hookspec
 def stratalog_on_tier_unavailable(event: TierUnavailable) -> None:
-    """The engine continues without its tier."""
+    """The store of the tier is unavailable, or is no longer trusted. The engine continues without its tier."""
 
 
 @hookspec

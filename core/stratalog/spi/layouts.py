@@ -92,8 +92,9 @@ class HashedLog:
 class SegmentSource:
     """A closed segment to upload to the tier.
 
-    ``log`` streams the bytes of the ``.log`` file; ``files`` holds the whole contents of the other files. The core
-    gives a layout a ``HashedLog`` and compares its hash with ``StoredSegment.sha256``. A layout should use the hash of
+    ``log`` streams the bytes of the ``.log`` file. ``files`` holds the whole contents of the small files, which are all
+    others: the indexes, the producer snapshot and the leader epochs; a file without bytes is left out. The core gives a
+    layout a ``HashedLog`` and compares its hash with ``StoredSegment.sha256``. A layout should use the hash of
     ``HashedLog.of(source.log, key)``: then the bytes are hashed only once.
 
     ``uncompress`` is set and called by the core. It returns the source with uncompressed batches, for a layout with
@@ -132,8 +133,8 @@ class StoredSegment:
         requires: further components that a reader needs, such as a codec or an encryption, as ``name@version``.
         extra: the layout's own data as JSON values. The name ``objects`` is reserved for a list of the keys of further
             objects. Such objects belong to the segment but hold none of its files. The names ``records``,
-            ``min_timestamp_ms`` and ``original_bytes`` are reserved: in the JSON form, ``extra`` holds these attributes
-            of ``info`` under them.
+            ``min_timestamp_ms`` and ``original_bytes`` are reserved: in the JSON form, ``extra`` holds the attributes
+            of ``info`` with these names.
     """
 
     info: SegmentInfo
@@ -307,7 +308,7 @@ class TierLayout(ABC):
         del segment, fetch
 
     def authenticator(self) -> ManifestAuthenticator | None:
-        """Return the authenticator for manifests of logs in this layout; None without one, the default.
+        """Return the authenticator for manifests of logs in this layout. Default: None, so that manifests have no MAC.
 
         Optional: for layouts that encrypt. The result is also None if the settings contain no keys. May be called more
         than once.

@@ -98,9 +98,9 @@ class ObjectStore(Closeable):
     """A store of objects. Keys are relative to the store's URI and use ``/``. A context manager; thread-safe.
 
     Methods raise StorageError for an invalid key, and after ``close``; only ``is_cached`` and ``read_cached`` never
-    raise. A key is invalid if it is empty or absolute,
-    has ``..`` or an empty part, contains a control character, or is longer than 1,024 bytes. A call whose deadline has
-    passed raises StoreTimeoutError and sends no request. A store cannot be pickled.
+    raise. A key is invalid if it is empty or absolute, has ``..`` or an empty part, contains a control character, or is
+    longer than 1,024 bytes. A call whose deadline has passed raises StoreTimeoutError and sends no request. A store
+    cannot be pickled.
     """
 
     @property
@@ -115,12 +115,13 @@ class ObjectStore(Closeable):
 
     @abstractmethod
     def put_file(self, key: str, source: ByteSource, *, deadline_ns: int) -> ObjectInfo:
-        """Upload an object. The object is visible completely or not at all, also if this call raises.
+        """Upload an object and return its key and size. It is visible completely or not at all, also after an error.
 
         An object may be empty. An existing object is replaced. If the source raises, or has more or fewer bytes than
         ``size_bytes``, the call raises and leaves no object.
 
-        Before local data is deleted, the engine reads the object back, unless the store comes with stratalog.
+        With the default of ``tier.verify``, the engine reads each object back before it deletes local data, if the
+        store does not come with stratalog.
         """
 
     @abstractmethod
@@ -134,7 +135,9 @@ class ObjectStore(Closeable):
 
     @abstractmethod
     def read(self, key: str, start: int | None = None, end: int | None = None, *, deadline_ns: int) -> bytes:
-        """Return the bytes [start, end) of an object, in exactly one request; None is the start or end of the object.
+        """Return the bytes [start, end) of an object, in exactly one request.
+
+        ``start`` None means the start of the object, and ``end`` None its end.
 
         The result is shorter only if the object ends before ``end``. It is empty if ``start`` is at or after the end of
         the range or of the object.

@@ -31,7 +31,7 @@ class OpenContext:
         handles: the engine's pool of file descriptors.
         section: the component's own settings, of its ``engine_section`` type, or None.
         codecs: the engine's codecs. Record formats and layouts look a codec up at each use, not when they are opened.
-        location: stores only: the log directory's path, or the tier's URI.
+        location: stores only: the path of the log directory (its URI if the scheme is not ``file``), or the tier's URI.
         options: object stores only: options for the client library, including credentials; never logged.
         read_only: stores only: refuse every write.
         layouts: the engine's tier layouts, for a layout that uses another one. Look the other layout up at its use, not

@@ -61,9 +61,9 @@ class SegmentFile(ABC):
     def slice(self, position: int, size_bytes: int) -> FileSlice:
         """Return a slice with the bytes that ``read`` would return.
 
-        The bytes are valid until the slice is released, even if the segment is deleted before.
-        The store may read the bytes only when ``data`` of the slice is first used. If the file was truncated or closed
-        before that, ``data`` raises SegmentGoneError. A deleted file is no error.
+        The bytes are valid until the slice is released, even if the segment is deleted before. The store may read the
+        bytes only when ``data`` of the slice is first used. If the file was truncated or closed before that, ``data``
+        raises SegmentGoneError. A deleted file is no error.
         """
 
     @abstractmethod
@@ -108,7 +108,7 @@ class IndexFile(ABC):
     def append(self, entries: Buffer) -> None:
         """Append entries. Errors as ``SegmentFile.append``.
 
-        If the file would exceed ``max_bytes``, the method raises PluginError and writes nothing.
+        If the file would exceed ``max_bytes`` of ``open_index``, the method raises PluginError and writes nothing.
         """
 
     @abstractmethod
@@ -267,7 +267,7 @@ class SegmentStore(Closeable):
         """Open a log's folder. ``create`` makes a new folder, and raises FileExistsError if the folder exists.
 
         Raises:
-            LogDirNotFoundError: without ``create``, the folder does not exist.
+            LogDirNotFoundError: the folder does not exist or, with ``create``, the directory does not exist.
         """
 
     @abstractmethod
@@ -299,4 +299,4 @@ class SegmentStore(Closeable):
 
     @abstractmethod
     def close(self) -> None:
-        """Close the open files and release the lock of the directory. May be called twice."""
+        """Release the lock of the directory. Files that are still open can then only be closed. May be called twice."""

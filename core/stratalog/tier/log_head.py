@@ -132,7 +132,7 @@ class LogHead(CheckedArguments):
 
     @property
     def env(self) -> Env:
-        """The environment of the tier."""
+        """Clock, files and random numbers of the tier."""
         return self._tier.env
 
     def new_finder(self) -> HeadFinder:
@@ -230,7 +230,7 @@ class LogHead(CheckedArguments):
         self._tier.availability.reach()
 
     def unavailable(self) -> StoreError:
-        """Return the error to raise while the tier cannot be used."""
+        """Return the error to raise while the tier cannot be used: TierUnavailableError or StoreUntrustedError."""
         return self._tier.availability.unavailable()
 
     def when_wanted(self, again: Callable[[], None]) -> None:

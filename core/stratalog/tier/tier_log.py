@@ -162,8 +162,8 @@ class TierLog(LogHead):
     ) -> Root | None:
         """Commit a root without segments unless the tier lists the log; return the root of the head.
 
-        After ``clear``, the tier does not list the log. The call sends two requests if the log has no root. It sends none
-        if the head is known. Arguments and errors are those of ``offload``.
+        After ``clear``, the tier does not list the log. The call sends two requests if the log has no root, and none if
+        the head is known. Arguments and errors are those of ``offload``.
         """
         self.check_writable()
         if not is_unknown(self.root):

@@ -133,7 +133,7 @@ class Authenticity:
         return replace(root, mac=replace(mac, digest=digest))
 
     def is_due(self, root: Root) -> bool:
-        """Return True if a new root must be committed for a MAC of the active key.
+        """Return True if ``root``, the head of a log, must be replaced by a root with a MAC of the active key.
 
         That is so if the head has no MAC but must have one, or has a MAC of another key.
         """

@@ -36,7 +36,7 @@ class ClockReading:
 
     @classmethod
     def of(cls, clock: Clock) -> ClockReading:
-        """Return the current time."""
+        """Return the current time on both clocks of ``clock``."""
         return cls(clock.monotonic_ns(), clock.now_ms())
 
     def is_within(self, earlier: ClockReading, duration_ms: int) -> bool:

@@ -223,7 +223,7 @@ class Root:
 
     @property
     def prefix(self) -> str:
-        """The prefix of all objects of the log in the tier."""
+        """The prefix of the keys of all objects of the log in the tier."""
         return log_prefix(self.log, self.topic_id)
 
 

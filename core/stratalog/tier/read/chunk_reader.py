@@ -52,10 +52,10 @@ class ReadPath:
         return span.key == place.key and span.start < place.position + place.size_bytes and span.end > place.position
 
     def here(self, span: ObjectRange) -> tuple[Hashable, ...]:
-        """Return the names under which ``following`` of the span before may have announced a span.
+        """Return the names of a span. ``following`` returns one of them for the span before it.
 
-        A span is named by its object and position. The first span of a segment also has a name with log and base
-        offset.
+        One name has the object and position of the span. The first span of a segment has a second name, with log and
+        base offset.
         """
         place, info = self.stored.slices[FileKind.LOG], self.stored.info
         at = (span.key, span.start)

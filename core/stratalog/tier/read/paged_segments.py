@@ -101,5 +101,5 @@ class PagedSegments(RemoteSegments):
 
 
 def _after(root: Root, pages: Pages, entry: StoredSegment) -> StoredSegment | None:
-    """Return the segment of a root that follows ``entry``."""
+    """Return the segment of a root that follows ``entry``; None if ``entry`` is the last one."""
     return next(walk(root, pages, entry.info.end_offset), None)

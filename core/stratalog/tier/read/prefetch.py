@@ -150,7 +150,7 @@ class Prefetcher:
         """Return the bytes of a span and drop them; wait if the span is being fetched.
 
         Returns:
-            None if the span was not prefetched, or if its request failed.
+            None if the span was not prefetched, if its fetch has not begun yet (it is then cancelled), or if it failed.
         """
         with self._lock:
             held = self._held.get(span)

@@ -67,7 +67,8 @@ class TierLogCheck:
     def roots(self) -> Iterator[Finding]:
         """Check the roots, and list the objects. Send one request for each root, and one for each 1,000 objects.
 
-        Call this method before the others, except ``contents``. Methods that send requests raise its errors.
+        Call this method before all others; only ``contents`` can be called without it. The other methods that send
+        requests raise the same errors.
 
         Raises:
             StoreError: the store failed or refused.
