@@ -263,9 +263,15 @@ class ManifestRepair:
         made = self._root(None, chain, root.log_start, root.high_watermark, root.leader_epoch)
         commits = (*root.recent_commits, made.commit_id)[-RECENT_COMMITS:]
         made = replace(
-            made, version=root.version + 1, parent_sha256=head.sha256, recent_commits=commits, topic=root.topic
+            made,
+            version=root.version + 1,
+            parent_sha256=head.sha256,
+            recent_commits=commits,
+            first_dirty_offset=root.first_dirty_offset,
+            topic=root.topic,
+            marks=root.marks,
+            history_start=root.history_start,
         )
-        made = replace(made, first_dirty_offset=root.first_dirty_offset)
         made = self._finder.signed(made, root, root.entries)
         created = self._store.create(manifest_key(self._finder.prefix, made.version), new_root(made))
         return (

@@ -9,12 +9,15 @@ from pathlib import Path
 import pytest
 
 import stratalog
-from stratalog import Record
+from stratalog import Record, RecordColumns, TopicPartition
 from stratalog.cli.app import run
 from stratalog.errors import FencedEpochError
 from stratalog.tier.manifest import entry_tree
+from stratalog.tier.manifest.root import WriteMark
+from stratalog.writing.write_target import WriteTarget
 
 SEGMENTS = 14
+T0 = TopicPartition("t", 0)
 
 
 @pytest.fixture(autouse=True)
@@ -119,6 +122,28 @@ def test_when_all_pages_are_damaged_a_new_root_names_the_segments(
     with stratalog.open_engine(place.data, tier=place.uri) as engine:
         place.write(engine, 3)
     place.check_read(SEGMENTS + 3)
+
+
+def test_a_new_root_keeps_the_rounds_of_writers_and_the_end_of_the_history(place: Place) -> None:
+    with stratalog.open_engine(place.data, tier=place.uri) as engine:
+        engine.log("t", 0).append([Record(key=b"K", value=b"x")])
+        engine.log("t", 0).roll()
+        engine.offload()
+        engine.erase("t", b"K")
+        place.write(engine, 3)
+    target = WriteTarget(place.uri, take_over=True)
+    with target.open() as writer, writer.stage(T0) as stage:
+        stage.add(RecordColumns.from_records([Record(value=b"round")]))
+        writer.append(T0, stage.finish(), WriteMark("query", 7))
+    before = json.loads(max(place.files("manifest")).read_bytes())
+    assert before["marks"]
+    assert before["history_start"] > 0
+    for path in place.files("pages"):
+        flip(path)
+    assert run(["verify", place.uri, "--repair"]) == 0
+    after = json.loads(max(place.files("manifest")).read_bytes())
+    assert after["version"] == before["version"] + 1
+    assert (after["marks"], after["history_start"]) == (before["marks"], before["history_start"])
 
 
 @pytest.mark.parametrize("damage", ROOT_DAMAGES, ids=lambda damage: damage.__name__)
