@@ -35,7 +35,8 @@ def parse_lines(data: bytes, words: int, file: str) -> list[CheckpointLine]:
     An empty file, or a file with only a version, has no entries. ``file`` is for error texts.
 
     Raises:
-        CorruptCheckpointError: the version, the count or a line is malformed; ``position`` is that of the line (bytes).
+        CorruptCheckpointError: a line is malformed, the version is unknown, or the count is not the number of entries;
+            ``position`` is that of the line (bytes).
     """
     lines = list(_lines(data))
     if not lines:
@@ -74,9 +75,9 @@ def format_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
 
 
 def check_offsets(data: bytes, before: bytes, file: str) -> None:
-    """Raise StorageError if the checkpoint ``data``, which is about to be stored, would be unreadable.
+    """Raise StorageError if an entry of the checkpoint ``data``, which is about to be stored, could not be parsed.
 
-    Lines that are also in ``before`` are not parsed.
+    Entries that are also in ``before``, and the two lines of the header, are not checked.
     """
     old = frozenset(before.splitlines())
     lines = [line for line in data.splitlines()[_HEAD_LINES:] if line not in old]

@@ -38,7 +38,10 @@ class EpochCache:
         return f"EpochCache({list(map(tuple, self.entries))})"
 
     def assign(self, epoch: int, start_offset: int) -> EpochCache:
-        """Return a cache in which ``epoch`` begins at ``start_offset``; this cache if nothing changes.
+        """Return a cache that ends with ``epoch`` from ``start_offset`` on.
+
+        Entries whose epoch or start offset is not below that of the new entry are dropped. If ``epoch`` is already the
+        latest epoch and begins at or before ``start_offset``, the result is this cache.
 
         Raises:
             ConfigError: a value is negative.
@@ -63,7 +66,7 @@ class EpochCache:
         return next((entry.epoch for entry in reversed(self.entries) if entry.start_offset <= offset), NO_EPOCH)
 
     def between(self, start: int, end: int) -> tuple[EpochEntry, ...]:
-        """Return the entries for the offsets [start, end) only."""
+        """Return the entries for the offsets [start, end). The epoch at ``start`` is listed as if it began there."""
         return self.truncate_from_start(start).truncate_from_end(end).entries
 
     def end_offset_for(self, epoch: int, log_end: int) -> EpochEnd:
@@ -85,7 +88,7 @@ class EpochCache:
         return EpochEnd(floor, higher.start_offset)
 
     def after(self, earlier: Iterable[EpochEntry]) -> EpochCache:
-        """Return this cache with the entries of ``earlier`` before it, as far as these are before its first entry.
+        """Return this cache, preceded by the entries of ``earlier`` that are below its first entry in epoch and offset.
 
         ``earlier`` are the epochs of the log's tier.
         """

@@ -97,8 +97,8 @@ class PluginImportError(PluginError):
 
 
 class PluginClashError(PluginError):
-    """Two distributions offer the same name or scheme. Uninstall or block one, or choose one in the settings."""
+    """Two plugins offer the same name, scheme or number. Uninstall or block one, or choose one in the settings."""
 
 
 class UnknownComponentError(PluginError):
-    """No installed plugin offers this name, scheme or version. Install a plugin that does."""
+    """No installed plugin offers a component of this name, scheme, number or version. Install a plugin that does."""

@@ -43,7 +43,7 @@ class CorruptCheckpointError(CorruptionError):
 
 
 class CorruptManifestError(CorruptionError):
-    """A manifest root cannot be parsed, or does not continue the root before it."""
+    """A manifest root or page cannot be parsed or contradicts another one, or the manifest lacks evicted records."""
 
     advice = "stop all writers of this tier, and run stratalog verify on its URI"
 

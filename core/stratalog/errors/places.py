@@ -19,7 +19,7 @@ class LogDirError(StorageError):
 
 
 class LogDirNotFoundError(LogDirError):
-    """There is no log directory at this path."""
+    """There is no log directory, or no folder of a log, at ``path``."""
 
     advice = "check the path; a log directory contains one folder for each partition, named TOPIC-PARTITION"
 
@@ -69,13 +69,13 @@ class SystemLimitError(OutOfResourcesError):
 
 
 class DiskFullError(OutOfResourcesError):
-    """No space is left. The append was undone; reads still work."""
+    """No space is left. The call was undone; reads still work."""
 
     advice = "free space on this disk, then repeat the call"
 
 
 class SegmentGoneError(LogDirError):
-    """Retention deleted a segment's file while it was read. Read again from the same offset."""
+    """A segment's file was deleted, truncated or closed while it was read. Read again from the same offset."""
 
     retriable = True
     advice = "read again from the same offset; retention deleted the segment, or only the tier has it"

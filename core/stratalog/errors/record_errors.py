@@ -79,7 +79,7 @@ class InvalidProducerIdMappingError(ProducerFencedError):
 
 
 class InvalidTxnStateError(RecordError):
-    """A transaction's rule is broken, as by a non-transactional batch while it is open. Abort the transaction first."""
+    """The state of the producer's transaction does not allow the call or the batch. Abort it, or begin one first."""
 
     kafka_code = 48
 
@@ -104,7 +104,7 @@ class OffsetsExhaustedError(RecordError):
 
 
 class TransactionAbortedError(RecordError):
-    """A transaction lacks a record, or was aborted before this record was sent. Abort it and begin a new one."""
+    """A record of a transaction failed, or was not sent before an abort. Abort the transaction, and begin a new one."""
 
     kafka_code = 120
 

@@ -63,4 +63,4 @@ class EpochsExhaustedError(ReplicaError):
 
 
 class ClosedError(StorageError):
-    """A closed object was used. Open it again."""
+    """The object is closed, or a failed change that could not be undone took it out of service. Open it again."""

@@ -78,7 +78,7 @@ def integer(name: str, value: Any, least: int = LONG_MIN, most: int = LONG_MAX) 
 
 
 def wrong_type(name: str, words: str, value: object) -> WrongTypeError:
-    """Return the error for a value that is not of the kind in ``words``."""
+    """Return the error for the argument ``name``, whose value is not of the kind that ``words`` describes."""
     try:
         shown = repr(value)
     except Exception:  # noqa: BLE001 - the repr of any object may raise anything

@@ -28,7 +28,10 @@ Positive: TypeAlias = Annotated[int, Between(1, LONG_MAX)]
 
 
 class CheckedArguments:
-    """Base class that makes all public methods, including those of subclasses, check their arguments."""
+    """Base class that makes the public methods of its subclasses check their arguments.
+
+    Methods that are marked with ``checks_itself`` are left as they are, and so are properties.
+    """
 
     __slots__: ClassVar[tuple[str, ...]] = ()
 
@@ -48,7 +51,7 @@ def checks_itself(method: T) -> T:
 
 
 def checked(target: T) -> T:
-    """Add checks to the arguments of a function, or of a dataclass's ``__init__``."""
+    """Return the function, or the dataclass, with checks of the arguments: those of ``__init__`` for a dataclass."""
     if isinstance(target, type):
         made = _checked_function(vars(target)["__init__"], target.__name__, None)
         target.__init__ = made  # type: ignore[misc]  # replaces the generated method of the dataclass

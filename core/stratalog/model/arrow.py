@@ -374,12 +374,12 @@ def _timestamps(pa: Any, timestamp_ms: memoryview) -> Any:
 
 _kernel: Final = extension("stratalog.model.arrow_c")
 record_batches: Final = converted_batches if _kernel is None else packed_batches(_kernel)
-"""The implementation that this process uses, compiled or pure Python."""
+"""Function that yields the Arrow batches of columns (see ``Batches``): the compiled one, if it is available."""
 
 
 @cache
 def _schema(pa: Any, columns: tuple[str, ...]) -> Any:
-    """Return the schema of these columns. ``pa`` is pyarrow, an optional dependency: only public signatures name its types."""
+    """Return the schema of these columns. ``pa`` is the module pyarrow, an optional dependency."""
     header = pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())])
     whole = pa.schema(
         [

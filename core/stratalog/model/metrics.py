@@ -10,8 +10,8 @@ from typing import NamedTuple
 class MetricKind(StrEnum):
     """The kind of a metric.
 
-    A GAUGE may rise and fall. A COUNTER starts at 0 when the engine opens, and only grows. A HISTOGRAM counts observations
-    by their size.
+    A GAUGE may rise and fall. A COUNTER starts at 0 when the engine opens, and only grows. A HISTOGRAM counts
+    observations by their size.
     """
 
     GAUGE = "gauge"

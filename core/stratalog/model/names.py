@@ -101,7 +101,7 @@ class TopicId:
 
     @classmethod
     def from_uuid(cls, value: uuid.UUID) -> TopicId:
-        """Return the id with the 16 bytes of ``value``."""
+        """Return the id with the 16 bytes of ``value``; raise InvalidTopicError if all of them are 0."""
         return cls(base64.urlsafe_b64encode(value.bytes).decode().rstrip("="))
 
     @classmethod
@@ -255,7 +255,10 @@ def parse_segment_file(name: str) -> SegmentFileName | None:
 
 @lru_cache(maxsize=64)  # the entries of a manifest are of one log
 def log_prefix(log: TopicPartition, topic_id: TopicId) -> str:
-    """Return the prefix of all keys of one log in a tier. The prefix ends with a slash."""
+    """Return the prefix of all keys of one log in a tier. The prefix ends with a slash.
+
+    Raises the same errors as ``check_topic``.
+    """
     return f"{check_topic(log.topic)}-{topic_id}/{log.partition}/"
 
 

@@ -119,7 +119,8 @@ UNDEFINED_END: Final = EpochEnd(-1, -1)
 class LogOffsets(NamedTuple):
     """A consistent snapshot of the offsets of one log.
 
-    ``log_start <= last_stable <= high_watermark <= log_end`` and ``log_start <= local_log_start <= log_end``.
+    ``log_start <= last_stable <= high_watermark <= log_end``. ``local_log_start``, the first offset on local disk, and
+    ``recovery_point`` are also in [log_start, log_end].
     """
 
     log_start: int
@@ -130,7 +131,7 @@ class LogOffsets(NamedTuple):
     log_end: int
 
     def bound(self, isolation: Isolation) -> int:
-        """Return the exclusive end offset of a reader with this isolation."""
+        """Return the exclusive end offset up to which a reader with this isolation may read."""
         return self[BOUND_FIELDS[isolation]]
 
 

@@ -88,6 +88,9 @@ class PreparedBatches:
         """Replace ``table`` by a new scan of ``data``, whose headers were changed.
 
         The record count of a compressed message is kept, because a scan does not know it.
+
+        Raises:
+            ValueError: the new scan has another number of batches.
         """
         known = self.table.record_count
         if len(table) != len(known):

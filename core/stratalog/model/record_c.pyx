@@ -277,7 +277,10 @@ cdef tuple headers_at(const Source* source, int32_t first, int32_t count):
 
 
 cdef inline int fill_row(Record record, const Source* source, int64_t i, int32_t partition) except -1:
-    """Set ``record``, which must have no other reference, to row ``i``. Its key and value are None or made by ``made``."""
+    """Set ``record``, which must have no other reference, to row ``i``.
+
+    The present key and value of ``record`` are None, or were made by ``made``.
+    """
     cdef int32_t kind = source.timestamp_type[i]
     cdef int32_t key_position = source.key_position[i], key_size = source.key_size[i]
     cdef int32_t value_position = source.value_position[i], value_size = source.value_size[i]

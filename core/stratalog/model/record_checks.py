@@ -21,9 +21,11 @@ def checked_fields(
     leader_epoch: Any,
     partition: Any,
 ) -> tuple[int, int, TimestampType, bytes | None, bytes | None, Headers, int, int]:
-    """Return the fields of a record in their exact types, or raise the error that names the wrong field.
+    """Return the fields of a record in their exact types. The arguments are Any, because their types are unchecked.
 
-    The arguments are Any, because their types are unchecked.
+    Raises:
+        WrongTypeError: a field is of another type; the text names the field.
+        InvalidRecordError: a number does not fit its bits; the text names the field.
     """
     if not isinstance(timestamp_type, TimestampType):
         raise _wrong_type("timestamp_type", "a TimestampType", timestamp_type)
@@ -85,7 +87,11 @@ def _wrong_type(name: str, wanted: str, value: object) -> WrongTypeError:
 
 
 def name_bytes(name: str, index: int) -> bytes:
-    """Return the UTF-8 bytes of a header's name. ``index`` is the index of the record, for the error."""
+    """Return the UTF-8 bytes of a header's name.
+
+    Raises:
+        InvalidRecordError: the name is not Unicode text. ``record_errors`` has ``index``, the index of the record.
+    """
     try:
         return name.encode()
     except UnicodeEncodeError as error:

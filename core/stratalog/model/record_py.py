@@ -209,7 +209,12 @@ def items_of(arena: Buffer, positions: memoryview, sizes: memoryview) -> list[by
 
 
 def headers_of(columns: RecordColumns) -> list[Headers]:
-    """Return the headers of each record; raise the same IndexError as ``records_of``."""
+    """Return the headers of each record, from the columns of the field HEADERS.
+
+    Raises:
+        IndexError: as ``records_of``.
+        TypeError, ValueError: a column does not have its format, or the columns differ in length.
+    """
     names = ("header_first", "header_count", *FLAT_COLUMNS)
     views = [typed_view(getattr(columns, name), "i", name) for name in names]
     return _headers(_as_bytes(columns.arena), *views)

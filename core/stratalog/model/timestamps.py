@@ -23,7 +23,7 @@ def from_unix_ms(timestamp_ms: int) -> datetime:
     """Return the UTC time that is ``timestamp_ms`` milliseconds after the start of 1970.
 
     Raises:
-        ConfigError: the time is after the year 9999.
+        ConfigError: the time is before the year 1 or after the year 9999.
     """
     try:
         return _EPOCH + timestamp_ms * _MILLISECOND

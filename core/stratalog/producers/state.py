@@ -35,7 +35,7 @@ class SeenBatch(NamedTuple):
 
     @property
     def first_sequence(self) -> int:
-        """Sequence of the first record; sequences wrap from 2147483647 to 0."""
+        """Sequence of the first record, if the batch has sequences. They wrap from 2147483647 to 0."""
         return (self.last_sequence - self.offset_delta) % _SEQUENCES
 
     @property
@@ -48,7 +48,7 @@ class SeenBatch(NamedTuple):
 class CompletedTransaction:
     """A transaction that a marker ended (Kafka: CompletedTxn).
 
-    ``first_offset`` is the offset of its first record, and ``last_offset`` is the marker's offset.
+    ``first_offset`` is the offset of the transaction's first record, and ``last_offset`` is the marker's offset.
     """
 
     producer_id: int
@@ -135,7 +135,10 @@ class ProducerState:
         return draft
 
     def adopt(self, draft: ProducerState) -> None:
-        """Adopt the result of ``draft``, which was made from this state without later changes."""
+        """Replace this state by that of ``draft``.
+
+        ``draft`` was made from this state, which must not have changed since then.
+        """
         self.producers.update(draft.producers)
         self.end_offset, self._unreplicated = draft.end_offset, draft._unreplicated
         self.open_transactions = draft.open_transactions
@@ -201,7 +204,7 @@ class ProducerState:
     def first_unstable(self, high_watermark: int) -> int | None:
         """Return the smallest first offset of all transactions that are not final; None if there is none.
 
-        A transaction is final when its marker is below the high watermark.
+        A transaction is final when its marker is below the high watermark. The call forgets the final transactions.
         """
         if not self.open_transactions and not self._unreplicated:
             return None
@@ -227,7 +230,10 @@ class ProducerState:
     # --- appends -----------------------------------------------------------------------------------------------------
 
     def duplicate_of(self, batch: RecordBatch) -> SeenBatch | None:
-        """Return the earlier batch with the same epoch and sequences, of which ``batch`` is a retry; None if none."""
+        """Return the batch that ``batch`` repeats; None if there is none.
+
+        It is one of the producer's last five batches, with the same epoch and the same sequences.
+        """
         producer = self.producers.get(batch.producer_id)
         if producer is None or batch.producer_epoch != producer.epoch or batch.base_sequence < 0:
             return None

@@ -43,11 +43,13 @@ def _batch_without_bytes(largest: TimestampOffset) -> PreparedBatches:
 class Appender:
     """Writer of one active segment. It is used only under the log's lock.
 
-    The index files of an empty segment are created at once, so that a full disk fails early. The index files of an
-    existing segment are opened by the first append, because an engine may open 10,000 logs and write to few of them.
+    The index files of an empty segment are created at once, so that a full disk fails early. Only the transaction index
+    is created with its first entry. The index files of an existing segment are opened by the first append, because an
+    engine may open 10,000 logs and write to few of them.
 
     Args:
         segment: the active segment. The log closes it, not the appender.
+        components: the log's components.
         config: settings of the topic when the segment became active.
         jitter_ms: subtracted from ``segment.ms`` for this segment.
         is_idle: True if nothing will be appended: no index file is created.
@@ -118,11 +120,17 @@ class Appender:
         self._changed()
 
     def prepare(self) -> None:
-        """Open the indexes now instead of at the first append, because a truncated segment lacks its closing entries."""
+        """Open the index files now instead of at the first append.
+
+        Needed before ``finish`` of a truncated segment, whose indexes have lost their closing entries.
+        """
         self._open_indexes()
 
     def should_roll(self, size_bytes: int, last_offset: int, max_timestamp_ms: int) -> bool:
-        """Return True if a record set with this size, last offset and timestamp must go to a new segment."""
+        """Return True if a record set with this size, last offset and timestamp must go to a new segment.
+
+        The call opens the index files if necessary, and may update ``room_bytes`` and ``room_ms``.
+        """
         if not self._builders:
             self._open_indexes()
         held_bytes, limit_bytes = self.segment.size_bytes, self._config.segment_bytes
@@ -135,7 +143,7 @@ class Appender:
 
     @property
     def is_full(self) -> bool:
-        """True if an index accepts no further entry."""
+        """True if an open index accepts no further entry; False while no index is open."""
         if self._is_full is None:
             self._is_full = any(builder.full for builder in self._builders)
         return self._is_full
@@ -145,7 +153,10 @@ class Appender:
         self._is_full, self.room_bytes, self._growing = None, -1, ()
 
     def has_waited(self) -> bool:
-        """Return True if the segment is not empty and ``segment.ms`` has passed, by the clock, since its first record."""
+        """Return True if the segment has records and must be rolled because of its age by the clock.
+
+        The age counts from the timestamp of the first batch. The limit is ``roll_after_ms``, less the jitter.
+        """
         now_ms = self._components.env.clock.now_ms()
         return bool(self.segment.size_bytes) and self._waited_ms(now_ms) > self._roll_ms()
 
@@ -159,15 +170,16 @@ class Appender:
     def append(self, batches: PreparedBatches, aborted: Mapping[int, AbortedTransaction] = NONE_ABORTED) -> None:
         """Write batches that have their offsets: either all, or none.
 
-        A full index gets no further entry; a search then scans more bytes of the log.
+        A full offset or time index gets no further entry; a search then scans more bytes of the log.
 
         Args:
             batches: the batches.
             aborted: transactions that the batches abort, by the offset of their marker.
 
         Raises:
-            DiskFullError: no space for the bytes or their index entries; the append was undone.
-            LogDirOfflineError: writing failed.
+            OutOfResourcesError: no space or no descriptors for the bytes or their index entries; the append was undone.
+            ClosedError: the append failed for lack of space or descriptors, and could not be undone.
+            StorageError: writing failed for another reason; part of the append may be in the files.
         """
         if not self._builders:
             self._open_indexes()
@@ -217,7 +229,8 @@ class Appender:
 
         Raises:
             OutOfResourcesError: no space or no descriptors for the closing entries; the segment is not sealed.
-            ClosedError: no descriptors to seal the segment; some of its indexes may be closed.
+            ClosedError: no descriptors or no space to seal the segment; some of its indexes may be closed.
+            StorageError: writing or syncing an index failed.
         """
         for role, builder in self._by_role() if self._builders else ():
             self._write_index(role, builder.finish())

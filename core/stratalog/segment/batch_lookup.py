@@ -30,7 +30,8 @@ _Request: TypeAlias = tuple[int, int, int, bool, bool]
 class BatchRange(NamedTuple):
     """Whole batches in bytes [``position``, ``end_position``) of a segment, and the last offset in them.
 
-    The range is empty if the first wanted batch reaches the bound. ``data`` has the bytes if they were read.
+    If the first wanted batch reaches the bound, the range is empty, and ``last_offset`` is -1. ``data`` has the bytes
+    if they were read.
     """
 
     position: int
@@ -50,7 +51,7 @@ class _Place(NamedTuple):
     batch_bytes: int
     """Maximum size (bytes) of the wanted batch."""
     indexed_offset: int | None
-    """The last offset of a batch near the position; None at the segment's start."""
+    """The last offset of a batch near the position, according to the index; None if no index entry has the position."""
     is_guess: bool = False
     """True if the wanted batch may begin before the position."""
 
@@ -85,6 +86,7 @@ def find_batches(
 
     Raises:
         CorruptBatchError: the entry where the first batch should be is damaged, or a batch reaches past its segment.
+        Others as ``ReadableSegment.read``.
     """
     asked = offset, max(0, min(max_bytes, _LARGEST_BYTES)), bound, whole, check_crc
     left, found = segment.left_at if isinstance(segment, ReadOn) else None, None
@@ -288,7 +290,10 @@ def _headers_at(
 
 
 def _indexed_before(segment: ReadableSegment, components: Components, limit: int, bound: int) -> OffsetPosition | None:
-    """Return the second-last index entry below ``limit`` (bytes) and ``bound``; the last one if there is only one."""
+    """Return the second-last index entry below ``limit`` (bytes) and ``bound``; the last one if there is only one.
+
+    The result is None if there is no such entry, or if the index is damaged.
+    """
     index, base_offset = components.indexes[IndexRole.OFFSET], segment.base_offset
     try:
         entries = segment.index_entries(IndexRole.OFFSET)

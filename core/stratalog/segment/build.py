@@ -1,4 +1,6 @@
-"""Construction of a segment from batches: its ``.log`` file and its indexes. Readers see no file before it is published.
+"""Construction of a segment from batches: its ``.log`` file and its indexes.
+
+Readers see no file before it is published.
 
 Source: apache/kafka UnifiedLog.createNewCleanedSegment, LogSegment.append, onBecomeInactiveSegment.
 """
@@ -62,7 +64,10 @@ class BuiltSegment:
     entries: Mapping[IndexRole, bytes]
 
     def chunks(self, chunk_bytes: int) -> Iterator[Buffer]:
-        """Yield the bytes of the batches from the start."""
+        """Yield the bytes of the batches in pieces of at most ``chunk_bytes``.
+
+        Raises the same errors as ``file_chunks``.
+        """
         with contextlib.closing(self.reader()) as segment:
             yield from file_chunks(segment, self.files, self.components, chunk_bytes)
 
@@ -98,8 +103,9 @@ class BuiltSegment:
 class SegmentBuilder:
     """Builder of one segment. As a context manager, it removes the segment's files after an error.
 
-    One thread at a time may use it, without the log's lock. Index entries are collected in memory, at most
-    ``segment.index.bytes`` of each kind except for aborted transactions.
+    One thread at a time may use it, without the log's lock. Existing files with the names of the segment's files are
+    removed first. Index entries are collected in memory, at most ``segment.index.bytes`` of each kind except for
+    aborted transactions.
 
     Args:
         files: folder for the files.
@@ -147,8 +153,8 @@ class SegmentBuilder:
             aborted: the transactions that the batches abort, by the offset of their marker.
 
         Raises:
-            DiskFullError: no space for the batches.
-            LogDirOfflineError: writing failed.
+            OutOfResourcesError: no space for the batches; none of them was written.
+            LogDirError: writing failed for another reason.
         """
         start = self._log.append(data)
         for table in scan(self._components.formats, data, 0, memoryview(data).nbytes, check_crc=False).tables:
@@ -166,7 +172,7 @@ class SegmentBuilder:
             modified_ms: modification time: that of the replaced segments, or the present time.
 
         Raises:
-            DiskFullError, LogDirOfflineError: as ``append``.
+            LogDirError: a file could not be written or synced.
         """
         size_bytes = self._log.size_bytes
         if self._is_durable:
@@ -270,7 +276,11 @@ class RollingBuilder:
     def finish(self, end_offset: int | None = None) -> None:
         """Finish the last segment, which ends at ``end_offset``; None means that it ends after the last batch.
 
-        A segment without offsets is not created. Raises the same errors as ``append``.
+        A segment without offsets is not created.
+
+        Raises:
+            OffsetsOutOfOrderError: ``end_offset`` is below ``next_offset``.
+            StorageError: any other error of ``append``.
         """
         self._check_complete()
         end = self.next_offset if end_offset is None else end_offset
@@ -280,7 +290,10 @@ class RollingBuilder:
             self._finish(end)
 
     def discard(self) -> None:
-        """Remove the unfinished segment. The next batch may have the same offsets again."""
+        """Remove the unfinished segment.
+
+        The next batch follows the last finished segment, and may have the offsets of the removed batches.
+        """
         if self._builder is not None:
             self._builder.discard()
             self._builder = None
@@ -343,7 +356,8 @@ def copy_batches(
 
     Raises:
         CorruptBatchError: an entry is damaged.
-        DiskFullError, LogDirOfflineError: as ``SegmentBuilder.append``.
+        LogDirError: as ``SegmentBuilder.append``.
+        Others as ``ReadableSegment.read``.
     """
     ended = {entry.last_offset: entry for entry in transaction_index(segment, components)}
     bytes_read = records = 0

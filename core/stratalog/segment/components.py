@@ -45,8 +45,8 @@ class FormatTable:
 
         Raises:
             PluginClashError: several formats have this magic.
-            UnknownComponentError: the magic is Kafka's and its format is not installed, or a format that may have it is in
-                quarantine. Bytes that another engine can read are no damage, so recovery must not truncate them.
+            UnknownComponentError: the magic is Kafka's and its format is not installed, or a format that may have it is
+                in quarantine. Bytes that another engine can read are no damage, so recovery must not truncate them.
         """
         found = self.opened.get(magic)
         return found if found is not None else self._looked_up(magic)
@@ -95,11 +95,11 @@ class FormatTable:
 
 
 class ExtraTable:
-    """Extra indexes by ``name@version``, opened when they are first used. Thread-safe.
+    """Extra indexes by label (``name@version``), opened when they are first used. Thread-safe.
 
     Args:
-        offers: functions that return the index, the same one each time. Each is called once, or once by each of several
-            threads that first use the index at the same time.
+        offers: functions that open an index, by label. Several threads that first use an index at the same time may
+            each call its function, so the function returns the same object each time.
         guards: guards of the calls into each index, by label.
 
     Attributes:
@@ -116,7 +116,7 @@ class ExtraTable:
         self.failures: dict[tuple[str, str], StorageError] = {}
 
     def of(self, label: str) -> ExtraIndex:
-        """Return the index; raise PluginImportError if it cannot be opened here."""
+        """Return the index with this label, one of ``labels``; raise PluginError if it cannot be opened here."""
         found = self._opened.get(label)
         if found is None:
             found = self._opened[label] = self._offers[label]()

@@ -28,8 +28,8 @@ def without_markers(table: BatchTable) -> BatchTable:
 def read_control(data: Buffer, batch: RecordBatch, components: Components) -> ControlRecord | None:
     """Return the first record of a control batch in ``data``. As in Kafka, later records are ignored.
 
-    The result is None for a data batch, an empty batch, an unknown type, and a record that cannot be parsed. Kafka also
-    ignores such batches when it replays a log.
+    The result is None for a data batch, an empty batch, an unknown magic or type, and a record that cannot be parsed.
+    Kafka also ignores such batches when it replays a log.
     """
     found = components.formats.get(batch.magic)
     if not batch.is_control or batch.record_count <= 0 or found is None:

@@ -81,7 +81,7 @@ class PackedExtras:
     sections: Mapping[str, IndexSection]
 
     def index(self, label: str, read: ReadBytes) -> bytes | None:
-        """Return one index; None if it is missing or damaged."""
+        """Return the index with this label, read by ``read``; None if it is missing, damaged or above 64 MiB."""
         found = self.sections.get(label)
         if found is None or found.size_bytes > MAX_INDEX_BYTES:
             return None
@@ -100,7 +100,7 @@ def pack_extras(identity: Identity, indexes: Mapping[str, Buffer]) -> list[Buffe
 
 
 def unpack_extras(read: ReadBytes, size_bytes: int) -> PackedExtras | None:
-    """Return the directory of packed extra indexes of ``size_bytes``; None if it is missing or damaged."""
+    """Return the directory of packed extra indexes, which have ``size_bytes`` in all; None if it is damaged."""
     body_bytes = size_bytes - _TRAILER.size
     if body_bytes < 0:
         return None
@@ -138,8 +138,8 @@ def _trailer(directory_bytes: int, count: int, found: Identity, crc: int) -> byt
 def stored_extras(segment: Segment, labels: Collection[str]) -> dict[str, bytes]:
     """Return the extra indexes of a closed segment from the file beside it, by label.
 
-    Missing and damaged indexes are left out. The result is empty if the file describes other bytes than the segment
-    has.
+    Missing and damaged indexes are left out. The result is empty if there is no such file, or if the file describes
+    other bytes than the segment has.
     """
     try:
         with contextlib.closing(segment.files.open_segment(segment.file_name(EXTRA_SUFFIX))) as file:
@@ -153,7 +153,7 @@ def stored_extras(segment: Segment, labels: Collection[str]) -> dict[str, bytes]
 def stored_labels(segment: Segment) -> tuple[str, ...]:
     """Return the labels in the extra index file of a closed segment, without reading the indexes.
 
-    The result is empty if the file describes other bytes than the segment has.
+    The result is empty if there is no such file, or if the file describes other bytes than the segment has.
     """
     try:
         with contextlib.closing(segment.files.open_segment(segment.file_name(EXTRA_SUFFIX))) as file:
@@ -174,12 +174,15 @@ def _of_now(segment: Segment, file: SegmentFile) -> PackedExtras | None:
 def build_extras(
     segment: ReadableSegment, labels: Collection[str], components: Components, config: TopicConfig
 ) -> dict[str, Buffer]:
-    """Build the indexes of a closed segment, by label, in one pass over its records.
+    """Return the bytes of the extra indexes of a closed segment, by label, built in one pass over its records.
+
+    An index above 64 MiB is replaced by ``b""``, with a warning in the log of the program.
 
     Raises:
         CorruptBatchError: a batch is damaged; no index is built.
         PluginError: a builder raised an error that is not a StorageError, returned no index, or returned an index that
-            excludes a key of the segment.
+            excludes one of the sampled keys of the segment.
+        StorageError: a builder raised it, a record cannot be decoded, or a read failed.
     """
     extras = {label: components.extras.of(label) for label in labels}
     guards = {label: components.extras.guard(label) for label in labels}
@@ -211,7 +214,7 @@ def _sampled_keys(columns: RecordColumns) -> Iterator[bytes]:
 
 
 def _check_keys(index: ExtraIndex, made: Buffer, keys: Collection[bytes], guard: Guard) -> None:
-    """Raise PluginError if an index excludes a key of its segment: a search for the key would miss records."""
+    """Raise PluginError if an index excludes one of ``keys``, which are in its segment: a search would miss records."""
     try:
         reader = guard.call("reader", partial(index.reader, made))
     except CorruptIndexError as error:

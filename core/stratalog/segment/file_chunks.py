@@ -43,7 +43,7 @@ def file_chunks(
 
 
 def check_listed(files: LogFiles, names: Iterable[str]) -> None:
-    """Raise an error if a folder lists the index of a segment, but not its ``.log`` file, which can be opened.
+    """Raise an error if a folder lists the offset index of a segment, but not its ``.log`` file, which has bytes.
 
     Without the ``.log`` file, records would be missing. A folder of a store that comes with stratalog is not checked.
 

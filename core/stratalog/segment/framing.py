@@ -45,7 +45,10 @@ class MixedScan(NamedTuple):
 
 
 def scan(formats: FormatTable, data: Buffer, start: int, end: int, *, check_crc: bool) -> MixedScan:
-    """Scan all whole batches of any magic in [start, end) of ``data``. Damaged bytes end the scan without an error."""
+    """Scan all whole batches of any magic in [start, end) of ``data``. Damaged bytes end the scan without an error.
+
+    Raises the same errors as ``FormatTable.get``.
+    """
     tables: list[BatchTable] = []
     position = start
     while True:
@@ -100,7 +103,7 @@ class EpochSetter:
         return data[:decided]
 
     def rest(self) -> bytearray:
-        """Return the bytes that are left at the end of the file."""
+        """Return the incomplete frame that ``feed`` has kept. Call it after the last piece of the file."""
         return self._rest
 
 

@@ -18,8 +18,8 @@ _MALLOC_BYTES: Final = 16  # distance from the start of a page to a large buffer
 
 
 ReadOver: TypeAlias = Callable[[int, memoryview], memoryview]
-"""The method ``read_over`` of a segment in local files. It returns bytes from a position on, at most as many as the memory
-holds. They are in that memory if this saves a copy."""
+"""The method ``read_over`` of a segment in local files. It returns bytes from a position on, at most as many as the
+memory holds. They are in that memory if this saves a copy."""
 
 
 class ReusedReads:
@@ -47,7 +47,8 @@ class ReusedReads:
         buffer = self._free() if size_bytes <= self._usual_bytes else None
         if buffer is None:
             return segment.read(position, size_bytes)
-        # On AMD processors, `pread` takes up to three times as long if the memory is 1 to 31 bytes after the page cache, modulo 4 KiB.
+        # On AMD processors, `pread` takes up to three times as long if the memory is 1 to 31 bytes after the page
+        # cache, modulo 4 KiB.
         skipped = _LINE_BYTES - _MALLOC_BYTES + position % _LINE_BYTES
         return over(position, memoryview(buffer)[skipped : skipped + size_bytes])
 

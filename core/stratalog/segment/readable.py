@@ -28,8 +28,9 @@ class ReadOn:
     """A segment that remembers where its last reader stopped.
 
     Attributes:
-        left_at: the offset after the last fetch, and the position where its batch begins. Most fetches continue there and
-            need no index. The hint is replaced as a whole, so it is set without a lock.
+        left_at: the offset after the last large fetch, and the position where the batch with this offset begins; None
+            before the first one. Most fetches continue there and need no index. The hint is replaced as a whole, so it
+            is set without a lock.
     """
 
     __slots__ = ("left_at",)
@@ -38,7 +39,11 @@ class ReadOn:
 
 
 class ReadableSegment(Protocol):
-    """One segment, local or in a tier. Offsets are [base_offset, end_offset); positions are bytes of the ``.log`` file."""
+    """One segment, local or in a tier. Offsets are [base_offset, end_offset); positions are bytes of the ``.log`` file.
+
+    Methods that read bytes raise StorageError if the read fails, for example SegmentGoneError if the file is gone, and
+    StoreError if the tier's store fails.
+    """
 
     @property
     def base_offset(self) -> int:

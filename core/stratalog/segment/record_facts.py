@@ -22,10 +22,11 @@ def with_record_facts(info: SegmentInfo, segment: ReadableSegment, components: C
     """Return ``info`` with the number of data records of the segment, and their least timestamp.
 
     Records are decoded without keys and values, because a batch header has only the timestamp of its first record, and
-    later records may be older. With LogAppendTime, the headers suffice. If a batch is damaged, both facts stay unknown.
+    later records may be older. With LogAppendTime, the headers suffice. If a batch is damaged, both facts stay unknown,
+    with a warning in the log of the program.
 
     Raises:
-        SegmentGoneError: the file is gone.
+        StorageError: a read failed, or a batch cannot be decompressed although it is not damaged.
     """
     records, least_ms = 0, None
     try:

@@ -21,8 +21,8 @@ from stratalog.segment.readable import ReadableSegment
 from stratalog.spi.indexes import IndexRole
 
 Replay = Callable[[Chunk, BatchTable], Mapping[int, AbortedTransaction]]
-"""Callback that receives the valid batches of a chunk, table by table. It returns the transactions that abort markers end,
-by row of the table."""
+"""Callback that receives the valid batches of a chunk, table by table. It returns the transactions that the abort
+markers of the table end, by the row of the marker."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -142,10 +142,10 @@ def chunks_from(
 
 
 def byte_range(segment: ReadableSegment, start: int, stop: int, components: Components) -> tuple[int, int | None]:
-    """Return the positions (bytes) where the batches with offsets [start, stop) begin and end, according to the index.
+    """Return a position (bytes) at or before the batches with offsets [start, stop), and one at or after their end.
 
-    The index may be wrong, so the caller must check the batches. The end is None if the index has no entry for it. No
-    index is read for a range of the whole segment.
+    Both are from the index, which may be wrong, so the caller must check the batches. The second position is None if
+    the index has no entry for it. No index is read for a range of the whole segment.
     """
     floor, end = index_floor(segment, start, components), end_position(segment, stop, components)
     position = 0 if floor is None else floor.position
@@ -153,7 +153,10 @@ def byte_range(segment: ReadableSegment, start: int, stop: int, components: Comp
 
 
 def end_position(segment: ReadableSegment, offset: int, components: Components) -> int | None:
-    """Return a position (bytes) at which all batches below ``offset`` have ended; None if the index has no such entry."""
+    """Return a position (bytes) at which all batches below ``offset`` have ended, according to the index.
+
+    The result is None if the index has no such entry, or if ``offset`` is not below the segment's end.
+    """
     if offset >= segment.end_offset:
         return None
     try:
@@ -166,7 +169,10 @@ def end_position(segment: ReadableSegment, offset: int, components: Components) 
 
 
 def start_position(segment: ReadableSegment, offset: int, components: Components) -> int:
-    """Return the position (bytes) where a search for ``offset`` begins: from the index if that is right, otherwise 0."""
+    """Return the position (bytes) where a search for ``offset`` begins.
+
+    The position is from the index if that is right; otherwise it is 0.
+    """
     try:
         first = next(chunks_from(segment, offset, components, read_bytes=_PEEK_BYTES), None)
     except CorruptBatchError:
@@ -179,7 +185,8 @@ def find_batch(
 ) -> tuple[int, RecordBatch] | None:
     """Return position and header of the first batch whose last offset is at or above ``offset``; None if there is none.
 
-    ``read_bytes`` is the size of a read; 0 means ``limits.read.bytes``.
+    CRCs are not checked. ``read_bytes`` is the size of a read; 0 means ``limits.read.bytes``. Raises the same errors as
+    ``walk``.
     """
     for chunk in chunks_from(segment, offset, components, check_crc=False, read_bytes=read_bytes):
         for table in chunk.tables:
@@ -192,10 +199,10 @@ def find_batch(
 def find_timestamp(
     segment: ReadableSegment, timestamp_ms: int, min_offset: int, components: Components, *, below: int | None = None
 ) -> TimestampOffset | None:
-    """Return the first record with a timestamp at or above ``timestamp_ms`` and an offset at or above ``min_offset``.
+    """Return timestamp and offset of the first record at or above ``timestamp_ms`` and at or above ``min_offset``.
 
-    The result is None if there is none. As in Kafka, records of control batches count. ``below`` is the offset that no
-    batch may reach; None for the active segment.
+    The result is None if there is no such record. As in Kafka, records of control batches count. ``below`` is the
+    offset that no batch may reach; None for the active segment.
     """
     entry = _time_floor(segment, timestamp_ms, components)
     if entry is not None and entry.offset > min_offset:
@@ -311,10 +318,11 @@ def _time_floor(segment: ReadableSegment, timestamp_ms: int, components: Compone
 
 
 def largest_timestamp(segment: ReadableSegment, components: Components) -> TimestampOffset:
-    """Return the largest batch timestamp and the last offset of the first batch that has it; (-1, base) if none has one.
+    """Return the largest batch timestamp, and the last offset of the first batch that has it.
 
-    The search starts from the last time index entry, which is checked, and reads the batches after it, as Kafka does
-    for a segment that it opens for appending.
+    If no batch has a timestamp, the result is -1 and the segment's base offset. The search starts from the last time
+    index entry, which is checked, and reads the batches after it, as Kafka does for a segment that it opens for
+    appending.
     """
     best, from_offset = TimestampOffset(NO_TIMESTAMP, segment.base_offset), segment.base_offset
     try:
@@ -358,9 +366,10 @@ def aborted_transactions(
 def decode(
     chunk: Chunk, table: BatchTable, segment: ReadableSegment, components: Components, fields: Fields
 ) -> Iterator[RecordColumns]:
-    """Yield the records of ``table``, which has batches of ``chunk``.
+    """Yield the records of ``table``, which has batches of ``chunk``, as columns of ``fields``.
 
-    Errors name the segment's file and the position in it.
+    Raises the same errors as ``RecordFormat.decode``. A CorruptBatchError names the segment's file and the position in
+    it.
     """
     if not len(table):
         return

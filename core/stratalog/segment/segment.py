@@ -46,7 +46,8 @@ class Segment(ReadOn):
         start: position (bytes) in the file where the segment begins; above 0 if another segment has the bytes before.
 
     Attributes:
-        known_extras: labels of the extra indexes that are known to exist and to fit the segment.
+        known_extras: labels of the extra indexes that are known to exist and to fit the segment; ``DOUBTED`` after a
+            read found one of them damaged.
     """
 
     __slots__ = (
@@ -140,7 +141,7 @@ class Segment(ReadOn):
         return self.names.get(suffix) or segment_file(self.base_offset, suffix)
 
     def read(self, position: int, size_bytes: int) -> memoryview:
-        """Return up to ``size_bytes`` from ``position``."""
+        """Return up to ``size_bytes`` from ``position``, fewer at the end of the segment."""
         if self._size_bytes is not None:
             size_bytes = min(size_bytes, self._size_bytes - position)
         return self.log.read(self.start + position, size_bytes)
@@ -155,7 +156,11 @@ class Segment(ReadOn):
         return self.log.slice(self.start + position, size_bytes)
 
     def index_entries(self, role: IndexRole) -> Buffer:
-        """Return the entries of an index: from its file if that fits the log, otherwise rebuilt from the log in memory."""
+        """Return the entries of an index: from its file if that fits the log, otherwise rebuilt from the log in memory.
+
+        Raises:
+            SegmentGoneError: the segment is closed.
+        """
         opened: Any = self._opened
         if role in opened:
             view: Buffer = opened[opened.index(role) + 1].view()
@@ -170,7 +175,11 @@ class Segment(ReadOn):
         return found
 
     def extra_index(self, label: str) -> bytes:
-        """Return an extra index of a closed segment by ``name@version``; ``b""`` if none fits, or it is empty."""
+        """Return an extra index of a closed segment by ``name@version``; ``b""`` if none fits, or it is empty.
+
+        Raises:
+            SegmentGoneError: the segment's files are closed.
+        """
         found = self.components.index_cache.get_or_load((self._token, label), lambda: self._stored_extra(label))
         if self._token is None:
             raise SegmentGoneError("the segment was closed while it was read", self.label)
@@ -190,7 +199,7 @@ class Segment(ReadOn):
             index.close()
 
     def is_sound(self, role: IndexRole) -> bool:
-        """Return True if an index's file fits the segment."""
+        """Return True if an index's file fits the segment. A missing file counts as an index without entries."""
         try:
             entries = self.stored_entries(role)
             self.components.indexes[role].reader(entries, self.base_offset).check(self.end_offset, self.size_bytes)
@@ -199,7 +208,10 @@ class Segment(ReadOn):
         return True
 
     def limited(self, size_bytes: int, entries: Mapping[IndexRole, Buffer]) -> Segment:
-        """Return a segment that is this one limited to ``size_bytes``, with these index entries. It owns the file."""
+        """Return a segment with the first ``size_bytes`` of this one, and these index entries.
+
+        The returned segment owns the ``.log`` file from now on.
+        """
         return Segment(
             self.files,
             self.base_offset,
@@ -217,7 +229,10 @@ class Segment(ReadOn):
         return False
 
     def forget_indexes(self) -> None:
-        """Read the index files again at the next use, because they or the segment's bounds have changed."""
+        """Read the index files again at the next use, because they or the segment's bounds have changed.
+
+        Entries that were given to the segment instead of its files are forgotten.
+        """
         self._given = _NONE
         self._uncache()
 
@@ -240,8 +255,8 @@ class Segment(ReadOn):
     def seal(self) -> None:
         """Trim and close the growing index files: no more appends follow.
 
-        The transaction index is synced first, because it cannot be rebuilt from the segment alone. Other indexes are compared
-        with the log whenever they are read, so losing them only costs time.
+        The transaction index is synced first, because it cannot be rebuilt from the segment alone. Other indexes are
+        compared with the log whenever they are read, so losing them only costs time.
         """
         transactions = self.indexes().get(IndexRole.TRANSACTION)
         if transactions is not None:

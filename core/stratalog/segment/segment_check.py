@@ -73,7 +73,10 @@ class SegmentReport:
 
 
 def stored_indexes(segment: Segment, components: Components) -> dict[IndexRole, StoredIndex]:
-    """Return the index files of a local segment as they are stored."""
+    """Return the index files of a local segment as they are stored, by role.
+
+    An index has a ``problem`` if its file is too large, or if it is the missing offset index of a segment with bytes.
+    """
     found = dict[IndexRole, StoredIndex]()
     there = {file.name for file in segment.files.list()}
     for role in _CHECKS:
@@ -98,6 +101,8 @@ def check_segment(
     on_bytes: OnBytes = uncounted,
 ) -> SegmentReport:
     """Check a segment of a log folder or of a tier: framing, CRCs, ascending offsets, indexes and records.
+
+    The check ends at the first damaged entry; indexes are then not compared, unless the entry is only torn.
 
     Args:
         segment: the segment. Unless ``is_last``, no batch may reach its ``end_offset``.
@@ -259,7 +264,7 @@ class _IndexCheck(ABC):
 
 
 class _OffsetCheck(_IndexCheck):
-    """Check that each entry's position is the start of a batch, and all earlier batches end below the entry's offset."""
+    """Check that a batch starts at each entry's position, and that earlier batches end below the entry's offset."""
 
     role = IndexRole.OFFSET
 

@@ -28,7 +28,10 @@ class Identity:
 
     @classmethod
     def in_tier(cls, info: SegmentInfo) -> Identity:
-        """Return the identity of a segment in a tier, whose objects never change and have their own hashes."""
+        """Return the identity of a segment in a tier.
+
+        ``tail_crc`` is 0, because objects in a tier never change and have their own hashes.
+        """
         return cls(info.base_offset, info.end_offset, info.size_bytes, info.modified_ms, 0)
 
     @classmethod

@@ -359,7 +359,8 @@ def offsets_value(kind: OffsetsType, value: OffsetsValue, version: int) -> bytes
     """Return the encoded value of a record, in this version of its schema.
 
     Raises:
-        InvalidRecordError: ``value`` does not belong to this type or fit its fields, or the version is unknown.
+        InvalidRecordError: ``value`` does not belong to this type or fit its fields, or the version is unknown. For the
+            types of share groups, the error is always raised, because their values are only kept as bytes.
     """
     schema = _TYPES[kind][1]
     if schema is None or not isinstance(value, schema.declared):

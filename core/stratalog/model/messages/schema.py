@@ -1,6 +1,7 @@
 """The primitives of Kafka's schema-based structures: fixed-size numbers, compact strings and arrays, tagged fields.
 
-Structures with non-compact forms in older versions are declared with ``stratalog.model.messages.structures``.
+Structures with non-compact forms in older versions are declared with ``stratalog.model.messages.structures``. The
+functions that encode a number raise ``struct.error`` if the number does not fit.
 
 Source: apache/kafka ByteBufferAccessor, RawTaggedFieldReader; KIP-482.
 """
@@ -36,7 +37,7 @@ class SchemaReader:
         data: the structure; bytes after it are ignored.
         name: name of the structure, for errors.
 
-    Every method raises InvalidRecordError if the bytes end inside the value.
+    Every method raises InvalidRecordError if the bytes end inside the value, or if the value is not valid.
     """
 
     def __init__(self, data: bytes, name: str) -> None:

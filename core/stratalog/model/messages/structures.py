@@ -110,7 +110,7 @@ def nullable_array_of(item: FieldKind[T]) -> FieldKind[tuple[T, ...] | None]:
 
 
 def array_of(item: FieldKind[T]) -> FieldKind[tuple[T, ...]]:
-    """Return the kind of an array."""
+    """Return the kind of an array that must not be null. Items are read one by one, as in ``nullable_array_of``."""
     nullable = nullable_array_of(item)
     return FieldKind(_not_null(nullable.read, "an array"), nullable.write)
 
