@@ -89,7 +89,7 @@ class Log(LogReader):
         return self._state.health.is_good
 
     def view(self) -> LogView:
-        """Return the current state as one immutable value."""
+        """Return the segments, bounds and epochs that readers see now, as one immutable value."""
         return self._state.published.view
 
     @overload
@@ -124,6 +124,8 @@ class Log(LogReader):
             RecordTooLargeError: one record is above ``max.message.bytes``; nothing was written.
             RecordBatchTooLargeError: all records together are above ``segment.bytes``; nothing was written.
             DiskFullError: no space; the log can still be read.
+            LocalLimitError: local disk is at ``local.hard.limit.bytes``, and ``tier.outage.policy`` refuses the append.
+            StorageError: the log is closed or out of service, or writing failed.
         """
         if type(records) is not list and type(records) is not tuple:
             _check_sequence(records)
@@ -188,6 +190,7 @@ class Log(LogReader):
             NotLeaderOrFollowerError: the log leads.
             CorruptBatchError, OffsetsOutOfOrderError, UnexpectedAppendOffsetError: nothing was written.
             DiskFullError: no space; the batches in segments that were filled before stay written.
+            StorageError: the log is closed or out of service, or writing failed.
         """
         wanted = self._durability_of(durability)
         return append_as_follower(self._state, data, leader_high_watermark, leader_log_start_offset, wanted)
@@ -207,17 +210,19 @@ class Log(LogReader):
         epochs.
 
         Raises:
+            NotLeaderOrFollowerError: the log follows a leader.
             ConfigError: a number does not fit Kafka's fields; nothing was written.
             InvalidProducerEpochError: a newer epoch of the producer has already written.
             TransactionCoordinatorFencedError: a coordinator of a newer epoch has already written a marker for the
                 producer.
             DiskFullError: no space; the log can still be read.
+            StorageError: the log is closed or out of service, or writing failed.
         """
         marker = EndMarker(ControlType.COMMIT if commit else ControlType.ABORT, coordinator_epoch)
         return append_marker(self._state, producer_id, producer_epoch, marker, self._durability_of(durability))
 
     def open_transactions(self) -> list[ProducerEntry]:
-        """Return the producers with an open transaction in this log."""
+        """Return the producers with an open transaction in this log, in the form of snapshot entries."""
         with self._state.lock:
             return [found for found in self._state.writes.producers.entries() if found.transaction_first_offset >= 0]
 
@@ -231,6 +236,8 @@ class Log(LogReader):
 
         Raises:
             StaleLeaderEpochError: the log has seen a later epoch, or follows another leader in this epoch.
+            ConfigError: the epoch is above 2147483647.
+            StorageError: the log is not writable, or the epoch cannot be stored; the role does not change.
         """
         lead(self._state, epoch)
 
@@ -239,6 +246,8 @@ class Log(LogReader):
 
         Raises:
             StaleLeaderEpochError: the log has seen a later epoch.
+            ConfigError: the epoch is above 2147483647.
+            StorageError: the log is closed, damaged or out of service.
         """
         follow(self._state, epoch)
 
@@ -246,11 +255,15 @@ class Log(LogReader):
         """Drop the records from ``offset`` on, durably. Return True if the log end was above ``offset``.
 
         The log then ends at ``offset``. A batch that contains ``offset`` is dropped as a whole, so pass the first
-        offset of a batch.
+        offset of a batch. If a follower has ``offset`` only in the tier, its log ends at a segment boundary of the tier
+        at or below ``offset``.
 
         Raises:
+            ConfigError: ``offset`` is negative.
             OffsetInTierError: the log leads, and the tier has committed records at or above ``offset``.
-            StorageError: the disk failed; the log is out of service until it is opened again.
+            StoreError: the tier cannot be read; nothing was truncated.
+            StorageError: the log is not writable, or the disk failed; after a failure of the disk, the log is out of
+                service until it is opened again.
         """
         return truncate_to(self._state, offset)
 
@@ -262,8 +275,9 @@ class Log(LogReader):
             log_start: first offset for readers, if a tier has the records below ``offset``. None means ``offset``.
 
         Raises:
+            ConfigError: ``offset`` is negative, or ``log_start`` is not in [0, ``offset``].
             OffsetInTierError: the log leads, and the tier has committed records at or above ``offset``.
-            StorageError: as ``truncate_to``.
+            StorageError: any other error of ``truncate_to``.
         """
         truncate_fully(self._state, offset, log_start)
 
@@ -283,11 +297,23 @@ class Log(LogReader):
         return set_high_watermark(self._state, offset)
 
     def flush(self) -> int:
-        """Make everything written so far durable; return the new recovery point (offset)."""
+        """Make everything written so far durable; return the new recovery point (offset).
+
+        Raises:
+            StorageError: the log is closed or out of service, or the sync failed. A failed sync takes the log out of
+                service.
+        """
         return flush(self._state)
 
     def roll(self) -> int:
-        """Close the active segment and begin a new one at the log end; return its base offset."""
+        """Close the active segment and begin a new one at the log end; return the base offset of the new segment.
+
+        An active segment without records stays; its base offset is then returned.
+
+        Raises:
+            OutOfResourcesError: no space or no descriptors for the new segment; the log is unchanged.
+            StorageError: the log is not writable, or the disk failed.
+        """
         with self._state.lock:
             self._state.health.check_writable()
             return roll(self._state)
@@ -306,7 +332,7 @@ class Log(LogReader):
             PolicyViolationError: ``cleanup.policy`` is compact without delete: the newest record of each key must stay.
             InvalidTopicError: the topic is one of Kafka's internal topics.
             OffsetOutOfRangeError: ``before`` is above the high watermark.
-            LogDirOfflineError: the log start could not be stored.
+            StorageError: the log is not writable, or the disk failed.
         """
         return delete_records(self._state, before)
 
@@ -326,7 +352,11 @@ class Log(LogReader):
         """Flush, write the closing snapshot and index entries, and close the files. May be called twice.
 
         Returns:
-            True if the log was closed cleanly.
+            True if this call closed the log cleanly, or if the log was closed before. False if the log was damaged or
+            out of service; the files are closed, and nothing was written.
+
+        Raises:
+            StorageError: a write or a sync failed; the files are closed.
         """
         state = self._state
         with state.durability.syncing, state.lock:

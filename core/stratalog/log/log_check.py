@@ -56,8 +56,9 @@ class CheckpointOffset:
 class LogReport:
     """Result of the check of a log's folder.
 
-    ``log_end`` and the counts cover the good part of the log. ``known_end`` is the largest offset in a checkpoint.
-    ``epochs`` are the leader epochs of the batches. ``records`` is None unless every record was checked.
+    ``batches`` and ``records`` count the good ones; ``records`` is None unless every record was checked. ``size_bytes``
+    is the size of all segments. ``log_end`` is the end of the good part of the last segment. ``known_end`` is the
+    largest offset in a checkpoint. ``epochs`` are the leader epochs of the batches.
     """
 
     segments: int = 0

@@ -38,9 +38,9 @@ def repair_log(
 ) -> list[Repair]:
     """Repair the repairable findings of ``check_log``, and return the repairs. Without such findings, do nothing.
 
-    Repairs are: truncate a torn tail, split overflowed segments, and rebuild indexes, snapshots and leader epochs. The
-    caller has locked the directory, and has made sure that the next opening of the directory recovers its logs as after
-    a crash.
+    Repairs are: truncate a torn tail, split overflowed segments, complete or undo a replacement of segments, and
+    rebuild indexes, snapshots and leader epochs. The caller has locked the directory, and has made sure that the next
+    opening of the directory recovers its logs as after a crash.
 
     Raises:
         StorageError: a file cannot be written, or the log cannot be loaded.

@@ -47,7 +47,7 @@ class LogMaintenance:
     def sync_if_due(self, interval_ms: int) -> bool:
         """Flush if unsynced records have waited for the shorter of ``interval_ms`` and ``flush.ms``.
 
-        Return True if the log was flushed.
+        Return True if the log was flushed. Raises the same errors as ``flush``.
         """
         due = is_sync_due(self._state, interval_ms)
         if due:
@@ -55,10 +55,10 @@ class LogMaintenance:
         return due
 
     def forget_producers(self, silent_ms: int) -> int:
-        """Forget idempotent producers whose last batch is ``silent_ms`` old or older; return the number forgotten.
+        """Forget producers whose last batch is ``silent_ms`` old or older; return the number of forgotten producers.
 
         The batch's own timestamp decides. Producers with an open transaction are kept. A forgotten producer may
-        continue at any sequence number.
+        continue at any sequence number. Raises StorageError if the log is not writable.
         """
         state = self._state
         with state.lock:
@@ -66,7 +66,10 @@ class LogMaintenance:
             return state.writes.producers.forget_silent(state.settings.components.env.clock.now_ms() - silent_ms)
 
     def roll_if_due(self) -> bool:
-        """Roll if the active segment is older than ``segment.ms`` by the clock. Return True if it rolled."""
+        """Roll if the active segment has records and is too old by the clock. Return True if the log rolled.
+
+        ``Appender.has_waited`` defines the age. Raises StorageError if the log is not writable, or if the roll fails.
+        """
         state = self._state
         with state.lock:
             state.health.check_writable()
@@ -83,7 +86,8 @@ class LogMaintenance:
         them for damage.
 
         Raises:
-            StorageError: the new segment cannot be created, or a sync failed; the settings do not apply then.
+            StorageError: the new segment cannot be created, and the settings do not apply; or the last sync failed,
+                after the settings were applied.
         """
         state = self._state
         with state.lock:
@@ -119,7 +123,8 @@ class LogMaintenance:
     def stopped_if_fenced(self) -> Iterator[None]:
         """Take the log out of service if the guarded block raises FencedEpochError. Reads continue.
 
-        The error means that another writer owns the log, so no append may be acknowledged any more.
+        The error means that another writer owns the log, so no append may be acknowledged any more. The error is raised
+        in any case.
         """
         try:
             yield
@@ -132,11 +137,17 @@ class LogMaintenance:
             raise
 
     def raise_log_start(self, before: int) -> int:
-        """Raise the log start to ``before``, and return it; also on a follower, and with any ``cleanup.policy``."""
+        """Raise the log start to ``before``, also on a follower and with any ``cleanup.policy``; return the log start.
+
+        Raises the same errors as ``raise_log_start`` of the module ``delete``.
+        """
         return raise_log_start(self._state, before)
 
     def drop_local(self, end: int) -> list[Segment]:
-        """Remove closed segments below offset ``end`` from local disk. Retention calls it after its own checks."""
+        """Remove the segments that end at or below ``end`` from local disk; return the removed segments, closed.
+
+        Retention calls it after its own checks. If the active segment must be removed too, the log rolls first.
+        """
         return drop_segments(self._state, end)
 
     @property
@@ -155,7 +166,7 @@ class LogMaintenance:
             self.cleaning.cleaned_up_to(end, generation)
 
     def publisher(self) -> LocalPublisher:
-        """Return a publisher that replaces segments, unless the log changes below its end in the meantime."""
+        """Return a publisher of finished segments, which replaces none after a later change below the log end."""
         return LocalPublisher(self._state)
 
     def new_spooled(self, base_offset: int) -> SegmentBuilder:
@@ -167,8 +178,11 @@ class LogMaintenance:
     def marks(self) -> Marks:
         """Return the progress of writers that write in numbered rounds.
 
+        If the result of the latest round is not stored yet, the call first stores whether the round was written.
+
         Raises:
             CorruptCheckpointError: the progress file cannot be read.
+            StorageError: the log is not writable, or the file cannot be stored.
         """
         with self._state.lock:
             self._state.health.check_writable()  # if it raises, the next opening of the log decides a begun round
@@ -198,9 +212,10 @@ class LogMaintenance:
             ]
 
     def settle_remote(self) -> bool:
-        """Return True if the tier's contents are known. If the reply to a commit was lost, read the tier again first.
+        """Return True if the tier's contents are known, or if the log has no tier; False while the tier is unavailable.
 
-        Raises the same errors as ``RemoteLog.refresh``.
+        If the reply to a commit was lost, the tier is first read again. Raises the same errors as
+        ``RemoteLog.refresh``.
         """
         remote = self._state.settings.remote
         if remote is None or remote.is_settled:

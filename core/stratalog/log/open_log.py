@@ -81,7 +81,8 @@ def begin(request: OpenRequest, settings: LogSettings, environment: LogEnvironme
 
     Raises:
         FencedEpochError: the tier holds more records than the directory, or different ones. Only another engine that
-            took the log over can have written them.
+            took the log over can have written them. Not raised if ``watermark`` is ``external``.
+        Others as ``tier_at_opening``, and those of the index files.
     """
     name, files, loaded, refusal = request.name, request.files, request.loaded, request.refusal
     config, components, remote = settings.config, settings.components, settings.remote
@@ -133,9 +134,13 @@ def begin(request: OpenRequest, settings: LogSettings, environment: LogEnvironme
 
 
 def end(state: LogState) -> bool:
-    """Stop the log; return True if the stop was clean. The files are closed in any case.
+    """Stop the log and close its files, even if an error is raised; return True if the stop was clean.
 
-    The caller holds ``DurabilityState.syncing`` and the log's lock.
+    If the log is damaged or out of service, nothing is written, and the result is False. The caller holds
+    ``DurabilityState.syncing`` and the log's lock.
+
+    Raises:
+        StorageError: a write or a sync failed.
     """
     clean = state.health.is_good
     try:
@@ -155,7 +160,7 @@ def end(state: LogState) -> bool:
 
 
 def close_segments(segments: Iterable[Segment]) -> None:
-    """Close all segments, even if closing one of them raises."""
+    """Close all segments. If closing one of them raises an error, the error is raised after the others are closed."""
     with ExitStack() as closing:
         for segment in segments:
             closing.callback(segment.close)

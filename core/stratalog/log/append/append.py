@@ -1,4 +1,4 @@
-"""Appends of a leader: commit prepared batches, alone or together with others, then wait for the requested durability."""
+"""Appends of a leader: commit prepared batches, alone or together with others, then wait until they are durable."""
 
 from __future__ import annotations
 

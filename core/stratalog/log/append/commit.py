@@ -59,8 +59,11 @@ def commit(state: LogState, batches: PreparedBatches, origin: AppendOrigin = _CL
         origin: the encoder of the batches. Sequence numbers are checked only if it is a client.
 
     Raises:
+        ClosedError: the log is closed.
+        StorageError: the damage of the log, or the error that took it out of service.
         NotLeaderOrFollowerError: the log follows a leader.
         RecordBatchTooLargeError: the batches together have more bytes than ``segment.bytes``.
+        InvalidRecordError: more than five batches are from one idempotent producer, or a control batch is malformed.
         OutOfOrderSequenceError, InvalidProducerEpochError, InvalidTxnStateError, TransactionCoordinatorFencedError: a
             sequence number, producer epoch, transaction state or coordinator epoch is not valid.
         OffsetsExhaustedError: the append needs offsets above 2^63 - 2, the last possible offset.

@@ -39,7 +39,7 @@ class QueuedAppend(Waiter):
         self.error: Exception | None = None
 
     def written(self, result: AppendResult) -> None:
-        """Record that the batches were written to the log."""
+        """Record that the batches were written to the log, with ``result``. They may not be durable yet."""
         self.result, self.end = result, result.last_offset + 1
 
     def refused(self, error: Exception) -> None:
@@ -74,7 +74,7 @@ def _committed_together(state: LogState, came: Sequence[QueuedAppend]) -> bool:
     """Write the batches of several appends with one commit, or return False and write nothing.
 
     One commit is possible if the log has no tier and uses CreateTime, and if the batches have magic 2, have together at
-    most 1 MiB, and fit the active segment.
+    most 1 MiB, and fit the active segment, which must not be empty.
     """
     pieces = [waiter.batches for waiter in came]
     size, base, settings = sum(piece.size_bytes for piece in pieces), state.log_end, state.settings

@@ -51,6 +51,7 @@ def raise_log_start(state: LogState, offset: int) -> int:
 
     Raises:
         OffsetOutOfRangeError: ``offset`` is above the high watermark or negative.
+        StorageError: the log is not writable, or the disk failed.
     """
     with state.lock:
         state.health.check_writable()
@@ -73,6 +74,10 @@ def drop_segments(state: LogState, end: int) -> list[Segment]:
 
     Returns:
         The removed segments, closed.
+
+    Raises:
+        StorageError: the log is not writable, or the disk failed. A failure during the removal takes the log out of
+            service.
     """
     state.tier.save_note(state.settings.remote)
     with state.lock:

@@ -53,6 +53,7 @@ def make_extras(state: LogState) -> ExtrasResult:
         CorruptBatchError: a segment is damaged; the segments before it have their indexes.
         PluginError: a builder failed.
         DiskFullError: no space; the incomplete file is removed.
+        StorageError: the log is not writable, a record cannot be decoded, or a file cannot be read or written.
     """
     components, config = state.settings.components, state.settings.config
     labels = frozenset(components.extras.labels)

@@ -55,12 +55,13 @@ class LocalPublisher:
             old: the segments to replace. Their records were read after this publisher was made.
 
         Returns:
-            True if the segments were replaced. False if the log has changed since this publisher was made.
+            True if the segments were replaced. False if the log has changed since this publisher was made, or if the
+            tier has one of the segments.
 
         Raises:
             ClosedError: the log is closed.
-            StorageError: a rename or a sync failed; the log is out of service. The next opening completes or undoes the
-                change.
+            StorageError: the log was not writable, and nothing was done; or a rename or a sync failed, and the log is
+                out of service. The next opening then completes or undoes the change.
         """
         state = self._state
         with state.lock:
@@ -89,10 +90,13 @@ class LocalPublisher:
                 stored if and only if the segments are added, even after a crash.
 
         Raises:
-            OffsetsOutOfOrderError: the log ends at another offset; nothing was done.
+            ConfigError: ``built`` is empty.
+            OffsetsOutOfOrderError: the log ends at another offset; nothing was added.
             NotLeaderOrFollowerError: the log does not lead; nothing was done.
-            StorageError: the disk failed; the log is out of service. The next opening completes the change or undoes
-                it.
+            OutOfResourcesError: no space or no descriptors. If the files were not renamed yet, nothing was added, and
+                the log stays in service.
+            StorageError: the log was not writable, and nothing was done; or the disk failed, and the log is out of
+                service. The next opening then completes the change or undoes it.
         """
         if not built:
             raise ConfigError("add() takes at least one segment")
@@ -114,7 +118,7 @@ class LocalPublisher:
 
 @contextlib.contextmanager
 def _discarded_after_error(built: Sequence[BuiltSegment]) -> Iterator[None]:
-    """Remove the files of segments after an error before their publication."""
+    """Remove the files of the segments in ``built`` if the guarded block raises an error."""
     try:
         yield
     except BaseException:

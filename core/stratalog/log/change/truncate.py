@@ -46,8 +46,9 @@ def truncate_to(state: LogState, offset: int) -> bool:
     Raises:
         ConfigError: ``offset`` is negative, or above 2^63 - 1.
         OffsetInTierError: the log leads, and the tier has committed records at or above ``offset``.
-        StoreError: the tier's segment at ``offset`` cannot be read; nothing was truncated.
-        StorageError: the disk failed; the log is out of service. Open it and truncate it again.
+        StoreError, CorruptBatchError: the tier cannot be read; nothing was truncated.
+        StorageError: the log was not writable, and nothing was truncated; or the disk failed, and the log is out of
+            service. Open it and truncate it again.
     """
     with _no_offload(state), state.durability.syncing:
         with state.lock:
@@ -79,7 +80,7 @@ def truncate_fully(state: LogState, offset: int, log_start: int | None = None) -
     """Drop all local records and restart at any ``offset``; forget producers and epochs.
 
     A follower that is too far behind its leader restarts this way. ``log_start`` is the first offset for readers if a
-    tier has the records from ``log_start`` on; None means ``offset``. If the tier has the log from ``log_start`` up to
+    tier has the records from ``log_start`` on; None means ``offset``. If the tier has the records from ``log_start`` to
     ``offset``, the epochs and the producers' state below ``offset`` are read from the tier. The result is durable on
     return.
 
@@ -128,7 +129,10 @@ def _tier_end(state: LogState) -> int:
 
 @contextmanager
 def _no_offload(state: LogState) -> Iterator[None]:
-    """Wait for an offload in progress, and block new ones: an offload could commit records that are truncated."""
+    """Wait for an offload in progress, and block new ones while the guarded block runs.
+
+    An offload could otherwise commit records that are truncated.
+    """
     if state.settings.remote is None:
         yield
         return
@@ -138,7 +142,7 @@ def _no_offload(state: LogState) -> Iterator[None]:
 
 @contextmanager
 def _in_service(state: LogState) -> Iterator[None]:
-    """Take the log out of service if a truncation fails.
+    """Take the log out of service if the guarded block, a step of a truncation, raises an error.
 
     The log's files are then consistent, but its state in memory may be wrong.
     """

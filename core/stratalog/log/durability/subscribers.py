@@ -58,7 +58,7 @@ class Background:
         return done
 
     def notify(self, job: Job) -> None:
-        """Run ``job`` soon, on the thread that notifies subscribers."""
+        """Run ``job`` soon, on the thread that notifies subscribers; do nothing after ``close``."""
         self._notifying.submit(job)
 
     def close(self) -> None:
@@ -76,6 +76,9 @@ class Subscribers:
         log: the log.
         offsets: returns the log's current offsets.
         background: calls the callbacks, one after the other, with no lock held.
+
+    Attributes:
+        failures: number of exceptions that callbacks raised.
     """
 
     def __init__(self, log: TopicPartition, offsets: Callable[[], LogOffsets], background: Background) -> None:

@@ -28,8 +28,9 @@ def flush(state: LogState, *, with_queued: bool = True) -> int:
     """Make everything written durable, including indexes, and return the new recovery point.
 
     If ``with_queued`` is True, write the queued batches first. Then sync the segments' logs and indexes, and after them
-    the folder that names the files. Only then, the recovery point rises. A sync that fails takes the log out of service
-    and is not retried.
+    the folder that names the files. Only then, the recovery point rises. If all records and file names are durable
+    already, nothing is synced, not even indexes that ``sync_records`` has left. A sync that fails takes the log out of
+    service and is not retried.
 
     Raises:
         ClosedError: the log is closed.

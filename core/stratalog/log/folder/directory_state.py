@@ -54,7 +54,8 @@ _OF_LOGS: Final = (PARTITION_METADATA_FILE, LEADER_EPOCHS_FILE)
 class DirectoryState:
     """Contents of the small files of a log directory, read once.
 
-    ``clean`` is True if the last writer stopped cleanly. ``live`` is True if a writer has the directory open now.
+    ``clean`` is True if the last writer stopped cleanly and no writer has the directory open. ``live`` is True if a
+    writer has the directory open now.
     ``dirty_starts`` has the first offset of each log that is not compacted yet.
     """
 
@@ -69,7 +70,8 @@ class DirectoryState:
 def read_directory(store: SegmentStore, *, live: bool) -> DirectoryState:
     """Return the state of a log directory, from its checkpoints and the clean-shutdown file.
 
-    As in Kafka, a damaged checkpoint counts as empty: recovery then starts earlier.
+    As in Kafka, a damaged checkpoint counts as empty, with a warning in the log of the program: recovery then starts
+    earlier.
     """
     return DirectoryState(
         clean=_is_marked_clean(store) and not live,
@@ -98,9 +100,9 @@ def _is_marked_clean(store: SegmentStore) -> bool:
 
 
 def partition_folders(store: SegmentStore) -> dict[TopicPartition, str]:
-    """Return the names of the folders of logs in a directory, sorted by log.
+    """Return the folders of a directory that are named like logs: the name of each folder, by log, sorted.
 
-    Folders of other programs are left out, and folders with Kafka's suffixes ``-delete``, ``-future`` and ``-stray``.
+    Folders with Kafka's suffixes ``-delete``, ``-future`` and ``-stray`` are left out.
     """
     found: dict[TopicPartition, str] = {}
     for name in store.logs():

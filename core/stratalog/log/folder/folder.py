@@ -155,8 +155,9 @@ def set_aside(
 ) -> list[str]:
     """Rename a segment's files to ``.deleted``, the log first; return the new names, for a later removal.
 
-    If ``keep_snapshot`` is True, the producer snapshot keeps its name. ``names`` are the existing file names. Pass them
-    to avoid a listing for each of many segments.
+    Files that describe the segment (``DESCRIBING_SUFFIXES``) are removed at once. If ``keep_snapshot`` is True, the
+    producer snapshot keeps its name. ``names`` are the existing file names. Pass them to avoid a listing for each of
+    many segments.
     """
     suffixes = [LOG_SUFFIX, *(found.suffix for found in segment.components.indexes.values())]
     suffixes += [] if keep_snapshot else [SNAPSHOT_SUFFIX]
@@ -215,7 +216,7 @@ def write_index_if_room(segment: Segment, role: IndexRole, entries: bytes, max_b
 
 
 def read_epochs(files: LogFiles) -> EpochCache:
-    """Return the stored leader epochs; raise CorruptCheckpointError if the file is malformed."""
+    """Return the stored leader epochs, none if there is no file; raise CorruptCheckpointError if it is malformed."""
     return EpochCache(parse_epochs(files.read_small(LEADER_EPOCHS_FILE) or b"", files.path(LEADER_EPOCHS_FILE)))
 
 

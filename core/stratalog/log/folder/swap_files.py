@@ -37,7 +37,7 @@ def publish_files(
         The names that ``set_aside`` returned.
 
     Raises:
-        LogDirOfflineError: a rename or a sync failed.
+        LogDirError: a rename or a sync failed.
     """
     swaps = [_renamed(segment, SWAP_SUFFIX) for segment in built]
     for segment, swap in zip(reversed(built), reversed(swaps), strict=True):

@@ -35,7 +35,10 @@ class Pending:
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """Contents of the file: the last round of each writer, with the most recent writer at the end."""
+    """Contents of the file: number of the last round of each writer, with the most recent writer at the end.
+
+    ``pending`` is a round that was begun, and whose result is not stored yet; None if there is none.
+    """
 
     rounds: tuple[tuple[str, int], ...] = ()
     pending: Pending | None = None

@@ -58,11 +58,15 @@ def load(
     request: LoadRequest,
     progress: Progress = no_progress,
 ) -> LoadedLog:
-    """Load a log. Several threads can load different logs at the same time.
+    """Return a log loaded from its folder, with open segments, which the caller closes.
+
+    Damage of the records raises no error: it is in ``LoadedLog.damage``. Several threads can load different logs at the
+    same time.
 
     Raises:
-        CorruptCheckpointError: ``leader-epoch-checkpoint`` is malformed.
-        NotAFileError: a directory entry that is not a file has the name of a log file.
+        CorruptCheckpointError: a file of leader epochs or of write rounds is malformed.
+        LogDirError: a file cannot be read, or not repaired. NotAFileError: a directory entry that is not a file has the
+            name of a log file.
         UnknownComponentError, PluginError: the topic names a record format that is not installed, or cannot be opened.
             Without the format, recovery would take the records for damage, and truncate them.
     """

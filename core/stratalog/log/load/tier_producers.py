@@ -45,7 +45,7 @@ def producers_at(remote: RemoteView, offset: int, components: Components) -> Pro
 
 
 def stable_end(remote: RemoteView, components: Components) -> int:
-    """Return the tier's last stable offset: the tier has the end of each transaction with records below it.
+    """Return the tier's last stable offset: the tier has the end marker of each transaction with records below it.
 
     Raises the same errors as ``producers_at``.
     """

@@ -71,7 +71,9 @@ def prepare_batches(
             ``data``.
         RecordTooLargeError: a batch is above ``max.message.bytes``.
         InvalidRecordError: a batch or record breaks a rule of the topic, or cannot be written in its magic.
-        UnsupportedCompressionError: the topic's magic does not have the codec.
+        UnsupportedCompressionError: the codec of a batch or of the topic is not installed, or the topic's magic does
+            not have the codec.
+        DecompressedSizeError: a batch decompresses past ``limits.decompressed.bytes``.
     """
     prepared: list[PreparedBatches] = []
     for table in whole_batches(data, components):

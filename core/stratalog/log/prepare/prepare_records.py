@@ -36,6 +36,7 @@ def prepare_records(records: Sequence[Record], config: TopicConfig, components: 
         InvalidRecordError: there are no records, or a record breaks a rule; the error's ``record_errors`` has the
             indexes.
         RecordTooLargeError: one record alone is above ``max.message.bytes``.
+        UnsupportedCompressionError: the topic's codec is not installed, or its record format does not have the codec.
     """
     if not records:
         raise InvalidRecordError("no records were given")
@@ -74,7 +75,7 @@ def batch_limit_bytes(config: TopicConfig) -> int:
 
 
 def _groups(records: Sequence[Record], limit: int) -> Iterator[Survey]:
-    """Yield a survey of each group of consecutive records that have together about ``limit`` bytes before compression."""
+    """Yield a survey of each group of consecutive records, which have together about ``limit`` bytes uncompressed."""
     end = 0
     while end < len(records):
         group = survey(records, end, limit, RECORD_OVERHEAD_BYTES)
@@ -219,7 +220,11 @@ def timestamp_type(config: TopicConfig) -> TimestampType:
 
 
 def codec_of(config: TopicConfig, components: Components, source_codec: int) -> tuple[Codec | None, int | None]:
-    """Return the codec (None: no compression) and its level for records that arrived with codec ``source_codec``."""
+    """Return the codec (None: no compression) and its level for records that arrived with codec ``source_codec``.
+
+    Raises:
+        UnsupportedCompressionError: the codec is not installed.
+    """
     codec = _codec(config, components, source_codec)
     return codec, None if codec is None else config.compression_level(components.codecs.name_of(codec.id))
 

@@ -54,7 +54,7 @@ class Preparer:
         )
 
     def records(self, records: Sequence[Record]) -> PreparedBatches:
-        """Encode records. Raises the same errors as ``prepare_records``."""
+        """Return records as encoded batches; raise the same errors as ``prepare_records``."""
         if self._is_direct:
             batches = self.format.prepare_records(records, self._rules, self.now_ms())
             if batches is not None:
@@ -62,7 +62,7 @@ class Preparer:
         return PreparedBatches.joined(prepare_records(records, self._config, self._components))
 
     def batches(self, data: Buffer, origin: AppendOrigin) -> PreparedBatches:
-        """Check encoded batches, and encode those again that do not fit the topic.
+        """Check encoded batches, encode those again that do not fit the topic, and return all batches.
 
         Raises:
             InvalidRecordError: the data contains no complete batch.

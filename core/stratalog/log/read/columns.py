@@ -39,8 +39,8 @@ last record."""
 Stored: TypeAlias = Callable[
     [ReadableSegment, range, Mapping[int, list[AbortedTransaction]]], Iterator[tuple[_T | None, int]] | None
 ]
-"""Function that returns the pieces of a segment's records in a range of offsets, without hidden transactions. It returns
-None if the batches of the segment must be decoded."""
+"""Function that returns the pieces of a segment's records in a range of offsets, without hidden transactions. It
+returns None if the batches of the segment must be decoded."""
 
 
 def read_columns(
@@ -55,6 +55,7 @@ def read_columns(
     Raises:
         OffsetOutOfRangeError: ``start`` is below the log start (and not 0) or above the log end.
         CorruptBatchError: an entry is damaged; all records before it have been yielded.
+        StorageError: a segment cannot be read from disk or from the tier, or a batch cannot be decompressed.
     """
     fields |= Fields.OFFSET
 
@@ -203,7 +204,7 @@ def read_pieces(
 ) -> Iterator[_T]:
     """Yield the pieces that ``decoded`` returns for batches with records in [start, end), read by ``read_bytes`` bytes.
 
-    Closed segments for which ``is_without`` returns True are skipped.
+    Closed segments for which ``is_without`` returns True are skipped. Raises the same errors as ``read_columns``.
     """
     plan = plan_read(views(), components, start, end, isolation)
     yield from _planned(plan, plan.span, views, components, decoded, read_bytes, is_without)
@@ -260,7 +261,8 @@ def _segment_pieces(
 ) -> Iterator[tuple[_T | None, int]]:
     """Yield the pieces of one segment with offsets in ``span``, each with the offset at which to continue after it.
 
-    A piece is None after each table, so that the position also moves past batches without records to show.
+    After the pieces of each table, None is yielded with the offset after the table. Thus the offset also moves past
+    batches without records to show.
     """
     for chunk in chunks:
         for table in chunk.tables:

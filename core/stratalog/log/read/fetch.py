@@ -41,8 +41,8 @@ class Fetched:
     The bytes are in memory: they stay the same if the segment is deleted, or the log is truncated or closed.
 
     Attributes:
-        slices: the bytes, in order; empty at the isolation's bound. The first batch may begin below the requested
-            offset; a reader drops those records.
+        slices: the bytes, in order; empty at the isolation's bound, if ``diverging`` is set, and if the first batch is
+            larger than allowed. The first batch may begin below the requested offset; a reader drops those records.
         next_offset: the next offset to fetch; the requested offset if nothing was returned.
         offsets: all bounds of the log at the time of the fetch.
         diverging: the end of the replica's last epoch in this log, if the replica must truncate its log; otherwise
@@ -114,7 +114,9 @@ def fetch(views: ViewSource, components: Components, asked: FetchRequest, *, to_
         OffsetOutOfRangeError: the offset is below the log start or above the log end, or ``last_fetched_epoch`` is not
             known here.
         StaleLeaderEpochError, UnknownLeaderEpochError: ``current_leader_epoch`` is not the log's.
-        CorruptBatchError: the entry where the first batch should be is damaged.
+        CorruptBatchError: the entry where the first batch should be is damaged, or the log is damaged and ends at the
+            offset.
+        StorageError: a segment cannot be read from disk or from the tier.
     """
     view, retry = views(), None
     while True:

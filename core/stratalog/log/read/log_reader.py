@@ -58,7 +58,7 @@ class LogReader(CheckedArguments, ABC):
 
     @abstractmethod
     def view(self) -> LogView:
-        """Return the current state as one immutable value."""
+        """Return the segments, bounds and epochs that readers see now, as one immutable value."""
 
     def offsets(self) -> LogOffsets:
         """Return all bounds of the log, at one point in time."""
@@ -78,7 +78,8 @@ class LogReader(CheckedArguments, ABC):
     ) -> Iterator[RecordColumns]:
         """Yield records as columns, about 1 MiB of log at a time.
 
-        ``fields`` are the columns to decode. The other arguments and the errors are those of ``records``.
+        ``fields`` are the columns to decode; offsets are always decoded. The other arguments and the errors are those
+        of ``records``.
         """
         return read_columns(self.view, self.components, start, end, isolation, fields)
 
@@ -93,6 +94,7 @@ class LogReader(CheckedArguments, ABC):
         Raises:
             OffsetOutOfRangeError: ``start`` is not 0 and below the log start, or above the log end.
             CorruptBatchError: an entry is damaged; all records before it have been yielded.
+            StorageError: a segment cannot be read from disk or from the tier, or a batch cannot be decompressed.
         """
         partition = self.name.partition
         pieces = (columns.iter_records(partition) for columns in self.columns(start, end, isolation))
@@ -125,7 +127,7 @@ class LogReader(CheckedArguments, ABC):
 
         Raises:
             UnknownComponentError: the topic names no index of this name (``index.extra``). For a log opened only for
-                reading: no index of this name is installed.
+                reading: no index of this name is installed. The error is raised when the iteration begins.
         """
         return segment_extras(self.view(), self.components.extras, name)
 
@@ -181,6 +183,8 @@ class LogReader(CheckedArguments, ABC):
             OffsetOutOfRangeError: ``offset`` is below the log start or above the log end, or ``last_fetched_epoch`` is
                 not known here.
             StaleLeaderEpochError, UnknownLeaderEpochError: ``current_leader_epoch`` is not the log's.
+            CorruptBatchError: the batch at ``offset`` is damaged.
+            StorageError: a segment cannot be read from disk or from the tier.
         """
         asked = _of(
             FetchRequest, (offset, max_bytes, isolation, min_one_batch, current_leader_epoch, last_fetched_epoch)
@@ -254,12 +258,18 @@ class LogReader(CheckedArguments, ABC):
         return view.epoch_end(epoch)
 
     def offset_for_timestamp(self, timestamp_ms: int, isolation: str = "read_uncommitted") -> int | None:
-        """Return the offset of the first record at or after ``timestamp_ms``; None if there is none."""
+        """Return the offset of the first record with a timestamp at or after ``timestamp_ms``.
+
+        The result is None if ``isolation`` shows no such record. Raises StorageError if a segment cannot be read.
+        """
         found = self.first_since(timestamp_ms, isolation)
         return None if found is None else found.offset
 
     def first_since(self, timestamp_ms: int, isolation: str = "read_uncommitted") -> TimestampOffset | None:
-        """Return timestamp and offset of the first record at or after ``timestamp_ms``; None if there is none."""
+        """Return timestamp and offset of the first record with a timestamp at or after ``timestamp_ms``.
+
+        The result is None if ``isolation`` shows no such record. Raises StorageError if a segment cannot be read.
+        """
         fences = self._fences = self._fences or TimeFences()
         return offset_for_timestamp(self.view, self.components, timestamp_ms, isolation, fences)
 
@@ -274,7 +284,7 @@ class LogReader(CheckedArguments, ABC):
         return largest_timestamp(self.view, self.components, isolation, fences)
 
     def segments(self) -> tuple[SegmentSummary, ...]:
-        """Return all segments of both tiers, oldest first. A segment in both tiers is listed once."""
+        """Return a summary of each segment of both tiers, oldest first. A segment in both tiers is listed once."""
         return summaries(self.view())
 
 

@@ -21,14 +21,14 @@ Ranges: TypeAlias = Callable[[LogView, int], Iterator[ReadRange]]
 
 
 class ReadPlan(NamedTuple):
-    """Plan of one read, made from the view at its start.
+    """Plan of one read, made from the view at the start of the read.
 
     Attributes:
         view: the view at the start of the read.
         span: range of offsets.
         hidden: aborted transactions whose records are omitted.
-        meets_damage: True if the read continues up to the isolation's bound, where the end of a damaged log raises its
-            error.
+        meets_damage: True if the read wants records beyond ``span``, so that it ends with an error if the log is
+            damaged at its end.
     """
 
     view: LogView
@@ -42,6 +42,8 @@ def plan_read(view: LogView, components: Components, start: int, end: int | None
 
     Raises:
         OffsetOutOfRangeError: ``start`` is below the log start (and not 0) or above the log end.
+        ConfigError: there is no such isolation.
+        StorageError: for read_committed, a transaction index cannot be read.
     """
     if start == 0:
         start = view.offsets.log_start
@@ -75,7 +77,7 @@ def read_all(
         view: the view that is read first.
         start: the first offset.
         ranges: returns the ranges to read of a view, from an offset on.
-        read: yields pieces of one range, or None, each with the offset at which to continue after it.
+        read: yields pieces of one range, or None, each with the offset at which a retry continues after the piece.
     """
     retry: ReadRetry | None = None
     while True:

@@ -240,6 +240,8 @@ class RemoteLog(Protocol):
             StoreError: the store failed or refused.
             CorruptManifestError: the head is damaged.
             TamperedManifestError: the head is not authentic, or older than the local tier note.
+            ConfigError: the key that authenticates the head is missing.
+            UnknownComponentError: a later release wrote the head.
         """
 
     def refresh(self) -> RemoteView:
@@ -251,7 +253,7 @@ class RemoteLog(Protocol):
     def expect(self, version: int, identity: str) -> None:
         """Set the root that the local tier note names.
 
-        ``view`` raises an error unless the head is this root or one of its successors.
+        If a key authenticates the tier, ``view`` raises an error unless the head is this root or one of its successors.
         """
 
     @property

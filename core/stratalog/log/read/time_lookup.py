@@ -35,9 +35,10 @@ class TimeFences:
         self._largest: list[int] = []  # running maximum for the first segments, each included
 
     def first(self, segments: Sequence[ReadableSegment], count: int, timestamp_ms: int) -> int:
-        """Return the index of the first of ``count`` closed segments with a timestamp at or above ``timestamp_ms``.
+        """Return the index of the first segment with a timestamp at or above ``timestamp_ms``.
 
-        Returns ``count`` if there is none.
+        Only the first ``count`` of ``segments``, which are closed, are searched. The result is ``count`` if none of
+        them has such a timestamp.
         """
         with self._lock:
             self._keep_what_holds(segments)
@@ -61,7 +62,7 @@ class TimeFences:
 def offset_for_timestamp(
     views: ViewSource, components: Components, timestamp_ms: int, isolation: str, fences: TimeFences
 ) -> TimestampOffset | None:
-    """Return the first record with a timestamp at or above ``timestamp_ms``; None if the isolation shows none.
+    """Return timestamp and offset of the first record at or above ``timestamp_ms``; None if the isolation shows none.
 
     ``fences`` is the object of the log for its local segments.
     """
@@ -90,7 +91,10 @@ def offset_for_timestamp(
 def largest_timestamp(
     views: ViewSource, components: Components, isolation: str, fences: TimeFences
 ) -> TimestampOffset | None:
-    """Return the first record with the largest timestamp; None without timestamps, or if the isolation hides it."""
+    """Return timestamp and offset of the first record with the largest timestamp of the log.
+
+    The result is None if no record has a timestamp, or if the isolation hides that record.
+    """
     view = views()
     start = view.offsets.log_start
     largest_ms = max(

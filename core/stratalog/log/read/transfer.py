@@ -82,6 +82,8 @@ class Transfer:
     def read(self) -> memoryview:
         """Return all bytes in memory, instead of sending them. The bytes are valid until ``release``.
 
+        After ``release``, and after ``send`` has sent all bytes, the result is empty.
+
         Raises:
             SegmentGoneError: the log was truncated in the meantime.
         """

@@ -60,7 +60,7 @@ class LogView(NamedTuple):
     def grown_to(self, end: int, recovery_point: int) -> LogView:
         """Return this view after appends to its last segment, without other changes.
 
-        The result is right only if the high watermark is the log end.
+        The result is right only if the high watermark and the last stable offset are the log end.
 
         Args:
             end: the current log end.
@@ -83,7 +83,10 @@ class LogView(NamedTuple):
         return local[index] if index < len(local) else None
 
     def readable(self) -> Iterator[ReadableSegment]:
-        """Yield all readable segments of both tiers, ascending; a local segment hides its remote copy."""
+        """Yield all readable segments of both tiers, ascending; a local segment hides its remote copy.
+
+        If the log has no records, its active segment is yielded. Raises the same errors as ``remote_from``.
+        """
         yield from self.readable_from(self.offsets.log_start)
         if self.segments and self.segments[-1].end_offset <= self.offsets.log_start:
             yield self.segments[-1]
@@ -128,9 +131,10 @@ class LogView(NamedTuple):
         Pages of the tier's list that local disk hides are not read.
 
         Raises:
-            CorruptManifestError: the tier ends before local disk begins; raised after the tier's segments. A segment leaves
-                local disk only after the tier has it, so the tier has lost records. Without the error, readers would
-                skip these offsets silently.
+            CorruptManifestError: the tier ends before local disk begins; raised after the tier's segments. A segment
+                leaves local disk only after the tier has it, so the tier has lost records. Without the error, readers
+                would skip these offsets silently.
+            Others as ``RemoteLog.view``: a page of the tier's list cannot be read.
         """
         local_start = self.segments[0].base_offset if self.segments else self.offsets.log_end
         if self.remote is not None and start < local_start:
@@ -172,6 +176,6 @@ class LogView(NamedTuple):
         return epochs.end_offset_for(epoch, self.offsets.log_end)
 
     def bound(self, isolation: str) -> int:
-        """Return the exclusive upper bound of offsets for a reader of this isolation."""
+        """Return the exclusive upper bound of offsets for a reader of this isolation; raise ConfigError if unknown."""
         number = BOUND_FIELDS.get(isolation)
         return self.offsets[number] if number is not None else self.offsets.bound(Isolation.of(isolation))

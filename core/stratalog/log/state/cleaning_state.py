@@ -39,7 +39,7 @@ class CleaningState:
             self.dirty_start = min(self.dirty_start, end)
 
     def resume(self, dirty_start: int | None, log_end: int) -> None:
-        """Set the first dirty offset from a checkpoint; ignore a checkpoint above the log end, because it is stale.
+        """Set the first dirty offset from a checkpoint. A checkpoint above the log end counts as none: it is stale.
 
         The caller holds the log's lock.
         """
@@ -68,7 +68,7 @@ class CleaningState:
     def doubt_tier(self, damage: str) -> bool:
         """Record the damage that a read from the tier found, "" if none.
 
-        Return True if the previous read found the same damage.
+        Return True if the previous call recorded the same ``damage``.
         """
         before, self.tier_doubt = self.tier_doubt, damage
         return damage == before

@@ -12,8 +12,8 @@ class DurabilityState:
     Attributes:
         recovery_point: everything below this offset is durable.
         names_version: number of changes of file names in the folder.
-        synced_ns: end of the last sync (monotonic).
-        sync_took_ns: duration of the last sync.
+        synced_ns: end of the last sync (monotonic ns); 0 before the first sync.
+        sync_took_ns: duration of the last sync (ns); 0 before the first sync.
         turns: the syncing thread, the waiting threads, and the queue of batches.
         syncing: lock held during a sync, a truncation, an addition of finished segments, and the closing of the log.
     """

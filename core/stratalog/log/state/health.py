@@ -42,17 +42,20 @@ class Health:
 
     @property
     def is_good(self) -> bool:
-        """True if the log can be written to and closed cleanly."""
+        """True if no error took the log out of service, and no damage is known. A closed log can be good."""
         return self.failure is None and self.damage is None
 
     def check_writable(self) -> None:
-        """Raise the error that makes the log not writable, if there is one."""
+        """Raise the error that makes the log not writable, if there is one: it is closed, out of service or damaged."""
         self.check_in_service()
         if self.damage is not None:
             raise self.damage.with_traceback(None)
 
     def check_in_service(self) -> None:
-        """Raise the error that makes syncs impossible, if there is one. A damaged log can be synced."""
+        """Raise the error that makes syncs impossible, if the log is closed or out of service.
+
+        A damaged log can be synced.
+        """
         if self.closed:
             raise ClosedError(f"log {self.log} is closed")
         if self.failure is not None:
@@ -63,14 +66,14 @@ class Health:
         self.closed = True
 
     def refuse(self, error: StorageError) -> None:
-        """Take the log out of service with ``error``, unless it is already. Later calls raise ``error``."""
+        """Take the log out of service, unless it already is. Later changes raise ``error``."""
         if self.failure is None:
             self.failure = error
 
     def fail(self, error: StorageError) -> None:
-        """Take the log out of service, and report a failure of the disk to the directory.
+        """Take the log out of service, unless it already is. Report a LogDirOfflineError to the directory in any case.
 
-        Later calls raise ``error``. If ``error`` is a SystemLimitError, which allows a retry, later calls raise a
+        Later changes raise ``error``. If ``error`` is a SystemLimitError, which allows a retry, later changes raise a
         ClosedError instead, with the advice to open the log again.
         """
         again = f"log {self.log} is out of service, because a change failed, {error.reason}: open it again"

@@ -27,7 +27,8 @@ def lead(state: LogState, epoch: int) -> None:
 
     Raises:
         StaleLeaderEpochError: the epoch is below the log's, or another replica leads in it.
-        StorageError: the epoch cannot be stored; the role does not change.
+        ConfigError: the epoch is above 2147483647.
+        StorageError: the log is not writable, or the epoch cannot be stored; the role does not change.
     """
     role = state.role
     with state.lock:
@@ -48,6 +49,7 @@ def follow(state: LogState, epoch: int) -> None:
     Raises:
         StaleLeaderEpochError: the epoch is below the log's.
         ConfigError: the epoch is above 2147483647.
+        StorageError: the log is closed, damaged or out of service.
     """
     with state.lock:
         state.health.check_writable()

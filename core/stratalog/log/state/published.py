@@ -63,7 +63,10 @@ class PublishedView:
             self._on_moved()
 
     def subscribe(self, on_moved: Callable[[], None]) -> None:
-        """Call ``on_moved`` when bounds have moved. It must return at once."""
+        """Call ``on_moved`` when bounds have moved, instead of the earlier subscriber.
+
+        The thread that moved the bounds calls it under the log's lock, so it must return at once.
+        """
         self._on_moved = on_moved
 
 

@@ -19,6 +19,8 @@ from stratalog.segment.segment import Segment
 def roll(state: LogState, first_offset: int = 0) -> int:
     """Begin a new active segment at the log end; return its base offset. An empty active segment there is kept.
 
+    The caller holds the log's lock.
+
     If the next batch begins at ``first_offset`` above the log end, that offset becomes the base offset, because the
     batch's offset relative to the log end might not fit into 32 bits. The offsets in between have no records.
 
@@ -73,7 +75,7 @@ def _begun(state: LogState, active: Segment, base: int) -> tuple[Segment, Append
 def next_segment(state: LogState, base: int) -> tuple[Segment, Appender]:
     """Create the empty files of the next segment; return the segment and its appender.
 
-    The caller adds the segment to the log, or closes it if this fails.
+    The caller adds the segment to the log, or closes the segment if it cannot be added.
     """
     remove_leftovers(state, base)
     preallocate = state.settings.config.segment_bytes if state.settings.config.preallocate else 0

@@ -105,7 +105,7 @@ class SyncTurns:
                 self._gathering = False
 
     def leave(self, waiter: Waiter, done: int) -> None:
-        """Stop waiting. If the caller had the turn, give the turn to the next waiter.
+        """Remove the waiter, and its batches if they are queued. If it has the turn, give the turn to the next waiter.
 
         The waiters with ``end`` <= ``done`` are woken too, because their records are durable.
         """

@@ -60,10 +60,11 @@ class TierLink:
     def save_note(self, remote: RemoteLog | None) -> None:
         """Store the tier note durably, unless it is already up to date.
 
-        On a full disk the earlier note is kept: it is older, but not wrong.
+        Nothing is stored if the log is closed or has no tier, or while the tier is unavailable. On a full disk the
+        earlier note is kept: it is older, but not wrong.
 
         Raises:
-            LogDirOfflineError: the disk failed.
+            LogDirOfflineError: the disk failed; the log is out of service.
         """
         if remote is None or remote.is_assumed or self._health.closed:
             return

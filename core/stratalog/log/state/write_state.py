@@ -29,7 +29,7 @@ class PendingDeletes:
             self._names.setdefault(name, due_ns)
 
     def remove(self, names: Iterable[str]) -> None:
-        """Forget files that are deleted."""
+        """Forget these names, because their files are deleted."""
         for name in names:
             del self._names[name]
 
@@ -94,11 +94,11 @@ class WriteState:
         self.appender = appender
 
     def replace_segments(self, first: int, count: int, made: Sequence[Segment]) -> None:
-        """Replace ``count`` segments from index ``first`` on."""
+        """Replace ``count`` segments from index ``first`` on with ``made``. The replaced ones are not closed."""
         self.segments = (*self.segments[:first], *made, *self.segments[first + count :])
 
     def keep_last(self, count: int) -> None:
-        """Drop all segments except the last ``count``."""
+        """Drop all segments except the last ``count``, without closing them."""
         self.segments = self.segments[-count:]
 
     def store_epochs(self, epochs: EpochCache) -> None:
