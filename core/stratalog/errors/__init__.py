@@ -75,7 +75,7 @@
     │   ├── UnknownLeaderEpochError     retriable
     │   ├── OffsetInTierError
     │   └── EpochsExhaustedError
-    └── ClosedError                 used after close
+    └── ClosedError                 closed, or out of service: open it again
 
 ``retriable`` is True if the same call may succeed later. ``kafka_code`` is the error code of Kafka's protocol for the
 same condition, or -1 if Kafka has none. Constructor arguments are positional and passed to ``super()``: errors can be

@@ -110,7 +110,7 @@ class TransactionAbortedError(RecordError):
 
 
 class UnsupportedCompressionError(RecordError):
-    """The record format does not support the codec, or it is not installed. Choose another ``compression.type``."""
+    """The codec is not installed, or the record format does not support it. Choose another ``compression.type``."""
 
     kafka_code = 76
 

@@ -112,7 +112,7 @@ class LogMaintenance:
                 close_segments(state.writes.segments)
 
     def take_offline(self, error: StorageError) -> None:
-        """Refuse appends from now on with ``error``, because the log's directory failed. Reads continue."""
+        """Refuse all changes of the log from now on with ``error``, because its directory failed. Reads continue."""
         self._state.health.refuse(error)
 
     def fail(self, error: StorageError) -> None:
@@ -241,10 +241,13 @@ class LogMaintenance:
             rejoin_tier(self._state, leader_epoch)
 
     def leave_remote(self) -> int:
-        """Raise the log start to the local log start, and forget the tier, which is about to be emptied.
+        """Raise the log start to the local log start, and delete the tier note: the tier is about to be emptied.
 
         Returns:
             The new log start offset.
+
+        Raises:
+            StorageError: the log is not writable, or the note cannot be deleted.
         """
         start = self.raise_log_start(self._state.view.offsets.local_log_start)
         self._state.tier.forget_note()

@@ -79,12 +79,12 @@ class RecordBatch:
 
     @property
     def codec_id(self) -> int:
-        """Id of the compression codec; 0 means no compression. These are bits 0 to 2 of the attributes."""
+        """Id of the compression codec, bits 0 to 2 of the attributes; 0 means no compression."""
         return self.attributes & CODEC_MASK
 
     @property
     def timestamp_type(self) -> TimestampType:
-        """The origin of the timestamps."""
+        """The origin of the timestamps; NONE for magic 0, which has no timestamps."""
         if self.magic == 0:
             return TimestampType.NONE
         return TimestampType(1 if self.attributes & TIMESTAMP_TYPE_BIT else 0)

@@ -43,9 +43,9 @@ def _batch_without_bytes(largest: TimestampOffset) -> PreparedBatches:
 class Appender:
     """Writer of one active segment. It is used only under the log's lock.
 
-    The index files of an empty segment are created at once, so that a full disk fails early. Only the transaction index
-    is created with its first entry. The index files of an existing segment are opened by the first append, because an
-    engine may open 10,000 logs and write to few of them.
+    The index files of an empty segment are created at once, so that a full disk fails early. Unlike them, the file of
+    the transaction index is created with its first entry. The index files of an existing segment are opened by the
+    first append, because an engine may open 10,000 logs and write to few of them.
 
     Args:
         segment: the active segment. The log closes it, not the appender.

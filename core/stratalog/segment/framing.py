@@ -115,7 +115,7 @@ class Chunk(NamedTuple):
     tables: tuple[BatchTable, ...]
 
     def batches(self) -> Iterator[RecordBatch]:
-        """Yield the headers, with positions in ``data``."""
+        """Yield the header of each batch, with its position in ``data``."""
         for table in self.tables:
             yield from table
 

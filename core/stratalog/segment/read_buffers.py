@@ -97,7 +97,10 @@ class BufferPool:
         ends_with_fork(self)
 
     def take(self, size_bytes: int) -> memoryview | None:
-        """Return memory of this size, which belongs to the caller while a view exists; None if too much is in use."""
+        """Return memory of this size, which belongs to the caller while a view of it exists.
+
+        The result is None if the size is above ``usual_bytes``, or if all buffers are in use.
+        """
         if size_bytes > self._usual_bytes:
             return None
         with self._lock:

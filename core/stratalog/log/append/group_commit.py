@@ -43,7 +43,7 @@ class QueuedAppend(Waiter):
         self.result, self.end = result, result.last_offset + 1
 
     def refused(self, error: Exception) -> None:
-        """Fail this waiter with ``error``."""
+        """Record that the batches were not written; the waiting thread raises ``error``."""
         self.error, self.end = error, REFUSED
 
 

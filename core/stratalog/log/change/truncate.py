@@ -168,7 +168,7 @@ def _store_bounds(state: LogState) -> None:
 
 
 def _cut_back(state: LogState, offset: int) -> None:
-    """Make the log end at ``offset``, which is not below its first segment."""
+    """Make the log end at ``offset``, which is not below the base offset of the first local segment."""
     state.writes.snapshots_changed()
     there = set(file_names(state.files))
     for found in snapshot_offsets(there):

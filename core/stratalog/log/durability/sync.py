@@ -73,7 +73,10 @@ def wait_until_durable(state: LogState, waiter: Waiter) -> None:
 
 
 def is_sync_due(state: LogState, interval_ms: int) -> bool:
-    """Return True if unsynced records have waited for the shorter of ``interval_ms`` and ``flush.ms``."""
+    """Return True if unsynced records have waited for the shorter of ``interval_ms`` and ``flush.ms``.
+
+    The result is False if the log is closed or out of service.
+    """
     with state.lock:
         if state.health.closed or state.health.failure is not None or state.durability.recovery_point >= state.log_end:
             return False

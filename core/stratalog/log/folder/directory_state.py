@@ -55,8 +55,7 @@ class DirectoryState:
     """Contents of the small files of a log directory, read once.
 
     ``clean`` is True if the last writer stopped cleanly and no writer has the directory open. ``live`` is True if a
-    writer has the directory open now.
-    ``dirty_starts`` has the first offset of each log that is not compacted yet.
+    writer has the directory open now. ``dirty_starts`` has the first offset of each log that is not compacted yet.
     """
 
     clean: bool

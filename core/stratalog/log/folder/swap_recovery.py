@@ -1,7 +1,7 @@
 """Recovery of interrupted replacements of segments, from their ``.deleted``, ``.cleaned`` and ``.swap`` files.
 
-The commit point of a replacement is the rename of the last new segment to ``.swap``. Before this rename, the old
-segments are live; after it, the new segments are live.
+The commit point of a replacement is the last rename of a file from ``.cleaned`` to ``.swap``. Before this rename, the
+old segments are live; after it, the new segments are live.
 
 Source: apache/kafka LogLoader, passes 1 to 4.
 """

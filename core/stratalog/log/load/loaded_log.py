@@ -45,7 +45,7 @@ class LoadedLog:
     segments. ``left`` has the names of the ``.deleted`` files of segments that recovery dropped. ``recovered_segments``
     and ``truncated_bytes`` count the work of recovery. ``damage`` is the error beyond whose position the log cannot be
     read; None if there is none. ``producer_expiration_ms`` is copied from the request. ``snapshot_offset`` is the
-    offset of the newest producer snapshot, -1 if there is none.
+    offset of the newest good producer snapshot; 0 or -1 if there is none.
     """
 
     segments: list[Segment]

@@ -65,8 +65,8 @@ def load(
 
     Raises:
         CorruptCheckpointError: a file of leader epochs or of write rounds is malformed.
-        LogDirError: a file cannot be read, or not repaired. NotAFileError: a directory entry that is not a file has the
-            name of a log file.
+        NotAFileError: a directory entry that is not a file has the name of a log file.
+        LogDirError: a file cannot be read, or a repair cannot be written.
         UnknownComponentError, PluginError: the topic names a record format that is not installed, or cannot be opened.
             Without the format, recovery would take the records for damage, and truncate them.
     """

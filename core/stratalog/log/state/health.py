@@ -21,8 +21,8 @@ class Health:
 
     Attributes:
         log: the log.
-        damage: damage in the log's files; None if there is none. The log can be read up to its position. Appends raise
-            it.
+        damage: damage in the log's files; None if there is none. The log can be read up to the position of the damage.
+            Appends raise the error.
         failure: the error that took the log out of service; None if the log is in service. Appends raise it; reads
             continue.
         closed: True if the log is closed.

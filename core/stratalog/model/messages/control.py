@@ -42,7 +42,7 @@ class EndMarker:
     coordinator_epoch: int
 
     def value(self) -> bytes:
-        """Return the record's value, of version 0."""
+        """Return the encoded value of the record, in version 0 of its schema."""
         return _END_MARKER.pack(0, self.coordinator_epoch)
 
 
@@ -54,7 +54,7 @@ class QuorumVoter:
     directory_id: uuid.UUID = NO_DIRECTORY
 
     def encoded(self, version: int) -> bytes:
-        """Return the bytes of one element of the schema's arrays, in this version."""
+        """Return the encoded voter, an element of the two arrays of a ``LeaderChange`` in this version."""
         return int32(self.voter_id) + (self.directory_id.bytes if version else b"") + NO_TAGS
 
 
@@ -70,7 +70,7 @@ class LeaderChange:
     version: int = 0
 
     def value(self) -> bytes:
-        """Return the record's value."""
+        """Return the encoded value of the record, in the version ``self.version`` of its schema."""
         lists = b"".join(
             array(voter.encoded(self.version) for voter in voters) for voters in (self.voters, self.granting_voters)
         )
@@ -86,7 +86,7 @@ class SnapshotHeader:
     last_contained_log_timestamp_ms: int
 
     def value(self) -> bytes:
-        """Return the record's value."""
+        """Return the encoded value of the record, in version 0 of its schema."""
         return int16(0) + int64(self.last_contained_log_timestamp_ms) + NO_TAGS
 
 
@@ -97,7 +97,7 @@ class SnapshotFooter:
     kind: ClassVar[ControlType] = ControlType.SNAPSHOT_FOOTER
 
     def value(self) -> bytes:
-        """Return the record's value."""
+        """Return the encoded value of the record, in version 0 of its schema."""
         return int16(0) + NO_TAGS
 
 
@@ -110,7 +110,7 @@ class KraftVersion:
     kraft_version: int
 
     def value(self) -> bytes:
-        """Return the record's value."""
+        """Return the encoded value of the record, in version 0 of its schema."""
         return int16(0) + int16(self.kraft_version) + NO_TAGS
 
 
@@ -123,7 +123,7 @@ class Endpoint:
     port: int
 
     def encoded(self) -> bytes:
-        """Return the bytes of one element of the schema's array."""
+        """Return the encoded endpoint, an element of the endpoints of a ``KraftVoter``."""
         return string(self.name) + string(self.host) + uint16(self.port) + NO_TAGS
 
 
@@ -138,7 +138,7 @@ class KraftVoter:
     max_version: int
 
     def encoded(self) -> bytes:
-        """Return the bytes of one element of the schema's array."""
+        """Return the encoded voter, an element of the voters of ``KraftVoters``."""
         listed = array(endpoint.encoded() for endpoint in self.endpoints)
         versions = int16(self.min_version) + int16(self.max_version) + NO_TAGS
         return int32(self.voter_id) + self.directory_id.bytes + listed + versions + NO_TAGS
@@ -153,7 +153,7 @@ class KraftVoters:
     voters: tuple[KraftVoter, ...]
 
     def value(self) -> bytes:
-        """Return the record's value."""
+        """Return the encoded value of the record, in version 0 of its schema."""
         return int16(0) + array(voter.encoded() for voter in self.voters) + NO_TAGS
 
 

@@ -116,7 +116,7 @@ def array_of(item: FieldKind[T]) -> FieldKind[tuple[T, ...]]:
 
 
 def nested(declared: type[T]) -> FieldKind[T]:
-    """Return the kind of a structure inside another one, of the same version."""
+    """Return the kind of a field whose value is a structure. The inner structure has the version of the outer one."""
     plan = _plans(declared)
     return FieldKind(lambda reader, form: plan(form).read(reader), lambda value, form: plan(form).write(value))
 
