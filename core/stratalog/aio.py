@@ -16,6 +16,7 @@ thread. The coroutine and the next call of the object wait until it has ended, a
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from types import TracebackType
@@ -57,8 +58,11 @@ class _Calls:
             try:
                 return await asyncio.shield(work)
             except asyncio.CancelledError:
-                if not work.done():  # only one thread at a time may use the object
-                    await asyncio.wait([work])
+                while (
+                    not work.done()
+                ):  # only one thread at a time may use the object, also after a further cancellation
+                    with contextlib.suppress(asyncio.CancelledError):
+                        await asyncio.wait([work])
                 raise
 
     async def close(self) -> None:

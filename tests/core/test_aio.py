@@ -76,7 +76,8 @@ def test_the_event_loop_is_free_while_a_call_waits(tmp_path: Path) -> None:
     asyncio.run(work())
 
 
-def test_a_cancelled_call_ends_before_the_next_one() -> None:
+@pytest.mark.parametrize("cancellations", [1, 2])
+def test_a_cancelled_call_ends_before_the_next_one(cancellations: int) -> None:
     """A consumer is for one thread at a time."""
     started, may_end, seen = threading.Event(), threading.Event(), list[str]()
 
@@ -95,9 +96,13 @@ def test_a_cancelled_call_ends_before_the_next_one() -> None:
         consumer = AsyncConsumer(Slow())  # type: ignore[arg-type]  # as much of a consumer as the test calls
         polling = asyncio.create_task(consumer.poll())
         await asyncio.to_thread(started.wait, 30)
-        polling.cancel()
+        for _ in range(cancellations):
+            polling.cancel()
+            await asyncio.sleep(0)
         closing = asyncio.create_task(consumer.close())
-        await asyncio.sleep(0)
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert not polling.done()
         may_end.set()
         with pytest.raises(asyncio.CancelledError):
             await polling
