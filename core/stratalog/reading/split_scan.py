@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from stratalog.errors import (
     CorruptBatchError,
     CorruptionError,
+    LogDirNotFoundError,
     ObjectNotFoundError,
     OffsetOutOfRangeError,
     SegmentGoneError,
@@ -147,7 +148,7 @@ class PieceReader:
         try:
             with self._place.segment(piece) as segment:
                 yield from self._planned(piece, segment)
-        except (SegmentGoneError, ObjectNotFoundError):
+        except (SegmentGoneError, ObjectNotFoundError, LogDirNotFoundError):
             yield from self._read_where_stored_now(piece)
 
     def _planned(self, piece: Piece, segment: ReadableSegment) -> Iterator[pyarrow.RecordBatch]:

@@ -350,6 +350,17 @@ def test_a_topic_that_was_created_again_has_another_id(tmp_path: Path) -> None:
     assert sum(loss.end - loss.start for loss in lost) == 600
 
 
+def test_the_records_of_a_deleted_topic_are_reported_as_missing(tmp_path: Path) -> None:
+    fill(tmp_path)
+    source = ReadSource(str(tmp_path))
+    splits = plan(source)
+    with open_engine(tmp_path) as engine:
+        engine.delete_topic("orders")
+    lost: list[MissingRange] = []
+    assert not [scanned for split in splits for scanned in scan(source, split, on_loss=lost.append)]
+    assert sum(loss.end - loss.start for loss in lost) == 600
+
+
 def test_batches_have_a_size_that_pays(tmp_path: Path) -> None:
     with open_engine(tmp_path) as engine:
         engine.create_topic("orders", config={"compression.type": "zstd", "max.message.bytes": 64 << 20})
