@@ -28,4 +28,4 @@ def from_unix_ms(timestamp_ms: int) -> datetime:
     try:
         return _EPOCH + timestamp_ms * _MILLISECOND
     except OverflowError:
-        raise ConfigError(f"timestamp {timestamp_ms} is after the year 9999") from None
+        raise ConfigError(f"timestamp {timestamp_ms} is not between the years 1 and 9999") from None

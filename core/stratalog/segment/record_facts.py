@@ -6,7 +6,7 @@ import logging
 from dataclasses import replace
 from typing import Final
 
-from stratalog.errors import CorruptBatchError
+from stratalog.errors import CorruptionError, UnsupportedCompressionError
 from stratalog.model.batches import CONTROL_BIT, TIMESTAMP_TYPE_BIT, BatchTable
 from stratalog.model.records import Fields
 from stratalog.model.segment_info import SegmentInfo
@@ -22,11 +22,11 @@ def with_record_facts(info: SegmentInfo, segment: ReadableSegment, components: C
     """Return ``info`` with the number of data records of the segment, and their least timestamp.
 
     Records are decoded without keys and values, because a batch header has only the timestamp of its first record, and
-    later records may be older. With LogAppendTime, the headers suffice. If a batch is damaged, both facts stay unknown,
-    with a warning in the log of the program.
+    later records may be older. With LogAppendTime, the headers suffice. If a batch is damaged, or its codec is not installed, both
+    facts stay unknown, with a warning in the log of the program.
 
     Raises:
-        StorageError: a read failed, or a batch cannot be decompressed although it is not damaged.
+        StorageError: a read failed.
     """
     records, least_ms = 0, None
     try:
@@ -36,7 +36,7 @@ def with_record_facts(info: SegmentInfo, segment: ReadableSegment, components: C
                     if count:
                         records += count
                         least_ms = timestamp_ms if least_ms is None else min(least_ms, timestamp_ms)
-    except CorruptBatchError:
+    except (CorruptionError, UnsupportedCompressionError):
         _LOGGER.warning("%s is uploaded without the number of its records", segment.label, exc_info=True)
         return info
     return replace(info, records=records, min_timestamp_ms=-1 if least_ms is None else max(least_ms, -1))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import crc32c
 import pytest
 
 from stratalog import Engine, Record, open_engine, open_reader
@@ -96,3 +97,22 @@ def test_a_segment_that_compaction_wrote_is_counted_again(tmp_path: Path, uri: s
     assert local == 0
     assert sum(map(int, filter(None, after))) == expected < 60
     assert None not in after
+
+
+def test_a_segment_with_an_unknown_codec_is_uploaded_without_the_number_of_its_records(
+    tmp_path: Path, uri: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with open_engine(tmp_path / "data", tier=uri) as engine:
+        append(engine, START_MS)
+        log = engine.log("t", 0)
+        with log.fetch(0) as fetched:
+            batch = bytearray(fetched.read())
+        batch[:8] = (1).to_bytes(8, "big")  # base offset
+        batch[22] |= 6  # attributes: the number of a codec that is not installed
+        batch[17:21] = crc32c.crc32c(bytes(batch[21:])).to_bytes(4, "big")
+        log.follow(1)
+        log.append_as_follower(bytes(batch), 2, 0)
+        log.lead(2)
+        info = stored(engine, uri)
+    assert info.records is None
+    assert "without the number of its records" in caplog.text

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from stratalog.config.topic import TopicConfig
-from stratalog.errors import CorruptBatchError
+from stratalog.errors import CorruptBatchError, CorruptionError, UnsupportedCompressionError
 from stratalog.log.folder.folder import UNKNOWN_END, file_names, open_segments, set_aside
 from stratalog.log.folder.swap_files import publish_files
 from stratalog.model.batches import BatchTable
@@ -142,7 +142,7 @@ def _first_offset(segment: Segment, position: int, components: Components) -> in
     if table.magic < 2 and table.record_count[0] < 0:
         try:
             return next(decode(chunk, table, segment, components, Fields.OFFSET)).offset[0]
-        except CorruptBatchError:
+        except (CorruptionError, UnsupportedCompressionError):
             return table.last_offset[0]  # the inner messages are unreadable
     return table.base_offset[0]
 
