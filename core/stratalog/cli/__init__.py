@@ -10,7 +10,10 @@ from typing import TextIO
 
 
 def main() -> None:
-    """Run ``stratalog`` and exit: code 0, 1 (the command found a problem) or 2 (the command could not run)."""
+    """Run ``stratalog`` and exit the process.
+
+    The exit code is 0, 1 (the command found a problem), 2 (the command could not run) or 130 (it was interrupted).
+    """
     sys.stdout, sys.stderr = _usable(sys.stdout), _usable(sys.stderr)
     try:
         from stratalog.cli.app import run  # noqa: PLC0415 - click and rich are an extra

@@ -120,7 +120,10 @@ def make_output(*, as_json: bool) -> CommandOutput:
 
 
 def run(arguments: list[str] | None = None) -> int:
-    """Run the command line and return its exit code."""
+    """Run the command line with ``arguments`` (None for those of the process), and return its exit code.
+
+    An error is printed to stderr, as JSON if the arguments contain ``--json``.
+    """
     if arguments is None and os.environ.get(COMPLETE_VARIABLE):
         return _complete(os.environ[COMPLETE_VARIABLE])
     given = sys.argv[1:] if arguments is None else arguments

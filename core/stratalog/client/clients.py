@@ -83,7 +83,9 @@ class Clients:
 
         Raises:
             ConfigError, UnsupportedCompressionError: an option is wrong.
-            StorageError: the open transaction of an older producer cannot be aborted.
+            StorageError: the state of the transactional id cannot be read or stored, or the open transaction of an
+                older producer cannot be aborted.
+            ClosedError: the engine is closed.
         """
         chosen = ProducerOptions(**options)
         chosen.codec(self._components)
@@ -136,7 +138,10 @@ class Clients:
         )
 
     def close(self) -> None:
-        """Close all open producers, even if one of them cannot end its transaction. Idempotent."""
+        """Close all open producers. Idempotent.
+
+        If producers cannot end their transactions, the others are still closed, and the error of one is raised.
+        """
         with self._lock:
             self._closed = True
         with contextlib.ExitStack() as closing:

@@ -53,7 +53,7 @@ class OffsetReset(StrEnum):
 
     @classmethod
     def of(cls, value: str) -> OffsetReset:
-        """Return the member named ``value``, or raise ConfigError with all names."""
+        """Return the member with this value, such as ``earliest``, or raise ConfigError with all values."""
         try:
             return cls(value)
         except ValueError:
@@ -64,8 +64,9 @@ class Consumer(CheckedArguments, Closeable, Generic[RecordType]):
     """A reader of an engine's topics. A context manager; for one thread at a time. Created by ``Engine.consumer``.
 
     The constructor sets the positions to the group's committed offsets. A partition without a committed offset starts
-    according to ``auto_offset_reset``. Only ``commit`` commits offsets. Partitions that are added to a topic later
-    are not read, unless ``topics`` is a regular expression; a new consumer reads them.
+    according to ``auto_offset_reset``. The consumer commits offsets only in ``commit``. Partitions that are added to a
+    topic later are not read, unless ``topics`` is a regular expression; a new consumer reads them. Methods with names
+    of partitions raise UnknownTopicError for a partition that is not in ``assignment``.
 
     Args:
         logs: logs of the engine.
@@ -119,7 +120,7 @@ class Consumer(CheckedArguments, Closeable, Generic[RecordType]):
         """Read only these partitions from now on. Partitions that were read before keep their positions.
 
         A partition that was not read before starts at the group's committed offset, or according to
-        ``auto_offset_reset``.
+        ``auto_offset_reset``. Topics that match a regular expression are no longer added.
 
         Raises:
             UnknownTopicError: a partition does not exist; nothing has changed.
@@ -328,7 +329,10 @@ class Consumer(CheckedArguments, Closeable, Generic[RecordType]):
         return {cursor.name: cursor.end() for cursor in self._chosen(names)}
 
     def offsets_for_times(self, timestamps_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
-        """Return for each partition the offset of the first record at or above a timestamp, None if there is none."""
+        """Return for each partition the offset of the first record with the given timestamp or a later one.
+
+        The value is None if there is no such record below the end offset (see ``end_offsets``).
+        """
         return {name: self._cursor(name).offset_for_timestamp(stamp) for name, stamp in timestamps_ms.items()}
 
     def lag(self) -> dict[TopicPartition, int]:
@@ -368,6 +372,7 @@ class Consumer(CheckedArguments, Closeable, Generic[RecordType]):
         Raises:
             ConfigError: the consumer has no group, or an offset is negative.
             UnknownTopicError: a partition does not exist here.
+            StorageError: the offsets could not be appended.
         """
         self._check_open()
         self._offsets.commit(self._named_group(), self.positions() if offsets is None else offsets, durability)

@@ -162,10 +162,10 @@ class TransactionCoordinator:
     def writing(
         self, transactional_id: str, producer: ProducerId, name: TopicPartition, *, version: int = 0
     ) -> Iterator[None]:
-        """Return a context manager for the append of a transactional batch: the transaction cannot end inside of it.
+        """Return a context manager for the append of a transactional batch to partition ``name``.
 
-        With ``version`` 2, a partition that is not in the transaction is added (KIP-890). Errors are those of
-        ``check_partitions``.
+        While the block runs, the end of the transaction waits. With ``version`` 2, a partition that is not in the
+        transaction is added (KIP-890). Errors are those of ``check_partitions``.
         """
         with self._ends.changing(transactional_id):
             if version >= EPOCH_RAISING:

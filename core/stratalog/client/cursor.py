@@ -55,15 +55,15 @@ class Cursor:
         return self._logs.log(*self.name)
 
     def seek(self, position: int | None) -> None:
-        """Continue at another position."""
+        """Continue at another position; None for no position."""
         self.position, self.leader_epoch, self.cut_at, self._records = position, NO_EPOCH, None, None
 
     def seek_behind(self, position: int, leader_epoch: int) -> None:
-        """Continue at ``position``. Set ``cut_at`` if the log no longer has the record before it, of ``leader_epoch``.
+        """Continue at ``position``. The record before it was read in ``leader_epoch``; -1 if that is unknown.
 
-        If a log was attached from its tier, or was truncated by an unclean leader, it may have other records at the
-        same offsets, in another leader epoch. Kafka's consumer makes the same check with OffsetsForLeaderEpoch
-        (KIP-320).
+        Set ``cut_at`` if the log no longer has that record: a log that was attached from its tier, or was truncated by
+        an unclean leader, may have other records at the same offsets, in another leader epoch. Kafka's consumer makes
+        the same check with OffsetsForLeaderEpoch (KIP-320).
         """
         self.seek(position)
         self.leader_epoch = leader_epoch
@@ -134,5 +134,5 @@ class Cursor:
             self.position, self.leader_epoch = found[-1].offset + 1, found[-1].leader_epoch
 
     def offset_for_timestamp(self, timestamp_ms: int) -> int | None:
-        """Return the offset of the first record at or above a timestamp, or None if there is none."""
+        """Return the offset of the first visible record with this timestamp or a later one; None if there is none."""
         return self._log.offset_for_timestamp(timestamp_ms, self._isolation)

@@ -181,7 +181,9 @@ class GroupOffsets(CommittedOffsets):
         return bool(offsets or states)
 
     def expire(self, group: str, retention_ms: int) -> bool:
-        """Delete the expired offsets of a group without members, and its stored state if no offset remains.
+        """Delete the expired offsets of a group, and its stored state if no offset remains.
+
+        The caller makes sure that the group has no members.
 
         An offset expires ``retention_ms`` after the group's last member left, or after its commit if the time of
         leaving is not stored. An offset that an open transaction would replace is kept.

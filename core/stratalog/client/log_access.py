@@ -14,17 +14,17 @@ class ReadableLogs(Protocol):
     """Logs for reading: an ``Engine`` or a ``Reader``, whose methods with the same names have the full descriptions."""
 
     def partitions(self) -> tuple[TopicPartition, ...]:
-        """Return the names of all logs, sorted."""
+        """Return the names of all logs, sorted, including logs that cannot be opened."""
 
     def log(self, topic: str, partition: int) -> LogReader:
-        """Return one log, or raise UnknownTopicError if it does not exist here."""
+        """Return one log; raise UnknownTopicError if it does not exist here, or StorageError if it cannot be opened."""
 
 
 class Logs(ReadableLogs, Protocol):
     """Logs of an engine, for reading and writing. The methods of ``Engine`` have the full descriptions."""
 
     def log(self, topic: str, partition: int) -> Log:
-        """Return one log, or raise UnknownTopicError if it does not exist here."""
+        """Return one log; raise UnknownTopicError if it does not exist here, or StorageError if it cannot be opened."""
 
     def create_topic(self, name: str, *, partitions: int = 1, config: Mapping[str, object] | None = None) -> object:
         """Create a topic, or raise TopicExistsError if it exists."""

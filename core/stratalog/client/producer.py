@@ -152,8 +152,8 @@ class Producer(CheckedArguments, Closeable):
     ) -> Future[RecordMetadata]:
         """Queue a record, and return a future, whose result is the record's ``RecordMetadata`` or an error.
 
-        The call waits while the buffer is full. A callback of the future runs on a thread of the producer: until it
-        returns, no further batch of that partition is delivered.
+        The call waits while the buffer is full, except in a callback of a future. Such a callback runs on a thread of
+        the producer: until it returns, no further batch of that partition is delivered.
 
         Args:
             topic: topic of the record.
@@ -245,6 +245,8 @@ class Producer(CheckedArguments, Closeable):
             TransactionAbortedError: a record could not be appended. Call ``abort_transaction``.
             InvalidTxnStateError: no transaction is open.
             ProducerFencedError: another producer has the transactional id now, or the transaction timed out.
+            ConfigError: called from a future's callback.
+            StorageError: a log could not be written; the transaction stays open, and the call can be repeated.
         """
         transaction = self._transactional()
         self._check_open()
@@ -256,8 +258,10 @@ class Producer(CheckedArguments, Closeable):
         """Abort the transaction. Records that are still queued are not sent; their futures get TransactionAbortedError.
 
         Raises:
-            InvalidTxnStateError: no transaction is open.
+            InvalidTxnStateError: no transaction is open, or a failed commit has been prepared: then repeat the commit.
             ProducerFencedError: another producer has the transactional id now, or the transaction timed out.
+            ConfigError: called from a future's callback.
+            StorageError: a log could not be written; the transaction stays open, and the call can be repeated.
         """
         transaction = self._transactional()
         self._check_open()

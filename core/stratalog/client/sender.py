@@ -53,7 +53,7 @@ class Sender:
         ends_with_fork(self)
 
     def put(self, name: TopicPartition, record: Record, size_bytes: int) -> Future[RecordMetadata]:
-        """Add a record, and return its future. Wait while the buffer is full.
+        """Add a record, and return its future. Wait while the buffer is full, except on a thread of this sender.
 
         Raises:
             ClosedError: after ``close``.
@@ -105,7 +105,7 @@ class Sender:
     def drop_waiting(self) -> list[PendingBatch]:
         """Remove and return the batches that are not in delivery, and wait until the batches in delivery are finished.
 
-        The caller must set the results of the futures of the returned batches.
+        The caller must set the results of the futures of the returned batches. Errors are those of ``check_outside``.
         """
         with self._lock:
             dropped = self._waiting.drop_waiting()
@@ -114,7 +114,7 @@ class Sender:
         return dropped
 
     def close(self) -> None:
-        """Deliver all waiting records, then end the threads. Idempotent."""
+        """Deliver all waiting records, then end the threads. Idempotent. Errors are those of ``check_outside``."""
         self.flush()
         with self._lock:
             self._closed = True

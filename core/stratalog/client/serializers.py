@@ -24,7 +24,7 @@ class DeserializedRecord(NamedTuple):
     Attributes:
         offset: offset of the record.
         timestamp_ms: timestamp of the record; -1 if it has none.
-        timestamp_type: NONE, CREATE_TIME or LOG_APPEND_TIME.
+        timestamp_type: ``TimestampType.CREATE_TIME``, ``LOG_APPEND_TIME``, or ``NONE`` if the format has no timestamps.
         key: result of the key's deserializer; None for a record without a key; bytes without a deserializer.
         value: result of the value's deserializer; None for a tombstone; bytes without a deserializer.
         headers: pairs of name and value, in order.

@@ -103,7 +103,7 @@ class StateTopic(ABC):
         """Discard the state of a partition, which is then read again from its start."""
 
     def exists(self) -> bool:
-        """Return True if the topic exists."""
+        """Return True if the topic exists. If the topic was deleted, discard the state that was read from it."""
         if self._count:
             self._check_still_there()
         if not self._count:
@@ -124,11 +124,14 @@ class StateTopic(ABC):
             return  # the log exists, but cannot be opened
 
     def place_of(self, name: str) -> int:
-        """Return the partition for the state of a group or a transactional id. The topic must exist."""
+        """Return the number of the partition for the state of a group or a transactional id.
+
+        ``exists`` must have returned True before.
+        """
         return partition_of_name(name, self._count)
 
     def name(self, partition: int) -> TopicPartition:
-        """Return the name of a partition."""
+        """Return the topic and the number of a partition as a ``TopicPartition``."""
         return TopicPartition(self._topic, partition)
 
     def names(self) -> tuple[TopicPartition, ...]:
@@ -220,7 +223,10 @@ class StateTopic(ABC):
                     self._take(read, batch.producer_id if is_open else None, columns.iter_records(partition))
 
     def _take(self, read: _Read, producer_id: int | None, records: Iterator[Record]) -> None:
-        """Add records to ``read.gathered``, or, if ``producer_id`` has an open transaction, to ``read.pending``."""
+        """Add records to ``read.gathered``, or, if ``producer_id`` is not None, to its open transaction in ``pending``.
+
+        A tombstone in ``records`` outside of a transaction also removes pending records with the same key.
+        """
         wanted = (record for record in records if record.offset >= read.position)
         if producer_id is not None:
             read.pending.setdefault(producer_id, []).extend(wanted)

@@ -65,11 +65,16 @@ class Transaction:
 
     @property
     def is_open(self) -> bool:
-        """True if a transaction is open."""
+        """True if a transaction is open, and no thread is ending it."""
         return self._stage is _Stage.OPEN
 
     def begin(self) -> None:
-        """Begin a transaction, or raise InvalidTxnStateError if one is open."""
+        """Begin a transaction.
+
+        Raises:
+            InvalidTxnStateError: a transaction is open.
+            ProducerFencedError: another producer has the transactional id now.
+        """
         with self._changed:
             self._check(_Stage.READY)
             self._stage = _Stage.OPEN
@@ -115,9 +120,14 @@ class Transaction:
 
     @contextlib.contextmanager
     def ending(self, *, commit: bool) -> Iterator[None]:
-        """Return a context manager that ends the transaction on exit. The caller sends or drops queued records inside.
+        """Return a context manager that ends the transaction on exit. Its block sends or drops the queued records.
 
-        After an error, the transaction stays open, and the caller can end it again.
+        After an error other than ProducerFencedError, the transaction stays open, and the caller can end it again.
+
+        Raises:
+            InvalidTxnStateError: no transaction is open.
+            TransactionAbortedError: a record of the transaction to commit was lost.
+            StorageError: as ``TransactionCoordinator.end``.
         """
         with self._changed:
             self._check(_Stage.OPEN)
@@ -136,7 +146,10 @@ class Transaction:
 
     @property
     def is_committing(self) -> bool:
-        """True if a commit failed after it was prepared: the transaction must be committed, and cannot be aborted."""
+        """True if a commit failed after it was prepared: the transaction must be committed, and cannot be aborted.
+
+        Raises ProducerFencedError if another producer has the transactional id now.
+        """
         with self._fencing():
             return self._ends and self._coordinator.is_committing(self.transactional_id, self._identity)
 

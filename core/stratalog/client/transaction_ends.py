@@ -72,9 +72,10 @@ class TransactionEnds:
             yield
 
     def complete(self, transactional_id: str, locks: TransactionLocks, durability: str | None = None) -> None:
-        """Write the markers of a prepared transaction, and store its completion. The caller holds ``ending``.
+        """Write the markers of a prepared transaction, and store its completion; do nothing if none is prepared.
 
-        If a log cannot be written, the other logs still get their markers.
+        The caller holds ``locks.ending``, but not ``locks.changing``. A deleted log is skipped. If a log cannot be
+        written, the other logs still get their markers.
 
         Raises:
             StorageError: error of the first log that failed. A repeated call writes the missing markers.

@@ -41,7 +41,10 @@ class TransactionLog:
         self._last_epochs: dict[str, int] = {}
 
     def known(self, transactional_id: str) -> Known | None:
-        """Return the latest state of a producer, or None if the transactional id is unknown."""
+        """Return the latest state of a producer, or None if the transactional id is unknown.
+
+        Raises StorageError if the partition with the state cannot be read.
+        """
         with self._lock:
             if not self._topic.exists():
                 return None

@@ -281,7 +281,10 @@ def fenced(known: Known, now_ms: int) -> Known:
 
 
 def completed(known: Known, now_ms: int) -> Known:
-    """Return the state COMPLETE_COMMIT or COMPLETE_ABORT after all markers of a prepared transaction are written."""
+    """Return the state after all markers of a prepared transaction are written.
+
+    Its status is ``TransactionStatus.COMPLETE_COMMIT`` or ``COMPLETE_ABORT``.
+    """
     state = known.state
     rotates = state.next_producer_id != NO_PRODUCER
     done = dataclasses.replace(

@@ -96,9 +96,10 @@ class Section:
         return changed
 
     def merged(self, values: Mapping[str, object], source: str) -> Self:
-        """Return a copy with some settings changed, checking each value, but not for contradictions between settings.
+        """Return a copy with some settings changed. Errors are those of ``from_mapping``.
 
-        Use it for values that were checked together before: other defaults could now contradict them.
+        Each value is checked, but contradictions between settings are not. Use the method for values that were checked
+        together before: other defaults could now contradict them.
         """
         described = {found.name: (attribute, found, kind) for attribute, found, kind in _described(type(self))}
         tables = [name for name, (_, _, kind) in described.items() if typing.get_origin(_plain(kind)) is dict]

@@ -105,7 +105,7 @@ def plugin_values(settings: Settings, known: Mapping[str, Iterable[str]]) -> dic
 
 
 def load_settings(file: os.PathLike[str] | str) -> dict[str, object]:
-    """Return the contents of a settings file as a mapping for ``read_settings``, also for one in another process.
+    """Return the contents of a settings file, as a mapping that ``read_settings`` accepts, also in another process.
 
     Raises:
         ConfigError: the file cannot be read, or is not valid TOML.

@@ -46,14 +46,13 @@ class Engine(EngineDuties):
     consumers and groups, to ``Duties`` for background duties, and to ``Services`` for services of plugins.
 
     Args:
-        settings: all settings.
-        host: opens components; the engine closes it.
+        host: opens components, and has all settings; the engine closes it.
         tier: the opened tier, or None; the engine closes it.
         progress: receives the progress of recoveries.
         attach: topics to take over from the tier into empty directories; None for no attach.
 
     Attributes:
-        attached: logs that were taken over when the engine was opened.
+        attached: descriptions of the logs that were taken over when the engine was opened; () without ``attach``.
     """
 
     def __init__(
@@ -101,7 +100,11 @@ class Engine(EngineDuties):
         return self._logs.topics()
 
     def log_directories(self) -> dict[str, tuple[TopicPartition, ...]]:
-        """Return the open logs of each log directory that is in service, sorted, by the path of the directory."""
+        """Return the names of the open logs in each log directory that is in service, by the path of the directory.
+
+        Raises:
+            StorageError: no log directory is in service.
+        """
         self._logs.check_open()
         return self._logs.directories()
 
@@ -179,9 +182,11 @@ class Engine(EngineDuties):
 
         Raises:
             UnknownTopicError, UnknownSettingError, ConfigError: nothing was changed.
+            LogDirOfflineError: a log directory is unavailable; nothing was changed.
             StorageError: the settings cannot be stored, and nothing was changed. Or a log cannot begin a new segment,
                 which a change of ``record.version`` requires: then the settings are stored, but logs after the failed
-                one still use the earlier settings.
+                one still use the earlier settings. Or the tier failed while ``remote.storage.enable`` was being
+                disabled: then some logs may have no segments in the tier any more; repeat the call.
         """
         found = self._logs.alter(name, config)
         if "record.version" in config:
@@ -196,6 +201,7 @@ class Engine(EngineDuties):
 
         Raises:
             UnknownTopicError: the topic does not exist here.
+            LogDirOfflineError: a log directory is unavailable and may hold partitions of the topic.
             StoreError: the store of the tier failed; nothing on local disk was changed.
             StorageError: a folder cannot be renamed; partitions with lower numbers are deleted already.
         """
@@ -210,7 +216,9 @@ class Engine(EngineDuties):
         Raises:
             UnknownTopicError: the partition does not exist here.
             ConfigError: the engine has no such directory.
-            StorageError: the partition was not moved.
+            StorageError: the move failed. The partition is still in its old directory, or, if its copy was complete
+                already, in the new one. In the second case, ``log`` may raise the error until the engine is opened
+                again.
         """
         return self._logs.move(TopicPartition(topic, partition), os.fspath(log_dir))
 
@@ -357,8 +365,9 @@ class Engine(EngineDuties):
     def start(self) -> Self:
         """Start the threads of the background duties and the services; they run until the engine is closed. Idempotent.
 
-        The duties sync logs, roll them by time, apply retention, compact, offload, remove renamed files, store
-        checkpoints, and abort transactions that exceed their timeout.
+        The duties sync logs, roll them by time, apply retention, compact, offload, delete unused objects of the tier,
+        build extra indexes, remove renamed files, store checkpoints, discard the state of inactive producers, and abort
+        transactions that exceed their timeout.
 
         Raises:
             PluginError: a service did not start. The duties and the services before it are running.
@@ -379,8 +388,8 @@ class Engine(EngineDuties):
     def close(self) -> None:
         """Stop the services, and close producers and logs. Idempotent.
 
-        As after a clean stop of Kafka, each directory has a clean-shutdown marker, and the next start needs no
-        recovery.
+        A directory whose logs were all opened and closed without an error gets a clean-shutdown marker, as after a
+        clean stop of Kafka. The next start of an engine or a broker then needs no recovery there.
 
         Raises:
             PluginError: a call into a plugin has not returned within twice ``service.stop.ms``; the text names it. The

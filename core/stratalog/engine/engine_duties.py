@@ -84,11 +84,13 @@ class EngineDuties(CheckedArguments, Closeable):
         return self._duties.offload(self._chosen(logs), progress)
 
     def tier_lag(self, logs: Iterable[TopicPartition] | None = None) -> tuple[TierLag, ...]:
-        """Return the tier lag of each log that has a tier, with the error of its last offload."""
+        """Return the tier lag of each log that has a tier, with the error of its last offload; () without a tier."""
         return self._duties.tier_lag(self._chosen(logs))
 
     def collect(self) -> CollectReport:
-        """Delete the objects of all logs in the tier that no reader can need any longer; see ``tier.history.ms``.
+        """Delete the objects of open logs and of deleted topics in the tier that no reader can need any longer.
+
+        ``tier.history.ms`` says how long objects of earlier versions are kept. Without a tier, the call does nothing.
 
         Raises:
             StoreError: the store refused a request or failed. The next call deletes the remaining objects.
@@ -108,7 +110,7 @@ class EngineDuties(CheckedArguments, Closeable):
         Args:
             logs: only these logs; None is all open logs.
             dry_run: return the results without any change.
-            progress: called with the local size of each log after retention was applied to it.
+            progress: called after each log, with the size that its local segments had at the beginning.
 
         Raises:
             StoreError: the store refused a request or failed.
@@ -130,7 +132,9 @@ class EngineDuties(CheckedArguments, Closeable):
     def run_cleaner(
         self, logs: Iterable[TopicPartition] | None = None, *, progress: Progress | None = None
     ) -> tuple[CompactionResult, ...]:
-        """Compact the logs of topics with ``cleanup.policy=compact``, the dirtiest first, until none is dirty enough.
+        """Compact the logs of topics with a compacting ``cleanup.policy``, the dirtiest first.
+
+        The call returns when no log is dirty enough for a further round.
 
         If the compaction of a log fails, for instance because a batch is damaged, the error is in its result, and the
         other logs are still compacted. After damage or a wrong policy, the log is not compacted until it is opened
@@ -149,9 +153,10 @@ class EngineDuties(CheckedArguments, Closeable):
         return tuple(self._duties.cleaner.run(self._chosen(logs), asks_all=True, progress=progress))
 
     def plan_cleaner(self, logs: Iterable[TopicPartition] | None = None) -> tuple[CompactionPlan, ...]:
-        """Return the plans, with reasons, that ``run_cleaner`` would carry out now. Changes nothing.
+        """Return the rounds with which ``run_cleaner`` would begin now. Changes nothing.
 
-        Each log with a compacting policy has one plan for its local part, and one for its part in the tier.
+        Each log with a compacting policy has a plan for its local part, and, if it has segments in the tier, a plan for
+        its part in the tier. A plan has the reason for its round, or the reason or error why no round is due.
         """
         return tuple(self._duties.cleaner.plan(self._chosen(logs), asks_all=True))
 
@@ -198,7 +203,8 @@ class EngineDuties(CheckedArguments, Closeable):
 
         Raises:
             UnknownTopicError: the topic does not exist here.
-            StorageError: a partition could not be opened; none was changed.
+            StorageError: a partition could not be opened, or its tier is unavailable; none was changed. An error that
+                ends the erasure of a partition early is not raised, but is in its result.
         """
         return self._duties.erase(self._logs.logs_of(topic), key, dry_run=dry_run, progress=progress)
 
@@ -234,10 +240,10 @@ class EngineDuties(CheckedArguments, Closeable):
         return proof_of(result, self._logs.log(*result.log), key)
 
     def check_erasure(self, proof: Mapping[str, object], key: bytes) -> ErasureCheck:
-        """Check whether files, objects or records with an erased key still exist.
+        """Return the files, objects and segments that still contain an erased key.
 
-        The method searches the partition for the key, on local disk and in the tier, and checks each remnant of the
-        proof.
+        The method searches the whole partition for the key, on local disk and in the tier. It also checks if the files
+        and objects that the proof lists as remnants still exist.
 
         Args:
             proof: result of ``proof_of``.

@@ -62,7 +62,7 @@ class EngineLogs:
         open_logs: the directories, and the logs that are open in them.
         opener: opens logs, and returns the tier of a log.
         tiering: creates and offloads logs in the tier; None without a tier.
-        attached: logs that were taken over when the engine was opened.
+        attached: descriptions of the logs that were taken over when the engine was opened.
         notifier: queue of events for the listeners.
         changes: number of changes of topics since the engine was opened; see ``Engine.topic_changes``.
     """
@@ -129,7 +129,10 @@ class EngineLogs:
         return self._changes.settings(topic)
 
     def log(self, topic: str, partition: int | None) -> Log:
-        """Return one log. If its open failed because the process had too many open files, open it now."""
+        """Return one log; see ``Engine.log``.
+
+        If the log could not be opened because the process had too many open files, try to open it now.
+        """
         self.check_open()
         if partition is None:
             partition = only_partition(self.open_logs.names(), topic, self.open_logs.places())
@@ -139,7 +142,7 @@ class EngineLogs:
         return self.open_logs.log(name)
 
     def logs_of(self, topic: str) -> list[Log]:
-        """Return the logs of a topic, or raise UnknownTopicError if there is none."""
+        """Return the logs of a topic. Errors are those of ``log``; UnknownTopicError if the topic has no log here."""
         self.check_open()
         found = [self.log(*name) for name in self.open_logs.names() if name.topic == topic]
         if not found:
@@ -147,7 +150,7 @@ class EngineLogs:
         return found
 
     def directories(self) -> dict[str, tuple[TopicPartition, ...]]:
-        """Return the logs of each directory that is in service, sorted, by the path of the directory."""
+        """Return the names of the open logs in each directory that is in service; see ``Engine.log_directories``."""
         return {found.store.path(): tuple(sorted(found.logs)) for found in self.open_logs.online()}
 
     def policies(self, config: TopicConfig) -> dict[str, CleanupPolicy]:
@@ -223,7 +226,7 @@ class EngineLogs:
                 return self._changes.move(self.open_logs.log(name), path)
 
     def end(self) -> None:
-        """Wait for a running change of a topic; from then on every call raises ClosedError."""
+        """Wait for a running change of a topic. From then on, ``check_open`` and all changes raise ClosedError."""
         with self._changing:  # released before the close, because listeners that it waits for may call the engine
             self._closed = True
 
@@ -234,7 +237,11 @@ class EngineLogs:
     # --- opening -----------------------------------------------------------------------------------------------------
 
     def _open_all(self, inventory: Inventory | None, attach: Attach | None) -> tuple[AttachedLog, ...]:
-        """Open the logs of all directories, or, with ``attach``, take over logs of the tier, and return these."""
+        """Open the logs of all directories, or, with ``attach``, take over and open logs of the tier.
+
+        Return descriptions of the logs that were taken over; () without ``attach``. Without ``attach``, a log that
+        cannot be opened is added to the failed logs.
+        """
         if attach is not None and self._tier is not None:
             self.open_logs.check_all_reached("attach needs all log directories to be available")
             return self._take_over(self._tier, attach)

@@ -35,10 +35,13 @@ class CacheOrder(Protocol):
     def __len__(self) -> int: ...
 
     def touch(self, key: Hashable) -> None:
-        """Record the use of an item."""
+        """Record the use of a cached item."""
 
     def add(self, key: Hashable, size_bytes: int) -> list[Hashable]:
-        """Add an item that is not cached yet, and return the keys to evict; [key] if this item must not be cached."""
+        """Add an item that is not cached yet, and return the keys of items that the cache must evict.
+
+        The order has removed these items already. The result is [key] if the new item itself must not be cached.
+        """
 
     def remove(self, key: Hashable) -> bool:
         """Remove an item. Return True if it was present."""
@@ -226,13 +229,16 @@ class ByteCache:
             return self._items.get(key)
 
     def put(self, key: Hashable, data: bytes) -> None:
-        """Cache an item that was read together with another one. Do nothing if it is cached or being loaded."""
+        """Cache ``data`` as the item of ``key``. Do nothing if the item is cached or being loaded."""
         with self._lock:
             if key not in self._items and key not in self._loading:
                 self._keep(key, data)
 
     def drop(self, wanted: Callable[[Hashable], bool]) -> None:
-        """Remove the items for whose keys ``wanted`` returns True. Results of running loads of them are not cached."""
+        """Remove the items for whose keys ``wanted`` returns True.
+
+        The results of running loads of such keys are not cached. ``wanted`` is called under the cache's lock.
+        """
         with self._lock:
             self._discard([key for key in (*self._items, *self._loading) if wanted(key)])
 

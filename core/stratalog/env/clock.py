@@ -35,7 +35,7 @@ class SystemClock:
         return time.monotonic_ns()
 
     def sleep_ms(self, duration_ms: int) -> None:
-        """Wait."""
+        """Wait for ``duration_ms``."""
         time.sleep(duration_ms / 1000)  # noqa: TID251 - this is the port
 
     def wait(self, event: threading.Event, duration_ms: int) -> bool:
@@ -58,7 +58,7 @@ class ManualClock:
         return self._now_ns
 
     def sleep_ms(self, duration_ms: int) -> None:
-        """Advance the clock without waiting."""
+        """Advance the clock by ``duration_ms`` without waiting."""
         self.advance_ms(duration_ms)
 
     def wait(self, event: threading.Event, duration_ms: int) -> bool:
@@ -68,7 +68,7 @@ class ManualClock:
         return event.is_set()
 
     def advance_ms(self, duration_ms: int) -> None:
-        """Advance the clock."""
+        """Advance the clock by ``duration_ms``; raise ValueError if it is negative."""
         if duration_ms < 0:
             raise ValueError("a clock cannot be set to an earlier time")
         self._now_ns += duration_ms * 1_000_000

@@ -121,7 +121,8 @@ class DeadlineCalls:
         work.
 
         Args:
-            work: called at most once, even if this method is called several times.
+            work: called once. While it runs on its own thread, and afterwards, a further call of this method does not
+                call it again.
             wait_s: how long to wait for one registered call.
 
         Raises:
@@ -231,7 +232,7 @@ def _now_s() -> float:
 
 
 class _Call(Generic[T]):
-    """One call on its own thread. ``over`` is notified when it has ended; its lock protects the attributes."""
+    """One call on its own thread. ``over`` is notified when the call has ended; the lock of ``over`` protects it."""
 
     def __init__(self, work: Callable[[], T], over: threading.Condition) -> None:
         self._work, self._over = work, over

@@ -30,8 +30,8 @@ def ends_with_fork(owned: object) -> None:
     """Make ``owned`` unusable in every child that is forked from now on.
 
     In the child, each use of an attribute of ``owned`` raises ClosedError, before any code of its class runs and any
-    lock is taken. The only exception is ``close``, which does nothing in the child. In the parent, calls stay as fast
-    as before.
+    lock is taken. The exceptions are ``close``, which does nothing in the child, and special attributes such as
+    ``__class__``. In the parent, calls stay as fast as before.
 
     Args:
         owned: an instance of a Python class that allows weak references. Only a weak reference is kept.

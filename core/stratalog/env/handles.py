@@ -112,7 +112,10 @@ class HandlePool:
 
     @contextlib.contextmanager
     def using(self, name: Hashable, opener: Callable[[], int]) -> Iterator[int]:
-        """Return a context manager that pins ``name`` inside of it, and returns the descriptor."""
+        """Return a context manager that yields the descriptor of ``name``, and keeps it pinned while the block runs.
+
+        Errors are those of ``pin``.
+        """
         descriptor = self.pin(name, opener)
         try:
             yield descriptor

@@ -63,7 +63,7 @@ class CopyRate:
 
     @property
     def waited_ms(self) -> int:
-        """Total time that uploads have waited for the limit."""
+        """Total time (ms) that uploads have waited for the limit."""
         return self._waited_ns // _NS_PER_MS
 
     def take(self, size_bytes: int, is_wanted: Callable[[], bool]) -> bool:

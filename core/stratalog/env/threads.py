@@ -103,7 +103,7 @@ class Worker:
 
     @property
     def thread_name(self) -> str:
-        """The name of the thread."""
+        """The name of the worker's thread, for log messages."""
         return self._thread.name
 
     def _run(self) -> None:
@@ -235,5 +235,5 @@ class SharedWork(Generic[T, R]):
             self.stop()
 
     def stop(self) -> None:
-        """Start no further work."""
+        """Let ``run`` and ``run_beside`` start no further item. Items in progress are finished."""
         self._stopping.set()

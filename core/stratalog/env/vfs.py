@@ -56,9 +56,10 @@ class Vfs(Protocol):
     """Interface to a file system. All access of an engine to disks goes through it."""
 
     def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
-        """Open a file, and return its descriptor. With ``create``, the file is created for writing, and must not exist.
+        """Open a file for reading, or, with ``write``, for reading and writing, and return its descriptor.
 
-        The call never waits for another process, as opening a FIFO would.
+        With ``create``, the file is created for reading and writing, and must not exist. The call never waits for
+        another process, as opening a FIFO would.
 
         Raises:
             IrregularFileError: the path is not a regular file.
@@ -107,7 +108,7 @@ class Vfs(Protocol):
     def allocate(self, descriptor: int, size_bytes: int) -> None:
         """Reserve disk space for the whole file up to a size, or raise OSError (ENOSPC).
 
-        A write through a memory map can then not fail for lack of space.
+        A smaller file grows to this size, with zeros. A write through a memory map can then not fail for lack of space.
         """
 
     def reserve(self, descriptor: int, position: int, size_bytes: int) -> None:
@@ -145,10 +146,10 @@ class Vfs(Protocol):
         """Delete an empty folder."""
 
     def list(self, path: str) -> list[FileStat]:
-        """Return the entries of a folder, sorted by name."""
+        """Return the entries of a folder, sorted by name. A symbolic link is an entry of its own."""
 
     def stat(self, path: str) -> FileStat | None:
-        """Return the attributes of the entry at a path, or None if there is no entry."""
+        """Return the attributes of the entry at a path, or None if there is no entry. A symbolic link is followed."""
 
     def set_modified(self, path: str, modified_ms: int) -> None:
         """Set a file's modification time. A copied segment gets the time of its source in this way."""
@@ -160,7 +161,7 @@ class Vfs(Protocol):
         """
 
     def is_locked(self, path: str) -> bool:
-        """Return True if the lock of a file is held. Creates no file and takes no lock."""
+        """Return True if the lock of a file is held; False also if the file does not exist. Takes no lock."""
 
 
 class PosixVfs:
@@ -249,7 +250,7 @@ class PosixVfs:
         os.ftruncate(descriptor, size_bytes)
 
     def allocate(self, descriptor: int, size_bytes: int) -> None:
-        """Reserve disk space up to a size."""
+        """Reserve disk space up to a size. On a system without ``posix_fallocate``, write zeros."""
         if hasattr(os, "posix_fallocate"):
             os.posix_fallocate(descriptor, 0, size_bytes)
             return

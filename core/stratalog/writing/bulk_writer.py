@@ -48,6 +48,7 @@ class Stage(CheckedArguments, ABC):
             InvalidRecordError: a record breaks a rule of the topic.
             RecordTooLargeError: a record is larger than ``max.message.bytes``.
             DiskFullError: no space for the staged records.
+            StoreError: an upload to the tier failed.
         """
 
     @abstractmethod
@@ -55,11 +56,17 @@ class Stage(CheckedArguments, ABC):
         """Write whole encoded batches of any magic as they are.
 
         Unless offsets are kept, ``data`` is changed: the batches get new offsets and the current leader epoch.
+
+        Raises:
+            CorruptBatchError: ``data`` does not consist of whole batches. Their CRCs are not checked.
+            DiskFullError, StoreError: as ``add``.
         """
 
     @abstractmethod
     def finish(self, end_offset: int | None = None) -> list[StagedSegment]:
-        """Return the staged segments, ascending; [] if no record was staged.
+        """Complete the last segment, and return the staged segments, ascending; [] if no record was staged.
+
+        Errors are those of ``add``.
 
         Args:
             end_offset: end offset of the last segment, which may be above the last record; only if offsets are kept. At
@@ -192,7 +199,7 @@ class BulkWriter(CheckedArguments, Closeable):
         return [_outcome(partial(self.append, log, found, mark)) for log, found in staged.items()]
 
     def span(self, log: TopicPartition, start: int = 0, end: int | None = None) -> ReplaceSpan | None:
-        """Return a description of the closed segments of a log within [start, end), for a job that replaces them.
+        """Return a description of the segments of a log that are completely in [start, end), for a job to replace them.
 
         Return None if there are none. ``end`` None is the end of the log in the tier.
 
@@ -220,11 +227,12 @@ class BulkWriter(CheckedArguments, Closeable):
         Args:
             span: result of ``span``.
             part: offsets [start, end), both in the ``borders`` of the span.
-            filters: a record is dropped if at least one of these filters drops it.
+            filters: at least one filter. A record is dropped if any of them drops it.
             now_ms: time that decides which tombstones have expired; it must be equal in all tasks.
             keeps_tombstones: True to keep all tombstones and markers, because older records exist outside of the span.
 
         Raises:
+            ConfigError: ``part`` does not begin and end with segments of the span, or the target is a directory.
             CorruptBatchError: a batch is damaged.
             FencedEpochError: an engine writes to the log.
             StorageError: the segments have changed since the span was planned.
@@ -347,6 +355,7 @@ class BulkWriter(CheckedArguments, Closeable):
             first_dirty_offset: offset up to which the log is compacted now; None keeps the stored offset.
 
         Raises:
+            OffsetsOutOfOrderError: the staged segments do not cover the span, or whole segments of it.
             StorageError: the segments have changed since the span was planned; nothing was replaced.
             Others: as ``append``.
         """

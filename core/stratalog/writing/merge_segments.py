@@ -40,9 +40,9 @@ _Sized = TypeVar("_Sized", bound=SizedSegment)
 def end_group(segments: Sequence[_Sized], limit_bytes: int, config: TopicConfig) -> Sequence[_Sized]:
     """Return the segments at a log's end that should be merged now; an empty sequence if a merge is not useful yet.
 
-    The result is the longest run of 8 or more segments that is not too large, and in which no segment has more than a
-    quarter of the bytes. If n segments of the same size are appended, fewer than 8 + 3 * log4(n) segments remain, and
-    each is copied at most log4(n) times.
+    The result is the longest run of 8 or more segments at the end that is not too large, that is in one interval of
+    ``segment.ms``, and in which no segment has more than a quarter of the bytes. If n segments of the same size are
+    appended, fewer than 8 + 3 * log4(n) segments remain, and each is copied at most log4(n) times.
 
     Args:
         segments: adjacent closed segments up to the log's end.
@@ -93,7 +93,10 @@ def _age_class(segment: SizedSegment, config: TopicConfig) -> int:
 
 
 def mergeable(part: SegmentRange[S], segments: Sequence[S]) -> list[list[S]]:
-    """Return groups of two or more of the adjacent segments, each of which fits into one segment with its indexes."""
+    """Divide adjacent segments into groups that each fit into one segment with its indexes.
+
+    Return the groups of two or more segments.
+    """
     return [group for group in groups_of(segments, part.index_bytes, part.config) if len(group) > 1]
 
 

@@ -174,7 +174,7 @@ class _Recoding:
 
     Attributes:
         components: components of the log.
-        encoder: encoder for batches of V0 and V1.
+        encoder: encoder for batches of magic 0 and 1.
         codec: codec for batches of magic 2 (None for no compression), and its level; None to leave them unchanged.
         records: number of records in all tables with which ``of`` was called.
     """

@@ -150,7 +150,7 @@ class TierWriter(TierRewriter):
             return [*placed, *entries_of(stage.finish())]
 
     def discard(self, staged: Iterable[StagedSegment]) -> None:
-        """See ``BulkWriter.discard``."""
+        """See ``BulkWriter.discard``. If another writer owns the log, its staged objects stay."""
         by_log: dict[tuple[TopicPartition, TopicId], list[StagedSegment]] = {}
         for found in staged:
             by_log.setdefault((found.log, found.topic_id), []).append(found)

@@ -52,7 +52,8 @@ class WriteTarget:
         """Open the target in a task or in the publishing process. Close the result, or use it as a context manager.
 
         Raises:
-            BucketNotFoundError, StorePermissionError, StoreTimeoutError: the tier cannot be reached.
+            StoreError: the tier cannot be reached, or the store refuses the access.
+            PluginError: no plugin serves the URI, or a plugin cannot be used.
             UnknownSettingError, ConfigError: the configuration is wrong.
         """
         if self.is_tier:

@@ -102,7 +102,8 @@ def compact(
 ) -> CompactionResult:
     """Run the planned round over one part of a log, and return its result, which also contains an error of the round.
 
-    ``progress`` is called with the bytes that both passes have read. Only an error of ``progress`` is raised.
+    ``plan.rewrite`` must not be None. ``progress`` is called with the bytes that both passes have read. Only an error
+    of ``progress`` is raised.
     """
     log, rewrite = plan.log, plan.rewrite
     assert rewrite is not None

@@ -40,9 +40,9 @@ _WRITTEN_BYTES: Final = 1 << 19  # number of buffered bytes from which on they a
 class CopyPass(Generic[S]):
     """Copy of one group of segments into a new segment, without the records that are dropped.
 
-    Transaction markers, and empty batches that a producer's state needs, stay regardless of the filters' verdicts. The
-    new segment is begun when the first record is dropped, or by ``begin``. If nothing is dropped and ``begin`` is not
-    called, no segment is written.
+    Filters do not judge transaction markers: a marker stays until its transaction has no records any more, and then
+    until its delete horizon. Empty batches that a producer's state needs stay, too. The new segment is begun when the
+    first record is dropped, or by ``begin``. If nothing is dropped and ``begin`` is not called, no segment is written.
 
     Attributes:
         of: the round.

@@ -74,7 +74,7 @@ class Digests(Protocol[S_contra]):
         """Return the digest of a segment if no filter drops any record of it and no tombstone expires; otherwise None."""
 
     def sections(self, digest: Digest) -> Iterator[tuple[str, Buffer]]:
-        """Return the kinds and bytes of a digest's sections, to write them into the digest of a merged segment."""
+        """Iterate over the kinds and bytes of the filters' sections, to write them into a merged segment's digest."""
 
     def begin(self, base_offset: int) -> DigestWriter | None:
         """Begin the digest of a segment; return None if no digest is to be written."""
@@ -85,7 +85,7 @@ class SegmentDigests:
 
     Args:
         log: the log.
-        writable: True if files may be written and removed.
+        writable: True if files may be written and removed. The constructor then removes files whose segment is gone.
 
     Attributes:
         secret: the secret with which filters hash keys: that of the existing files, or a new random one if none exists.
@@ -133,7 +133,10 @@ class SegmentDigests:
         return digest
 
     def sections(self, digest: Digest) -> Iterator[tuple[str, Buffer]]:
-        """Return the kinds and bytes of a digest's sections, to write them into the digest of a merged segment."""
+        """Iterate over the kinds and bytes of the filters' sections, to write them into a merged segment's digest.
+
+        The section of ``unchanged_segments`` is left out.
+        """
         assert self._files is not None
         with contextlib.closing(self._files.open_segment(_name(digest.identity.base_offset))) as file:
             for section in digest.sections:

@@ -117,7 +117,10 @@ class TierRange:
 
     @classmethod
     def of(cls, log: Log, traffic: Traffic) -> Self:
-        """Return the committed segments of an engine's log. Their local copies are read while they exist."""
+        """Return the committed segments of an engine's log, which must have a tier.
+
+        Their local copies are read while they exist.
+        """
         view = log.view()
         remote = view.remote
         assert remote is not None

@@ -31,6 +31,7 @@ def run_passes(of: Rewriting[S]) -> int:
         CorruptBatchError: a batch is damaged. Its segment is unchanged; segments before it may be compacted already.
         DiskFullError: the disk is full. The current segment is unchanged; earlier segments may be compacted already.
         PluginError: a filter accepts no record, or returns wrong verdicts.
+        StoreError, FencedEpochError: the tier cannot be read, or does not accept a new segment.
         RewriteStoppedError: the log was changed or is being closed.
     """
     try:

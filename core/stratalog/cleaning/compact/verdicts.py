@@ -30,10 +30,10 @@ _NO_PRODUCER_BYTES: Final = NO_PRODUCER.to_bytes(8, "little", signed=True)
 
 
 def judged(filters: Sequence[RecordFilter], records: RecordColumns, end: int) -> bytearray:
-    """Return one verdict (a byte) for each record: a record is dropped if any filter drops it.
+    """Return one verdict (a byte) for each record: a record is dropped if any of the filters, at least one, drops it.
 
     Filters do not judge records from offset ``end`` on: these records stay. As in Kafka, tombstones among them get
-    DROP_AT_HORIZON, so their batch gets a delete horizon in this round.
+    ``Verdict.DROP_AT_HORIZON``, so their batch gets a delete horizon in this round.
 
     Raises:
         PluginError: a filter returns an unknown verdict, or not exactly one for each record.

@@ -77,7 +77,7 @@ def check_erasure(proof: Mapping[str, object], log: Log, key: bytes, tier: TierL
 
     Raises:
         ConfigError: ``proof`` is not a proof, or it is about another key or topic.
-        StoreError: the store failed.
+        StorageError: a local segment or the tier cannot be read.
     """
     _check_about(proof, log, key)
     end, remnants = proof.get("end_offset"), proof.get("remnants")

@@ -26,7 +26,10 @@ _LOOKED_AT: Final = 100  # number of segments, oldest first, whose time is searc
 
 
 class Fate(StrEnum):
-    """Effect of the next retention pass and compaction round on a range. EVICT deletes only the local copy."""
+    """Effect of the next retention pass and compaction round on a range.
+
+    ``Fate.EVICT`` deletes only the local copy.
+    """
 
     DELETE = "delete"
     EVICT = "evict"
@@ -48,7 +51,7 @@ class RangeFate:
             segments to compute the time.
         reason: reasons of the policies, for people.
         size_bytes: present size.
-        freed_bytes: bytes that the next pass frees; for EVICT these are bytes on local disk.
+        freed_bytes: bytes that the next pass or round frees; for ``Fate.EVICT``, these are bytes on local disk.
     """
 
     start: int
@@ -89,7 +92,7 @@ def explain(
     offset: int | None = None,
     key: bytes | None = None,
 ) -> Explanation:
-    """Return the results of the next retention pass and compaction rounds over a log. Nothing is changed.
+    """Return the fates of the ranges of a log in the next retention pass and compaction rounds. Nothing is changed.
 
     With ``offset`` or ``key``, the result contains only the matching records and the ranges that contain them.
 
@@ -198,7 +201,7 @@ def range_fate(segment: SegmentSummary, fate: Fate, when_ms: int | None, reason:
 def deletion_times(
     summary: LogSummary, policies: Mapping[str, CleanupPolicy], config: TopicConfig, now_ms: int
 ) -> dict[int, int]:
-    """Return the time when retention will delete each segment, by base offset, for the oldest segments of a log.
+    """Return the time (ms since 1970) when retention will delete each of the 100 oldest segments, by base offset.
 
     A segment that no policy deletes has no entry. The times are found by asking the policies for plans at later times;
     policies are pure functions, so any time can be asked for.

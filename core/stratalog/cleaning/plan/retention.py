@@ -31,7 +31,7 @@ class RetentionResult:
     Attributes:
         log: the log.
         log_start: log start offset after the pass.
-        deleted_segments: number of segments that were deleted on local disk and in the tier.
+        deleted_segments: number of segments that were deleted from the log, on local disk or in the tier.
         deleted_bytes: size of these segments.
         evicted_segments: number of local segments that were deleted and stay in the tier.
         evicted_bytes: size of these segments.
@@ -65,8 +65,8 @@ class Removal:
     Attributes:
         whole: end of the deletion in the whole log.
         local: end of the eviction from local disk.
-        deleted: segments that are deleted on local disk and in the tier.
-        evicted: segments that are deleted on local disk and stay in the tier.
+        deleted: segments that are deleted from the log: from local disk, and from the tier if it has them.
+        evicted: segments that are deleted from local disk and stay in the tier.
     """
 
     whole: Cut
@@ -235,6 +235,7 @@ def apply_retention(
     Raises:
         PluginError: a policy is wrong, and nothing was deleted. Unless this is a dry run, the local part of the log is
             uncleanable now: compaction skips it until the log is opened again.
+        StorageError: the tier or the disk failed. The log start may be raised already; the next pass continues.
     """
     try:
         planned = plan_pass(log, policies, tier, now_ms=now_ms)
@@ -252,6 +253,7 @@ def plan_pass(log: Log, policies: Mapping[str, CleanupPolicy], tier: TierLog | N
 
     Raises:
         PluginError: a policy is wrong.
+        StorageError: the tier cannot be read.
     """
     before, total, local = plan_retention(log, log.config, policies, has_tier=tier is not None, now_ms=now_ms)
     follows_tier = tier is not None and not log.is_leader  # only the leader decides what is deleted, also in the tier

@@ -51,7 +51,7 @@ class _CleanedPart:
     idle: Rewrite | None = None
 
     def note(self, rewrite: Rewrite, result: CompactionResult) -> bool:
-        """Record the result of a round. Return False after two consecutive rounds without progress: then stop."""
+        """Record the result of a round. Return False if this and the previous round made no progress: then stop."""
         stats = result.stats
         progress = result.end > self.reached or stats.bytes_freed > 0 or stats.segments_after < stats.segments_before
         was_idle, self.idle = self.idle is not None, None if progress else rewrite
@@ -160,7 +160,10 @@ class Cleaner:
     def _plannable(
         self, logs: Sequence[Log], results: list[CompactionResult], *, asks_all: bool
     ) -> dict[_Part, _CleanedPart]:
-        """Plan all parts of logs. Return the parts without an error, and add each error to ``results``."""
+        """Plan all parts of logs. Return the parts without an error, and add each error to ``results``.
+
+        A part with an error becomes uncleanable, unless the store failed.
+        """
         left = {}
         for plan in self.plan(logs, asks_all=asks_all):
             if plan.error is not None:
@@ -174,7 +177,11 @@ class Cleaner:
         return left
 
     def _next(self, left: dict[_Part, _CleanedPart], progress: ProgressSum | None) -> CompactionResult | None:
-        """Compact the dirtiest part that no other thread compacts. Return None if no such part is dirty enough."""
+        """Compact the dirtiest part that no other thread compacts, and return the result of the round.
+
+        Return None if no such part is dirty enough, or after ``stop``. If the round would repeat one that made no
+        progress, the part becomes uncleanable instead, and the result has the error.
+        """
         with self._choosing:
             logs = {cleaned.log.name: cleaned.log for cleaned in left.values() if cleaned.log.healthy}
             plans = [] if self._stopping else self.plan(list(logs.values()))

@@ -36,7 +36,8 @@ TRANSACTIONS_TICK_MS: Final = 10_000  # as brokers check for transactions that e
 class Duties:
     """The duties of one engine. Thread-safe. ``close`` stops ``cleaner`` and ``tiering``, but closes no other argument.
 
-    If a duty fails for one log, it continues with the other logs, and raises the first error at the end.
+    If a duty fails for one log, it continues with the other logs, and raises the first error at the end. ``erase`` has
+    the error of a log in its result.
 
     Args:
         settings: intervals of the duties, and numbers of threads.
@@ -91,7 +92,7 @@ class Duties:
         return tuple(status for scheduler in self._schedulers for status in scheduler.status())
 
     def close(self) -> None:
-        """Start no further duty, and wait for running duties, which stop early. Idempotent."""
+        """Start no further duty, and wait for running duties. Compaction and offload stop early. Idempotent."""
         self.cleaner.stop()
         if self._tiering is not None:
             self._tiering.close()
@@ -164,13 +165,16 @@ class Duties:
     # --- on request --------------------------------------------------------------------------------------------------
 
     def chosen(self, names: Iterable[TopicPartition] | None) -> list[Log]:
-        """Return the logs with these names, or, for None, all open logs, sorted; errors as ``OpenLogs.log``."""
+        """Return the logs with these names, in this order; for None, all open logs, sorted by name.
+
+        Errors are those of ``OpenLogs.log``.
+        """
         if names is None:
             return [log for _, log in sorted(self._open_logs.logs.items())]
         return [self._open_logs.log(name) for name in names]
 
     def flush(self) -> None:
-        """Make all written records durable, and store the checkpoints."""
+        """Make all written records of the open logs durable, and store the checkpoints of all directories."""
         try:
             for_each(self.chosen(None), Log.flush)
         finally:
@@ -198,17 +202,20 @@ class Duties:
         return tuple(result for result in found if result is not None)
 
     def collect(self) -> CollectReport:
-        """Delete the objects in the tier that no reader of any log can need any longer. Does nothing without a tier."""
+        """Delete the objects of open logs and of deleted topics in the tier that no reader can need any longer.
+
+        Without a tier, do nothing, and return an empty report.
+        """
         return CollectReport() if self._tiering is None else self._tiering.collect(self.chosen(None))
 
     def make_extras(self, logs: Sequence[Log]) -> tuple[ExtrasResult, ...]:
-        """Build the missing extra indexes (``index.extra``) of closed local segments."""
+        """Build the missing extra indexes (``index.extra``) of closed local segments. Return a result for each log."""
         return tuple(for_each(logs, lambda log: log.maintenance.make_extra_indexes()))
 
     def verify(
         self, logs: Sequence[Log], *, deep: bool, repair: bool, progress: Progress | None = None
     ) -> tuple[VerifyResult, ...]:
-        """Check logs on local disk and in the tier; arguments as for ``verify_log``."""
+        """Check logs on local disk and in the tier, and return a result for each; arguments as for ``verify_log``."""
         remote_of = self._opener.remote_of
         on_bytes = _by_log(logs, progress, lambda log: checked_bytes(log, remote_of(log)))
         return tuple(
@@ -221,9 +228,9 @@ class Duties:
     def apply_retention(
         self, logs: Sequence[Log], *, dry_run: bool = False, progress: Progress | None = None
     ) -> tuple[RetentionResult, ...]:
-        """Delete and evict segments according to the cleanup policies.
+        """Delete and evict segments according to the cleanup policies. Return a result for each log.
 
-        ``progress`` is called with the local size of each log after retention was applied to it.
+        ``progress`` is called after each log, with the size that its local segments had at the beginning.
         """
         now_ms = self._clock.now_ms()
         sizes_bytes = {log.name: sum(segment.size_bytes for segment in log.view().segments) for log in logs}
@@ -243,7 +250,7 @@ class Duties:
                     self.write_checkpoints()
 
     def tier_lag(self, logs: Sequence[Log]) -> tuple[TierLag, ...]:
-        """Return the tier lag of each log that has a tier."""
+        """Return the tier lag of each log that has a tier; () without a tier."""
         return () if self._tiering is None else self._tiering.lag(logs)
 
     def why_kept(self, log: Log, offset: int | None, key: bytes | None) -> Explanation:
@@ -254,9 +261,10 @@ class Duties:
     def erase(
         self, logs: Sequence[Log], key: bytes, *, dry_run: bool, progress: Progress | None = None
     ) -> tuple[EraseResult, ...]:
-        """Erase all records of a key below the current log ends.
+        """Erase all records of a key below the current log ends. Return a result for each log, which has its error.
 
-        ``progress`` is called with the bytes that were searched.
+        ``progress`` is called with the bytes that were searched. Only an error before the first erasure is raised, for
+        instance if the store of the tier is unavailable.
         """
         pairs = [(log, self._opener.joined(log)) for log in logs]
         counted = counters(progress, pairs, lambda pair: searched_bytes(*pair))
@@ -266,7 +274,10 @@ class Duties:
         )
 
     def check_erasure(self, proof: Mapping[str, object], log: Log, key: bytes) -> ErasureCheck:
-        """Return which files, objects and segments with an erased key still exist, according to a proof."""
+        """Search a log for an erased key; return the segments that contain it, and the remnants that still exist.
+
+        The remnants are files and objects that ``proof`` lists. Errors are those of ``cleaning``'s ``check_erasure``.
+        """
         return check_erasure(proof, log, key, self._opener.remote_of(log))
 
 

@@ -40,7 +40,7 @@ class EngineState:
         listener_failures: number of failures of listeners, by plugin.
         tier: metrics of the tier; None without a tier.
         tier_away: True if the tier is not used because its store was unavailable when the engine was opened.
-        tier_failing: logs whose last offload failed.
+        tier_failing: names of the logs whose last offload failed.
         throttled_ms: total time that uploads have waited for the rate limit.
     """
 

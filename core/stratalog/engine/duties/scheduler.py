@@ -98,7 +98,7 @@ class Scheduler:
         return tuple(entry.status for entry in self._entries)
 
     def close(self) -> None:
-        """Start no further duty, and wait for the running one. Idempotent."""
+        """Start no further duty, and wait for the running one, unless that duty makes this call. Idempotent."""
         self._closed = True
         self._loop.close()
         with self._running:

@@ -49,7 +49,9 @@ class Services:
         return found
 
     def start(self, start: Callable[[Service], object]) -> None:
-        """Start all services in order: call ``start`` with each service. A second call does nothing.
+        """Start all services in order: call ``start`` with each service.
+
+        A second call does nothing, even if the first one failed. A call after ``close`` does nothing either.
 
         Raises:
             PluginError: a service did not start, or not within ``plugin.deadline.ms``. The services before it run until
@@ -64,9 +66,10 @@ class Services:
                 guard.check_none("start", guard.call("start", partial(start, service)))
 
     def close(self) -> None:
-        """Stop all services, the last one first, within ``service.stop.ms`` for all of them together. Idempotent.
+        """Stop all services, started or not, the last one first. Idempotent.
 
-        If a service fails to stop, or does not stop in time, a warning is logged, and the other services are stopped.
+        All of them together have ``service.stop.ms``, but each has at least 0.1 s. If a service fails to stop, or does
+        not stop in time, a warning is logged, and the other services are stopped.
         """
         with self._lock:
             if self._stopped:

@@ -28,7 +28,7 @@ class VerifyResult:
 
     @property
     def ok(self) -> bool:
-        """True if the check found nothing, or if everything that it found was repaired."""
+        """True if the check found no damage, or if all damage was repaired."""
         return all(repair.done for repair in self.repairs)
 
 
@@ -41,13 +41,13 @@ def checked_bytes(log: Log, remote: TierLog | None) -> int:
 def verify_log(
     log: Log, remote: TierLog | None, *, deep: bool, repair: bool, on_bytes: OnBytes = uncounted
 ) -> VerifyResult:
-    """Check the closed local segments of a log and the log in the tier; restore damaged objects from local disk.
+    """Check the closed local segments of a log, and its manifest and objects in the tier.
 
     Args:
         log: the log.
         remote: the log in the tier, None without a tier.
         deep: True to decode every local record, and to read every segment of the tier.
-        repair: True to restore damaged objects of the tier.
+        repair: True to restore damaged objects of the tier from local disk. Local files are never repaired.
         on_bytes: called with the sizes of checked segments, or of checked pieces of a segment.
 
     Raises:

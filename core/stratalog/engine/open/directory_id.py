@@ -1,6 +1,6 @@
 """``meta.properties``: the cluster, broker and directory ids of a log directory.
 
-The file is read and compared, but never written: the program that makes a directory a broker's assigns the ids.
+stratalog reads and compares the file, but never writes it: Kafka assigns the ids.
 
 Source: apache/kafka MetaProperties, MetaPropertiesEnsemble.verify.
 """
@@ -22,7 +22,8 @@ def read_identity(store: SegmentStore) -> dict[str, str]:
     """Return the properties in a directory's ``meta.properties``, {} if it has no such file.
 
     Raises:
-        CorruptCheckpointError: the version of the file is unknown.
+        CorruptCheckpointError: the version of the file is missing or unknown.
+        LogDirError: the file cannot be read.
     """
     data = store.read_small(META_PROPERTIES_FILE)
     if data is None:
@@ -40,7 +41,10 @@ def read_identity(store: SegmentStore) -> dict[str, str]:
 
 
 def check_identities(directories: Sequence[tuple[str, dict[str, str]]]) -> None:
-    """Raise ConfigError if directories, given as (path, properties), cannot belong together."""
+    """Raise ConfigError if two directories have different cluster or broker ids, or the same directory id.
+
+    ``directories`` has the path and the properties of each directory. A missing id is not compared.
+    """
     for names in _SHARED:
         stored = [(path, value) for path, found in directories if (value := _first(found, names))]
         for path, value in stored:

@@ -40,7 +40,7 @@ class Inventory:
     partitions: Mapping[str, int]
 
     def names(self) -> list[TopicPartition]:
-        """Return the names of all partitions of all topics."""
+        """Return all partitions of all topics: from 0 up to the number of partitions of each topic."""
         return [TopicPartition(topic, number) for topic, count in self.partitions.items() for number in range(count)]
 
 
@@ -48,7 +48,10 @@ NOTHING: Final = Inventory(0, {}, {})
 
 
 def read_inventory(stores: Iterable[SegmentStore]) -> Inventory | None:
-    """Return the newest inventory in some directories, or None if there is none. Damaged files are ignored."""
+    """Return the inventory with the highest version in some directories, or None if there is none.
+
+    A file that is damaged or cannot be read is logged and ignored.
+    """
     found = []
     for store in stores:
         try:

@@ -44,7 +44,20 @@ class LogDir:
     """A log directory, locked for writing.
 
     The constructor takes the lock, records whether the last writer stopped cleanly, and removes the clean-shutdown
-    marker at once: a crash from now on must count as an unclean stop.
+    marker at once: a crash from now on must count as an unclean stop. If the constructor fails, it releases the lock.
+
+    Attributes:
+        store: files of the directory.
+        identity: properties in ``meta.properties``; {} if the directory has no such file.
+        failure: error that took the directory out of service; None while it is in service.
+        folders: folder name of each partition in the directory, including partitions that are not open.
+        logs: open logs.
+        left: folders with a suffix such as ``-stray`` or ``-future``, which are not used, and their kinds, by name.
+        arriving: offsets of logs that are being moved here and are not open yet; they go into the checkpoints.
+
+    Raises:
+        LogDirError: the directory is locked, or cannot be used.
+        CorruptCheckpointError: a checkpoint file or ``meta.properties`` is malformed.
     """
 
     def __init__(self, store: SegmentStore, env: Env, notify: Callable[[Event], None]) -> None:
@@ -74,7 +87,9 @@ class LogDir:
         self._writing = threading.Lock()  # prevents that older checkpoints replace newer ones
 
     def take_offline(self, error: StorageError) -> None:
-        """Refuse appends to all logs of the directory from now on, and write nothing there; reads continue.
+        """Refuse appends to all logs of the directory from now on, and write no checkpoints there; reads continue.
+
+        After the first call, further calls do nothing.
 
         Source: apache/kafka LogDirFailureChannel: an I/O error takes the whole directory out of service, until it is
         opened again.
@@ -99,7 +114,7 @@ class LogDir:
         self._state = replace(self._state, dirty_starts={**self._state.dirty_starts, log: offset})
 
     def high_watermark(self, log: TopicPartition) -> int | None:
-        """Return the high watermark of a log from the checkpoint file, as it was at the open, or None."""
+        """Return the high watermark of a log, as the checkpoint file had it at the open; None if it had none."""
         return self._state.high_watermarks.get(log)
 
     def discard(self, log: TopicPartition) -> None:
@@ -121,7 +136,7 @@ class LogDir:
         self.remove_later(gone, delay_ms)
 
     def remove_later(self, folder: str, delay_ms: int) -> None:
-        """Schedule the removal of a folder that is no longer a log: after ``delay_ms``, or at a clean stop."""
+        """Schedule the removal of a folder that is no longer a log: after ``delay_ms``, or in ``close`` if earlier."""
         self.left.pop(folder, None)
         self._pending_deletes[folder] = self._env.clock.monotonic_ns() + delay_ms * 1_000_000
 
@@ -152,7 +167,7 @@ class LogDir:
         """Store the recovery points, log starts, high watermarks and compacted offsets of all logs.
 
         Each file is durable on return. Logs that could not be opened keep their values in the files. If the directory
-        is out of service, nothing is written.
+        is out of service, nothing is written. A LogDirOfflineError of a write takes it out of service.
         """
         with self._writing:
             bounds = self._bounds()
@@ -222,7 +237,7 @@ class LogDir:
             True if the marker was written.
 
         Raises:
-            StorageError: the first error of a write; everything is closed nevertheless.
+            StorageError: a log could not be closed, or a file could not be written; everything is closed nevertheless.
         """
         errors: list[StorageError] = []
         clean = not failed and (self._state.clean or self.logs.keys() == self.folders.keys())

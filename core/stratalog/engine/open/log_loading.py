@@ -49,6 +49,8 @@ def load_all(
 ) -> Generator[tuple[Loading, LoadedLog | StorageError], None, None]:
     """Load logs in parallel, and then iterate over the logs in the given order, each with its result or its error.
 
+    If the iteration ends early, the remaining loaded logs are closed.
+
     Args:
         loadings: logs to load.
         threads: maximum number of threads.

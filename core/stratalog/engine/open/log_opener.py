@@ -69,7 +69,10 @@ class LogOpener:
     def open_all(
         self, directory: LogDir, names: Sequence[TopicPartition]
     ) -> tuple[list[Log], dict[TopicPartition, StorageError]]:
-        """Open logs of one directory, several in parallel. Return the opened logs, and the errors of the others."""
+        """Open logs of one directory, several in parallel. Return the opened logs, and the errors of the others.
+
+        The opened logs are added to ``directory.logs``, but not published in ``OpenLogs``.
+        """
         loadings, opened, failed = list[Loading](), list[Log](), dict[TopicPartition, StorageError]()
         for name in names:
             try:
@@ -91,7 +94,11 @@ class LogOpener:
         self._notifier(event)
 
     def open(self, directory: LogDir, name: TopicPartition, request: LoadRequest) -> Log:
-        """Open one log; raises the errors of ``load``."""
+        """Open one log without adding it to ``directory.logs``.
+
+        Raises:
+            StorageError: the log cannot be loaded, its topic id is that of an earlier topic, or a plugin is missing.
+        """
         loading = self._loading(directory, name, request)
         return self._loaded(directory, loading, loading.run())
 
@@ -172,7 +179,10 @@ class LogOpener:
             )
 
     def _ids_of(self, topic: str) -> Iterator[TopicId | None]:
-        """Iterate over the topic ids in the folders of a topic's partitions; None for a folder without an id."""
+        """Iterate over the topic ids in the folders of a topic's partitions; None for a folder without an id.
+
+        A folder whose id cannot be read is skipped.
+        """
         for directory in self._dirs:
             for log, folder in list(directory.folders.items()):
                 if log.topic == topic:
@@ -186,13 +196,16 @@ class LogOpener:
         return self._tier is not None
 
     def remote(self, name: TopicPartition, topic_id: TopicId, config: TopicConfig) -> TierLog | None:
-        """Return the log's part of the tier, or None if its topic has no tier."""
+        """Return the log's part of the tier, or None if the engine or the topic has no tier."""
         if self._tier is None or not config.remote_storage_enable:
             return None
         return self._tier.log(name, topic_id)
 
     def note_of(self, topic: str) -> TopicNote:
-        """Return the number of partitions and the settings of a topic, to be stored in the tier for its readers."""
+        """Return the number of partitions and the chosen settings of a topic, to be stored in the tier for its readers.
+
+        Settings that have the engine's defaults are not included.
+        """
         partitions = [
             log.partition for directory in self._dirs for log in list(directory.folders) if log.topic == topic
         ]

@@ -34,7 +34,7 @@ class Notifier:
         self._closed = False
 
     def __call__(self, event: Event) -> None:
-        """Queue an event for its listeners."""
+        """Queue an event for its listeners. After ``close``, the event is dropped."""
         kind = type(event)
         found = self._listening.get(kind)
         if found is None:

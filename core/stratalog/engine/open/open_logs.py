@@ -45,6 +45,7 @@ class OpenLogs:
 
         Raises:
             UnknownTopicError: the log does not exist here.
+            LogDirOfflineError: a directory that could not be opened may contain the log.
             StorageError: the error with which the log could not be opened.
         """
         if name in self.failed:
@@ -86,7 +87,10 @@ class OpenLogs:
         raise ConfigError(f"{path} is not one of the log directories {self.places()}")
 
     def publish(self, opened: Iterable[tuple[LogDir, Log]]) -> None:
-        """Add opened logs to ``logs``, all at the same time, and notify the listeners."""
+        """Add opened logs to ``logs``, all at the same time, and notify the listeners.
+
+        The logs are also added to their directories, and removed from ``failed``.
+        """
         logs: dict[TopicPartition, Log] = {}
         for directory, log in opened:
             logs[log.name] = directory.logs[log.name] = log

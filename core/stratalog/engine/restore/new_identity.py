@@ -53,14 +53,15 @@ def assign_new_id(log: Log, files: LogFiles, reopen: Callable[[], Log]) -> Log:
     """Remove the old cluster's producers from the state of a restored log with a new topic id; return the reopened log.
 
     The batches do not change: they keep their producer ids and sequence numbers. Only producer snapshots are replaced,
-    by one at the log end. It has only the producers with an open transaction, without their coordinator epochs. The log
-    also gets a new, empty active segment. The next opening, even with a recovery, reads the snapshot at the start of
-    that segment, and replays only later batches. The old batches therefore do not bring the removed producers back.
+    by one snapshot at the log end, with the producers that have an open transaction, but without their coordinator
+    epochs. The log also gets a new, empty active segment. The next opening, even with a recovery, reads the snapshot at
+    the start of that segment, and replays only later batches. The old batches therefore do not bring the removed
+    producers back.
 
     In ``__consumer_offsets``, committed offsets with data of the old cluster are replaced, too.
 
     Args:
-        log: open log, truncated to its final end. It is closed.
+        log: open log, truncated to its final end. This function closes it.
         files: folder of the log.
         reopen: opens the log again.
     """

@@ -129,7 +129,8 @@ class Attacher:
         """Remove the folders of an interrupted attach to the same tier.
 
         Raises:
-            AttachError: a directory has folders of other logs, or a folder with records; nothing was removed.
+            AttachError: a directory has folders of other logs, or a folder with records; or the note is malformed, or
+                describes an attach to another tier. Nothing was removed.
         """
         note = self._first.read_small(ATTACH_NOTE_FILE)
         folders = [(directory, log) for directory in self._open_logs.dirs for log in directory.folders]

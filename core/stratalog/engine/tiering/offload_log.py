@@ -43,7 +43,7 @@ class SegmentBytes:
 
     @property
     def size_bytes(self) -> int:
-        """Number of bytes."""
+        """Number of bytes that ``chunks`` returns in total."""
         return self.segment.size_bytes
 
     def chunks(self, chunk_bytes: int) -> Iterator[Buffer]:
@@ -79,7 +79,7 @@ class TierLag:
         lag_ms: time since the last write to the oldest of these segments; 0 if there are none.
         local_bytes: size of all local segments of the log.
         is_pressed: True if ``local_bytes`` is above ``local.hard.limit.bytes``.
-        error: error of the last offload; "" if it succeeded.
+        error: error of the last offload, or the reason why the tier is unavailable; "" if there is neither.
 
     Source: apache/kafka BrokerTopicMetrics RemoteCopyLagBytes, RemoteCopyLagSegments.
     """
@@ -119,7 +119,7 @@ def offload_log(
     topic: TopicNote | None = None,
     on_bytes: OnBytes = uncounted,
 ) -> OffloadResult:
-    """Copy the closed segments that are not in the tier yet.
+    """Copy the closed segments below the last stable offset that are not in the tier yet.
 
     The log is made durable first. A segment that was written to within ``segment.offload.delay.ms`` is not copied yet,
     and neither are later ones.
@@ -134,7 +134,7 @@ def offload_log(
 
     Raises:
         FencedEpochError: another writer owns the log; the log refuses appends from now on.
-        Others: as ``TierLog.offload``.
+        StorageError: the tier has other records than this log, from another leader; or as ``TierLog.offload``.
     """
     view = log.view()
     now_ms = log.components.env.clock.now_ms()

@@ -68,8 +68,9 @@ class Tiering:
         """Create the manifests of logs in the tier before their first offload.
 
         Readers of the tier then find the topics. Several logs are created in parallel, with two requests for each log.
-        Logs that exist in the tier are skipped. If a log fails, it stays in service: the error is recorded, and the
-        next offload retries.
+        Logs that exist in the tier are skipped; followers, logs that may not be copied, and logs that are not connected
+        to the tier are skipped, too. Errors are recorded and logged, not raised, and the next offload retries. Only a
+        log that was fenced refuses appends from then on.
         """
         waiting, notes = [log for log in logs if self._may_create(log)], dict[str, TopicNote]()
         for topic in {log.name.topic for log in waiting}:
@@ -106,8 +107,9 @@ class Tiering:
     def offload(self, log: Log, on_bytes: OnBytes = uncounted) -> OffloadResult | None:
         """Offload one log once, and evict local segments if ``local.hard.limit.bytes`` requires it.
 
-        Return None if the log has no tier, is a follower, or has ``remote.log.copy.disable`` set. ``on_bytes`` is
-        called with the sizes of the pieces that were sent. Errors are those of ``offload_log`` and ``rejoin``.
+        Return None if the log has no tier, is a follower, or has ``remote.log.copy.disable`` set. For a follower, only
+        read which segments its leader has offloaded, and evict them if the limit requires it. ``on_bytes`` is called
+        with the sizes of the pieces that were sent. Errors are those of ``offload_log`` and ``rejoin``.
         """
         remote = self._joined(log)
         if remote is not None and not log.is_leader:
@@ -155,12 +157,12 @@ class Tiering:
             raise
 
     def failing(self) -> frozenset[TopicPartition]:
-        """Return the logs whose last offload failed."""
+        """Return the names of the logs whose last offload, or creation in the tier, failed."""
         with self._lock:
             return frozenset(name for name, error in self._errors.items() if error)
 
     def _follow(self, log: Log, remote: TierLog) -> None:
-        """Read which segments the leader has offloaded; the follower can then evict them from its local disk."""
+        """Read which segments the leader has offloaded, and evict them if ``local.hard.limit.bytes`` requires it."""
         try:
             remote.refresh()
         except StorageError as error:

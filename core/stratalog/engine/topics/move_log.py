@@ -38,7 +38,7 @@ def copy_log(log: Log, source: LogDir, target: LogDir, env: Env) -> LogOffsets:
     """Close a log, make a durable copy of its folder in ``target``, and return the log's offsets.
 
     Raises:
-        StorageError: the copy failed. The log is closed. It counts as moved only if ``has_arrived`` returns True.
+        StorageError: the copy failed. The log may be closed. It counts as moved only if ``has_arrived`` returns True.
     """
     name = log.name
     files = source.store.open_log(source.folders[name])

@@ -19,6 +19,7 @@ def create_partition(directory: LogDir, log: TopicPartition, topic_id: TopicId) 
 
     Raises:
         TopicExistsError: the directory has a file or folder with the partition's name.
+        StorageError: the creation failed half way; ``LogDir.discard`` removes the folder.
     """
     folder = directory.folders[log] = partition_folder(log)  # stored first, because creation may fail half way
     try:
@@ -40,7 +41,7 @@ def altered(
     as they are, unless they are reset.
 
     Raises:
-        UnknownSettingError, ConfigError: a change is wrong.
+        UnknownSettingError, ConfigError: a change is wrong, or the topic's id is unknown.
     """
     source = f"alter_topic({topic!r})"
     for name in changes.keys() - topics.defaults.to_mapping().keys() - topics.chosen(topic).keys():

@@ -113,7 +113,10 @@ class TopicChanges:
         return self.info(name, wanted)
 
     def _make(self, names: Iterable[TopicPartition], topic_id: TopicId) -> None:
-        """Create and open partitions, each in the directory with the fewest logs. After an error, none is left."""
+        """Create, open and publish partitions, each in the directory with the fewest logs.
+
+        After an error, the partitions that were created are removed, as far as that succeeds.
+        """
         made: dict[TopicPartition, tuple[LogDir, Log | None]] = {}
         try:
             for found in names:
