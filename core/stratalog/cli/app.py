@@ -30,7 +30,7 @@ class LazyGroup(click.Group):
         return sorted({*OWN_COMMANDS, *_plugin_texts(ctx)})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return the command ``cmd_name`` of this package, or of a plugin if this package has none; None if neither has."""
+        """Return the command ``cmd_name`` of this package, otherwise that of a plugin; None if there is none."""
         del ctx
         if cmd_name in OWN_COMMANDS:
             return OWN_COMMANDS[cmd_name].load()

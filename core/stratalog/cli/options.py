@@ -83,7 +83,10 @@ class LogPlace:
     tier_options: Mapping[str, object] = field(default_factory=dict, repr=False)
 
     def engine(self, more_services: Sequence[str] = ()) -> AbstractContextManager[Engine]:
-        """Open an engine as ``new_engine`` does, but raise LogDirNotFoundError if a directory is missing."""
+        """Open an engine as ``new_engine`` does, but only on existing directories.
+
+        Raises LogDirNotFoundError if a directory is missing, or contains only files of other programs.
+        """
         for directory in self.directories or self.settings().engine.log_dirs:
             path = Path(directory)
             if not path.exists():
@@ -118,7 +121,8 @@ class LogPlace:
         """Open a reader of the directories and of the tier behind them, or of the tier alone if only a tier is given.
 
         A location that the options do not give is taken from the settings, except that ``--tier`` alone never adds the
-        directories of the settings. ``allow_offline`` is passed to ``open_settled``.
+        directories of the settings. ``allow_offline`` is passed to ``open_settled``. Raises ConfigError if neither the
+        options nor the settings give a location.
         """
         known = self.settings()
         tier = self.tier or known.engine.tier
@@ -156,7 +160,7 @@ class TierPlace:
 
     @contextmanager
     def opened(self, *, read_only: bool) -> Iterator[Tier]:
-        """Yield the tier, opened without a reader or an engine."""
+        """Return a context manager that yields the tier, opened without a reader or an engine, and closes it."""
         with (
             open_host(self.settings(), (), None) as host,
             open_tier(host, self.uri, self.tier_options, read_only=read_only) as tier,
@@ -164,7 +168,7 @@ class TierPlace:
             yield tier
 
     def reader(self) -> Reader:
-        """Open a reader of the tier alone."""
+        """Open a reader of the tier alone. Raises ConfigError if ``uri`` is not a URI."""
         if "://" not in self.uri:
             raise ConfigError(f"tier {self.uri!r} is not a URI: use a form like s3://bucket/prefix or file:///folder")
         return open_settled(self.uri, self.settings(), tier_options=self.tier_options)
@@ -245,7 +249,9 @@ def partition_option(function: CommandFunction) -> CommandFunction:
 
 
 def tier_logs(reader: Reader, topic: str | None, partition: int | None) -> list[TierLog]:
-    """Return the logs of the reader's tier: all logs, those of a topic, or those of one partition.
+    """Return the logs of the reader's tier: all logs, those of a topic, or those of one partition of it.
+
+    The reader must have a tier. Several logs of one partition are returned if topics with the same name exist there.
 
     Raises:
         UnknownTopicError: ``topic`` is given, and the tier has no such log.

@@ -131,7 +131,10 @@ class Output:
 
     @contextmanager
     def progress(self, what: str, total: float) -> Iterator[Steps]:
-        """Show a progress bar if stderr is a terminal; add the number of finished steps to a KeyboardInterrupt as a note."""
+        """Return a context manager that shows a progress bar if stderr is a terminal, and yields its ``Steps``.
+
+        The number of finished steps is added to a KeyboardInterrupt as a note.
+        """
         with self._bar(TaskProgressColumn(), TimeRemainingColumn()) as bar:
             steps = Steps(bar, what, total)
             try:
@@ -142,9 +145,10 @@ class Output:
 
     @contextmanager
     def bytes_progress(self, what: str, advice: str = _AGAIN) -> Iterator[ByteProgress]:
-        """Show bytes, rate and time left on one line if stderr is a terminal, and let Ctrl-C stop all threads.
+        """Return a context manager that shows progress in bytes on one line if stderr is a terminal.
 
-        The number of finished bytes and ``advice`` are added to a KeyboardInterrupt as a note.
+        It yields the ``Progress`` callback for the work. Ctrl-C stops all threads that call the callback. The number of
+        finished bytes and ``advice`` are added to a KeyboardInterrupt as a note.
         """
         with self._bar(*BYTE_COLUMNS) as bar:
             progress = ByteProgress(bar, what)
@@ -189,7 +193,10 @@ def _stopping(stop: Callable[[], None]) -> Iterator[None]:
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, no_wrap: bool = False) -> Table:
-    """Return a table; with ``no_wrap``, each row is one line, and long texts in the first and the last column are cut."""
+    """Return a table for the terminal.
+
+    With ``no_wrap``, each row is one line, and long texts in the first and the last column are cut.
+    """
     table = Table(header_style="bold", box=SIMPLE_HEAD, pad_edge=False)
     for index, column in enumerate(columns):
         numeric = bool(rows) and all(isinstance(row[index], int | float | None) for row in rows)
@@ -252,7 +259,10 @@ def printable(text: str) -> str:
 
 
 def moment(timestamp_ms: int) -> str:
-    """Return a timestamp in ISO 8601, UTC, which options accept; ``-`` for -1; the number if it is outside the calendar."""
+    """Return a timestamp as text in ISO 8601, UTC, which the options for times accept.
+
+    Return ``-`` for -1, and the number itself for other negative numbers and after the year 9999.
+    """
     if timestamp_ms < 0:
         return "-" if timestamp_ms == -1 else str(timestamp_ms)
     try:

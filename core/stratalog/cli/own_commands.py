@@ -27,7 +27,7 @@ class OwnCommand:
     example: str
 
     def load(self) -> click.Command:
-        """Import the command."""
+        """Import the command, add the examples to its help, and return it."""
         module, _, name = self.place.partition(":")
         command: click.Command = getattr(import_module(f"stratalog.cli.{module}"), name)
         _end_with(command, self.example)

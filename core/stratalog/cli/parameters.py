@@ -23,7 +23,7 @@ class NamedPath(click.Path):
     """Path or URI, not empty: ``"$DIR"`` with an unset variable would otherwise mean the working directory."""
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Convert the value as ``click.Path`` does, but fail if it is empty, or is a URI with one slash, as in ``s3:/a``."""
+        """Convert the value as ``click.Path`` does; fail if it is empty, or a URI with one slash, as in ``s3:/a``."""
         if value == "":
             self.fail("the path is empty: use . for the working directory", param, ctx)
         try:

@@ -300,7 +300,10 @@ def _tombstones(states: Iterable[OffsetsRecord]) -> list[OffsetsRecord]:
 
 
 def commit_record(group: str, name: TopicPartition, given: int | CommittedOffset | None, now_ms: int) -> Record:
-    """Return the record that commits an offset, or deletes it if ``given`` is None; errors as ``GroupOffsets.commit``."""
+    """Return the record that commits an offset of a group in partition ``name``, or deletes it if ``given`` is None.
+
+    Errors are those of ``GroupOffsets.commit``.
+    """
     kind = OffsetsType.OFFSET_COMMIT
     key = offsets_key(kind, CommitKey(group=group, topic=name.topic, partition=name.partition))
     if given is None:

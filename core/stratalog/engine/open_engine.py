@@ -62,8 +62,8 @@ def open_engine(
             the previous engine had not offloaded are missing. If the tier has several topics with the same name, use
             ``TOPIC-ID``. An interrupted attach can be repeated. ``engine.attached`` lists the logs that were taken
             over.
-        progress: called during the recovery after an unclean stop with the bytes that were scanned, and during an attach
-            with the sizes of the logs that were taken over.
+        progress: called during the recovery after an unclean stop with the bytes that were scanned, and during an
+            attach with the sizes of the logs that were taken over.
 
     Raises:
         AttachError: a directory is not empty, or has an unfinished attach.

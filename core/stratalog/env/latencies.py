@@ -21,7 +21,10 @@ REQUEST_KINDS: Final = ("puts", "creates", "reads", "lists", "deletes")
 """Kinds of requests to a store."""
 
 BeginSpan: TypeAlias = Callable[[str, Mapping[str, str]], AbstractContextManager[object]]
-"""Function of a tracer that begins a span: it receives the name and the attributes, and returns the context of the span."""
+"""Function of a tracer that begins a span.
+
+The function receives the name and the attributes of the span, and returns a context manager that ends the span.
+"""
 
 
 class LatencyCounts(NamedTuple):

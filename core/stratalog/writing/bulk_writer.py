@@ -188,8 +188,8 @@ class BulkWriter(CheckedArguments, Closeable):
         The arguments are those of ``append``, with the staged segments by log. Records get new offsets.
 
         Returns:
-            For each log, in the order of ``staged``, the result or the error of ``append``. An error in one log does not
-            affect the others.
+            For each log, in the order of ``staged``, the result or the error of ``append``. An error in one log does
+            not affect the others.
 
         Raises:
             UnknownTopicError: a topic does not exist; nothing was published.

@@ -71,7 +71,10 @@ class Digests(Protocol[S_contra]):
     """Digests of the segments of one part of a log, for one compaction round."""
 
     def sparing(self, segment: S_contra, filters: Sequence[RecordFilter], now_ms: int) -> Digest | None:
-        """Return the digest of a segment if no filter drops any record of it and no tombstone expires; otherwise None."""
+        """Return the digest of a segment if it proves that no filter drops a record and no tombstone has expired.
+
+        Return None otherwise, also if the segment has no valid digest.
+        """
 
     def sections(self, digest: Digest) -> Iterator[tuple[str, Buffer]]:
         """Iterate over the kinds and bytes of the filters' sections, to write them into a merged segment's digest."""
@@ -112,7 +115,10 @@ class SegmentDigests:
         self.secret = drawn if known is None else known.secret
 
     def sparing(self, segment: Segment, filters: Sequence[RecordFilter], now_ms: int) -> Digest | None:
-        """Return the digest of a segment if no filter drops any record of it and no tombstone expires; otherwise None."""
+        """Return the digest of a segment if it proves that no filter drops a record and no tombstone has expired.
+
+        Return None otherwise, also if the segment has no valid digest.
+        """
         digest = self._found.get(segment.base_offset)
         if digest is None or self._files is None or digest.due_ms <= now_ms or digest.secret != self.secret:
             return None

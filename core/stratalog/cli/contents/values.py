@@ -45,10 +45,12 @@ def as_text(data: bytes, style: Style) -> str | None:
 
 
 def put_bytes(target: dict[str, object], name: str, data: bytes | None, style: Style = Style.AUTO) -> None:
-    """Add bytes to a JSON object: text as ``name``, other bytes as ``name_base64`` (HEX: ``name_hex``).
+    """Add bytes to a JSON object: text and null as ``name``, other bytes as ``name_base64`` or ``name_hex``.
+
+    ``name_hex`` is used with ``Style.HEX``. With ``Style.JSON``, the parsed JSON is added as ``name``.
 
     Raises:
-        InvalidRecordError: the style is JSON, and the bytes are not JSON.
+        InvalidRecordError: the style is ``Style.JSON``, and the bytes are not JSON.
     """
     text = None if data is None else as_text(data, style)
     if data is not None and style is Style.JSON:
@@ -62,7 +64,9 @@ def put_bytes(target: dict[str, object], name: str, data: bytes | None, style: S
 
 
 def bytes_of(source: Mapping[str, object], name: str) -> bytes | None:
-    """Return the bytes that ``put_bytes`` added to a JSON object; a value that is no text is encoded as JSON.
+    """Return the bytes that ``put_bytes`` added to a JSON object; None for null, or if there is no such name.
+
+    A value that is no text is encoded as JSON.
 
     Raises:
         InvalidRecordError: the base64 or hex digits are invalid.
@@ -95,7 +99,8 @@ def shown(data: bytes | None, style: Style = Style.AUTO, most: int | None = None
     """Return bytes as ``null``, ``"text"``, a JSON object or array, or ``0xhex``.
 
     A long value is cut after ``most`` characters. If ``most`` is None, the limit is ``SHOWN_CHARACTERS`` on a terminal,
-    and a pipe or a file gets the whole value. BASE64 is never cut, and shows only the base64 digits.
+    and a pipe or a file gets the whole value. With ``Style.BASE64``, the value is never cut, and only its base64 digits
+    are shown.
     """
     if data is None:
         return "null"

@@ -164,7 +164,7 @@ class _Span:
                 yield from self._read(log, first, end)
 
     def new_records(self, reader: Reader, topic: str, output: Output) -> Iterator[Record]:
-        """Yield records that are appended after ``records`` has returned; wait for more, without an end."""
+        """Yield the records after the end offsets up to which ``records`` has read; wait for more, without an end."""
         output.flush()
         new = reader.topic(topic).follow(
             start=self._next, isolation=self._isolation, partitions=tuple(self._next), poll_ms=POLL_MS

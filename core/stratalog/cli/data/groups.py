@@ -109,7 +109,10 @@ def reset_group(
 @place_options
 @json_option
 def delete_group(place: LogPlace, output: Output, group: str, *, yes: bool) -> None:
-    """Delete the committed offsets of GROUP; its consumers then start at the position that auto.offset.reset selects."""
+    """Delete the committed offsets and the stored state of GROUP.
+
+    Its consumers then start at the position that auto.offset.reset selects.
+    """
     with place.engine() as engine:
         committed = _committed(engine, group)
         if not yes:

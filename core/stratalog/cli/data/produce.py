@@ -33,7 +33,7 @@ LINES_AT_ONCE = 10_000
 READ_BYTES = 1 << 20
 
 PartitionedRecord: TypeAlias = tuple[int | None, Record]
-"""A record, and the partition that the input names for it."""
+"""Partition that the input names for a record, None if it names none; and the record."""
 
 
 @dataclass(slots=True)
@@ -65,7 +65,8 @@ class RecordInput:
 
     Attributes:
         key: key of all records; None means a null key.
-        separator: separator of key and value in a line; None if the whole line is the value.
+        separator: separator of key and value in a line; None if the whole line is the value. A line without the
+            separator is a value with a null key.
         headers: headers of all records.
         null: text that stands for a null key or value; None if no text does.
     """
@@ -76,7 +77,7 @@ class RecordInput:
     null: bytes | None
 
     def records(self, files: Iterable[BinaryIO], form: InputForm) -> Iterator[list[PartitionedRecord]]:
-        """Yield records as they arrive, each with its partition if the input names one.
+        """Yield the records as they arrive, in lists; each record has its partition if the input names one.
 
         Raises:
             InvalidRecordError: a line is not a JSON object of a record.

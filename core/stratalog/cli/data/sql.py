@@ -147,7 +147,7 @@ def _add_values(connection: Any, given: str, topics: Mapping[str, object]) -> No
 
 
 def _free(field: str) -> str:
-    """Return the column name of a field; it gets the prefix ``value_`` if records already have a column of this name."""
+    """Return the column name of a field, with the prefix ``value_`` if records already have a column of its name."""
     return f"value_{field}" if field.lower() in ARROW_COLUMNS else field
 
 

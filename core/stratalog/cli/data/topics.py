@@ -158,7 +158,10 @@ def describe_topic(place: LogPlace, output: Output, topic: str) -> int:
 
 @dataclass(slots=True)
 class PartitionSheet:
-    """Output of ``describe``, collected partition by partition."""
+    """Output of ``describe``, collected partition by partition.
+
+    ``failed`` is True if a partition, or its part in the tier, cannot be read.
+    """
 
     bounds: list[tuple[object, ...]] = field(default_factory=list)
     segments: list[tuple[object, ...]] = field(default_factory=list)
@@ -167,7 +170,7 @@ class PartitionSheet:
     failed: bool = False
 
     def add(self, partition: int, log: StaticLog) -> None:
-        """Add one partition."""
+        """Add one partition. While its tier is unavailable, add only its local segments, and set ``failed``."""
         found, epochs = log.offsets(), log.view().epochs.entries
         error = ""
         try:
@@ -185,7 +188,7 @@ class PartitionSheet:
             self.producers.append((partition, producer.producer_id, producer.producer_epoch, *last))
 
     def fail(self, partition: int, error: StorageError) -> None:
-        """Add a partition that cannot be read."""
+        """Add a partition that cannot be read, with its error, and set ``failed``."""
         self.failed = True
         self.bounds.append((partition, None, None, None, None, None, None, str(error)))
 

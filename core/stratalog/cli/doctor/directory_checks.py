@@ -45,7 +45,10 @@ class DirectoryChecks:
         self._held = store.is_acquired_elsewhere()
 
     def run(self) -> Iterator[Diagnosis]:
-        """Yield the results. If the directory belongs to another program, only the first check runs."""
+        """Yield the results of the checks.
+
+        If the directory contains files of another program, or cannot be read, only the first check runs.
+        """
         first = tried("contents", self._contents)
         yield first
         if first.outcome is Outcome.WRONG:

@@ -22,7 +22,7 @@ _COLUMNS: Final = ("position", "size", "v", "offsets", "records", "codec", "epoc
 
 
 def dump_log(context: Context, source: Source, base_offset: int | None, topic: str) -> None:
-    """Show the batches of a ``.log`` file.
+    """Show the batches of a ``.log`` file. Damage is reported to ``context`` after the good batches before it.
 
     Args:
         context: state of the command.
@@ -31,7 +31,7 @@ def dump_log(context: Context, source: Source, base_offset: int | None, topic: s
         topic: topic of the log; "" if unknown.
 
     Raises:
-        CorruptBatchError: the file is damaged; everything before the damage has been shown.
+        LogDirError: the file cannot be read.
     """
     _LogDump(context, source, _first_offset(source) if base_offset is None else base_offset, topic).run()
 
@@ -129,7 +129,10 @@ class _LogDump:
         self._table.add(values, _notes(batch, head))
 
     def _item(self, batch: RecordBatch, position: int, *, valid: bool = True) -> dict[str, object]:
-        """Return a batch as a JSON object; the base offset and the record count of a V0 or V1 wrapper message are null."""
+        """Return a batch as a JSON object.
+
+        The base offset and the record count of a V0 or V1 wrapper message are null.
+        """
         is_wrapper = batch.magic < 2 and bool(batch.codec_id)
         return {
             "base_offset": None if is_wrapper else batch.base_offset,

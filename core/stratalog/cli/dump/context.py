@@ -57,7 +57,7 @@ class Context:
         return whole(source, self.components.limits.checkpoint_bytes)
 
     def corrupt(self, label: str, error: CorruptionError, more: Mapping[str, object] | None = None) -> None:
-        """Report a corrupt file, which sets the exit code to 1."""
+        """Report a corrupt file, which sets the exit code to 1. ``more`` are further fields of the JSON output."""
         self.wrong = True
         self.output.note(f"corrupt: {error}")
         if self.as_json:

@@ -118,7 +118,7 @@ _SILENT: Final = frozenset({LOCK_FILE})  # always empty
 
 
 def identify(name: str) -> Identified | None:
-    """Return the kind of a file by its name, or None if the name is unknown."""
+    """Return the kind and the base offset of a file by its name, or None if the name shows no kind."""
     segment = parse_segment_file(name.removesuffix(SPOOL_SUFFIX))
     if segment is not None and segment.suffix in _SUFFIXES:
         return Identified(_SUFFIXES[segment.suffix], segment.base_offset)
@@ -149,13 +149,13 @@ def _in_tier(name: str) -> Kind | None:
 
 
 def leading_offset(name: str) -> int | None:
-    """Return the offset at the start of a name, or None."""
+    """Return the offset that the digits at the start of a file name give, or None if the name begins with no offset."""
     found = _LEADING_DIGITS.match(name)
     return int(found[0]) if found and int(found[0]) <= _LAST_OFFSET else None
 
 
 def in_order(names: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Return a folder's files of known kinds in order, and the other files.
+    """Return a folder's files of known kinds in the order of a dump, and the names of the other files.
 
     Files of the folder as a whole come first, then the files of each segment. A snapshot comes before the segment that
     begins at its offset.

@@ -49,7 +49,7 @@ class Arena:
 
 
 def arenas(chunk: Chunk, row: BatchTable, segment: ReadableSegment, components: Components) -> Iterator[Arena]:
-    """Yield the records of one batch.
+    """Yield the decoded records of one batch, in one or more arenas.
 
     Args:
         chunk: the bytes read.
@@ -112,12 +112,12 @@ class RecordView:
         self.first_error, self.error_count = "", 0
 
     def items(self, arena: Arena) -> Iterator[dict[str, object]]:
-        """Yield the records as JSON objects."""
+        """Yield the records as JSON objects, and count the records that cannot be read."""
         for record, message in _pages(arena):
             yield self._item(record, message)
 
     def lines(self, arena: Arena) -> Iterator[str]:
-        """Yield the records as lines of text."""
+        """Yield the records as lines of text, and count the records that cannot be read."""
         for record, message in _pages(arena):
             yield from self._lines(record, message)
 

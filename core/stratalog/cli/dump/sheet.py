@@ -62,7 +62,7 @@ class Table:
             self.flush()
 
     def flush(self) -> None:
-        """Print the collected rows."""
+        """Print the collected rows, after the names of the columns if these were not printed yet or have changed."""
         page, self._page = self._page, []
         if not page:
             return
@@ -160,7 +160,7 @@ class Sheet:
 
 
 def item(output: Output, label: str, kind: str, values: Mapping[str, object]) -> None:
-    """Print one JSON object."""
+    """Print one JSON object with the file ``label``, the ``kind`` of the object, and ``values``."""
     output.item({"file": label, "kind": kind, **values})
 
 
@@ -175,7 +175,10 @@ def properties(output: Output, values: Mapping[str, object], moments: Sequence[s
 
 
 class JsonList:
-    """JSON object whose last value is a list, written element by element on one line."""
+    """JSON object whose last value is a list, written to stdout element by element on one line.
+
+    The constructor writes the start of the object, and the end of the ``with`` block writes its end.
+    """
 
     def __init__(self, head: Mapping[str, object], name: str) -> None:
         self._separator = ""

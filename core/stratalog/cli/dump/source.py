@@ -26,7 +26,7 @@ class Source(Protocol):
 
     @property
     def size_bytes(self) -> int:
-        """Size in bytes."""
+        """Number of bytes that can be read from position 0 on."""
 
     def read(self, position: int, size_bytes: int) -> memoryview:
         """Read up to ``size_bytes`` from ``position``; return fewer bytes at the end of the source."""
@@ -34,7 +34,7 @@ class Source(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FileSource:
-    """Open file."""
+    """Open file, as a ``Source``."""
 
     label: str
     size_bytes: int
@@ -49,14 +49,14 @@ class FileSource:
 
 @dataclass(frozen=True, slots=True)
 class MemorySource:
-    """Bytes in memory."""
+    """Bytes in memory, as a ``Source``."""
 
     label: str
     data: bytes
 
     @property
     def size_bytes(self) -> int:
-        """Size in bytes."""
+        """Number of bytes of ``data``."""
         return len(self.data)
 
     def read(self, position: int, size_bytes: int) -> memoryview:
@@ -106,14 +106,14 @@ class LogSource:
         return False
 
     def index_entries(self, role: IndexRole) -> Buffer:
-        """Return no entries."""
+        """Return no entries: a ``.log`` file alone has no indexes."""
         del role
         return b""
 
 
 @contextmanager
 def opened(files: Vfs, path: Path) -> Iterator[FileSource]:
-    """Open a file while the ``with`` block lasts.
+    """Return a context manager that yields an open file, and closes it when the ``with`` block ends.
 
     Raises:
         ConfigError: there is no such file.

@@ -43,6 +43,8 @@ _CUT_CHARACTERS: Final = 255  # of a folder name that continues in the next fold
 def dump_object(context: Context, source: Source) -> None:
     """Show a segment object: its footer, its slices with hash checks, and with ``deep`` the contents of the slices.
 
+    A damaged slice is reported to ``context``, and the others are shown.
+
     Raises:
         CorruptObjectError: the object has no valid footer of an installed layout.
     """
@@ -222,7 +224,10 @@ def dump_page(context: Context, source: Source) -> None:
 
 
 def _identity(data: bytes, source: Source) -> tuple[TopicPartition, TopicId, int]:
-    """Return log, topic id and version of a manifest root: from its path if the path has them, else from its content."""
+    """Return log, topic id and version of a manifest root: from its path if it has them, otherwise from its content.
+
+    Raises CorruptManifestError if the content is not a manifest root.
+    """
     path = Path(source.label)
     try:
         value = json.loads(data)

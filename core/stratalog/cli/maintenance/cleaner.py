@@ -54,8 +54,8 @@ _PLANNED = (
 def cleaner(place: LogPlace, output: Output, *, dry_run: bool) -> int:
     """Compact the logs of topics with cleanup.policy=compact, the log with the largest dirty ratio first.
 
-    Prints one row for each round. The exit code is 1 if a log could not be compacted; that log is unchanged, the others
-    were compacted.
+    Prints one row for each round. The exit code is 1 if a log could not be compacted; no record of it is lost, and the
+    other logs were compacted.
     """
     with output.bytes_progress("compacting") as progress, place.engine() as engine:
         if dry_run:

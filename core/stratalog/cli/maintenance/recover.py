@@ -32,7 +32,10 @@ COLUMNS = ("topic", "partition", "recovered_segments", "truncated_bytes", "log_s
 
 @dataclass(slots=True)
 class RecoveredLog:
-    """Result of the recovery of one log."""
+    """Result of the recovery of one log, or the expected result of a dry run.
+
+    ``segments`` is the number of recovered segments. ``error`` is the reason why the log cannot be recovered, or "".
+    """
 
     log: TopicPartition
     segments: int = 0

@@ -38,7 +38,10 @@ class Budget:
 
     @classmethod
     def parse(cls, text: str | None) -> Budget:
-        """Parse ``requests=1000,bytes=1000000000``, or one of the two; raise UsageError for anything else."""
+        """Parse ``requests=1000,bytes=1000000000``, or one of the two; None is no limit.
+
+        Raises UsageError for any other text.
+        """
         given: dict[str, int] = {}
         for part in (text or "").split(",") if text else ():
             name, _, value = part.strip().partition("=")
@@ -116,7 +119,7 @@ class TierCheck:
     state: str | None = None
 
     def run(self, output: Output) -> int:
-        """Run the check and return the exit code."""
+        """Run the check, print the findings, and return the exit code: 1 if problems remain, otherwise 0."""
         if (self.budget.requests or self.budget.size_bytes) and self.state is None:
             raise click.UsageError("--budget needs --state FILE, which keeps the position for the next run")
         if self.directories and not self.repair:
@@ -175,7 +178,10 @@ class _Run:
         return 1 if self._state.wrong else 0
 
     def _log(self, label: str, name: TierLogName, start: int, progress: Progress) -> tuple[int, bool]:
-        """Check one log from an offset on; return the number of checked segments, and True if the budget ended the check."""
+        """Check one log from an offset on.
+
+        Return the number of checked segments, and True if the budget ended the check before the end of the log.
+        """
         log = self._tier.log(*name)
         repair = TierRepair(log, self._copies(log)) if self._asked.repair else None
         if repair is not None and not start:
@@ -208,7 +214,7 @@ class _Run:
         return [FolderCopies(store.open_log(folder), log, self._components) for store, folder in folders if folder]
 
     def _handle(self, repair: TierRepair | None, findings: Sequence[Finding]) -> None:
-        """Report findings. With ``--repair``, repair segments from local copies, and write notes on the other findings."""
+        """Report findings. With ``repair``, restore segments from local copies, and write notes on the others."""
         self._state.wrong += len(findings)
         if repair is None:
             for finding in findings:

@@ -185,7 +185,10 @@ class _Run:
                 return  # the store is unavailable: the next pass tries again
 
     def _collect(self) -> None:
-        """Delete roots and objects that the archive no longer needs. An error prints a warning; the next run tries again."""
+        """Delete roots and objects that the archive no longer needs.
+
+        An error is only printed as a warning; the next call tries again.
+        """
         try:
             done = self._archiver.collect(self._collection)
         except StorageError as error:

@@ -116,7 +116,7 @@ class _CostOptions:
 
     @property
     def part_bytes(self) -> int:
-        """Size of a part of a multipart upload."""
+        """Size (bytes) of a part of a multipart upload, from the settings."""
         return upload_part_bytes(self.place.settings())
 
     def estimate(self) -> Estimate:
@@ -154,13 +154,16 @@ def _costs(found: TierLog, part_bytes: int, prices: Prices) -> dict[str, object]
 
 
 def upload_part_bytes(settings: Settings) -> int:
-    """Return the size of a part of a multipart upload."""
+    """Return the size of a part of a multipart upload: ``part.bytes`` of ``[plugins.s3]``, or its default."""
     found = settings.plugins.get("s3", {}).get("part.bytes", PART_BYTES)
     return found if isinstance(found, int) else PART_BYTES
 
 
 def log_bill(found: TierLog, *, part_bytes: int = PART_BYTES, prices: Prices | None = None) -> Bill:
-    """Return the cost of a log in a tier; the whole manifest is read. ``part_bytes`` and ``prices`` are those of ``bill``."""
+    """Return the cost of a log in a tier. The whole manifest is read.
+
+    ``part_bytes`` and ``prices`` are those of ``bill``.
+    """
     root, segments = found.root, found.view().segments
     entries = (segment.stored for segment in segments if isinstance(segment, RemoteSegment))
     return bill(entries, root.version if root else 0, part_bytes=part_bytes, prices=prices)

@@ -50,7 +50,11 @@ class TopicActivity:
 
 @dataclass(frozen=True, slots=True)
 class GroupActivity:
-    """Lag of one group in one topic: the sum over the partitions; None if the reader's logs do not include the topic."""
+    """Lag of one group in one topic.
+
+    ``lag`` is the sum over the partitions for which the group has committed an offset; None if the reader has none of
+    them.
+    """
 
     group: str
     topic: str

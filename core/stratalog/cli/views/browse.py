@@ -138,7 +138,10 @@ class ShownRecord:
 
 
 def show_record(topic: str, record: Record, shape: Shape, avro: AvroText | None, *, full: bool = False) -> ShownRecord:
-    """Return a record as text, cut unless ``full``. A value that does not fit ``shape`` is shown as text or hex digits."""
+    """Return a record as text. Long keys and values are cut: after 300 characters, with ``full`` after 131,072.
+
+    A value that does not fit ``shape`` is shown as text or hex digits.
+    """
     most = _FULL_CHARACTERS if full else _BRIEF_CHARACTERS
     head = (record.offset, record.timestamp_ms, record.leader_epoch)
     if topic in _DECODED_TOPICS:
@@ -152,9 +155,10 @@ def show_record(topic: str, record: Record, shape: Shape, avro: AvroText | None,
 
 
 def _structured(value: bytes | None, shape: Shape, avro: AvroText | None, most: int) -> str:
-    """Return a JSON or Avro value as JSON: on several lines if ``most`` is the limit of a full record, else on one line.
+    """Return a JSON or Avro value as JSON.
 
-    JSON that is longer than ``most`` characters is cut. A value that cannot be parsed is shown as text or hex digits.
+    The JSON has several lines if ``most`` is the limit of a full record, otherwise one line. JSON that is longer than
+    ``most`` characters is cut. A value that cannot be parsed is shown as text or hex digits.
     """
     if value is None:
         return "null"

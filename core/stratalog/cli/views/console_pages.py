@@ -52,7 +52,10 @@ def part_of(rows: Sequence[T], number: int, size: int) -> Part:
 
 
 class ConsolePages:
-    """Pages of one reader. Thread-safe: a lock lets one request read at a time.
+    """Pages of one reader, each as an HTML document. Thread-safe: a lock lets one request read at a time.
+
+    The methods raise UnknownTopicError if the topic or partition does not exist, ConfigError for other wrong arguments,
+    and StorageError if the logs cannot be read. ``number`` is the number of a page of a long list, from 0.
 
     Args:
         reader: the logs; each request refreshes the reader, and closes the logs that it has opened.
@@ -91,7 +94,7 @@ class ConsolePages:
         return render(template, title=f"{title} - stratalog console", **place, **values)
 
     def topics(self, number: int) -> str:
-        """Return the list of topics."""
+        """Return a page with a list of topics."""
         with self._refreshed() as reader:
             found = reader.topics()
             names = sorted(found, key=lambda topic: (topic.startswith("__"), topic))
@@ -101,7 +104,7 @@ class ConsolePages:
         return self._render("console_topics.html", "topics", part=listed, tier_uri=tier_uri, is_tier=is_tier)
 
     def topic(self, topic: str, number: int) -> str:
-        """Return the partitions of a topic."""
+        """Return a page with partitions of a topic."""
         with self._refreshed() as reader:
             found = reader.topics().get(topic)
             if found is None:
@@ -112,7 +115,7 @@ class ConsolePages:
         return self._render("console_topic.html", topic, topic=found, part=listed, logs=logs, bounds=bounds)
 
     def partition(self, name: TopicPartition) -> str:
-        """Return the segments of both tiers, epochs and transactions of a log."""
+        """Return a page with the segments of both tiers, the epochs and the transactions of a log."""
         with self._refreshed() as reader:
             reader.log(*name)
             log = collect_log(reader, name, self._clock.now_ms(), Detail())
@@ -130,7 +133,7 @@ class ConsolePages:
         return self._render("console_records.html", f"records of {name}", found=found, rows=shown, **form)
 
     def record(self, name: TopicPartition, offset: int, shape: str) -> str:
-        """Return one record in full."""
+        """Return a page with one record, whose key and value are cut only if they are very long."""
         chosen = self._shape(name.topic, shape)
         with self._refreshed() as reader:
             log = reader.log(*name)
@@ -166,13 +169,13 @@ class ConsolePages:
         return self._render("console_groups.html", "groups", part=listed, groups=found)
 
     def history(self, name: TopicPartition) -> str:
-        """Return the newest commits of a log in the tier."""
+        """Return a page with the newest commits of a log in the tier."""
         with self._refreshed() as reader:
             roots = list(islice(self._tier_log(reader, name).history(), _COMMITS))
         return self._render("console_history.html", f"history of {name}", name=name, roots=roots, most=_COMMITS)
 
     def changes(self, name: TopicPartition, older: int, newer: int) -> str:
-        """Return the segments that differ between two versions of a log in the tier."""
+        """Return a page with the segments that differ between two versions of a log in the tier."""
         with self._refreshed() as reader:
             log = self._tier_log(reader, name)
             found: list[SegmentDifference] = list(

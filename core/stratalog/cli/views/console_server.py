@@ -48,7 +48,7 @@ class Listener:
         return self.host == _LOCALHOST if address is None else address.is_loopback
 
     def url(self, port: int) -> str:
-        """Return the URL of the server; ``port`` is the port at which it listens, which differs from ``self.port`` if that is 0."""
+        """Return the URL of the server. ``port`` is the port at which it listens, also if ``self.port`` is 0."""
         return f"http://{f'[{self.host}]' if ':' in self.host else self.host}:{port}/"
 
 

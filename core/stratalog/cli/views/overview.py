@@ -1,7 +1,8 @@
-"""Model of a log directory or a tier at one time: logs, segments of both tiers, next actions of cleaning, cost and groups.
+"""Model of a log directory or a tier at one time.
 
-A reader collects the model; the views only show it. Nothing is locked or written. Each log has at most ``MOST_SPANS``
-spans: beyond that, neighbouring segments are joined.
+The model has logs, segments of both tiers, next actions of cleaning, cost and groups. A reader collects the model; the
+views only show it. Nothing is locked or written. Each log has at most ``MOST_SPANS`` spans: beyond that, neighbouring
+segments are joined.
 """
 
 from __future__ import annotations
@@ -46,8 +47,9 @@ class Place(StrEnum):
 class Span:
     """One segment, or several neighbouring ones: offsets [start, end), records from ``first_ms`` to ``last_ms``.
 
-    ``first_ms`` is the time of the newest record of the segment before, -1 if it is unknown; ``last_ms`` is the time of
-    the newest record. ``fate``, ``when_ms`` and ``reason`` are those of ``RangeFate``.
+    ``first_ms`` is the time of the newest record before the span, or, in the oldest span, of its first record; -1 if it
+    is unknown. ``last_ms`` is the time of the newest record in the span. ``fate``, ``when_ms`` and ``reason`` are those
+    of ``RangeFate``.
     """
 
     start: int
@@ -73,7 +75,7 @@ class OpenTransaction:
 
     @property
     def is_long(self) -> bool:
-        """True if the transaction is older than ``LONG_MS``: a live producer may not keep a transaction open for longer."""
+        """True if the transaction is older than ``LONG_MS``, the longest time that Kafka allows a live producer."""
         return self.age_ms > LONG_MS
 
 
@@ -155,7 +157,10 @@ class LogOverview:
         return sum(span.size_bytes for span in self.spans if span.place in places)
 
     def next_actions(self) -> Iterator[tuple[Fate, Span]]:
-        """Yield the fate of each range of the log; neighbouring segments with the same place, fate and reason are joined."""
+        """Yield each range of the log with its fate, oldest first.
+
+        Neighbouring segments with the same place, fate and reason are joined to one range.
+        """
         joined: Span | None = None
         for span in self.spans:
             if joined is not None and (span.place, span.fate, span.reason) == (
@@ -174,7 +179,10 @@ class LogOverview:
 
 @dataclass(frozen=True, slots=True)
 class GroupLag:
-    """Committed offset of a group in one partition; ``lag`` is None if the reader's logs do not include the partition."""
+    """Committed offset of a group in one partition, and its lag behind the high watermark.
+
+    ``lag`` is None if the reader's logs do not include the partition.
+    """
 
     group: str
     name: TopicPartition
@@ -184,7 +192,10 @@ class GroupLag:
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """Contents of a log directory or a tier at ``time_ms``. ``group_error`` is the reason why groups cannot be read, or ""."""
+    """Contents of a log directory or a tier at ``time_ms``.
+
+    ``group_error`` is the reason why groups cannot be read; "" if they can.
+    """
 
     location: str
     tier_uri: str
@@ -219,9 +230,10 @@ class Detail:
 
 
 def collect(reader: Reader, clock: Clock, detail: Detail | None = None) -> Overview:
-    """Return the contents of the reader's directory or tier. If a log cannot be read, its ``LogOverview`` has the error.
+    """Return the contents of the reader's directory or tier.
 
-    Each log is closed after it is collected, which bounds the memory for very many logs.
+    If a log cannot be read, its ``LogOverview`` has the error. Each log is closed after it is collected, which bounds
+    the memory for very many logs.
 
     Raises:
         StorageError: the directory or the tier cannot be read.

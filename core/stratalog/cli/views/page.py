@@ -90,7 +90,7 @@ def _strip(log: LogOverview, bounds: Sequence[int], axis: str, placed: Iterable[
 
 
 def span_text(span: Span) -> str:
-    """Return one line about a span."""
+    """Return the offsets, size, place, time and fate of a span as one line of text."""
     many = f"{span.segments} segments" if span.segments > 1 else "segment"
     return (
         f"{many} [{span.start}, {span.end}), {size_text(span.size_bytes)}, {PLACES[span.place]}, newest record "

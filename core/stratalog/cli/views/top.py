@@ -63,7 +63,10 @@ def top(place: LogPlace, output: Output, *, interval: float, once: bool) -> int:
 
 
 def _tables(sample: ActivitySample, width: int) -> list[TitledTable]:
-    """Return the tables of a sample, with the columns that fit into ``width``; the busiest topics are first, and Kafka's internal topics last."""
+    """Return the tables of a sample, with the columns that fit into ``width`` characters.
+
+    The topics with the highest rates are first, and Kafka's internal topics are last.
+    """
     topics = sorted(sample.topics, key=lambda topic: (topic.topic.startswith("__"), -(topic.rate or 0), topic.topic))
     rows = [
         (
