@@ -65,8 +65,9 @@ class Consumer(CheckedArguments, Closeable, Generic[RecordType]):
 
     The constructor sets the positions to the group's committed offsets. A partition without a committed offset starts
     according to ``auto_offset_reset``. The consumer commits offsets only in ``commit``. Partitions that are added to a
-    topic later are not read, unless ``topics`` is a regular expression; a new consumer reads them. Methods with names
-    of partitions raise UnknownTopicError for a partition that is not in ``assignment``.
+    topic later are not read, unless ``topics`` is a regular expression; a new consumer reads them. Except for
+    ``assign`` and ``commit``, methods with names of partitions raise UnknownTopicError for a partition that is not in
+    ``assignment``.
 
     Args:
         logs: logs of the engine.

@@ -55,7 +55,7 @@ def partition_of_name(name: str, partitions: int) -> int:
 
 
 class StickyPartitioner:
-    """Choice of partitions for records without a key: the partition changes after each full batch of bytes.
+    """Choice of partitions for records without a key: the partition of a topic changes after each full batch.
 
     The next partition is chosen at random. Full batches cost less than records that alternate between partitions. Over
     time, all partitions get the same number of bytes.

@@ -211,7 +211,8 @@ class Engine(EngineDuties):
     def move_partition(self, topic: str, partition: int, log_dir: str | os.PathLike[str]) -> Log:
         """Move a partition to another of the engine's log directories, and return the log that is open there.
 
-        The log is closed while it is copied. Log objects that were obtained before raise ClosedError from then on.
+        The log is closed while it is copied. Log objects that were obtained before raise ClosedError from then on. If
+        the partition is in ``log_dir`` already, nothing changes.
 
         Raises:
             UnknownTopicError: the partition does not exist here.
@@ -228,7 +229,7 @@ class Engine(EngineDuties):
 
     @property
     def tier(self) -> Tier | None:
-        """The opened tier, or None."""
+        """The opened tier; None if the engine has no tier."""
         return self._tier
 
     # --- clients -----------------------------------------------------------------------------------------------------

@@ -153,7 +153,7 @@ class EngineDuties(CheckedArguments, Closeable):
         return tuple(self._duties.cleaner.run(self._chosen(logs), asks_all=True, progress=progress))
 
     def plan_cleaner(self, logs: Iterable[TopicPartition] | None = None) -> tuple[CompactionPlan, ...]:
-        """Return the rounds with which ``run_cleaner`` would begin now. Changes nothing.
+        """Return plans of the rounds with which ``run_cleaner`` would begin now. Changes nothing.
 
         Each log with a compacting policy has a plan for its local part, and, if it has segments in the tier, a plan for
         its part in the tier. A plan has the reason for its round, or the reason or error why no round is due.
@@ -240,7 +240,7 @@ class EngineDuties(CheckedArguments, Closeable):
         return proof_of(result, self._logs.log(*result.log), key)
 
     def check_erasure(self, proof: Mapping[str, object], key: bytes) -> ErasureCheck:
-        """Return the files, objects and segments that still contain an erased key.
+        """Search for an erased key, and return the places that contain it or may contain it.
 
         The method searches the whole partition for the key, on local disk and in the tier. It also checks if the files
         and objects that the proof lists as remnants still exist.

@@ -121,8 +121,8 @@ class DeadlineCalls:
         work.
 
         Args:
-            work: called once. While it runs on its own thread, and afterwards, a further call of this method does not
-                call it again.
+            work: called by each call of this method until it was started on its own thread. Later calls of this method
+                wait for that thread, and do not call ``work`` again.
             wait_s: how long to wait for one registered call.
 
         Raises:

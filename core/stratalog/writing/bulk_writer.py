@@ -120,7 +120,7 @@ class BulkWriter(CheckedArguments, Closeable):
 
     @abstractmethod
     def check(self, topic: str, *, compression: str | None = None, layout: str | None = None) -> None:
-        """Raise the errors that staging and publishing for a topic would raise now. For a driver, before its tasks.
+        """Raise the errors that staging and publishing for a topic would raise now. A driver calls it before its tasks.
 
         Args:
             topic: name of the topic.

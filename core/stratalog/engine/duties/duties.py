@@ -36,8 +36,8 @@ TRANSACTIONS_TICK_MS: Final = 10_000  # as brokers check for transactions that e
 class Duties:
     """The duties of one engine. Thread-safe. ``close`` stops ``cleaner`` and ``tiering``, but closes no other argument.
 
-    If a duty fails for one log, it continues with the other logs, and raises the first error at the end. ``erase`` has
-    the error of a log in its result.
+    If a duty fails for one log, it continues with the other logs, and raises the first error at the end. ``erase``
+    instead returns the error of a log in the result for that log.
 
     Args:
         settings: intervals of the duties, and numbers of threads.
