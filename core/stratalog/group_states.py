@@ -56,7 +56,7 @@ class GroupStates(Protocol):
         """Return the latest record of each key of a group's state, without tombstones; () for an unknown group."""
 
     def groups_with_state(self) -> tuple[str, ...]:
-        """Return all groups that have a stored state, sorted."""
+        """Return the names of all groups that have a stored state, sorted."""
 
     def store_states(self, group: str, records: Iterable[OffsetsRecord], durability: str | None = None) -> None:
         """Store records of a group's state in one batch. A record without a value deletes the record with the same key.

@@ -47,7 +47,7 @@ class DemoMismatchError(Exception):
 
 @dataclass(slots=True)
 class DemoStep:
-    """One line of the table: a step's duration and results."""
+    """One row of the table of results: a step's duration, amount of data and requests."""
 
     name: str
     seconds: float
@@ -57,16 +57,16 @@ class DemoStep:
 
     @property
     def rate(self) -> float | None:
-        """Log data in MB (10^6 bytes) a second; None without data."""
+        """Log data of the step in MB (10^6 bytes) a second; None if the step has no data."""
         return self.size_bytes / 1e6 / self.seconds if self.size_bytes and self.seconds else None
 
     def counts(self) -> dict[str, int]:
-        """Return the number of requests by kind, without zeros."""
+        """Return the number of requests to the store by kind, without kinds that were not used."""
         counted = {field.name: getattr(self.requests, field.name).requests for field in fields(self.requests)}
         return {kind: count for kind, count in counted.items() if count}
 
     def requests_text(self) -> str:
-        """Return the number of requests by kind as text."""
+        """Return the number of requests to the store by kind, as one line of text."""
         return ", ".join(f"{count} {kind}" for kind, count in self.counts().items())
 
     def item(self) -> dict[str, object]:
@@ -124,7 +124,7 @@ def demo(output: Output, *, tier: str | None, tier_options: Mapping[str, object]
 
 
 class DemoRun:
-    """One run: the folder, the tier, and the measurements so far."""
+    """One run of the demo: its folder, its tier, and the measurements so far."""
 
     def __init__(self, output: Output, folder: Path, uri: str, options: Mapping[str, object]) -> None:
         self._output, self._folder, self._uri, self._options = output, folder, uri, options

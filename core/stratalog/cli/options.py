@@ -75,7 +75,7 @@ def confirm(question: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class LogPlace:
-    """Location of the logs, as given by the options."""
+    """Location of the logs, as given by the options ``--dir``, ``--tier``, ``--config`` and ``--tier-option``."""
 
     directories: tuple[str, ...]
     tier: str | None
@@ -138,7 +138,7 @@ class LogPlace:
         return TierPlace(tier, self.config, self.tier_options).reader()
 
     def settings(self) -> Settings:
-        """Return the settings of the command."""
+        """Return the settings of ``--config`` and the environment; errors are those of ``read_settings``."""
         return read_settings(self.config, os.environ)
 
     def _check_options(self, tier: str | None) -> None:
@@ -155,7 +155,7 @@ class TierPlace:
     tier_options: Mapping[str, object] = field(default_factory=dict, repr=False)
 
     def settings(self) -> Settings:
-        """Return the settings of the command."""
+        """Return the settings of ``--config`` and the environment; errors are those of ``read_settings``."""
         return read_settings(self.config, os.environ)
 
     @contextmanager

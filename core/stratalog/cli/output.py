@@ -216,19 +216,19 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, no_wrap:
 
 
 class Steps:
-    """Progress of a command in steps, shown as a bar."""
+    """Progress of a command in steps, shown as a bar; ``done`` of ``total`` steps are finished."""
 
     def __init__(self, bar: Bar, what: str, total: float) -> None:
         self._bar, self.total, self.done = bar, total, 0.0
         self._task = bar.add_task(what, total=total)
 
     def add(self, steps: float) -> None:
-        """Increase the total number of steps."""
+        """Increase the total number of steps by ``steps``."""
         self.total += steps
         self._bar.update(self._task, total=self.total)
 
     def advance(self, steps: float = 1) -> None:
-        """Report finished steps."""
+        """Report ``steps`` further finished steps."""
         self.done += steps
         self._bar.advance(self._task, steps)
 
@@ -249,7 +249,7 @@ class ByteProgress:
         self._bar.update(self._task, completed=done_bytes, total=total_bytes)
 
     def stop(self) -> None:
-        """Make the next call of each thread raise KeyboardInterrupt."""
+        """Make all later calls of this object, on all threads, raise KeyboardInterrupt."""
         self._stopped = True
 
 

@@ -87,7 +87,7 @@ def partition_offset(text: str) -> tuple[TopicPartition, int]:
 
 
 def split_setting(text: str) -> tuple[str, str]:
-    """Return ``key=value`` as a pair, or raise BadParameter."""
+    """Return the name and the value of ``NAME=VALUE``, or raise BadParameter."""
     name, mark, value = text.partition("=")
     if not mark or not name:
         raise click.BadParameter(f"{text!r} is not of the form KEY=VALUE")

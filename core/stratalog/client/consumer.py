@@ -297,7 +297,7 @@ class Consumer(CheckedArguments, Closeable, Generic[RecordType]):
 
     @property
     def assignment(self) -> tuple[TopicPartition, ...]:
-        """The partitions that the consumer reads."""
+        """Names of the partitions that the consumer reads, including paused ones."""
         return tuple(self._cursors)
 
     def position(self, name: TopicPartition) -> int | None:
@@ -352,13 +352,13 @@ class Consumer(CheckedArguments, Closeable, Generic[RecordType]):
             cursor.paused = True
 
     def resume(self, *names: TopicPartition) -> None:
-        """Resume reading these partitions, or all if none is given."""
+        """Resume reading these paused partitions, or all if none is given."""
         for cursor in self._chosen(names):
             cursor.paused = False
 
     @property
     def paused(self) -> tuple[TopicPartition, ...]:
-        """The paused partitions."""
+        """Names of the paused partitions."""
         return tuple(cursor.name for cursor in self._cursors.values() if cursor.paused)
 
     # --- committed offsets -------------------------------------------------------------------------------------------

@@ -75,7 +75,7 @@ class Cursor:
         return self._logs.log(*self.name).subscribe(lambda _: callback())
 
     def first(self) -> int:
-        """Return the log start offset."""
+        """Return the log start offset of the partition."""
         return self._log.offsets().log_start
 
     def end(self) -> int:
@@ -83,7 +83,7 @@ class Cursor:
         return self._log.offsets().bound(self._isolation)
 
     def last(self) -> int:
-        """Return the log end offset."""
+        """Return the log end offset of the partition."""
         return self._log.offsets().log_end
 
     def is_in_range(self) -> bool:

@@ -98,7 +98,7 @@ class CommittedOffsets(CheckedArguments):
             return {name: found.committed for name, found in self._topic.groups.get(group, {}).items()}
 
     def groups(self) -> tuple[str, ...]:
-        """Return all groups that have committed offsets, sorted."""
+        """Return the names of all groups that have committed offsets, sorted."""
         with self._lock:
             self._topic.refresh_all()
             return tuple(sorted(self._topic.groups))
@@ -147,7 +147,7 @@ class GroupOffsets(CommittedOffsets):
             return tuple(self._topic.states.get(group, {}).values())
 
     def groups_with_state(self) -> tuple[str, ...]:
-        """Return all groups that have a stored state, sorted."""
+        """Return the names of all groups that have a stored state, sorted."""
         with self._lock:
             self._topic.refresh_all()
             return tuple(sorted(self._topic.states))

@@ -27,7 +27,7 @@ class Logs(ReadableLogs, Protocol):
         """Return one log; raise UnknownTopicError if it does not exist here, or StorageError if it cannot be opened."""
 
     def create_topic(self, name: str, *, partitions: int = 1, config: Mapping[str, object] | None = None) -> object:
-        """Create a topic, or raise TopicExistsError if it exists."""
+        """Create a topic, or raise TopicExistsError if it exists. Other errors are those of ``Engine.create_topic``."""
 
 
 def partitions_of(logs: ReadableLogs, topic: str) -> tuple[TopicPartition, ...]:

@@ -70,7 +70,7 @@ class StickyPartitioner:
         self._current: dict[str, tuple[int, int]] = {}  # by topic: current partition, and bytes sent to it
 
     def choose(self, topic: str, partitions: int, size_bytes: int) -> int:
-        """Return the partition for a record of ``size_bytes``."""
+        """Return the number of the partition for a record without a key, and count its ``size_bytes`` there."""
         partition, used = self._current.get(topic, (partitions, 0))
         if partition >= partitions or used >= self._batch_size_bytes:
             partition, used = self._chance.randrange(partitions), 0

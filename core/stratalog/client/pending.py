@@ -141,7 +141,7 @@ class Accumulator:
         self.size_bytes -= batch.size_bytes
 
     def unfinished(self) -> Iterator[PendingBatch]:
-        """Iterate over all batches, including those in delivery."""
+        """Iterate over all batches that are not finished: in delivery, full, and being filled."""
         yield from self._out.values()
         for waiting in self._full.values():
             yield from waiting

@@ -53,14 +53,14 @@ class Known(NamedTuple):
 
     @property
     def producer(self) -> ProducerId:
-        """Producer id and epoch that the producer must use now."""
+        """Producer id and epoch that the producer uses now, or after its transaction if that is being ended."""
         if self.state.next_producer_id != NO_PRODUCER:
             return ProducerId(self.state.next_producer_id, 0)
         return ProducerId(self.state.producer_id, self.state.producer_epoch)
 
 
 def partitions_in(state: TransactionState) -> list[TopicPartition]:
-    """Return the partitions of the current transaction in a state."""
+    """Return the partitions of the transaction that ``state`` describes; [] if it has none."""
     return [
         TopicPartition(found.topic, partition) for found in state.partitions or () for partition in found.partitions
     ]
@@ -306,7 +306,7 @@ def status_name(status: int) -> str:
 
 
 def is_overdue(state: TransactionState, now_ms: int) -> bool:
-    """Return True if a transaction is open longer than its timeout."""
+    """Return True if the transaction in ``state`` is open for longer than its timeout."""
     return state.status == TransactionStatus.ONGOING and now_ms - state.start_timestamp_ms > state.timeout_ms
 
 

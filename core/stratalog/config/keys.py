@@ -70,7 +70,7 @@ class Section:
 
     @classmethod
     def keys(cls) -> dict[str, Key]:
-        """Return the definitions of all settings, by name."""
+        """Return the definitions of all settings of this class, by the names that users write."""
         return {found.name: found for _, found, _ in _described(cls)}
 
     @classmethod
@@ -113,7 +113,7 @@ class Section:
         return dataclasses.replace(self, **changes)
 
     def contradiction(self) -> str:
-        """Return the reason why settings contradict each other, or ""."""
+        """Return the reason why two settings contradict each other; "" if they do not."""
         return ""
 
     def to_mapping(self, *, only_changed: bool = False) -> dict[str, object]:

@@ -96,7 +96,7 @@ class Engine(EngineDuties):
         return self._logs.open_logs.names()
 
     def topics(self) -> dict[str, TopicInfo]:
-        """Return all topics, by name."""
+        """Return the descriptions of all topics, by name, including topics whose logs could not be opened."""
         return self._logs.topics()
 
     def log_directories(self) -> dict[str, tuple[TopicPartition, ...]]:

@@ -48,7 +48,7 @@ class EngineDuties(CheckedArguments, Closeable):
         return self._duties.run_due()
 
     def duties(self) -> tuple[DutyStatus, ...]:
-        """Return the status of each background duty."""
+        """Return the status of each background duty: its runs, failures and latest error."""
         return self._duties.status()
 
     def flush(self) -> None:

@@ -108,7 +108,7 @@ class EngineLogs:
 
     @property
     def env(self) -> Env:
-        """Clock, files and observation of the engine."""
+        """Environment of the engine: clock, files, random source and observers."""
         return self._host.env
 
     def check_open(self) -> None:
@@ -117,7 +117,7 @@ class EngineLogs:
             raise ClosedError("the engine is closed")
 
     def topics(self) -> dict[str, TopicInfo]:
-        """Return all topics, by name."""
+        """Return the descriptions of all topics, by name; see ``Engine.topics``."""
         grouped: dict[str, list[TopicPartition]] = {}
         for name in self.open_logs.names():
             grouped.setdefault(name.topic, []).append(name)
@@ -181,15 +181,15 @@ class EngineLogs:
     # --- changes -----------------------------------------------------------------------------------------------------
 
     def create(self, name: str, partitions: int, config: Mapping[str, object]) -> TopicInfo:
-        """Create a topic on disk and in the tier."""
+        """Create a topic on disk and in the tier; see ``Engine.create_topic``."""
         return self._changed(name, lambda: self._changes.create(name, partitions, config))
 
     def create_partitions(self, name: str, partitions: int) -> TopicInfo:
-        """Add partitions to a topic on disk and in the tier."""
+        """Add partitions to a topic on disk and in the tier; see ``Engine.create_partitions``."""
         return self._changed(name, lambda: self._changes.create_partitions(name, partitions))
 
     def alter(self, name: str, config: Mapping[str, object]) -> TopicInfo:
-        """Change settings of a topic."""
+        """Change settings of a topic and of its open logs; see ``Engine.alter_topic``."""
         return self._changed(name, lambda: self._changes.alter(name, config))
 
     def _changed(self, topic: str, change: Callable[[], TopicInfo]) -> TopicInfo:
@@ -211,7 +211,7 @@ class EngineLogs:
             self.changes += 1
 
     def delete(self, name: str) -> None:
-        """Delete a topic with its logs and committed offsets."""
+        """Delete a topic with its logs and committed offsets; see ``Engine.delete_topic``."""
         with self._changing:
             self.check_open()
             with self._counted():
@@ -219,7 +219,7 @@ class EngineLogs:
             self._keep_inventory()
 
     def move(self, name: TopicPartition, path: str) -> Log:
-        """Move a log to another directory."""
+        """Move a log to the log directory ``path``, and return its new ``Log``; see ``Engine.move_partition``."""
         with self._changing:
             self.check_open()
             with self._counted():

@@ -30,7 +30,7 @@ class CacheOrder(Protocol):
 
     @property
     def size_bytes(self) -> int:
-        """Total size of all items."""
+        """Total size (bytes) of all cached items."""
 
     def __len__(self) -> int: ...
 
@@ -44,7 +44,7 @@ class CacheOrder(Protocol):
         """
 
     def remove(self, key: Hashable) -> bool:
-        """Remove an item. Return True if it was present."""
+        """Remove an item that the cache has discarded. Return True if it was present."""
 
 
 class LeastRecent:
@@ -59,7 +59,7 @@ class LeastRecent:
         return len(self._sizes)
 
     def touch(self, key: Hashable) -> None:
-        """Record the use of an item."""
+        """Record the use of a cached item: it is now the most recently used one."""
         self._sizes.move_to_end(key)
 
     def add(self, key: Hashable, size_bytes: int) -> list[Hashable]:
@@ -108,7 +108,7 @@ class TwoQueues:
 
     @property
     def size_bytes(self) -> int:
-        """Total size of all items."""
+        """Total size (bytes) of all cached items, without keys that are only remembered."""
         return self._new_bytes + self._kept_bytes
 
     def __len__(self) -> int:
@@ -118,11 +118,11 @@ class TwoQueues:
         return key in self._new or key in self._kept
 
     def keys(self) -> list[Hashable]:
-        """Return the keys of all items."""
+        """Return the keys of all cached items, without keys that are only remembered."""
         return [*self._new, *self._kept]
 
     def touch(self, key: Hashable) -> None:
-        """Record the use of an item."""
+        """Record the use of a cached item; do nothing if the item is in the queue of new items."""
         if key in self._kept:
             self._kept.move_to_end(key)
 

@@ -14,7 +14,7 @@ class Clock(Protocol):
         """Return milliseconds since 1970, UTC."""
 
     def monotonic_ns(self) -> int:
-        """Return the time of a monotonic clock in nanoseconds."""
+        """Return the time (ns) of a clock that never goes back; only differences have a meaning."""
 
     def sleep_ms(self, duration_ms: int) -> None:
         """Wait for ``duration_ms``. For pauses that nothing needs to interrupt; otherwise use ``wait``."""
@@ -24,7 +24,7 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The system's clock."""
+    """The operating system's clocks, as a ``Clock``."""
 
     def now_ms(self) -> int:
         """Return milliseconds since 1970, UTC."""
@@ -54,7 +54,7 @@ class ManualClock:
         return self._now_ns // 1_000_000
 
     def monotonic_ns(self) -> int:
-        """Return this clock's time in nanoseconds."""
+        """Return the clock's time in nanoseconds; it starts at the ``now_ms`` of the constructor."""
         return self._now_ns
 
     def sleep_ms(self, duration_ms: int) -> None:

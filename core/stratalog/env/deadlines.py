@@ -249,7 +249,7 @@ class _Call(Generic[T]):
             self._follow_ups.append(job)
 
     def run(self) -> None:
-        """Make the call, on the call's own thread."""
+        """Make the call, store its result or exception, and run the follow-up jobs. Runs on the call's own thread."""
         try:
             self._result = (self._work(),)
         except BaseException as error:  # noqa: BLE001 - the caller raises it

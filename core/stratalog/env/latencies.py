@@ -63,7 +63,7 @@ class Latency:
             self._sum_ns += latency_ns
 
     def snapshot(self) -> LatencyCounts:
-        """Return the current counts."""
+        """Return the counts of all operations that have ended so far."""
         with self._lock:
             counts, sum_ns = tuple(self._counts), self._sum_ns
         bounds = [*(bound / 1_000_000 for bound in _BOUNDS_US), float("inf")]

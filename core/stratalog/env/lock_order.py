@@ -32,7 +32,7 @@ class LockRank(IntEnum):
     """Locks inside ``SyncTurns``, ``Subscribers`` and ``HandlePool``."""
 
     def lock(self) -> threading.Lock:
-        """Return a new lock of this rank."""
+        """Return a new lock for an object of this rank. The lock itself does not check the order; only tests do."""
         return threading.Lock()
 
     def rlock(self) -> threading.RLock:

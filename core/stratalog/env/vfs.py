@@ -70,7 +70,7 @@ class Vfs(Protocol):
         """Close a descriptor."""
 
     def size_bytes(self, descriptor: int) -> int:
-        """Return the size of an open file."""
+        """Return the size (bytes) of an open file."""
 
     def stamp(self, descriptor: int) -> tuple[int, ...]:
         """Return numbers that identify an open file and its state: they differ for another file, or after a write."""
@@ -103,7 +103,7 @@ class Vfs(Protocol):
         """
 
     def truncate(self, descriptor: int, size_bytes: int) -> None:
-        """Set the size of a file."""
+        """Set the size of a file: remove the bytes after it, or add zeros up to it. Space from ``reserve`` is freed."""
 
     def allocate(self, descriptor: int, size_bytes: int) -> None:
         """Reserve disk space for the whole file up to a size, or raise OSError (ENOSPC).
@@ -128,7 +128,7 @@ class Vfs(Protocol):
         """Make the names in a folder durable, after files in it were created, renamed or deleted."""
 
     def rename(self, old: str, new: str) -> None:
-        """Rename a file; an existing file ``new`` is replaced."""
+        """Rename a file or a folder; an existing file ``new`` is replaced. ``sync_folder`` makes the rename durable."""
 
     def link(self, old: str, new: str) -> None:
         """Give a file a second name; raise FileExistsError if that name exists.
@@ -137,7 +137,7 @@ class Vfs(Protocol):
         """
 
     def remove(self, path: str) -> None:
-        """Delete a file."""
+        """Delete a file. Open descriptors of the file can still be read."""
 
     def make_folder(self, path: str) -> None:
         """Create a folder with its parents; raise FileExistsError if it exists."""
@@ -165,7 +165,7 @@ class Vfs(Protocol):
 
 
 class PosixVfs:
-    """The real file system."""
+    """The real file system, through the functions of ``os``."""
 
     def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
         """Open a regular file and return its descriptor. See ``Vfs.open``."""
@@ -194,7 +194,7 @@ class PosixVfs:
         return found.st_dev, found.st_ino
 
     def read(self, descriptor: int, position: int, size_bytes: int) -> bytes:
-        """Read, and continue after short reads."""
+        """Read ``size_bytes`` bytes; after a short read, continue up to the end of the file."""
         data = os.pread(descriptor, size_bytes, position)
         if len(data) == size_bytes or not data:
             return data

@@ -335,7 +335,7 @@ class _Folder:
     leader_epoch: int = NO_EPOCH
 
     def begin(self, base_offset: int) -> SegmentBuilder:
-        """Begin a staged file, which has no indexes."""
+        """Return the builder of a staged file, which has no indexes."""
         unique = uuid.UUID(int=self.encoder.components.env.chance.getrandbits(128), version=4)
         names = {LOG_SUFFIX: f"{STAGED_PREFIX}{unique.hex}"}
         components = replace(self.encoder.components, indexes={})
@@ -347,7 +347,7 @@ class _Folder:
         return StagedSegment(self.log, self.topic_id, *bounds, self.leader_epoch, built.names[LOG_SUFFIX])
 
     def remove(self, staged: Iterable[StagedSegment]) -> None:
-        """Delete staged files, as far as the disk allows."""
+        """Delete staged files, as far as the disk allows; errors are ignored."""
         for found in staged:
             if isinstance(found.place, str):
                 with suppress(StorageError):

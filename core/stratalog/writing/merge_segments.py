@@ -27,7 +27,7 @@ class SizedSegment(Protocol):
 
     @property
     def size_bytes(self) -> int:
-        """Size of the ``.log`` file."""
+        """Size (bytes) of the ``.log`` file."""
 
     @property
     def age_from_ms(self) -> int:

@@ -193,7 +193,7 @@ class _Recoding:
         )
 
     def of(self, segment: ReadableSegment, chunk: Chunk, table: BatchTable) -> Iterator[Buffer]:
-        """Yield the converted batches of a table."""
+        """Yield the encoded batches of a table, each converted if necessary."""
         if table.magic < MAGIC:
             for messages in self._decoded(segment, chunk, table):
                 self.records += messages.count

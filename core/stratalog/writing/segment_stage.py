@@ -25,13 +25,13 @@ class StageTarget(Protocol):
         """Leader epoch for batches whose records do not keep their own epochs."""
 
     def begin(self, base_offset: int) -> SegmentBuilder:
-        """Return the builder of a new segment."""
+        """Return the builder of a new segment that begins at ``base_offset``."""
 
     def store(self, built: BuiltSegment) -> StagedSegment:
         """Stage a finished segment, and return its description. The target owns its files from now on."""
 
     def remove(self, staged: Iterable[StagedSegment]) -> None:
-        """Remove staged segments, as far as possible."""
+        """Remove staged segments that were not published, as far as possible."""
 
 
 class SegmentStage(Stage):

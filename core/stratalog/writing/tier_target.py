@@ -41,7 +41,7 @@ class TierTarget:
 
     @property
     def remote(self) -> TierLog:
-        """The log's part of the tier."""
+        """Reader and writer of the log's part of the tier."""
         return self.publisher.log
 
     @property
@@ -66,7 +66,7 @@ class TierTarget:
         return StagedSegment(publisher.log.log, publisher.log.topic_id, *bounds, publisher.leader_epoch, stored)
 
     def remove(self, staged: Iterable[StagedSegment]) -> None:
-        """Delete the objects of staged segments."""
+        """Delete the objects of staged segments; errors are those of ``TierLog.discard``."""
         entries = entries_of(staged)
         if entries:
             self.remote.discard(entries)

@@ -41,7 +41,7 @@ class WriteTarget:
 
     @property
     def is_tier(self) -> bool:
-        """True if the target is a tier."""
+        """True if ``location`` is a URI, and so the target is a tier."""
         return bool(split_scheme(self.location)[0])
 
     def settings(self) -> Settings:

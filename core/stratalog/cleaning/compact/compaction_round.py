@@ -283,7 +283,7 @@ def has_older(log: Log, job: RewriteJob) -> bool:
 
 
 def job_of(log: Log, rewrite: Rewrite, limits: CleanerLimits, now_ms: int) -> RewriteJob:
-    """Return the description of a round that filters receive."""
+    """Return the description of the round ``rewrite``, which record filters receive."""
     bounds = (rewrite.start, rewrite.end, rewrite.dirty_start)
     return RewriteJob(log.name, *bounds, now_ms, limits.memory_bytes, limits.load_factor, log.config)
 

@@ -79,7 +79,7 @@ class CopyPass(Generic[S]):
         return self._builder.finish(group[-1].end_offset, self.of.log.modified_ms(group[-1]))
 
     def discard(self) -> None:
-        """Remove the new segment and its digest."""
+        """Remove the files of the new segment and of its digest, which are not published."""
         self.notes.abandon()
         if self._builder is not None:
             self._builder.discard()

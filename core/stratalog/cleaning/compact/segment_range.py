@@ -61,15 +61,15 @@ class SegmentRange(Protocol[S]):
 
     @property
     def name(self) -> TopicPartition:
-        """Topic and partition."""
+        """Topic and partition of the log."""
 
     @property
     def components(self) -> Components:
-        """Components of the log."""
+        """Formats, codecs and environment of the log."""
 
     @property
     def config(self) -> TopicConfig:
-        """The topic's settings."""
+        """Settings of the log's topic."""
 
     def from_offset(self, offset: int) -> Iterator[S]:
         """Iterate over the segments that end above ``offset``, ascending.
@@ -79,7 +79,7 @@ class SegmentRange(Protocol[S]):
         """
 
     def producers(self) -> list[ProducerEntry]:
-        """Return the known producers of the log."""
+        """Return the state of each producer that the log knows."""
 
     def modified_ms(self, segment: S) -> int:
         """Return the time (ms since 1970) of the last write to a segment."""

@@ -253,7 +253,7 @@ class CommittedPublisher:
             log.maintenance.refresh_remote()
 
     def abandon(self) -> None:
-        """Delete the uploaded objects that were not part of a commit."""
+        """Delete the objects of segments that were uploaded after the last ``commit``."""
         made, self._made = self._made, []
         if made:
             self._tier.discard([found.new for found in made])

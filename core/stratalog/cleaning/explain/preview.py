@@ -181,7 +181,7 @@ class _CountingPublisher:
         return cast(SegmentBuilder, _Counted(self._components, self._watched, self.kept))
 
     def replace(self, built: BuiltSegment, old: Sequence[ReadableSegment]) -> bool:
-        """Add the segment to ``planned``. Always return True."""
+        """Add the segment to ``planned`` instead of publishing it. Always return True."""
         before = sum(segment.size_bytes for segment in old)
         self.planned.append(PlannedSegment(old[0].base_offset, old[-1].end_offset, before, built.size_bytes))
         return True

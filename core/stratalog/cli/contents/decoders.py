@@ -28,7 +28,7 @@ _INDENT: Final = "|     "
 
 
 class Decoder(StrEnum):
-    """Decoders of keys and values, by the values of ``--decoder``."""
+    """Ways to show keys and values; the values are those of the option ``--decoder``."""
 
     OFFSETS = "offsets"
     TRANSACTIONS = "transactions"
@@ -39,7 +39,7 @@ class Decoder(StrEnum):
 
 
 class DecodedContents(Protocol):
-    """Decoded contents of a record."""
+    """Decoded contents of a record, to be shown as JSON or as text."""
 
     @property
     def error(self) -> str:

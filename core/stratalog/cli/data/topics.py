@@ -193,7 +193,7 @@ class PartitionSheet:
         self.bounds.append((partition, None, None, None, None, None, None, str(error)))
 
     def print(self, output: Output, topic: str) -> None:
-        """Print all tables."""
+        """Print the tables of offsets and segments, and those of leader epochs and producers if there are any."""
         columns = ("log_start", "local_log_start", "recovery_point", "last_stable", "high_watermark", "log_end")
         output.table(f"{topic}: offsets", ("partition", *columns, "error"), self.bounds)
         names = ("partition", "base_offset", "end_offset", "bytes", "where")

@@ -10,7 +10,7 @@ from stratalog.errors import StorageError
 
 
 class Outcome(StrEnum):
-    """Outcome of a check."""
+    """Outcome of a check of ``stratalog doctor``."""
 
     OK = "ok"
     NOTE = "note"  # the check passed, but a change is advised

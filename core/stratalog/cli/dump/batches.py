@@ -214,7 +214,7 @@ def _span(first: object, last: object) -> str:
 
 
 def _notes(batch: RecordBatch, head: dict[str, object]) -> str:
-    """Return the special properties of a batch as text."""
+    """Return the properties of a batch that most batches do not have, as text."""
     notes = []
     if not head["valid"]:
         notes.append("DAMAGED, do not trust the values")

@@ -130,7 +130,7 @@ def dump(
 
 
 def _paths(output: Output, files: tuple[Path, ...], *, everything: bool) -> Iterator[Path]:
-    """Yield the files; a folder is replaced by its files."""
+    """Yield the files to show: a folder is replaced by its files, in order. Print a note about the files left out."""
     for path in files:
         if not path.is_dir():
             yield path

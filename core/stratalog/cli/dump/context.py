@@ -39,7 +39,7 @@ class Context:
 
     @property
     def components(self) -> Components:
-        """Formats, codecs and indexes."""
+        """Formats, codecs and indexes with the default settings of a topic."""
         return self.host.components(TopicConfig())
 
     @property

@@ -21,7 +21,7 @@ _ENDLESS: Final = 1 << 20  # a pipe has no width at which to wrap
 
 
 def width() -> int:
-    """Return the number of characters that fit into a line."""
+    """Return the number of characters that fit into a line of the terminal; a very large number for a pipe or file."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else _ENDLESS
 
 
@@ -51,7 +51,7 @@ class Table:
         self.count = 0
 
     def add(self, values: Sequence[object], notes: str = "") -> None:
-        """Add one row."""
+        """Add one row; print the collected rows if a page is full."""
         self.count += 1
         for index, value in enumerate(values):
             self._numeric[index] &= value is None or (isinstance(value, int) and not isinstance(value, bool))
@@ -102,7 +102,7 @@ class Table:
             self._output.line(line)
 
     def _fitting(self, edge: int) -> list[int]:
-        """Return the columns that fit, or an empty list."""
+        """Return the indexes of the columns that fit into ``edge`` characters; [] if even the required ones do not fit."""
         shown = list(range(len(self._columns)))
         for name in self._optional:
             if self._total(shown) > edge:
@@ -144,7 +144,7 @@ class Sheet:
         ])  # fmt: skip
 
     def rows(self, rows: Iterable[Sequence[object]]) -> None:
-        """Add several rows."""
+        """Add several rows; see ``row``."""
         for row in rows:
             self.row(row)
 
@@ -185,7 +185,7 @@ class JsonList:
         sys.stdout.write(f"{json.dumps(head)[:-1]}, {json.dumps(name)}: [")
 
     def add(self, element: Mapping[str, object]) -> None:
-        """Write one element."""
+        """Write one element of the list."""
         sys.stdout.write(self._separator + json.dumps(element))
         self._separator = ", "
 

@@ -42,7 +42,7 @@ class FileSource:
     descriptor: int
 
     def read(self, position: int, size_bytes: int) -> memoryview:
-        """Read up to ``size_bytes`` from ``position``."""
+        """Read up to ``size_bytes`` from ``position``; raise LogDirError if the file cannot be read."""
         with _naming_file(self.label):
             return memoryview(self.files.read(self.descriptor, position, size_bytes))
 

@@ -81,7 +81,7 @@ def _untouched(directory: Path) -> Iterator[tuple[ComponentHost, SegmentStore]]:
 
 
 class _Listener:
-    """Plugin that records which logs were recovered."""
+    """Plugin that records the events of recovered logs in ``heard``, by log."""
 
     def __init__(self) -> None:
         self.heard: dict[TopicPartition, LogRecovered] = {}

@@ -83,7 +83,7 @@ class _State:
             )
 
     def store(self) -> None:
-        """Replace the file atomically."""
+        """Write the position to the file, which is replaced atomically. Do nothing without a file."""
         if self.place is not None:
             body = {"version": _STATE_VERSION, "uri": self.uri, "deep": self.deep}
             body |= {"log": self.log, "offset": self.offset, "wrong": self.wrong}

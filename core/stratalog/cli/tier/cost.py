@@ -90,7 +90,7 @@ def show_cost(output: Output, **options: Any) -> int:
 
 @dataclass(frozen=True)
 class _CostOptions:
-    """Arguments and options of the command, checked."""
+    """Arguments and options of the command; the constructor raises UsageError if they exclude each other."""
 
     uri: str | None
     topic: str | None
@@ -111,7 +111,7 @@ class _CostOptions:
 
     @property
     def place(self) -> TierPlace:
-        """The tier, or only the settings if there is no URI."""
+        """Place of the tier; without a URI, its ``uri`` is "" and only its settings can be used."""
         return TierPlace(self.uri or "", self.config, self.tier_options)
 
     @property
@@ -120,7 +120,7 @@ class _CostOptions:
         return upload_part_bytes(self.place.settings())
 
     def estimate(self) -> Estimate:
-        """Return the estimated cost of a topic with these settings."""
+        """Return the estimated cost of a topic with the settings and the write rate of the options."""
         values = {**self.place.settings().topic_defaults, **dict(split_setting(text) for text in self.settings)}
         config = TopicConfig.from_mapping(values, "--set")
         assert self.write_rate is not None

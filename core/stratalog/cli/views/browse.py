@@ -77,12 +77,12 @@ class RecordPage:
 
     @property
     def next_start(self) -> int | None:
-        """First offset of the next page; None if there is none."""
+        """First offset of the next page; None if this page ends at the log end."""
         return self.end if self.end < self.log_end else None
 
     @property
     def previous_start(self) -> int | None:
-        """First offset of the page before; None if there is none."""
+        """First offset of the page before this one; None if this page begins at the log start."""
         return max(self.start - PAGE_RECORDS, self.log_start) if self.start > self.log_start else None
 
 

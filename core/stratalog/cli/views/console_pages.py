@@ -42,7 +42,7 @@ class Part:
 
     @property
     def has_next(self) -> bool:
-        """True if a page follows."""
+        """True if a further page of the list follows."""
         return (self.number + 1) * self.size < self.total
 
 
@@ -192,7 +192,7 @@ class ConsolePages:
         )
 
     def failure(self, status: str, text: str) -> str:
-        """Return a page about an error."""
+        """Return a page about an error, with the title ``status``. Reads no logs."""
         return self._render("console_error.html", status, status=status, text=text)
 
     def _form(self, name: TopicPartition, given: Mapping[str, str], chosen: Shape) -> dict[str, object]:

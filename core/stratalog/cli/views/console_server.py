@@ -79,7 +79,7 @@ class GuardedApplication:
         self._application, self._own = application, own
 
     def __call__(self, environ: dict[str, Any], start_response: Answer) -> Iterable[bytes]:
-        """Answer one request."""
+        """Answer one request, as a WSGI application: 405 for other methods, 421 for a foreign Host header."""
 
         def start(status: str, headers: list[tuple[str, str]], *others: Any) -> Any:
             return start_response(status, [*headers, *_HEADERS], *others)

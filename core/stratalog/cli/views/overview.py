@@ -129,17 +129,17 @@ class LogOverview:
 
     @property
     def size_bytes(self) -> int:
-        """Size of both tiers; a segment in both counts once."""
+        """Size (bytes) of the segments in both tiers; a segment in both counts once."""
         return self.bytes_in(*Place)
 
     @property
     def local_bytes(self) -> int:
-        """Size on local disk."""
+        """Size (bytes) of the segments on local disk, with or without a copy in the tier."""
         return self.bytes_in(Place.ACTIVE, Place.LOCAL, Place.BOTH)
 
     @property
     def tier_bytes(self) -> int:
-        """Size in the tier."""
+        """Size (bytes) of the segments in the tier, with or without a copy on local disk."""
         return self.bytes_in(Place.BOTH, Place.TIER)
 
     @property
@@ -153,7 +153,7 @@ class LogOverview:
         return not self.error and self.offsets.log_start == self.offsets.log_end
 
     def bytes_in(self, *places: Place) -> int:
-        """Return the size of the segments in these places."""
+        """Return the size (bytes) of the segments in these places."""
         return sum(span.size_bytes for span in self.spans if span.place in places)
 
     def next_actions(self) -> Iterator[tuple[Fate, Span]]:

@@ -67,12 +67,15 @@ def time_bounds(logs: Iterable[LogOverview]) -> tuple[int, int]:
 
 
 def offsets_strip(log: LogOverview, bounds: Sequence[int]) -> str:
-    """Return the segments of a log over offsets, as SVG."""
+    """Return a chart of the segments of a log over offsets, as SVG. ``bounds`` is the result of ``offset_bounds``."""
     return _strip(log, bounds, "offsets", ((span, span.start, span.end) for span in log.spans))
 
 
 def times_strip(log: LogOverview, bounds: Sequence[int]) -> str:
-    """Return the segments of a log over time, as SVG; segments without a time are left out."""
+    """Return a chart of the segments of a log over time, as SVG; segments without a time are left out.
+
+    ``bounds`` is the result of ``time_bounds``.
+    """
     timed = (
         (span, span.first_ms if span.first_ms >= 0 else span.last_ms, span.last_ms)
         for span in log.spans

@@ -62,7 +62,7 @@ def report(place: LogPlace, prices: Prices, *, file: Path, orphans: bool) -> int
 
 
 def report_page(found: Overview, prices: Prices) -> str:
-    """Return the report as HTML."""
+    """Return the report of ``stratalog report`` as one HTML document."""
     topics = found.topics()
     priced = [log for log in found.logs if log.tier is not None and log.tier.bill is not None]
     return render(

@@ -88,7 +88,7 @@ class Duties:
         return min(scheduler.run_due() for scheduler in self._schedulers)
 
     def status(self) -> tuple[DutyStatus, ...]:
-        """Return the status of each duty."""
+        """Return the status of each duty: its runs, failures and latest error."""
         return tuple(status for scheduler in self._schedulers for status in scheduler.status())
 
     def close(self) -> None:
@@ -181,7 +181,7 @@ class Duties:
             self.write_checkpoints()
 
     def write_checkpoints(self) -> None:
-        """Store the checkpoint files of all directories."""
+        """Store the checkpoint files of all directories, even if one of them fails; its error is raised afterwards."""
         with contextlib.ExitStack() as stack:  # if one directory fails, the others are still written
             for directory in self._open_logs.dirs:
                 stack.callback(directory.write_checkpoints)

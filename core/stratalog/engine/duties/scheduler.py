@@ -94,7 +94,7 @@ class Scheduler:
             return max(0, min((-(-(entry.due_ns - now) // _NS) for entry in self._entries), default=_NOTICED_MS))
 
     def status(self) -> tuple[DutyStatus, ...]:
-        """Return the status of each duty."""
+        """Return the status of each duty, in the order of ``duties``."""
         return tuple(entry.status for entry in self._entries)
 
     def close(self) -> None:

@@ -189,7 +189,7 @@ class LogDir:
             self._store(CLEANER_FILE, self._state.dirty_starts, found, known)
 
     def write_high_watermarks(self) -> None:
-        """Store the high watermarks of all logs, durable on return."""
+        """Store the high watermarks of all logs, durable on return. Do nothing if the directory is out of service."""
         with self._writing:
             self._store_high_watermarks(self._bounds())
 

@@ -90,7 +90,7 @@ class LogOpener:
         return opened, failed
 
     def notify(self, event: Event) -> None:
-        """Queue an event for the listeners."""
+        """Queue an event for the listeners; see ``Notifier``."""
         self._notifier(event)
 
     def open(self, directory: LogDir, name: TopicPartition, request: LoadRequest) -> Log:

@@ -43,7 +43,7 @@ class Notifier:
             worker.submit(partial(self._registry.notify, event, plugin))
 
     def drain(self) -> None:
-        """Wait until all events queued so far are delivered."""
+        """Wait until the listeners have received all events that were queued before the call."""
         for worker in list(self._workers.values()):
             worker.drain()
 

@@ -26,7 +26,7 @@ class RestoreNote:
 
     @classmethod
     def of(cls, uri: str, plans: Sequence[RestorePlan]) -> RestoreNote:
-        """Return the note of a restore of these logs."""
+        """Return the note of a restore of the logs in ``plans`` from the tier at ``uri``."""
         return cls(
             uri,
             {
@@ -41,7 +41,7 @@ class RestoreNote:
         return {name: version for name, (_, version, _, _) in self.logs.items()}
 
     def to_json(self) -> bytes:
-        """Return the content of the note file."""
+        """Return the content of the note file, which ``parse_note`` reads."""
         return json.dumps({"version": 1, "tier": self.tier, "logs": self.logs}, indent=1).encode()
 
 

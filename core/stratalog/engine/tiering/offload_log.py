@@ -199,7 +199,7 @@ def _begin_epoch(log: Log, remote: TierLog) -> None:
 
 
 def _tier_end(view: LogView, remote: RemoteLog) -> int:
-    """Return the exclusive end of this log's records in the tier."""
+    """Return the exclusive end of this log's records in the tier, which may also have records of another leader."""
     return (view.remote or remote.view()).end_offset
 
 

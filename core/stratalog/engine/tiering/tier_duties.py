@@ -61,7 +61,7 @@ class Tiering:
 
     @property
     def throttled_ms(self) -> int:
-        """The total time that uploads have waited for the rate limit."""
+        """Total time (ms) that uploads have waited for the rate limit."""
         return self._rate.waited_ms
 
     def create(self, logs: Iterable[Log]) -> None:
@@ -173,7 +173,7 @@ class Tiering:
         relieve(log)
 
     def lag(self, logs: Iterable[Log]) -> tuple[TierLag, ...]:
-        """Return the tier lag of each log that has a tier."""
+        """Return the tier lag of each log that has a tier, with the error of its last offload."""
         now_ms = self._clock.now_ms()
         found = ((log, self._opener.remote_of(log)) for log in logs)
         return tuple(
