@@ -81,7 +81,7 @@ class TransactionCoordinator:
     def open(self, transactional_id: str, timeout_ms: int) -> ProducerId:
         """Return the producer id and epoch for a new producer of this engine.
 
-        Older producers with the same transactional id are fenced, and an open transaction of theirs is aborted.
+        Older producers with the same transactional id are fenced, and their open transaction is aborted.
 
         Raises:
             StorageError: a log cannot be written.
@@ -105,7 +105,7 @@ class TransactionCoordinator:
     def init_producer(self, transactional_id: str, timeout_ms: int, expected: ProducerId | None = None) -> ProducerId:
         """Return the producer id and epoch for a producer outside the process (InitProducerId).
 
-        Older producers with the same transactional id are fenced, and an open transaction of theirs is aborted. The
+        Older producers with the same transactional id are fenced, and their open transaction is aborted. The new
         producer's transactions outlive the engine: they continue after a restart, until their timeout.
 
         Args:

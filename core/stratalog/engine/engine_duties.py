@@ -161,7 +161,9 @@ class EngineDuties(CheckedArguments, Closeable):
         return tuple(self._duties.cleaner.plan(self._chosen(logs), asks_all=True))
 
     def preview_cleaner(self, plan: CompactionPlan) -> RoundPreview | None:
-        """Return the result that a planned round would have, after reading the same records; None if no round is due.
+        """Return the result that a planned round would have; None if no round is due. Changes nothing.
+
+        The call reads the records that the round would read; for the part in a tier, it downloads segments.
 
         Raises:
             StorageError: the error with which the round would fail.

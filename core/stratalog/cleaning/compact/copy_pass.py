@@ -85,7 +85,7 @@ class CopyPass(Generic[S]):
             self._builder.discard()
 
     def copy(self, segment: S) -> None:
-        """Read a segment, and write the batches and records of it that stay."""
+        """Read a segment, and write those of its batches and records that stay."""
         of, components = self.of, self.of.log.components
         after = segment.end_offset
         self.transactions.kept.clear()
@@ -210,7 +210,7 @@ class CopyPass(Generic[S]):
         return verdicts
 
     def _below_end(self, segment: S, chunk: Chunk, row: BatchTable, count: int) -> int:
-        """Return how many of the ``count`` records of a batch are below ``end``: only these were judged by filters."""
+        """Return how many of the ``count`` records of a batch are below ``end``; the filters judged no other records."""
         if row.last_offset[0] < self.end or row.attributes[0] & CONTROL_BIT:
             return count
         decoded = decode(chunk, row, segment, self.of.log.components, Fields.OFFSET)

@@ -148,7 +148,7 @@ class _Span:
         self._next: dict[int, int] = {}  # offset after the last one that was read, by partition
 
     def records(self, reader: Reader, topic: str, numbers: Sequence[int]) -> Iterator[Record]:
-        """Yield the records of the partitions, one partition after the other.
+        """Yield the records of the partitions: first all of the first partition, then those of the second, and so on.
 
         Raises:
             OffsetOutOfRangeError: no partition has the first offset.

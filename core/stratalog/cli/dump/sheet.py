@@ -102,7 +102,7 @@ class Table:
             self._output.line(line)
 
     def _fitting(self, edge: int) -> list[int]:
-        """Return the indexes of the columns that fit into ``edge`` characters; [] if even the required ones do not fit."""
+        """Return the indexes of the columns that fit into ``edge`` characters; [] if not even the required ones fit."""
         shown = list(range(len(self._columns)))
         for name in self._optional:
             if self._total(shown) > edge:

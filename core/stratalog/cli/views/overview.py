@@ -327,7 +327,7 @@ def joined(spans: Iterable[Span], most: int = MOST_SPANS) -> tuple[Span, ...]:
 
 
 def _join(one: Span, other: Span) -> Span:
-    """Return one span of two neighbours; its deletion time is the one of the newer neighbour."""
+    """Return one span of two neighbours, ``other`` being the newer one, whose deletion time the result has."""
     return replace(
         one,
         end=other.end,

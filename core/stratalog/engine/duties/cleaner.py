@@ -120,7 +120,10 @@ class Cleaner:
         return found
 
     def preview(self, plan: CompactionPlan) -> RoundPreview | None:
-        """Return the result that a planned round would have. Reads the same records; None if no round is due."""
+        """Return the result that a planned round would have; None if no round is due.
+
+        The preview reads the records that the round would read. Errors are those with which the round would fail.
+        """
         return preview(plan, self._policies(plan.log.config), self.limits, self._clock.now_ms())
 
     def run(
