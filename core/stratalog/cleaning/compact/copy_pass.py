@@ -210,7 +210,7 @@ class CopyPass(Generic[S]):
         return verdicts
 
     def _below_end(self, segment: S, chunk: Chunk, row: BatchTable, count: int) -> int:
-        """Return how many of the ``count`` records of a batch are below ``end``; the filters judged no other records."""
+        """Return how many of the ``count`` records of a batch are below ``end``; filters judged only these records."""
         if row.last_offset[0] < self.end or row.attributes[0] & CONTROL_BIT:
             return count
         decoded = decode(chunk, row, segment, self.of.log.components, Fields.OFFSET)

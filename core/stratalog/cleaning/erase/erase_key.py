@@ -258,7 +258,7 @@ def _tier_result(segment: TierSource, count: int) -> ErasedSegment:
 
 
 def _left(log: Log, tier: TierLog, replaced: set[str]) -> Iterator[Remnant]:
-    """Yield a remnant for each stored object that the newest root does not refer to; remove the object from the caches."""
+    """Yield a remnant for each stored object that the newest root does not refer to. Remove the objects from caches."""
     until_ms = log.components.env.clock.now_ms() + GRACE_MS
     named = object_keys(tier.entries(0, log.offsets().log_end, tier.root))
     left = sorted(tier.stored_keys() - named)
