@@ -22,7 +22,14 @@ from stratalog.client.serializers import Deserializers
 from stratalog.env.clock import Clock
 from stratalog.env.closing import Closeable
 from stratalog.env.forks import ends_with_fork
-from stratalog.errors import ClosedError, ConfigError, NoOffsetError, OffsetOutOfRangeError, UnknownTopicError
+from stratalog.errors import (
+    ClosedError,
+    ConfigError,
+    NoOffsetError,
+    OffsetOutOfRangeError,
+    StorageError,
+    UnknownTopicError,
+)
 from stratalog.model.arguments import CheckedArguments, NotNegative, Positive
 from stratalog.model.names import INTERNAL_TOPICS, TopicPartition
 from stratalog.model.offsets import Isolation
@@ -182,6 +189,8 @@ class Consumer(CheckedArguments, Closeable, Generic[RecordType]):
         Returns:
             Records of the partitions that have some; {} if none has. The positions are advanced past the records.
 
+        Raises an error only if it has no records to return: otherwise the next call raises the error.
+
         Raises:
             NoOffsetError: ``auto_offset_reset`` is none, and the group has no committed offset of a partition.
             OffsetOutOfRangeError: ``auto_offset_reset`` is none, and the log no longer has a position, or was truncated
@@ -222,8 +231,13 @@ class Consumer(CheckedArguments, Closeable, Generic[RecordType]):
             cursor = cursors[self._next_cursor]
             if cursor.paused:
                 continue
-            self._settle(cursor)
-            records = cursor.read(left)
+            try:
+                self._settle(cursor)
+                records = cursor.read(left)
+            except StorageError:
+                if not found:
+                    raise
+                break  # the next call begins with this partition, and raises the error
             if records:
                 found[cursor.name] = records
                 left -= len(records)

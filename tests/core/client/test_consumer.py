@@ -157,6 +157,22 @@ def test_a_damaged_partition_is_reported_after_the_records_before_the_damage(tmp
         assert consumer.position(ONE) == 3
 
 
+def test_records_of_one_partition_are_returned_before_the_error_of_another(tmp_path: Path) -> None:
+    with open_engine(tmp_path) as engine:
+        engine.create_topic("t", partitions=2)
+        fill(engine, T[0], 3)
+        fill(engine, T[1], 3)
+    (path,) = (tmp_path / "t-1").glob("*.log")
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    with open_engine(tmp_path) as engine, early(engine, "t") as consumer:
+        assert offsets(consumer.poll()) == {T[0]: [0, 1, 2]}
+        with pytest.raises(CorruptBatchError):
+            consumer.poll()
+        assert [consumer.position(T[0]), consumer.position(T[1])] == [3, 0]
+
+
 # --- positions ---------------------------------------------------------------------------------------------------
 
 
