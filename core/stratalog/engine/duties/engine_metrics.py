@@ -174,7 +174,12 @@ _LOGS: Final[tuple[_Row[_OfLog], ...]] = (
         lambda of: _lag(of, lambda waiting, _: len(waiting)),
         "RemoteCopyLagSegments",
     ),
-    _of_log("tier_lag_bytes", "Their bytes.", lambda of: _lag(of, lag_bytes), "RemoteCopyLagBytes"),
+    _of_log(
+        "tier_lag_bytes",
+        "Size of the closed segments that are not offloaded yet.",
+        lambda of: _lag(of, lag_bytes),
+        "RemoteCopyLagBytes",
+    ),
     _of_log(
         "tier_failing",
         "1 if the last offload failed.",
