@@ -1,6 +1,6 @@
 """Gateway through which Kafka clients use an engine, with Kafka's wire protocol.
 
-Importing this package imports neither kio nor click.
+Importing this package imports neither kio, the library that encodes Kafka's messages, nor click.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from stratalog_gateway.settings import GatewaySection
 
 @hookimpl
 def stratalog_services() -> Iterable[Provider[Service]]:
-    """Return the service ``gateway``. The protocol library is imported when the service is opened."""
+    """Return the provider of the service ``gateway``. kio is imported when the service is opened."""
     return (Provider[Service](name="gateway", open=_open_service, engine_section=GatewaySection),)
 
 

@@ -29,10 +29,10 @@ class Requests(Protocol):
 
     @property
     def limit_bytes(self) -> int:
-        """Maximum size of the next request."""
+        """Maximum size of the next request (bytes)."""
 
     def __call__(self, frame: memoryview) -> Response:
-        """Return the response to a request. May block."""
+        """Return the response to a request, a frame without its size. May block. An error ends the connection."""
 
 
 class Connection:
@@ -61,7 +61,7 @@ class Connection:
         return self._answered >= self._quick_from
 
     def receive(self) -> bool:
-        """Receive bytes; return False at the end of the connection."""
+        """Receive bytes into the buffer. Return False if the client has closed the connection."""
         count = self.socket.recv_into(self._frames.room())
         self._frames.received(count)
         return count > 0
@@ -70,17 +70,18 @@ class Connection:
         """Return True if all bytes of the next request were received.
 
         Raises:
-            MalformedRequestError: its size is above the limit, or too small for a request.
+            MalformedRequestError: the size of the next request is above the limit, or too small.
         """
         return self._frames.next_api() is not None
 
     def answer(self) -> Response:
         """Answer the next request, and the complete Produce requests after it while requests are short, at most 16.
 
-        All responses are sent together.
+        Call this method only if ``has_request`` returned True. All responses are sent together. If a request fails, the
+        responses before it are sent first.
 
         Returns:
-            The last response.
+            The last response. Its pieces are sent, and its transfers are released.
         """
         response = Response(())
         try:
@@ -98,9 +99,10 @@ class Connection:
         Needs a non-blocking socket, and a client whose last request was short.
 
         Returns:
-            None if the next request has not arrived yet, and is probably short. Otherwise the thread of the connection must
-            continue, and call ``flush`` first. The result is then the last response if it is not short, or a response
-            without pieces.
+            None if all complete requests are answered: call this method again when bytes arrive. Otherwise the thread
+            of the connection must continue, and call ``flush`` first. The result is then the last response if it is not
+            short. It is a response without pieces if the client has closed the connection, if the next request is no
+            Produce request, or if the socket's buffer is full.
         """
         while True:
             try:
@@ -123,12 +125,15 @@ class Connection:
                 return None
 
     def flush(self) -> None:
-        """Send the responses that are not sent yet."""
+        """Send the responses that are not sent yet. The socket must be blocking."""
         unsent, self._unsent = self._unsent, []
         send_all(self.socket, unsent)
 
     def _answer_together(self) -> Response:
-        """Answer requests as ``answer`` does, without sending the responses. Return the last response."""
+        """Answer requests as ``answer`` does, but only gather their responses for ``flush``.
+
+        Return the last response. It counts as not short if its request took more than 2 ms.
+        """
         for _ in range(_TOGETHER):
             started_s = time.perf_counter()
             response = self._requests(self._frames.next())
@@ -146,7 +151,10 @@ class Connection:
         return response
 
     def _send_at_once(self) -> None:
-        """Send as many bytes as fit into the socket's buffer, and keep the others for ``flush``."""
+        """Send as many bytes as fit into the socket's buffer, and keep the other bytes for ``flush``.
+
+        Only for responses in memory: transfers are dropped.
+        """
         data = b"".join(piece for piece in self._unsent if not isinstance(piece, Transfer))
         try:
             sent = self.socket.send(data) if data else 0
@@ -156,7 +164,10 @@ class Connection:
 
 
 def send_all(connection: socket.socket, pieces: Sequence[Piece]) -> None:
-    """Send all pieces. Pieces in memory need one system call if the socket's buffer has room for them."""
+    """Send all pieces in order, and return when the socket has accepted all bytes.
+
+    Without TLS, up to 512 successive pieces in memory need one system call if the socket's buffer has room for them.
+    """
     in_memory: list[bytes | bytearray | memoryview] = []
     for piece in pieces:
         if isinstance(piece, Transfer):
@@ -186,9 +197,10 @@ def _send(connection: socket.socket, pieces: Sequence[bytes | bytearray | memory
 
 
 def shut(connection: socket.socket) -> None:
-    """Shut down a connection: the thread that reads from it then finds its end.
+    """Shut down both directions of a connection: a thread that reads from it then receives the end of the stream.
 
-    ``SSLSocket.shutdown`` is not used, because it discards the TLS state that this thread may still need.
+    The socket stays open, and errors are ignored. ``SSLSocket.shutdown`` is not used, because it discards the TLS state
+    that the reading thread may still need.
     """
     with contextlib.suppress(OSError):
         socket.socket.shutdown(connection, socket.SHUT_RDWR)

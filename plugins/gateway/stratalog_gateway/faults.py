@@ -22,7 +22,7 @@ from stratalog_gateway.wire.messages import read_header
 
 @dataclass(slots=True)
 class _Planned:
-    """Faults that are in effect, by the name of an API."""
+    """Faults that are in effect. The first three attributes are by the name of an API."""
 
     lost_requests: set[str] = field(default_factory=set)
     lost_responses: set[str] = field(default_factory=set)
@@ -32,7 +32,11 @@ class _Planned:
 
 
 class Faults:
-    """Faults that tests inject into one gateway. The fault of a context manager lasts until its end. Thread-safe.
+    """Faults that tests inject into one gateway. Thread-safe.
+
+    Each context manager injects one fault while its block runs. It raises ConfigError for an API that the gateway does
+    not announce. Blocks with equal faults must not be nested, except ``not_leader``: the end of the inner block would
+    end both faults.
 
     Args:
         clock: clock for the delays of slow requests.
@@ -50,13 +54,13 @@ class Faults:
 
     @contextlib.contextmanager
     def lost_requests(self, *apis: str) -> Iterator[None]:
-        """Close the connection instead of handling a request of an API, such as ``Produce``."""
+        """Close the connection at each request of the named APIs, such as ``Produce``, without handling the request."""
         with self._ordered(self._planned.lost_requests, apis):
             yield
 
     @contextlib.contextmanager
     def lost_responses(self, *apis: str) -> Iterator[None]:
-        """Handle a request of an API, and close the connection instead of sending the response."""
+        """Handle each request of the named APIs, and close the connection instead of sending the response."""
         with self._ordered(self._planned.lost_responses, apis):
             yield
 
@@ -73,7 +77,7 @@ class Faults:
 
     @contextlib.contextmanager
     def slow(self, api: str, delay_ms: int) -> Iterator[None]:
-        """Handle each request of an API after a delay, which ends early if the fault ends or the clock is advanced."""
+        """Delay each request of an API by ``delay_ms`` of the clock. The end of the block ends the delays, too."""
         ended = threading.Event()
         with self._lock:
             self._planned.delays[_known(api)] = delay_ms, ended
@@ -86,7 +90,7 @@ class Faults:
 
     @contextlib.contextmanager
     def throttled(self, throttle_ms: int) -> Iterator[None]:
-        """Throttle producers and fetches as if they were above a quota."""
+        """Throttle producers and fetches for at least ``throttle_ms``, as if they were above a quota."""
         with self._lock:
             self._planned.throttle_ms = throttle_ms
         try:
@@ -97,7 +101,10 @@ class Faults:
 
     @contextlib.contextmanager
     def not_leader(self, topic: str) -> Iterator[None]:
-        """Answer NOT_LEADER_OR_FOLLOWER to all requests for the records of a topic."""
+        """Answer NOT_LEADER_OR_FOLLOWER to requests that need a log of a topic, such as Produce, Fetch and ListOffsets.
+
+        Metadata reports the same error for the partitions of the topic.
+        """
         with self._lock:
             self._planned.not_leader[topic] += 1
             self._moved += 1
@@ -109,7 +116,7 @@ class Faults:
                 self._moved += 1
 
     def dispatched(self, dispatch: Dispatch) -> Dispatch:
-        """Return a function that injects faults before and after ``dispatch``."""
+        """Return a function that answers requests by ``dispatch``, with delays and lost connections by the faults."""
 
         def faulty(data: memoryview, client: Client) -> Response:
             api = APIS.get(read_header(data).api)
@@ -129,7 +136,10 @@ class Faults:
         return faulty
 
     def source(self, source: LogSource) -> LogSource:
-        """Return a source with the logs of ``source``, which refuses the logs of a topic during its fault ``not_leader``."""
+        """Return a source with the topics and logs of ``source``.
+
+        During the fault ``not_leader`` of a topic, its method ``log`` raises NotLeaderOrFollowerError for this topic.
+        """
         return _MovedLogs(source, self)
 
     def quotas(self, quotas: Quotas) -> Quotas:
@@ -174,7 +184,7 @@ class _ThrottlingQuotas(Quotas):
 
 
 class _MovedLogs:
-    """Logs that are refused during the fault ``not_leader`` of their topic.
+    """Log source that refuses the logs of a topic during the fault ``not_leader`` of this topic.
 
     A leader change counts as a change of topics, which empties the caches of the node.
     """

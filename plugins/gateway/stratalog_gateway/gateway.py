@@ -24,10 +24,10 @@ from stratalog_gateway.settings import GatewaySection
 
 
 class Gateway:
-    """Serves an engine to Kafka clients, from ``start`` to ``stop``.
+    """Serves an engine to Kafka clients, from ``start`` to ``stop``. The constructor opens the listening sockets.
 
     Args:
-        engine: has the logs; not closed here.
+        engine: has the groups and transactions, and without ``source`` also the logs; not closed here.
         settings: settings of the gateway.
         clock: source of the time for waits.
         source: topics and logs of another writer, which clients only read; None: those of the engine.
@@ -36,6 +36,7 @@ class Gateway:
     Raises:
         ConfigError: an address cannot be used, other machines reach a listener without authentication and ``insecure``
             is not set, or a file or a setting of security is wrong.
+        PluginImportError: a library that a SASL mechanism needs is not installed.
     """
 
     def __init__(
@@ -90,16 +91,22 @@ class Gateway:
 
     @property
     def address(self) -> str:
-        """Host and port through which clients connect to the first listener, for ``bootstrap.servers``."""
+        """``HOST:PORT`` through which clients connect to the first listener, for ``bootstrap.servers``."""
         return self.addresses[self._endpoints[0].name]
 
     @property
     def addresses(self) -> dict[str, str]:
-        """Host and port that clients connect to, by the name of the listener."""
+        """``HOST:PORT`` that clients connect to, by the name of the listener."""
         return {endpoint.name: endpoint.uri.partition("://")[2] for endpoint in self._endpoints}
 
     def start(self) -> None:
-        """Complete the transactions that an earlier engine has prepared, and accept connections from now on."""
+        """End the transactions that an earlier engine left unfinished, and accept connections from now on.
+
+        Call this method once. Open transactions of Kafka clients continue until their timeout.
+
+        Raises:
+            StorageError: the stored transactions cannot be read.
+        """
         self._node.engine.transactions.recover()
         if self._source is not None:
             self._source.start()
@@ -113,7 +120,7 @@ class Gateway:
             listener.drop_all()
 
     def stop(self, wait_s: float = 5.0) -> None:
-        """Close all connections, and end waiting requests. Idempotent.
+        """Close the listeners and all connections, and end waiting requests. Idempotent; needs no ``start`` before.
 
         Args:
             wait_s: maximum time to wait for each thread.

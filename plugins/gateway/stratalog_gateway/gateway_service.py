@@ -27,7 +27,7 @@ class GatewayService(Service):
 
     @property
     def address(self) -> str:
-        """Host and port that clients connect to; empty unless the service runs."""
+        """``HOST:PORT`` that clients connect to at the first listener; empty unless the service runs."""
         gateway = self._gateway
         return "" if gateway is None else gateway.address
 
@@ -38,7 +38,7 @@ class GatewayService(Service):
         return self._faults
 
     def start(self, engine: Engine) -> None:
-        """Start the gateway for an engine; raise ConfigError if the address cannot be used."""
+        """Start the gateway for an engine, which the caller closes. Raise the same errors as ``Gateway``."""
         gateway = Gateway(engine, self._settings, self._clock, faults=self._faults)
         with self._lock:
             self._gateway = gateway
@@ -46,7 +46,7 @@ class GatewayService(Service):
         _LOGGER.info("the gateway listens address=%s", gateway.address)
 
     def stop(self, deadline_ns: int) -> None:
-        """Close all connections."""
+        """Stop the gateway, if it runs. Wait for each of its threads, at most for the time until ``deadline_ns``."""
         with self._lock:
             gateway, self._gateway = self._gateway, None
         if gateway is not None:

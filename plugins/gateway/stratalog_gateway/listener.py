@@ -90,7 +90,7 @@ class Listener:
         self._socket.close()
 
     def drop_all(self) -> None:
-        """Close all connections, and accept new ones."""
+        """Close all connections. Clients can reconnect immediately."""
         with self._lock:
             for found in self._open:
                 shut(found)
@@ -177,7 +177,7 @@ class Listener:
         self._quotas.closed(host)
 
     def _answer_all(self, connection: Connection) -> None:
-        """Answer requests until the client closes the connection."""
+        """Answer requests until the client closes the connection, or a response is the last one."""
         response = Response(())
         while not response.is_last:
             if connection.has_request():

@@ -30,13 +30,18 @@ class LogSource(Protocol):
         """Return all topics, by name."""
 
     def log(self, topic: str, partition: int) -> Log:
-        """Return a log; raise UnknownTopicError if there is none."""
+        """Return a log.
+
+        Raises:
+            UnknownTopicError: the log does not exist.
+            StorageError: the log cannot be opened.
+        """
 
     def topic_settings(self, name: str) -> dict[str, TopicSetting]:
-        """Return the settings of a topic; raise UnknownTopicError if there is none."""
+        """Return the settings of a topic by key; raise UnknownTopicError if the topic does not exist."""
 
     def log_directories(self) -> Mapping[str, Iterable[TopicPartition]]:
-        """Return the logs of each directory."""
+        """Return the names of the logs in each directory, by the path of the directory."""
 
 
 class Node:
@@ -105,11 +110,11 @@ class Node:
         return self._current().topics()
 
     def topic_of(self, topic_id: bytes) -> str | None:
-        """Return the name of the topic with an id of 16 bytes, or None."""
+        """Return the name of the topic with an id of 16 bytes; None if no topic has this id."""
         return self._current().names().get(topic_id)
 
     def watch(self, topic: str, partition: int) -> Watch:
-        """Return the watch of a log, which is created at its first use. Raise the same errors as ``Engine.log``."""
+        """Return the watch of a log, which is created at the first call. Raise the same errors as ``Engine.log``."""
         known = self._current()
         log = known.log(topic, partition)
         with self._lock:
@@ -125,7 +130,7 @@ class Node:
             watch.wake()
 
     def close(self) -> None:
-        """End waiting fetches, and unsubscribe from all logs."""
+        """Wake waiting fetches, and unsubscribe from all logs. Other waiting requests end soon. Idempotent."""
         with self._lock:
             self._closed = True
             known = self._known
@@ -190,7 +195,11 @@ class Watch:
         self._unsubscribe = log.subscribe(self._moved)
 
     def add(self, event: threading.Event, seen: LogOffsets) -> bool:
-        """Set ``event`` when the log's bounds move. Return False if they already differ from ``seen``, or if closed."""
+        """Set ``event`` once when the log's bounds move. Call ``leave`` afterwards.
+
+        Return False if the bounds already differ from ``seen``, or if the watch is closed. Raise StorageError if the
+        bounds cannot be read.
+        """
         with self._lock:
             if self._closed:
                 return False
@@ -198,12 +207,12 @@ class Watch:
         return self._log.offsets() == seen
 
     def leave(self, event: threading.Event) -> None:
-        """Remove an event that was added."""
+        """Remove an event that was added. An event that is not there is ignored."""
         with self._lock:
             self._waiting.discard(event)
 
     def wake(self) -> None:
-        """Set all events."""
+        """Set all added events, and remove them."""
         if not self._waiting:  # a fetch that adds itself now reads the bounds afterwards
             return
         with self._lock:

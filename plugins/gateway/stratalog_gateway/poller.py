@@ -56,7 +56,7 @@ class Poller:
         self._thread.join(wait_s)
 
     def answer(self, connection: Connection, idle_s: float) -> Response:
-        """Answer requests until the next one is not short, or the connection ends.
+        """Answer requests until one is not short or is no Produce request, the connection ends, or the poller stops.
 
         The thread of the connection calls this method, and waits while the poller answers.
 
@@ -70,6 +70,7 @@ class Poller:
         Raises:
             MalformedRequestError: a request does not fit its schema.
             OSError: the connection is broken.
+            Other errors are those of the handler of requests.
         """
         timeout_s, polled = connection.socket.gettimeout(), _Polled(connection)
         connection.socket.setblocking(False)
@@ -102,7 +103,7 @@ class Poller:
                     self._return(key.data)
 
     def _serve(self, polled: _Polled) -> None:
-        """Answer the requests of a connection that has received bytes."""
+        """Answer the requests of a connection that has received bytes, and return it to its thread if necessary."""
         polled.is_in_progress = True
         polled.arrivals += 1
         try:

@@ -24,7 +24,7 @@ _CHANGES: Final = frozenset({
 
 
 class ReadOnlyPermissions:
-    """Permissions of a read-only gateway: nobody may change topics or the cluster.
+    """Permissions of a read-only gateway: no client may change topics, transactions or the cluster.
 
     ``permissions`` decides about other operations; None allows all of them. A refused client gets Kafka's error code for
     a missing permission, which clients do not retry.
@@ -68,15 +68,15 @@ class ReadOnlySource:
 
     @property
     def topic_changes(self) -> int:
-        """Number of refreshes in which a topic appeared, disappeared or was replaced."""
+        """Number of refreshes in which a partition appeared or disappeared, or an open log belonged to a new topic."""
         return self._changes
 
     def start(self) -> None:
-        """Refresh the logs from now on."""
+        """Start the thread that refreshes the logs."""
         self._thread.start()
 
     def stop(self, wait_s: float) -> None:
-        """Stop refreshing the logs. May be called without a start, and more than once."""
+        """Stop refreshing the logs. Wait at most ``wait_s`` for the thread. Idempotent; needs no ``start`` before."""
         self._stopping.set()
         if self._thread.ident is not None:
             self._thread.join(wait_s)
@@ -96,7 +96,7 @@ class ReadOnlySource:
         return cast(Log, found)
 
     def topic_settings(self, name: str) -> dict[str, TopicSetting]:
-        """Return the settings of a topic; raise UnknownTopicError if there is none."""
+        """Return the settings of a topic by key; raise UnknownTopicError if the topic does not exist."""
         info = self.topics().get(name)
         if info is None:
             raise UnknownTopicError(f"there is no topic {name}")
@@ -170,7 +170,7 @@ class _ReadOnlyLog:
         return lambda: self._callbacks.discard(callback)
 
     def moved(self) -> None:
-        """Call the callbacks."""
+        """Call the callbacks with the present bounds, unless the log is closed."""
         if not self.is_closed:
             bounds = self._log.offsets()
             for callback in tuple(self._callbacks):

@@ -123,7 +123,11 @@ def _settings(config: str | None, chosen: Mapping[str, object]) -> GatewaySectio
 
 
 def _listener(text: str) -> str:
-    """Return ``NAME://HOST:PORT`` of a listener that may have no name. An IPv6 address is in brackets."""
+    """Return ``NAME://HOST:PORT`` for the text of ``--listen``, whose name may be missing: PLAINTEXT then.
+
+    Raises:
+        ConfigError: the text has no host, or no valid port.
+    """
     named = text if "://" in text else f"PLAINTEXT://{text}"
     host, _, port = named.partition("://")[2].rpartition(":")
     if not host or not port.isdecimal() or int(port) > 0xFFFF:

@@ -84,7 +84,7 @@ class GatewaySection(SecuritySection):
     )
 
     def endpoints(self) -> tuple[Endpoint, ...]:
-        """Return the listeners.
+        """Return the endpoints of the listeners that the settings name.
 
         Raises:
             ConfigError: a listener, its name or its protocol is wrong.
@@ -108,7 +108,11 @@ class GatewaySection(SecuritySection):
         return endpoint.protocol.has_sasl or is_certified
 
     def contradiction(self) -> str:
-        """Return the reason why a listener needs ``insecure``; an empty string if no listener needs it."""
+        """Return the reason why a listener needs ``insecure``; an empty string if none needs it, or if it is set.
+
+        Raises:
+            ConfigError: a listener, its name or its protocol is wrong.
+        """
         for endpoint in () if self.insecure else self.endpoints():
             if not is_loopback(endpoint.host) and not self.authenticates(endpoint):
                 return f"host {endpoint.host} is not a loopback address, and clients are not authenticated"

@@ -40,7 +40,7 @@ Assignor: TypeAlias = Callable[[Subscribers, Counts], dict[str, Partitions]]
 
 
 def assign_ranges(members: Subscribers, counts: Counts) -> dict[str, Partitions]:
-    """Return the partitions of each member: one range of each topic to which it subscribes.
+    """Return the partitions of each member id: one range, perhaps empty, of each topic that the member subscribes to.
 
     The ranges are in the order of the members: static members by instance id, then the others by member id.
 
@@ -64,7 +64,7 @@ def assign_ranges(members: Subscribers, counts: Counts) -> dict[str, Partitions]
 
 
 def assign_uniformly(members: Subscribers, counts: Counts) -> dict[str, Partitions]:
-    """Return an assignment with equal loads, in which members keep most of their partitions.
+    """Return the partitions of each member id: nearly equal numbers, with most of the member's previous partitions.
 
     Args:
         members: members, by id.
@@ -108,7 +108,7 @@ class _Balance:
             owned |= kept
 
     def fill(self) -> None:
-        """Give each free partition to the subscriber with the fewest partitions."""
+        """Give each partition without an owner to the subscriber of its topic that has the fewest partitions."""
         owned = {partition for found in self.assigned.values() for partition in found}
         for topic in self._topics:
             for number in range(self._counts[topic]):

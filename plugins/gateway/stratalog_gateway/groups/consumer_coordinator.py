@@ -36,9 +36,12 @@ _NS_PER_MS: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heartbeat:
-    """A ConsumerGroupHeartbeat request. None means that a value has not changed since the last request.
+    """A ConsumerGroupHeartbeat request.
 
-    ``may_see`` returns True for a topic that the client may know. The regular expression matches only such topics.
+    None, or -1 for ``rebalance_ms``, means that a value has not changed since the last request. ``epoch`` is 0 if the
+    member joins, -1 if it leaves, and -2 if a static member leaves temporarily. ``owned`` are the partitions that the
+    member uses. ``may_see`` returns True for a topic that the client may know. The regular expression matches only such
+    topics.
     """
 
     group: str
@@ -57,14 +60,17 @@ class Heartbeat:
 
     @property
     def is_full(self) -> bool:
-        """True if the request contains all values, as after an error. The response then contains the assignment."""
+        """True if the member joins, or if the request contains all values, as after an error.
+
+        The response then contains the assignment.
+        """
         has_subscription = self.topics is not None or self.pattern is not None
         return self.epoch == 0 or (self.rebalance_ms != -1 and has_subscription and self.owned is not None)
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The response to a heartbeat; ``assigned`` is None if the member knows its assignment."""
+    """The response to a heartbeat; ``assigned`` is None if the member knows its assignment or leaves."""
 
     member_id: str
     epoch: int
@@ -73,7 +79,11 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerGroupView:
-    """Snapshot of a group. ``target`` contains the partitions of the target assignment by member id."""
+    """Snapshot of a group.
+
+    ``target`` contains the partitions of the target assignment by member id. ``topics`` are the names of all topics to
+    which members subscribe.
+    """
 
     state: str
     epoch: int
@@ -102,7 +112,7 @@ class ConsumerGroupCoordinator:
 
         Raises:
             RefusedMemberError: the request is refused.
-            StorageError: the change could not be stored; nothing has changed.
+            StorageError: the group cannot be loaded, or the change cannot be stored. The group has not changed.
         """
         _check(asked)
         if asked.epoch in {LEAVE, LEAVE_FOR_A_TIME}:
@@ -127,10 +137,12 @@ class ConsumerGroupCoordinator:
         return Progress(after.id, after.epoch, after.assigned if is_told else None)
 
     def _member(self, group: ConsumerGroup, asked: Heartbeat) -> ConsumerMember:
-        """Return the member that sent the request; a new member if it joins for the first time.
+        """Return the member that sent the request, with epoch 0 if it joins.
+
+        If it joins for the first time, the result is a new member, which is not in the group yet.
 
         Raises:
-            RefusedMemberError: its ids or its epoch are wrong.
+            RefusedMemberError: an id or the epoch of the request does not fit the group.
         """
         replaced = None if asked.instance_id is None else _checked_instance(group, asked, asked.instance_id)
         if replaced is not None:
@@ -157,7 +169,10 @@ class ConsumerGroupCoordinator:
     def _resolved(
         self, group: ConsumerGroup, member: ConsumerMember, may_see: Callable[[str], bool]
     ) -> ResolvedRegularExpression | None:
-        """Return the topics of a member's regular expression; None without one, or if the group knows its topics."""
+        """Return the topics of a member's regular expression.
+
+        Return None if the member has no regular expression, or if the group has the topics of this expression already.
+        """
         if member.pattern is None or member.pattern in group.patterns:
             return None
         return self._resolve(member.pattern, may_see)
@@ -169,7 +184,10 @@ class ConsumerGroupCoordinator:
         )
 
     def _refresh(self, group: ConsumerGroup, may_see: Callable[[str], bool], *, is_changed: bool) -> None:
-        """Start the next epoch if the group or its topics have changed, and compute its target assignment."""
+        """Start the next epoch if ``is_changed`` is True or the subscribed topics have changed.
+
+        If the target assignment is of an earlier epoch, compute that of the present epoch.
+        """
         version = self._node.source.topic_changes
         if is_changed or group.topics_version != version:
             if group.topics_version != version:
@@ -183,7 +201,7 @@ class ConsumerGroupCoordinator:
             group.assign(group.topics or {})
 
     def _known(self, group: ConsumerGroup) -> dict[str, KnownTopic]:
-        """Return the subscribed topics that exist."""
+        """Return the subscribed topics that exist and have an id, by name."""
         topics, found = self._node.topics(), {}
         for name in sorted(group.subscribed()):
             info = topics.get(name)
@@ -209,10 +227,12 @@ class ConsumerGroupCoordinator:
     def _group(self, name: str, *, is_created: bool) -> Iterator[ConsumerGroup]:
         """Yield a group under its lock. Its changes are stored before the lock is released.
 
-        If the group does not exist, it is created if ``is_created`` is True.
+        If ``is_created`` is True, a group that does not exist, or a classic group without members, becomes a group of
+        the consumer protocol.
 
         Raises:
             RefusedMemberError: the group does not exist, or uses the classic protocol.
+            StorageError: the group cannot be loaded, or its changes cannot be stored.
         """
         with self._groups.opened(name) as slot:
             group = slot.modern
@@ -227,7 +247,11 @@ class ConsumerGroupCoordinator:
     # --- other requests ----------------------------------------------------------------------------------------------
 
     def view(self, name: str) -> ConsumerGroupView | None:
-        """Return a snapshot of a group; None if it does not use the consumer protocol."""
+        """Return a snapshot of a group; None if the group does not exist, or uses the classic protocol.
+
+        Raises:
+            StorageError: the group cannot be loaded, or its changes cannot be stored.
+        """
         with self._groups.opened(name) as slot:
             group = slot.modern
             if group is None:
@@ -266,10 +290,12 @@ def _new_id() -> str:
 
 
 def _checked_instance(group: ConsumerGroup, asked: Heartbeat, instance_id: str) -> ConsumerMember | None:
-    """Return a static member with its new member id if it returns with one; otherwise None.
+    """Give a static member that rejoins after it left temporarily the member id of its request, and return the member.
+
+    Return None if the request has the member's present id, or if a member joins with an unknown instance id.
 
     Raises:
-        RefusedMemberError: another member has the instance id.
+        RefusedMemberError: another member has the instance id; or no member has it, and the request does not join.
     """
     known = group.with_instance(instance_id)
     if known is None:
@@ -314,7 +340,10 @@ def _is_other(group: ConsumerGroup, known: Mapping[str, KnownTopic]) -> bool:
 
 
 def _check(asked: Heartbeat) -> None:
-    """Raise RefusedMemberError if a request is not complete. Source: throwIfConsumerGroupHeartbeatRequestIsInvalid."""
+    """Raise RefusedMemberError if a field of a request is missing or invalid, or if its assignor is unknown.
+
+    Source: apache/kafka GroupMetadataManager.throwIfConsumerGroupHeartbeatRequestIsInvalid.
+    """
     wrong = ""
     if not asked.group:
         wrong = "GroupId can't be empty."

@@ -28,7 +28,11 @@ _NS_PER_MS: Final = 1_000_000
 
 
 class MemberState(IntEnum):
-    """Progress of a member towards the target assignment. Persistent: the numbers are Kafka's."""
+    """Progress of a member towards the target assignment. Persistent: the numbers are Kafka's.
+
+    UNREVOKED_PARTITIONS: the member has to give up partitions. UNRELEASED_PARTITIONS: other members still own
+    partitions of the member's target.
+    """
 
     STABLE = 0
     UNREVOKED_PARTITIONS = 1
@@ -43,7 +47,7 @@ class ConsumerMember:
         topics: names that the member subscribes to.
         pattern: regular expression that the member subscribes to, or None.
         epoch: epoch of the group that the member has reached; -2 if a static member has left temporarily.
-        previous_epoch: epoch before ``epoch``. A member that has not received the latest response still sends it.
+        previous_epoch: epoch before ``epoch``, which a member still sends if it has not received the latest response.
         assigned: partitions that the member may use.
         revoking: partitions that the member has to give up.
     """
@@ -84,8 +88,8 @@ class ConsumerGroup:
         target_epoch: epoch of the group to which ``target`` belongs.
         target: partitions of each member, by member id.
         patterns: topics of each regular expression.
-        session_ends_ns: end of each member's session, by member id.
-        revoke_ends_ns: deadline of each member that has to give up partitions, by member id.
+        session_ends_ns: monotonic time at which each member's session ends, by member id.
+        revoke_ends_ns: monotonic deadline of each member that has to give up partitions, by member id.
         topics: the subscribed topics at the last change of the epoch; None after the group was loaded.
         topics_version: ``LogSource.topic_changes`` when ``topics`` was computed.
         stored: the records of the group that are stored.
@@ -106,7 +110,7 @@ class ConsumerGroup:
     seen: tuple[int, int, dict[str, ConsumerMember]] = (0, 0, {})
 
     def is_changed(self) -> bool:
-        """Return True if records may differ from the stored ones."""
+        """Return True if the epochs or the members have changed since the last call of ``saved``."""
         return (self.epoch, self.target_epoch, self.members) != self.seen
 
     def saved(self) -> None:
@@ -114,9 +118,10 @@ class ConsumerGroup:
         self.seen = (self.epoch, self.target_epoch, dict(self.members))
 
     def check_commit(self, member_id: str, epoch: int, *, knows_epochs: bool) -> int:
-        """Return NONE if a commit is allowed, otherwise an error code.
+        """Return NONE if a commit with this member id and epoch is allowed, otherwise an error code.
 
-        ``knows_epochs`` is False for a request of a version that has no member epochs.
+        If the group has no members, a commit without an epoch (a negative number) is allowed. ``knows_epochs`` is False
+        for a request of a version that has no member epochs.
         Source: apache/kafka ConsumerGroup.validateOffsetCommit.
         """
         if epoch < 0 and not self.members:
@@ -143,12 +148,12 @@ class ConsumerGroup:
         return member.state is MemberState.STABLE and member.epoch == self.target_epoch
 
     def with_instance(self, instance_id: str) -> ConsumerMember | None:
-        """Return the static member with an instance id, or None."""
+        """Return the static member with an instance id; None if no member has it."""
         return next((found for found in self.members.values() if found.instance_id == instance_id), None)
 
     @property
     def assignor(self) -> str:
-        """The assignor that most members prefer; ``uniform`` if none has a preference."""
+        """The assignor that most members prefer; ``uniform`` if no member has a preference, or at a tie."""
         votes = Counter(member.assignor for member in self.members.values() if member.assignor is not None)
         return max(votes, key=lambda name: (votes[name], name == "uniform")) if votes else next(iter(ASSIGNORS))
 
@@ -162,7 +167,7 @@ class ConsumerGroup:
         return set[str]().union(*(self.names_of(member) for member in self.members.values()))
 
     def assign(self, known: Mapping[str, KnownTopic]) -> None:
-        """Compute the target assignment of the present epoch."""
+        """Compute the target assignment of the present epoch. ``known`` contains the existing topics by name."""
         members = {
             member.id: Subscriber(
                 member.instance_id,
@@ -188,12 +193,15 @@ class ConsumerGroup:
         self.patterns = {pattern: found for pattern, found in self.patterns.items() if pattern in used}
 
     def set_member(self, member: ConsumerMember) -> None:
-        """Add or replace a member."""
+        """Add or replace a member. Drop the topics of regular expressions that no member has any more."""
         self.members[member.id] = member
         self._drop_patterns()
 
     def replace_static(self, before: ConsumerMember, member_id: str) -> ConsumerMember:
-        """Return a static member that had left temporarily, with its new member id. It keeps its partitions."""
+        """Replace the member id of a static member that had left temporarily, and return the member with epoch 0.
+
+        The member keeps its partitions.
+        """
         member = replace(before, id=member_id, epoch=0, previous_epoch=0)
         target = self.target.get(before.id, NOTHING)
         del self.members[before.id]
@@ -204,7 +212,10 @@ class ConsumerGroup:
         return member
 
     def advance(self, now_ns: int) -> None:
-        """Remove the members whose session has ended, or that did not give up their partitions in time."""
+        """Remove the members whose session has ended, or that did not give up their partitions in time.
+
+        ``now_ns`` is the monotonic time.
+        """
         for member_id in list(self.members):
             ends_ns = min(self.session_ends_ns.get(member_id, NEVER_NS), self.revoke_ends_ns.get(member_id, NEVER_NS))
             if ends_ns <= now_ns:
@@ -240,7 +251,8 @@ class ConsumerGroup:
     def _next(self, before: ConsumerMember, epoch: int, owned: Partitions | None) -> ConsumerMember:
         """Return the member after one step.
 
-        If it must give up partitions first, its epoch becomes ``epoch``; otherwise it becomes the target epoch.
+        If the member must give up partitions first, its epoch becomes ``epoch``; otherwise its epoch becomes that of
+        the target assignment.
         """
         target = self.target.get(before.id, NOTHING)
         kept, revoking = before.assigned & target, before.assigned - target

@@ -43,7 +43,7 @@ _NUMBER: Final = {state.value: state for state in MemberState}
 
 
 def records_of(group: ConsumerGroup) -> Records:
-    """Return all records of a group; none if the group is new."""
+    """Return all records that describe a group, by type and key; empty if the group is new (epoch 0)."""
     found: list[OffsetsRecord] = []
     if not group.epoch:
         return {}
@@ -78,7 +78,10 @@ def changes(before: Records, after: Records) -> list[OffsetsRecord]:
 
 
 def restored(name: str, records: Iterable[OffsetsRecord]) -> ConsumerGroup | None:
-    """Return the group that stored records describe; None if they describe no group of the consumer protocol."""
+    """Return the group that stored records describe; None if they describe no group of the consumer protocol.
+
+    Members that use the classic protocol are left out.
+    """
     group, current = ConsumerGroup(name), dict[str, CurrentMemberAssignment]()
     for record in records:
         if record.kind in _OWN:

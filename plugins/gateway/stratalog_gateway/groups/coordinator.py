@@ -29,7 +29,11 @@ _STEP_NS: Final = 1_000_000_000  # a wait compares the deadlines at least this o
 
 @dataclass(frozen=True, slots=True)
 class JoinRequest:
-    """A JoinGroup request. ``needs_id``: a client without a member id gets one, and joins again with it (KIP-394)."""
+    """A JoinGroup request.
+
+    ``needs_id``: a client without a member id gets one, and joins again with it (KIP-394). ``can_skip_assignment``: the
+    client knows responses in which the leader skips the assignment (KIP-814).
+    """
 
     group: str
     member_id: str
@@ -47,7 +51,8 @@ class JoinRequest:
 class GroupCoordinator:
     """All groups, and the requests of members of classic groups. Thread-safe; each group has its own lock.
 
-    A group is loaded at its first use.
+    A group is loaded at its first use. Methods raise StorageError if a group cannot be loaded, or if a change of a
+    group of the consumer protocol cannot be stored.
 
     Args:
         node: has the engine, the settings and the clock.
@@ -125,10 +130,10 @@ class GroupCoordinator:
         return answer
 
     def _replace_static(self, group: Group, asked: JoinRequest, now_ns: int) -> Joined | None:
-        """Give a static member that restarts a new member id, which fences the old one.
+        """Give a static member that restarts, and sends no member id, a new member id, which fences the old id.
 
-        Return the result of the request; None if the member then joins like others. A stable group does not rebalance if
-        the member supports its protocol with the same metadata.
+        Return the result of the request; None if the member has to join like other members. A stable group does not
+        rebalance if the member's metadata for the protocol of the group is unchanged.
         """
         assert asked.instance_id is not None
         known = group.instances.get(asked.instance_id)
@@ -167,7 +172,11 @@ class GroupCoordinator:
     def sync(
         self, name: str, member_id: str, generation: int, instance_id: str | None, assignments: Mapping[str, bytes]
     ) -> Synced:
-        """Return a member's assignment; wait for the leader's request, which has the assignments."""
+        """Return a member's assignment, or a result with an error code.
+
+        The request of the leader has the ``assignments`` of all members, by member id, and stores them. The requests of
+        other members wait for it.
+        """
         with self._found(name) as group:
             if group is None:
                 return Synced(Code.UNKNOWN_MEMBER_ID)
@@ -191,7 +200,7 @@ class GroupCoordinator:
         return self._wait(group, answer, Synced(Code.COORDINATOR_NOT_AVAILABLE))
 
     def heartbeat(self, name: str, member_id: str, generation: int, instance_id: str | None) -> int:
-        """Extend a member's session. Return NONE, or an error code: REBALANCE_IN_PROGRESS if it must join again."""
+        """Extend a member's session. Return NONE or an error code: REBALANCE_IN_PROGRESS if the member must rejoin."""
         with self._found(name) as group:
             if group is None:
                 return Code.UNKNOWN_MEMBER_ID
@@ -225,9 +234,10 @@ class GroupCoordinator:
     def check_commit(
         self, name: str, member_id: str, generation: int, instance_id: str | None, *, knows_epochs: bool = True
     ) -> int:
-        """Return NONE if a commit is allowed, otherwise an error code.
+        """Return NONE if a commit is allowed, otherwise an error code. A classic member's commit extends its session.
 
-        Members may commit. If the group has no members, every client may commit.
+        A member may commit with the present generation, unless the group waits for the leader's assignment. If the
+        group has no members, every client without a generation (a negative number) may commit.
 
         Args:
             name: name of the group.
@@ -250,7 +260,8 @@ class GroupCoordinator:
     def check_fetch(self, name: str, member_id: str | None, epoch: int) -> int:
         """Return NONE if a client may read the offsets of a group, otherwise an error code.
 
-        A member of a group of the consumer protocol must send its present epoch.
+        If a request for a group of the consumer protocol has a member id and an epoch, it must be the member's present
+        epoch.
         """
         if member_id is None or epoch < 0:
             return Code.NONE
@@ -262,7 +273,7 @@ class GroupCoordinator:
     # --- other requests ----------------------------------------------------------------------------------------------
 
     def views(self) -> dict[str, GroupView]:
-        """Return all groups that have or had members, by name."""
+        """Return a snapshot of each group that has or had members, by name."""
         return {name: view for name in self.names() if (view := self.view(name)) is not None}
 
     def names(self) -> tuple[str, ...]:
@@ -272,7 +283,7 @@ class GroupCoordinator:
         return tuple(sorted({*known, *self._stored.names(), *self._node.engine.groups()}))
 
     def advance_due(self) -> None:
-        """Apply the deadlines of all groups that have passed: remove members, and end phases of rebalances."""
+        """Apply the deadlines that have passed in all loaded groups: remove members, and end phases of rebalances."""
         now_ns = self._node.now_ns()
         with self._lock:
             groups = list(self._groups.values())
@@ -299,7 +310,8 @@ class GroupCoordinator:
         """Delete the state and the offsets of a group without members.
 
         Returns:
-            NON_EMPTY_GROUP if the group has members; GROUP_ID_NOT_FOUND if nothing of it is stored; otherwise NONE.
+            NON_EMPTY_GROUP if the group has or expects members; GROUP_ID_NOT_FOUND if nothing of the group is stored;
+            otherwise NONE.
 
         Raises:
             StorageError: the deletion could not be stored.
@@ -317,7 +329,10 @@ class GroupCoordinator:
                 group.presence = Presence.REMOVED
 
     def close(self) -> None:
-        """Answer all waiting requests. The members stay in their groups, and continue after a restart."""
+        """Answer all waiting requests with COORDINATOR_NOT_AVAILABLE.
+
+        The members stay in their groups, and continue after a restart.
+        """
         with self._lock:
             groups = list(self._groups.values())
         for group in groups:
@@ -328,7 +343,10 @@ class GroupCoordinator:
 
     @contextlib.contextmanager
     def opened(self, name: str) -> Iterator[Group]:
-        """Yield a group under its lock, after its passed deadlines were applied. Load or create it if necessary."""
+        """Yield a group under its lock, after the deadlines that have passed were applied.
+
+        The group is loaded or created if necessary. Its changes are stored before the lock is released.
+        """
         while True:
             with self._lock:
                 group = self._groups.get(name) or self._groups.setdefault(name, Group(name))
@@ -339,7 +357,7 @@ class GroupCoordinator:
 
     @contextlib.contextmanager
     def _found(self, name: str) -> Iterator[Group | None]:
-        """Yield a group as ``opened`` does, or None if it never had members."""
+        """Yield a group as ``opened`` does; yield None if the group never had and does not expect members."""
         with self.opened(name) as group:
             yield None if group.is_new else group
 
@@ -347,8 +365,8 @@ class GroupCoordinator:
     def _held(self, group: Group) -> Iterator[bool]:
         """Hold the lock of a group. Yield False if the group was removed from memory before.
 
-        Afterwards, store the changes of the group, and remove it from memory if it is unused and has no state, or if there
-        are too many groups.
+        Afterwards, store the changes of the group. A group that has and expects no members is removed from memory if it
+        has no state, or if too many groups are in memory.
         """
         try:
             with group.lock:
@@ -371,10 +389,10 @@ class GroupCoordinator:
                         del self._groups[group.name]
 
     def _save(self, group: Group) -> None:
-        """Store the changes of a group.
+        """Store the changes of a group of the consumer protocol, or that the last member of a classic group has left.
 
         If a change of a group of the consumer protocol cannot be stored, the group is removed from memory. The next
-        request loads its stored state.
+        request loads its stored state. For a classic group, the next request retries.
 
         Raises:
             StorageError: a change of a group of the consumer protocol could not be stored.
@@ -401,7 +419,10 @@ class GroupCoordinator:
             raise
 
     def _wait(self, group: Group, answer: Answer[T], closed: T) -> T:
-        """Wait for an answer; return ``closed`` if the gateway stops. Meanwhile apply the deadlines of the group."""
+        """Wait for an answer, and return it; return ``closed`` if the gateway stops before.
+
+        Meanwhile, apply the deadlines of the group.
+        """
         while answer.result is None:
             if self._node.is_closed:
                 return closed

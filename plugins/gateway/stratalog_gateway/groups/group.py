@@ -20,7 +20,7 @@ Protocols = Sequence[tuple[str, bytes]]
 
 
 class State(StrEnum):
-    """States of a group, with Kafka's names."""
+    """States of a classic group, with Kafka's names."""
 
     EMPTY = "Empty"
     PREPARING = "PreparingRebalance"
@@ -46,7 +46,7 @@ class Answer(Generic[T]):
         self.result: T | None = None
 
     def give(self, result: T) -> None:
-        """Set the result, unless there is one."""
+        """Set the result and the event. If there is a result already, do nothing."""
         if self.result is None:
             self.result = result
             self.event.set()
@@ -68,7 +68,7 @@ class Joined:
 
 @dataclass(frozen=True, slots=True)
 class Synced:
-    """Result of SyncGroup."""
+    """Result of SyncGroup. ``assignment`` has the bytes that the leader sent for the member."""
 
     error: int
     assignment: bytes = b""
@@ -78,7 +78,11 @@ class Synced:
 
 @dataclass(slots=True)
 class Member:
-    """One member of a group. ``joining`` and ``syncing`` are its waiting JoinGroup and SyncGroup requests."""
+    """One member of a classic group.
+
+    ``deadline_ns`` is the monotonic time at which its session ends. ``joining`` and ``syncing`` are its waiting
+    JoinGroup and SyncGroup requests; None if no such request waits.
+    """
 
     id: str
     instance_id: str | None
@@ -115,7 +119,11 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class GroupView:
-    """Snapshot of a group. ``topics`` are the subscribed topics of a group of the consumer protocol."""
+    """Snapshot of a group.
+
+    ``members`` are the members of a classic group. ``topics`` are the subscribed topics of a group of the consumer
+    protocol. ``kind`` is ``Classic`` or ``Consumer``.
+    """
 
     state: str
     protocol_type: str
@@ -127,11 +135,11 @@ class GroupView:
 
 @dataclass(slots=True)
 class Group:
-    """State of one group.
+    """State of one group, classic or of the consumer protocol.
 
     Attributes:
-        deadline_ns: end of the phase in which members join or get their assignments.
-        pending: deadlines of clients that got a member id and have not joined with it yet, by member id.
+        deadline_ns: monotonic end of the phase in which members join or get their assignments.
+        pending: monotonic deadlines of clients that got a member id and have not joined with it yet, by member id.
         instances: ids of static members, by instance id.
         stored_generation: the generation that was stored last.
         modern: state of the group if it uses the consumer protocol, otherwise None. If it is set, the other attributes are
@@ -160,16 +168,16 @@ class Group:
 
     @property
     def is_unused(self) -> bool:
-        """True if the group has no member and expects none."""
+        """True if the group has no members and expects no members: no client has got a member id to join with."""
         return not self.members and not self.pending and (self.modern is None or not self.modern.members)
 
     @property
     def is_new(self) -> bool:
-        """True if the group never had members."""
+        """True if the group never had members, and expects no members."""
         return self.generation == 0 and not self.pending and self.modern is None
 
     def begin_modern(self) -> ConsumerGroup:
-        """Change the group, which has no members, to the consumer protocol. Return its new state."""
+        """Change the group, which has no members, to the consumer protocol. Return the new, empty ``modern``."""
         self.modern = ConsumerGroup(self.name)
         if self.stored_generation:
             classic = OffsetsRecord(OffsetsType.GROUP_METADATA, GroupKey(group=self.name), None, None)
@@ -192,7 +200,7 @@ class Group:
         return names.intersection(*({name for name, _ in member.protocols} for member in self.members.values()))
 
     def chosen_protocol(self) -> str:
-        """Return the protocol that most members prefer, of those that all members support."""
+        """Return the protocol that most members prefer, of those that all support. The group must have members."""
         members = list(self.members.values())
         common = self._common({name for name, _ in members[0].protocols})
         votes: dict[str, int] = {}
@@ -209,7 +217,10 @@ class Group:
         self.leader = self.leader or member.id
 
     def drop(self, member_id: str, error: int) -> None:
-        """Remove a member, and answer its requests with an error."""
+        """Remove a member, and answer its waiting requests with an error code.
+
+        If the member was the leader, the first remaining member becomes the leader.
+        """
         member = self.members.pop(member_id)
         if member.instance_id is not None and self.instances.get(member.instance_id) == member_id:
             del self.instances[member.instance_id]
@@ -219,7 +230,10 @@ class Group:
             self.leader = next(iter(self.members), "")
 
     def prepare(self, now_ns: int, error: int) -> None:
-        """Begin a rebalance. Requests that wait for an assignment are answered with ``error``."""
+        """Begin a rebalance, unless members are joining already.
+
+        Requests that wait for an assignment are answered with the error code ``error``.
+        """
         if self.state is State.PREPARING:
             return
         for member in self.members.values():
@@ -228,7 +242,7 @@ class Group:
         self.extend(now_ns)
 
     def extend(self, now_ns: int) -> None:
-        """Give the members more time to join."""
+        """Restart the phase in which members join: it lasts as long as the longest rebalance timeout of a member."""
         self.deadline_ns = now_ns + self._rebalance_ns()
 
     def _rebalance_ns(self) -> int:
@@ -244,7 +258,10 @@ class Group:
         return Joined(0, member.id, self.generation, self.protocol_type, self.protocol, self.leader, members)
 
     def complete_join(self, now_ns: int) -> None:
-        """Begin the next generation with the present members, and answer their JoinGroup requests."""
+        """Begin the next generation with the present members, and answer their JoinGroup requests.
+
+        Without members, the group becomes empty.
+        """
         self.generation += 1
         if not self.members:
             self.state, self.leader, self.protocol = State.EMPTY, "", None
@@ -257,7 +274,10 @@ class Group:
             member.end_join(self.joined(member))
 
     def assign(self, assignments: dict[str, bytes], now_ns: int) -> None:
-        """Give the members the assignments of the leader, and answer the waiting SyncGroup requests."""
+        """Give the members the assignments of the leader, by member id, and answer the waiting SyncGroup requests.
+
+        The group becomes stable. A member without an assignment gets empty bytes.
+        """
         self.state = State.STABLE
         for member in self.members.values():
             member.assignment = assignments.get(member.id, b"")

@@ -33,7 +33,7 @@ class StoredGroups:
         return self._node.engine.group_states().groups_with_state()
 
     def load(self, group: Group) -> None:
-        """Fill a new group with its stored state. Sessions of stored members begin now.
+        """Fill a new group with its stored state, if there is one. Sessions of stored members begin now.
 
         Raises:
             StorageError: the state cannot be read.

@@ -15,7 +15,7 @@ MAX_PENDING: Final = 1_000  # clients of one group that got a member id and have
 
 
 def check_member(group: Group, member_id: str, generation: int, instance_id: str | None) -> int:
-    """Return NONE if the member is in the group's present generation, otherwise an error code."""
+    """Return NONE if these ids and this generation are those of a present member, otherwise an error code."""
     if instance_id is not None and group.instances.get(instance_id, member_id) != member_id:
         return Code.FENCED_INSTANCE_ID
     if member_id not in group.members:
@@ -26,7 +26,8 @@ def check_member(group: Group, member_id: str, generation: int, instance_id: str
 def promise(group: Group, member_id: str, deadline_ns: int) -> Joined:
     """Assign a member id to a client, which must send JoinGroup again with this id (KIP-394).
 
-    A rebalance waits for the client until ``deadline_ns``. If too many clients are expected, the result is an error.
+    A rebalance waits for the client until ``deadline_ns``. The result has the code MEMBER_ID_REQUIRED, or
+    COORDINATOR_NOT_AVAILABLE if too many clients are expected.
     """
     if len(group.pending) >= MAX_PENDING:
         return Joined(Code.COORDINATOR_NOT_AVAILABLE, "")
@@ -37,7 +38,8 @@ def promise(group: Group, member_id: str, deadline_ns: int) -> Joined:
 def is_retry(group: Group, member: Member, member_id: str, protocols: Protocols) -> bool:
     """Return True if a join request repeats an earlier one whose result the member has not received.
 
-    Its protocols are then unchanged. If the leader of a stable group joins again, it begins a rebalance instead.
+    Such a request has the member's present protocols. A repeated join of the leader of a stable group is no retry: the
+    leader begins a rebalance.
     """
     if not member_id or list(member.protocols) != list(protocols):
         return False
@@ -45,7 +47,7 @@ def is_retry(group: Group, member: Member, member_id: str, protocols: Protocols)
 
 
 def remove(group: Group, ids: Iterable[str], now_ns: int) -> None:
-    """Remove members, and begin a rebalance of the others."""
+    """Remove members, and begin a rebalance of the others. Without other members, the group becomes empty."""
     gone = list(ids)
     for member_id in gone:
         group.drop(member_id, Code.UNKNOWN_MEMBER_ID)
@@ -72,7 +74,7 @@ def advance(group: Group, now_ns: int) -> None:
 
 
 def next_deadline_ns(group: Group) -> int:
-    """Return the monotonic time at which ``advance`` must be called if no request comes before."""
+    """Return the monotonic time at which ``advance`` must be called if no request comes before; 2^63 - 1: never."""
     deadlines = [] if group.modern is None else [group.modern.next_deadline_ns()]
     deadlines += [*group.pending.values(), *(found.deadline_ns for found in _idle(group))]
     if group.state in {State.PREPARING, State.COMPLETING}:
@@ -86,9 +88,9 @@ def _idle(group: Group) -> list[Member]:
 
 
 def _complete(group: Group, now_ns: int) -> None:
-    """End the phase in which members join, if all have joined or its deadline has passed.
+    """End the phase in which members join, if all members have joined or the deadline of the phase has passed.
 
-    Members that have not joined are then removed, except static members.
+    Members that have not joined are then removed, except static members. If no member has joined, the phase restarts.
     """
     if group.state is not State.PREPARING:
         return

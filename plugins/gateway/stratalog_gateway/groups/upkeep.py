@@ -44,7 +44,13 @@ class GroupUpkeep:
             self._thread.join(wait_s)
 
     def step(self) -> None:
-        """Apply the deadlines of groups, and expire offsets if their interval has passed."""
+        """Apply the deadlines of groups, and expire offsets if the interval since the last expiration has passed.
+
+        An error of the expiration is logged.
+
+        Raises:
+            StorageError: the removal of a member could not be stored, or the names of groups cannot be read.
+        """
         self._groups.advance_due()
         if self._node.now_ns() < self._next_ns:
             return

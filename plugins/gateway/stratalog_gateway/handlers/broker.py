@@ -27,7 +27,7 @@ class BrokerHandlers:
         self._node = node
 
     def describe_log_dirs(self, request: Request) -> Any:
-        """Return the bytes of each log on local disk, by directory."""
+        """Return the response with the bytes that each log has on local disk, by directory."""
         make, asked = request.make, request.body.topics
         refused = request.client.refusal(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
         if refused:
@@ -74,7 +74,10 @@ class BrokerHandlers:
             return 0
 
     def elect_leaders(self, request: Request) -> Any:
-        """Refuse elections with ELECTION_NOT_NEEDED, because the only replica of a partition leads it already."""
+        """Refuse elections with ELECTION_NOT_NEEDED, because the only replica of a partition leads it already.
+
+        Return the response. It contains no partitions if the request does not name partitions.
+        """
         make, body = request.make, request.body
         refused = request.client.refusal(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
         if refused:
@@ -103,7 +106,7 @@ class BrokerHandlers:
             yield request.make.part("PartitionResult", partition_id=number, error_code=code, error_message=reason)
 
     def describe_quorum(self, request: Request) -> Any:
-        """Return this broker as leader and only voter of the metadata."""
+        """Return the response with this broker as leader and only voter of the metadata topic."""
         make, settings = request.make, self._node.settings
         refused = request.client.refusal(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
         if refused:

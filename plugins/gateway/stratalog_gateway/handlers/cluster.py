@@ -15,7 +15,10 @@ _BROKERS: Final = 1  # endpoint type
 
 
 def cluster_operations(request: Request) -> int:
-    """Return the bit field of the cluster operations that the client may perform; NOT_ASKED if it does not ask."""
+    """Return the bit field of the cluster operations that the client may perform.
+
+    Return NOT_ASKED if the request does not ask for them, and 0 if the client may not describe the cluster.
+    """
     if not request.field("include_cluster_authorized_operations", False):
         return NOT_ASKED
     if not request.client.allows(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
@@ -30,7 +33,7 @@ class ClusterHandlers:
         self._node = node
 
     def describe_cluster(self, request: Request) -> Any:
-        """Return the only broker."""
+        """Return the response with the only broker."""
         node, make, (host, port) = self._node, request.make, request.client.endpoint.address
         broker = make.part(
             "DescribeClusterBroker", broker_id=node.settings.node_id, host=host, port=port, rack=None, is_fenced=False
@@ -46,7 +49,7 @@ class ClusterHandlers:
         )
 
     def find_coordinator(self, request: Request) -> Any:
-        """Return this broker as the coordinator of groups and transactional ids."""
+        """Return the response with this broker as the coordinator of each group or transactional id."""
         make = request.make
         if not make.has("coordinators"):
             return make(**self._coordinator(request, request.body.key))

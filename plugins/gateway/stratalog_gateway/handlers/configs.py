@@ -35,7 +35,7 @@ class ConfigHandlers:
         self._node = node
 
     def describe_configs(self, request: Request) -> Any:
-        """Return the settings of topics and of this broker."""
+        """Return the response with the settings of the topics and of the broker that the request names."""
         results = []
         for resource in request.body.resources:
             configs: tuple[Any, ...] = ()
@@ -58,7 +58,10 @@ class ConfigHandlers:
         return request.make(results=tuple(results))
 
     def list_config_resources(self, request: Request) -> Any:
-        """Return the topics and the broker. Unlike Kafka, return no client metrics and groups: they have no settings."""
+        """Return the response with the names of topics and of the broker.
+
+        Unlike Kafka, the response has no client metrics and groups, because they have no settings.
+        """
         make, client = request.make, request.client
         refused = client.refusal(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME)
         if refused:
@@ -101,11 +104,14 @@ class ConfigHandlers:
             )  # fmt: skip
 
     def incremental_alter_configs(self, request: Request) -> Any:
-        """Change settings of topics."""
+        """Change the named settings of topics, or only check them if ``validate_only`` is set. Return the response."""
         return self._alter_all(request, resets_others=False)
 
     def alter_configs(self, request: Request) -> Any:
-        """Replace the settings of topics. A setting that the request does not name gets its default."""
+        """Replace the settings of topics, or only check them if ``validate_only`` is set. Return the response.
+
+        A setting that the request does not name gets its default.
+        """
         return self._alter_all(request, resets_others=True)
 
     def _alter_all(self, request: Request, *, resets_others: bool) -> Any:
@@ -147,7 +153,7 @@ class ConfigHandlers:
 
 
 def _changed(setting: TopicSetting | None, change: Any) -> object:
-    """Return the new value of a setting; None resets it."""
+    """Return the new value of a setting; None resets the setting. Raise RefusedError if the change is wrong."""
     operation = getattr(change, "config_operation", _SET)
     if operation == _DELETE:
         return None
@@ -188,7 +194,7 @@ def described_settings(node: Node, make: Maker, topic: str, kind: str) -> tuple[
 
 
 def _broker_settings(node: Node, request: Request) -> tuple[Any, ...]:
-    """Return the settings of the gateway that Kafka's broker has, too. Secret values are null."""
+    """Return the settings of the gateway as messages, without those in ``_OWN_SETTINGS``. Secret values are null."""
     values = {name: value for name, value in node.settings.to_mapping().items() if name not in _OWN_SETTINGS}
     listener = request.client.endpoint.uri
     values |= {"advertised.listeners": listener, "listeners": listener, "broker.id": node.settings.node_id}
@@ -209,7 +215,7 @@ def _broker_settings(node: Node, request: Request) -> tuple[Any, ...]:
 
 
 def _text(value: object) -> str | None:
-    """Return a setting's value in Kafka's form."""
+    """Return a setting's value as Kafka's text: ``true``, or ``a,b`` for a list. None stays None."""
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, bool):

@@ -186,9 +186,11 @@ class Dispatcher:
     def __call__(self, data: memoryview, client: Client) -> Response:
         """Return the response to a request of a client; without pieces if the client wants no response.
 
+        The listener closes the connection after an error, as in Kafka.
+
         Raises:
-            MalformedRequestError: the request does not fit its schema, or its API or version is not announced. As in
-                Kafka, the connection is then closed.
+            MalformedRequestError: the request does not fit its schema, or its API or version is not announced.
+            StorageError: the state that a handler needs for the whole response cannot be read.
         """
         header = read_header(data)
         api = APIS.get(header.api)

@@ -41,8 +41,11 @@ class _Found:
     """The results of one pass over all partitions.
 
     Attributes:
+        left_bytes: size of the batches that the response may still get.
+        results: one result for each partition.
+        size_bytes: size of all batches in ``results``.
         is_done: True if the response must not wait: a partition has an error, or the client's log diverges.
-        ends: the bounds of each log that was read.
+        ends: topic, partition and bounds of each log that was read.
         transfers: the batches of the results.
     """
 
@@ -61,7 +64,10 @@ class FetchHandler:
         self._node, self._sessions = node, FetchSessions(node.now_ns)
 
     def __call__(self, header: Header, data: memoryview, client: Client) -> Response:
-        """Return the response; raise MalformedRequestError if the request does not fit its schema."""
+        """Return the response; raise MalformedRequestError if the request does not fit its schema.
+
+        If the client is above its quota, the response has no results.
+        """
         flexible = header.version >= FIRST_FLEXIBLE
         asked = decode_fetch(header.version, data, body_start(header, data, flexible=flexible))
         if asked.isolation not in ISOLATIONS:
@@ -93,7 +99,7 @@ class FetchHandler:
         return Response(pieces, found.transfers)
 
     def _complete(self, asked: FetchRequest, client: Client) -> _Found:
-        """Read until there are enough bytes, or the maximum wait of the request is over."""
+        """Return the last pass: read until there are enough bytes or an error, or the wait of the request is over."""
         until_ns = self._node.now_ns() + asked.max_wait_ms * _NS_PER_MS
         while True:
             found = self._read(asked, client)
@@ -104,7 +110,7 @@ class FetchHandler:
             self._wait(found.ends, min(until_ns, self._node.now_ns() + _STEP_NS))
 
     def _wait(self, ends: Iterable[tuple[str, int, LogOffsets]], until_ns: int) -> None:
-        """Wait until the bounds of one of the logs change.
+        """Wait until the bounds of one of the logs change, but not after the monotonic time ``until_ns``.
 
         Each watch gets the event before the bounds are compared with those that were read, so no change is missed.
         """
@@ -155,7 +161,11 @@ class FetchHandler:
 def _transfer(
     log: Log, asked: FetchRequest, wanted: WantedPartition, found: _Found
 ) -> tuple[LogOffsets, Transfer | None]:
-    """Return bounds and batches of a log; None for batches at the end of the log, the usual case, which costs little."""
+    """Return the bounds of a log, and batches from the wanted offset on.
+
+    The batches are None if the client has read all records: this usual case costs little. Raise StorageError if the log
+    cannot be read.
+    """
     bounds = log.offsets()
     end = bounds.last_stable if asked.isolation else bounds.high_watermark
     is_current = wanted.leader_epoch in {-1, log.leader_epoch} and wanted.last_epoch < 0

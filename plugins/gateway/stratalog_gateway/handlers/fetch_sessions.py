@@ -45,7 +45,7 @@ class _Known:
     log_start: int = -1
 
     def changes(self, result: FetchResult) -> bool:
-        """Return True if the client must get this result. Store the bounds that it gets."""
+        """Return True if the client must get this result. Store the bounds that the client gets."""
         has_batches = result.batches is not None and result.batches.size_bytes > 0
         bounds = result.high_watermark, result.log_start
         is_new = bounds != (self.high_watermark, self.log_start)
@@ -108,10 +108,13 @@ class FetchSessions:
         self._partitions = 0  # of all sessions
 
     def wanted(self, asked: FetchRequest) -> list[WantedPartition]:
-        """Return the partitions to read for a request: those that it names, or those of its session.
+        """Return the partitions to read: those that the request names, or those of its session after its changes.
+
+        A request that opens or ends a session also ends the session whose id it has.
 
         Raises:
-            RefusedSessionError: there is no such session, or the request is not its next one.
+            RefusedSessionError: the session does not exist or has no room for more partitions, or the request is not
+                the next one of the session.
         """
         if asked.session_epoch == _ENDS and not asked.session_id:  # as clients without sessions always ask
             return asked.wanted
@@ -132,7 +135,10 @@ class FetchSessions:
             return [known.wanted for known in session.partitions.values()]
 
     def sent(self, asked: FetchRequest, results: Sequence[FetchResult]) -> tuple[int, Sequence[FetchResult]]:
-        """Return the id of the session for the response, 0 without a session, and the results to send."""
+        """Return the id of the session for the response, 0 without a session, and the results to send.
+
+        If the request opens a session, the session is created now.
+        """
         if asked.session_epoch == _ENDS:
             return 0, results
         with self._lock:
@@ -142,9 +148,10 @@ class FetchSessions:
             return asked.session_id, results if session is None else session.changed(results)
 
     def withheld(self, asked: FetchRequest, session_id: int) -> int:
-        """Return the id of the session for a response without results, in place of the one of ``sent``.
+        """Return the id of the session for a response that is sent without the results of ``sent``.
 
-        The results are in a later response.
+        A later response of the session has results for all partitions. A session that ``sent`` has opened is ended, and
+        the id is 0.
         """
         with self._lock:
             session = self._sessions.get(session_id)
@@ -172,7 +179,7 @@ class FetchSessions:
     def _make_room(self, sessions: int, partitions: int) -> bool:
         """Return True if this number of sessions and partitions can be added.
 
-        If necessary, sessions that were unused for two minutes are ended, the oldest first.
+        If necessary, sessions that were unused for two minutes are ended, the longest unused first.
         """
         while len(self._sessions) + sessions > _MOST_SESSIONS or self._partitions + partitions > _MOST_PARTITIONS:
             oldest = next(iter(self._sessions.values()), None)

@@ -25,7 +25,7 @@ class GroupAdminHandlers:
         self._node, self._groups = node, groups
 
     def list_groups(self, request: Request) -> Any:
-        """Return all groups, or those in some states and of some types."""
+        """Return the response with all groups that the client may see, or those in some states and of some types."""
         views, make = self._groups.views(), request.make
         states = {state.lower() for state in request.field("states_filter", ())}
         types = {kind.lower() for kind in request.field("types_filter", ())}
@@ -50,9 +50,10 @@ class GroupAdminHandlers:
         return make(error_code=Code.NONE, groups=tuple(found))
 
     def describe_groups(self, request: Request) -> Any:
-        """Return states and members of classic groups.
+        """Return the response with states and members of classic groups.
 
-        As in Kafka, a group without members and offsets, or a group of the consumer protocol, has the state Dead.
+        As in Kafka, the state is Dead for a group of the consumer protocol, and for a group that does not exist: it
+        never had members, and has no offsets.
         """
         make, found = request.make, []
         for name in request.body.groups:
@@ -110,7 +111,7 @@ class GroupAdminHandlers:
         return make(groups=tuple(found))
 
     def delete_groups(self, request: Request) -> Any:
-        """Delete states and offsets of groups without members."""
+        """Delete states and offsets of groups without members, and return the response."""
         found = []
         for name in request.body.groups_names:
             error: int = request.client.refusal(Operation.DELETE, ResourceType.GROUP, name)

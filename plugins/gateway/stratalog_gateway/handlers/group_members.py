@@ -37,7 +37,7 @@ class GroupMemberHandlers:
         self._groups = groups
 
     def join_group(self, request: Request) -> Any:
-        """Join a group. The response is sent when the rebalance is complete."""
+        """Join a group, and return the response when the phase in which members join has ended."""
         body, header, make = request.body, request.header, request.make
         refused = _refusal(request)
         if refused:
@@ -79,7 +79,7 @@ class GroupMemberHandlers:
         )
 
     def sync_group(self, request: Request) -> Any:
-        """Return the assignment of a member as soon as the leader has sent all assignments."""
+        """Return the response with the assignment of a member as soon as the leader has sent all assignments."""
         body = request.body
         refused = _refusal(request)
         if refused:
@@ -95,7 +95,7 @@ class GroupMemberHandlers:
         )
 
     def heartbeat(self, request: Request) -> Any:
-        """Keep the session of a member."""
+        """Extend the session of a member, and return the response."""
         body = request.body
         instance_id = request.field("group_instance_id", None)
         error = _refusal(request) or self._groups.heartbeat(
@@ -104,7 +104,7 @@ class GroupMemberHandlers:
         return request.make(error_code=error)
 
     def leave_group(self, request: Request) -> Any:
-        """Remove members from their group."""
+        """Remove members from their group, and return the response."""
         body, make = request.body, request.make
         refused = _refusal(request)
         if refused:

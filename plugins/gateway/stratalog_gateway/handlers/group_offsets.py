@@ -31,7 +31,7 @@ _SUBSCRIPTION = entity_reader(ConsumerProtocolSubscription)  # later versions on
 
 
 def _hidden(request: Request, operation: Operation, topic: str | None) -> int:
-    """Return the error code of a topic that is unknown or that the client may not use, or 0."""
+    """Return the error code of a topic that is unknown (None) or that the client may not use; otherwise 0."""
     if topic is None:
         return Code.UNKNOWN_TOPIC_ID
     return request.client.refusal(operation, ResourceType.TOPIC, topic)
@@ -44,7 +44,7 @@ class GroupOffsetHandlers:
         self._node, self._groups = node, groups
 
     def offset_commit(self, request: Request) -> Any:
-        """Store offsets. Each partition has an error of its own."""
+        """Store offsets, and return the response, in which each partition has an error of its own."""
         body, make = request.body, request.make
         generation = getattr(body, "generation_id_or_member_epoch", -1)
         instance_id = request.field("group_instance_id", None)
@@ -104,7 +104,7 @@ class GroupOffsetHandlers:
         return Code.OFFSET_METADATA_TOO_LARGE if is_long else Code.NONE
 
     def offset_fetch(self, request: Request) -> Any:
-        """Return the committed offsets of some partitions, or of all partitions that have one."""
+        """Return the response with the committed offsets of some partitions, or of all partitions that have one."""
         body, make = request.body, request.make
         if request.header.version < _MANY_GROUPS:
             error, topics = self._committed(request, body.group_id, body.topics, "")
@@ -126,7 +126,10 @@ class GroupOffsetHandlers:
     def _committed(
         self, request: Request, group: str, asked: Iterable[Any] | None, plural: str
     ) -> tuple[int, tuple[Any, ...]]:
-        """Return an error code, and the offsets of a group. ``plural`` is the end of the names of kio's classes."""
+        """Return an error code, and the offsets of a group as one message per topic.
+
+        ``plural`` is the suffix of the names of kio's classes: ``s`` in versions with several groups, otherwise empty.
+        """
         client = request.client
         try:
             require(client, Operation.DESCRIBE, ResourceType.GROUP, group)
@@ -154,7 +157,7 @@ class GroupOffsetHandlers:
         return Code.NONE, tuple(found for found in topics if not has_ids or found.topic_id is not None)
 
     def _unknown(self, request: Request, topic: Any, plural: str) -> Any:
-        """Return the response for a topic whose id is unknown."""
+        """Return the message for a topic whose id is unknown: UNKNOWN_TOPIC_ID for each partition."""
         make = request.make
         partitions = tuple(
             make.part(
@@ -174,7 +177,10 @@ class GroupOffsetHandlers:
         pending: Collection[TopicPartition],
         plural: str,
     ) -> Any:
-        """Return the response for a topic. It has no id if the topic was deleted; version 10 then leaves the topic out."""
+        """Return the message with the offsets of a topic.
+
+        The message has no topic id if the topic was deleted. From version 10 on, such a topic is then left out.
+        """
         make, partitions = request.make, []
         hidden = request.client.refusal(Operation.DESCRIBE, ResourceType.TOPIC, topic)
         for number in numbers:
@@ -197,7 +203,10 @@ class GroupOffsetHandlers:
         )
 
     def offset_delete(self, request: Request) -> Any:
-        """Delete offsets of a group. Offsets of topics to which members subscribe are not deleted, as in Kafka."""
+        """Delete offsets of a group, and return the response.
+
+        As in Kafka, offsets of topics to which members subscribe are not deleted.
+        """
         body, make = request.body, request.make
         refused = request.client.refusal(Operation.DELETE, ResourceType.GROUP, body.group_id)
         if refused:
@@ -231,7 +240,10 @@ class GroupOffsetHandlers:
 
 
 def _subscribed(view: GroupView) -> set[str]:
-    """Return the topics to which the members of a group subscribe. Those of a classic group are in their metadata."""
+    """Return the topics to which the members of a group subscribe.
+
+    The metadata of a classic member contains its topics. Metadata in another format is ignored.
+    """
     topics = set(view.topics)
     for member in view.members:
         try:

@@ -27,13 +27,16 @@ _MAX_PARTITIONS: Final = 2000  # max.request.partition.size.limit
 
 
 class MetadataHandler:
-    """Handler of requests that describe topics. A topic that a client asks for is created if settings allow it."""
+    """Handler of requests that describe topics.
+
+    Metadata creates a topic that it names, if settings and permissions allow it.
+    """
 
     def __init__(self, node: Node) -> None:
         self._node = node
 
     def __call__(self, request: Request) -> Any:
-        """Return the broker, and all topics or those that the request names."""
+        """Return the response with the broker, and all topics that the request names or that the client may see."""
         node, make, asked = self._node, request.make, request.body.topics
         settings = node.settings
         if asked is None or (request.header.version == 0 and not asked):
@@ -89,7 +92,10 @@ class MetadataHandler:
         return Code.UNKNOWN_TOPIC_OR_PARTITION
 
     def describe_topic_partitions(self, request: Request) -> Any:
-        """Return the partitions of topics in pages; the response has the cursor of the next page."""
+        """Return the response with one page of the partitions of topics, and the cursor of the next page.
+
+        The cursor is null on the last page.
+        """
         body, make = request.body, request.make
         asked = {topic.name for topic in body.topics}
         names = sorted(asked or (name for name in self._node.topics() if _is_visible(request, name)))

@@ -31,7 +31,11 @@ class OffsetHandlers:
         self._node = node
 
     def list_offsets(self, request: Request) -> Any:
-        """Return the offset of each partition for a timestamp or for a special value."""
+        """Return the response with the offset of each partition for a timestamp or for a special value.
+
+        Raises:
+            MalformedRequestError: the isolation level is unknown.
+        """
         level = int(request.field("isolation_level", 0))
         if level not in ISOLATIONS:
             raise MalformedRequestError(f"unknown isolation level {level}")
@@ -64,7 +68,7 @@ class OffsetHandlers:
         }  # fmt: skip
 
     def offset_for_leader_epoch(self, request: Request) -> Any:
-        """Return the end of a leader epoch in each partition."""
+        """Return the response with the end offset of a leader epoch in each partition."""
         make, topics = request.make, []
         for topic in request.body.topics:
             partitions = []
@@ -90,7 +94,7 @@ class OffsetHandlers:
         return make(topics=tuple(topics))
 
     def delete_records(self, request: Request) -> Any:
-        """Delete the records below an offset of each partition, by raising the log start offset."""
+        """Raise the log start offset of each partition, which deletes the records below it. Return the response."""
         make, topics = request.make, []
         for topic in request.body.topics:
             partitions = []
@@ -114,7 +118,7 @@ class OffsetHandlers:
 
 
 def _offset_at(log: Log, timestamp_ms: int, isolation: str) -> tuple[int, int]:
-    """Return offset and timestamp (ms) for a timestamp or a special value. A value that does not exist is -1."""
+    """Return offset and timestamp (ms) for a timestamp or a special value; -1 for a number that does not exist."""
     bounds = log.offsets()
     if timestamp_ms == _LATEST:
         return (bounds.last_stable if isolation == "read_committed" else bounds.high_watermark), -1

@@ -23,7 +23,7 @@ class PlacementHandlers:
         self._node = node
 
     def alter_replica_log_dirs(self, request: Request) -> Any:
-        """Move partitions to another directory. Unlike Kafka, send the response only when they have moved."""
+        """Move partitions to another directory. Unlike Kafka, return the response only after they have moved."""
         make, topics = request.make, dict[str, list[Any]]()
         refused = request.client.refusal(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
         for wanted in request.body.dirs:
@@ -58,7 +58,7 @@ class PlacementHandlers:
         return outcome(move)[0]
 
     def alter_partition_reassignments(self, request: Request) -> Any:
-        """Accept reassignments to this broker, which has all replicas already, and refuse others."""
+        """Accept reassignments to this broker, which has all replicas already, and refuse others in the response."""
         make, body = request.make, request.body
         refused = request.client.refusal(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
         if refused:
@@ -80,7 +80,7 @@ class PlacementHandlers:
         return make(error_code=Code.NONE, error_message=None, responses=tuple(responses))
 
     def _reassigned(self, topic: str, partition: int, replicas: tuple[int, ...] | None) -> tuple[int, str | None]:
-        """Return error code and message for a wanted list of replicas; None cancels a reassignment."""
+        """Return error code and message for a wanted list of replicas. A list of None cancels a reassignment."""
         if not self._node.has_log(topic, partition):
             return Code.UNKNOWN_TOPIC_OR_PARTITION, f"there is no {topic}-{partition}"
         if replicas is None:
@@ -91,6 +91,6 @@ class PlacementHandlers:
 
     @staticmethod
     def list_partition_reassignments(request: Request) -> Any:
-        """Return no reassignment: none is ever in progress."""
+        """Return the response without reassignments, because no reassignment is ever in progress."""
         refused = request.client.refusal(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
         return request.make(error_code=refused, error_message=None, topics=())

@@ -48,7 +48,7 @@ class ProduceHandler:
         self._is_durable = True  # durability of acks=all, which all logs share; known after the first append
 
     def __call__(self, header: Header, data: memoryview, client: Client) -> Response:
-        """Return the response; without pieces for acks=0.
+        """Append the records, and return the response; without pieces for acks=0.
 
         Raises:
             MalformedRequestError: the request does not fit its schema, or an append with acks=0 failed. A client that
@@ -77,7 +77,7 @@ class ProduceHandler:
         found: list[ProducedRecords],
         client: Client,
     ) -> list[ProduceResult]:
-        """Append the records of one topic."""
+        """Append the records of a topic, ``named`` by name or id. Return a result, perhaps an error, per partition."""
         topic = self._node.topic_of(named) if isinstance(named, bytes) else named
         if topic is None:
             reason = "no topic has this id"
@@ -93,7 +93,10 @@ class ProduceHandler:
     def _append(
         self, version: int, asked: ProduceRequest, topic: str, found: ProducedRecords, *, may_end: bool
     ) -> ProduceResult:
-        """Append records; ``may_end`` is True if the client may use its transactional id."""
+        """Append the records of one partition, and return the result, perhaps an error.
+
+        ``may_end`` is True if the client may use the transactional id of the request.
+        """
         partition, records = found
         producers, batches = _transactional(records)
         if producers and not may_end:
@@ -122,7 +125,9 @@ class ProduceHandler:
     def _append_in_transaction(
         self, version: int, asked: ProduceRequest, log: Log, records: memoryview, producer: ProducerId
     ) -> AppendResult:
-        """Append a batch while its transaction is open. After the end marker, the batch would open another transaction.
+        """Append a transactional batch. The end of its transaction waits until the batch is appended.
+
+        After the end marker, the batch would open another transaction.
 
         Source: apache/kafka ReplicaManager.handleProduceAppend, KIP-890.
         """
@@ -151,7 +156,10 @@ def _refusal(
 
 
 def _transactional(records: memoryview) -> tuple[list[ProducerId], int]:
-    """Return the producers of the transactional batches, and the number of batches. The append checks all other bytes."""
+    """Return the producer of each transactional batch, and the number of all batches.
+
+    The append checks all other bytes.
+    """
     at, producers, batches = 0, list[ProducerId](), 0
     while at + _HEADER_BYTES <= len(records):
         batches += 1

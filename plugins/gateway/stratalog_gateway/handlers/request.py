@@ -46,7 +46,7 @@ class Response(NamedTuple):
     is_short: bool = False
 
     def release(self) -> None:
-        """Release the transfers; the pieces are invalid afterwards."""
+        """Release the transfers. Pieces that are transfers cannot be sent afterwards."""
         for found in self.transfers:
             found.release()
 
@@ -56,7 +56,7 @@ ISOLATIONS: Final = {0: "read_uncommitted", 1: "read_committed"}
 
 
 class RefusedError(Exception):
-    """A request, or one item of a request, is refused with an error code of Kafka."""
+    """A request, or one item of a request, is refused. ``code`` is an error code of Kafka."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -74,7 +74,7 @@ Outcome = tuple[int, str | None]
 
 
 def outcome(act: Callable[[], object]) -> Outcome:
-    """Call ``act``, and return error code and message: 0 and None if it succeeds."""
+    """Call ``act``. Return code and text of its RefusedError or StorageError; 0 and None if it succeeds."""
     try:
         act()
     except (RefusedError, StorageError) as error:
@@ -83,5 +83,5 @@ def outcome(act: Callable[[], object]) -> Outcome:
 
 
 def code_of(error: RefusedError | StorageError) -> int:
-    """Return the error code of an error."""
+    """Return Kafka's error code for an error."""
     return error.code if isinstance(error, RefusedError) else error.kafka_code

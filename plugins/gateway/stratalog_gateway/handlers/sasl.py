@@ -80,14 +80,17 @@ class SaslRequests:
 
     @property
     def limit_bytes(self) -> int:
-        """Maximum size of the next request."""
+        """Maximum size of the next request (bytes)."""
         return self._request_bytes if self._state == _State.COMPLETE else self._settings.sasl_bytes
 
     def __call__(self, frame: memoryview) -> Response:
         """Return the response to a request or to a token.
 
+        After a failed authentication, the response comes after a delay, and is the last one.
+
         Raises:
-            MalformedRequestError: the request is out of order, or the session is over.
+            MalformedRequestError: the request is malformed or out of order, or the session is over.
+            Other errors are those of ``dispatch``.
         """
         if self._state == _State.COMPLETE:
             header = read_header(frame)
@@ -181,7 +184,10 @@ class SaslRequests:
         return answer
 
     def _complete(self) -> int:
-        """Begin the session if the mechanism is complete; return the session's time (ms), 0 without a limit."""
+        """Begin the session if the mechanism is complete.
+
+        Return the time (ms) until the session ends; 0 without a limit, or if the mechanism is not complete.
+        """
         mechanism = self._mechanism
         assert mechanism is not None
         if not mechanism.name:
@@ -197,7 +203,7 @@ class SaslRequests:
         return min(limits)
 
     def _failed(self, response: Response, reason: str) -> Response:
-        """Return the last response of the connection, after a delay."""
+        """Log a failed authentication. After a delay, return ``response`` as the last one of the connection."""
         _LOGGER.info("authentication failed: %s host=%s", reason, self._client.host)
         self._clock.wait(threading.Event(), self._settings.failure_delay_ms)
         return response._replace(is_last=True)

@@ -25,7 +25,7 @@ class TopicHandlers:
         self._node = node
 
     def create_topics(self, request: Request) -> Any:
-        """Create topics, or only check them if ``validate_only`` is set."""
+        """Create topics, or only check the request if ``validate_only`` is set. Return the response."""
         names = Counter(topic.name for topic in request.body.topics)
         return request.make(
             topics=tuple(self._create(request, topic, names[topic.name]) for topic in request.body.topics)
@@ -90,7 +90,7 @@ class TopicHandlers:
             raise RefusedError(Code.INVALID_REPLICA_ASSIGNMENT, f"the only broker is {node_id}")
 
     def delete_topics(self, request: Request) -> Any:
-        """Delete topics by name, or by id from version 6 on."""
+        """Delete topics by name, or by id from version 6 on. Return the response."""
         body, make = request.body, request.make
         asked = getattr(body, "topics", None) or [(name, None) for name in getattr(body, "topic_names", ())]
         found = []
@@ -115,7 +115,7 @@ class TopicHandlers:
         self._node.engine.delete_topic(topic)
 
     def create_partitions(self, request: Request) -> Any:
-        """Add partitions to topics."""
+        """Add partitions to topics, or only check the request if ``validate_only`` is set. Return the response."""
         found = []
         for topic in request.body.topics:
             error, message = outcome(lambda: self._add(request, topic))  # noqa: B023 - called here

@@ -37,7 +37,10 @@ class TransactionAdminHandlers:
         self._node = node
 
     def list_transactions(self, request: Request) -> Any:
-        """Return transactional ids. Filters select states, producer ids, and how long transactions are open."""
+        """Return the response with transactional ids, producer ids and states.
+
+        Filters select states, producer ids, and transactions that are open longer than a duration.
+        """
         body, make, now_ms = request.body, request.make, self._node.clock.now_ms()
         states, producers = set(body.state_filters), set(body.producer_id_filters)
         open_ms = request.field("duration_filter", -1)
@@ -62,7 +65,7 @@ class TransactionAdminHandlers:
         return make(error_code=Code.NONE, unknown_state_filters=unknown, transaction_states=tuple(found))
 
     def describe_transactions(self, request: Request) -> Any:
-        """Return the states of transactional ids, with the partitions of their transactions."""
+        """Return the response with the states of transactional ids, and the partitions of their transactions."""
         return request.make(
             transaction_states=tuple(self._described(request, found) for found in request.body.transactional_ids)
         )
@@ -104,7 +107,7 @@ class TransactionAdminHandlers:
         )
 
     def describe_producers(self, request: Request) -> Any:
-        """Return the producers that the logs know, with the first offset of an open transaction."""
+        """Return the response with the producers of each log, and the first offsets of their open transactions."""
         make = request.make
         return make(
             topics=tuple(
@@ -152,7 +155,10 @@ class TransactionAdminHandlers:
         )
 
     def write_txn_markers(self, request: Request) -> Any:
-        """Append end markers to partitions, as an administrator does for a transaction that no coordinator ends."""
+        """Append end markers to partitions, and return the response.
+
+        An administrator sends this request for a transaction that no coordinator ends.
+        """
         make, results = request.make, []
         for marker in request.body.markers:
             topics = []

@@ -36,7 +36,10 @@ class TransactionHandlers:
         self._node, self._groups = node, groups
 
     def init_producer_id(self, request: Request) -> Any:
-        """Return the id and epoch of a producer. With a transactional id, fence the previous producer of this id."""
+        """Return the response with the id and epoch of a producer.
+
+        With a transactional id, the previous producer of this id is fenced.
+        """
         body = request.body
         producer, code = _NOBODY, int(Code.NONE)
         expected = ProducerId(request.field("producer_id", -1), request.field("producer_epoch", -1))
@@ -59,7 +62,10 @@ class TransactionHandlers:
         return request.make(error_code=code, producer_id=producer.producer_id, producer_epoch=producer.epoch)
 
     def add_partitions_to_txn(self, request: Request) -> Any:
-        """Add partitions to transactions, or check that they were added. A transaction gets all its partitions or none."""
+        """Add partitions to transactions, or check that they were added. Return the response.
+
+        A transaction gets all partitions that the request names for it, or none.
+        """
         body, make, version, client = request.body, request.make, request.header.version, request.client
         if version >= _FIRST_MANY:  # only brokers send it
             refused = client.refusal(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
@@ -118,7 +124,7 @@ class TransactionHandlers:
         return Code.NONE if self._node.has_log(*name) else Code.UNKNOWN_TOPIC_OR_PARTITION
 
     def add_offsets_to_txn(self, request: Request) -> Any:
-        """Add the partition with the offsets of a group to a transaction."""
+        """Add the partition of ``__consumer_offsets`` that stores a group to a transaction. Return the response."""
         body = request.body
         refused = _refused_id(request) or request.client.refusal(Operation.READ, ResourceType.GROUP, body.group_id)
         if refused:
@@ -133,7 +139,10 @@ class TransactionHandlers:
         return request.make(error_code=code if body.group_id else Code.INVALID_GROUP_ID)
 
     def end_txn(self, request: Request) -> Any:
-        """Commit or abort a transaction. From version 5 on, the epoch rises, and the response contains it."""
+        """Commit or abort a transaction, and return the response.
+
+        From version 5 on, the epoch of the producer rises, and the response contains the new epoch.
+        """
         body, version = request.body, request.header.version
         producer, code = _NOBODY, int(Code.NONE)
         if refused := _refused_id(request):
@@ -161,7 +170,10 @@ class TransactionHandlers:
                 self._node.appended(topic.topic, number)
 
     def txn_offset_commit(self, request: Request) -> Any:
-        """Store offsets of a group that are committed with the transaction. Each partition has an error of its own."""
+        """Store offsets of a group that become committed with the transaction.
+
+        Return the response, in which each partition has an error of its own.
+        """
         body, make = request.body, request.make
         refused = (
             _refused_id(request)
@@ -195,7 +207,7 @@ class TransactionHandlers:
         return make(topics=tuple(topics))
 
     def _refused_commit(self, request: Request) -> int:
-        """Return an error code if a member must not commit, or 0. Old clients do not send a member id.
+        """Return an error code if the member must not commit, or 0. Clients that send no member id may commit.
 
         Source: ClassicGroup.validateOffsetCommit: a commit of a transaction is allowed during a rebalance.
         """
@@ -257,7 +269,7 @@ def write_code(error: StorageError, *, is_abortable: bool, busy: int) -> int:
     Args:
         error: the error.
         is_abortable: True if the version of the request knows TRANSACTION_ABORTABLE.
-        busy: code for a transaction that is being ended.
+        busy: code to return if the transaction is being ended.
     """
     if error.kafka_code == Code.PRODUCER_FENCED:
         return Code.INVALID_PRODUCER_EPOCH
@@ -279,7 +291,10 @@ def _outcome(act: Callable[[], object], api: str, version: int, transactional_id
 
 
 def _known_code(error: StorageError, api: str, version: int) -> int:
-    """Return the code of an error. Older versions get INVALID_PRODUCER_EPOCH instead of PRODUCER_FENCED."""
+    """Return the code of an error for a version of an API.
+
+    Versions that do not know PRODUCER_FENCED get INVALID_PRODUCER_EPOCH instead.
+    """
     if error.kafka_code == Code.PRODUCER_FENCED and version < _FIRST_FENCED[api]:
         return Code.INVALID_PRODUCER_EPOCH
     return error.kafka_code

@@ -25,11 +25,15 @@ class AclFile(EditedFile[Acls]):
         super().__init__(path, load_acls, save_acls, files, clock)
 
     def add(self, acls: Sequence[Acl]) -> None:
-        """Add ACLs durably. Existing ACLs are ignored. Raise OSError if the file cannot be written."""
+        """Add the ACLs that the file does not have, durably. Raise OSError if the file cannot be written."""
         self.change(lambda known: Acls((*known.all, *acls)))
 
     def remove(self, matches: Callable[[Acl], bool]) -> list[Acl]:
-        """Remove ACLs durably, and return them. Raise OSError if the file cannot be written."""
+        """Remove the ACLs for which ``matches`` returns True, durably, and return them.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
         gone: list[Acl] = []
 
         def without(known: Acls) -> Acls:

@@ -45,7 +45,7 @@ class Acl(NamedTuple):
     permission: Permission
 
     def to_json(self) -> dict[str, str]:
-        """Return the ACL in the form of the file."""
+        """Return the ACL as an object of the JSON file."""
         return {
             "resourceType": word(self.kind),
             "resourceName": self.name,
@@ -57,7 +57,10 @@ class Acl(NamedTuple):
         }
 
     def concerns(self, principal: str, host: str, operation: Operation) -> bool:
-        """Return True if the ACL applies to an operation of a principal from the address ``host``, on any resource."""
+        """Return True if the ACL applies to an operation of a principal from the address ``host``.
+
+        The resource is not compared. An ACL that allows an operation such as READ also allows DESCRIBE.
+        """
         if self.principal not in {principal, ANY_PRINCIPAL} or self.host not in {host, ANY}:
             return False
         if self.operation in {Operation.ALL, operation}:
@@ -69,7 +72,7 @@ class Acl(NamedTuple):
         return operation == Operation.DESCRIBE_CONFIGS and self.operation in _IMPLIES_DESCRIBE_CONFIGS
 
     def covers(self, name: str) -> bool:
-        """Return True if the ACL is about the resource ``name``."""
+        """Return True if the pattern of the ACL covers the name of a resource. Types are not compared."""
         if self.pattern == PatternType.PREFIXED:
             return name.startswith(self.name)
         return self.name in {name, ANY}
@@ -92,7 +95,7 @@ class Acls:
         self._lengths = {kind: sorted(found) for kind, found in lengths.items()}
 
     def about(self, kind: ResourceType, name: str) -> list[Acl]:
-        """Return the ACLs whose pattern covers a resource."""
+        """Return the ACLs whose type and pattern cover a resource."""
         found = [*self._literal.get((kind, name), ()), *self._literal.get((kind, ANY), ())]
         for length in self._lengths.get(kind, ()):
             if length > len(name):
@@ -110,6 +113,7 @@ def load_acls(path: Path) -> Acls:
 
     Raises:
         ConfigError: the file is not of the documented form; the error names the ACL by its number from 0.
+        OSError: the file cannot be read.
     """
     items: Any = read_field(path, VERSION, "acls", list)
     return Acls(_acl(item, f"{path} acls[{number}]") for number, item in enumerate(items))

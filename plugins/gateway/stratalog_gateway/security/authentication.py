@@ -17,7 +17,7 @@ from stratalog_gateway.security.users import Users, load_users, save_users
 
 
 def user_file(path: str, clock: Clock) -> EditedFile[Users]:
-    """Return the users of a file; raise ConfigError if it is missing or wrong."""
+    """Return the file of users, which is reloaded when it changes; raise ConfigError if it is missing or wrong."""
     return EditedFile(path, load_users, save_users, Env().files, clock)
 
 
@@ -32,7 +32,8 @@ def enabled_mechanisms(
         clock: source of the time.
 
     Raises:
-        ConfigError: no mechanism is enabled, or users.file is not set and a mechanism needs it.
+        ConfigError: no mechanism is enabled, users.file is not set and a mechanism needs it, or the location of
+            OAUTHBEARER's keys is wrong.
         PluginImportError: OAUTHBEARER is enabled, and PyJWT is not installed.
     """
     if not settings.mechanisms:

@@ -32,7 +32,7 @@ class ConnectionQuotas:
     """Counts and limits the connections of all listeners. Thread-safe.
 
     Connections use at most three eighths of the file descriptors that the process may open. The engine uses up to half
-    of them for its files, and even a flood of connections does not take these.
+    of the descriptors for its files, so even a flood of connections leaves these descriptors to the engine.
 
     Args:
         settings: the limits.
@@ -55,7 +55,7 @@ class ConnectionQuotas:
         return self._created.record(1, self._clock.now_ms())
 
     def refusal(self, host: str) -> str:
-        """Count a connection, unless a limit refuses it. Return the limit, or "" if the connection is accepted."""
+        """Count a connection, unless a limit refuses it. Return this limit as text; "" if the connection is counted."""
         if self._quotas.refuses_connection(host):
             return "connection_creation_rate"
         with self._lock:

@@ -40,13 +40,13 @@ class EditedFile(Generic[T]):
 
     @property
     def current(self) -> T:
-        """The contents, the same object until the file changes."""
+        """The contents, the same object until the file changes. A change is noticed within about a second."""
         return self._watched.value()
 
     def change(self, edited: Callable[[T], T]) -> None:
-        """Replace the contents durably by the result of ``edited``, which gets the present contents.
+        """Replace the contents durably by the result of ``edited``, which gets the present contents of the file.
 
-        If ``edited`` returns its argument, nothing is written.
+        If ``edited`` returns its argument, nothing is written. Its errors are raised unchanged.
 
         Raises:
             OSError: the file cannot be written.

@@ -69,7 +69,7 @@ class Endpoint:
 def parse_endpoints(
     listeners: Iterable[str], advertised: Iterable[str], protocols: Mapping[str, str]
 ) -> tuple[Endpoint, ...]:
-    """Parse listeners such as ``SASL_SSL://0.0.0.0:9093``.
+    """Return the endpoints of listeners such as ``SASL_SSL://0.0.0.0:9093``, in their order.
 
     Args:
         listeners: names and addresses to listen on.

@@ -11,7 +11,7 @@ from stratalog.spi import Vfs
 
 
 def replace_json(files: Vfs, path: Path, contents: object) -> None:
-    """Replace a file durably: a crash leaves the old contents or the new. Only the owner can read a new file.
+    """Replace a file durably by JSON: a crash leaves the old contents or the new. Only the owner can read the file.
 
     Raises:
         OSError: the file cannot be written.
@@ -37,6 +37,7 @@ def read_field(path: Path, version: int, field: str, kind: type[list[object] | d
 
     Raises:
         ConfigError: the file is not JSON, or not of this form.
+        OSError: the file cannot be read.
     """
     try:
         contents = json.loads(path.read_bytes())

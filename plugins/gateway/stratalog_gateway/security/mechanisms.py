@@ -63,7 +63,7 @@ class Mechanism(ABC):
 
     @abstractmethod
     def evaluate(self, token: bytes) -> bytes:
-        """Return the response to a token of the client; raise AuthenticationError if the authentication failed."""
+        """Return the response to the client's next token; raise AuthenticationError if the authentication fails."""
 
 
 class Plain(Mechanism):
@@ -74,7 +74,7 @@ class Plain(Mechanism):
         self._users = users
 
     def evaluate(self, token: bytes) -> bytes:
-        """Check name and password."""
+        """Check name and password. Return empty bytes."""
         try:
             parts = token.decode().split("\0")
         except UnicodeDecodeError as error:
@@ -106,7 +106,7 @@ class Scram(Mechanism):
         self._credential: Credential | None = None
 
     def evaluate(self, token: bytes) -> bytes:
-        """Answer the client's first message; at the second call, its final message."""
+        """Return the server's first message at the first call, and its final message at the second call."""
         try:
             text = token.decode()
         except UnicodeDecodeError as error:
@@ -150,12 +150,16 @@ class OAuthBearer(Mechanism):
     """OAUTHBEARER: the client sends a token that an issuer has signed."""
 
     def __init__(self, check: Callable[[str], tuple[str, int]]) -> None:
-        """``check`` returns name and expiry (ms since 1970) of a token; raises AuthenticationError."""
+        """``check`` returns name and expiry (ms since 1970) of a token; raises AuthenticationError if it is wrong."""
         super().__init__()
         self._check, self._failed = check, ""
 
     def evaluate(self, token: bytes) -> bytes:
-        """Check the token. If it is wrong, return an error status, and raise AuthenticationError at the next message."""
+        """Check the token that the message contains. Return empty bytes.
+
+        If the token is wrong, return an error status, and raise AuthenticationError at the next message. If the message
+        is malformed, or its authorization id is not the token's name, raise AuthenticationError now.
+        """
         if self._failed:
             raise AuthenticationError(self._failed)
         authzid, bearer = _bearer(token)
@@ -171,7 +175,7 @@ class OAuthBearer(Mechanism):
 
 
 def _bearer(response: bytes) -> tuple[str, str]:
-    """Return authorization id and token of a client's first response."""
+    """Return authorization id and token of a client's first response; raise AuthenticationError if it is malformed."""
     header, *pairs = response.decode("utf-8", "replace").split("\x01")
     fields = dict(pair.partition("=")[::2] for pair in pairs)
     scheme = _BEARER.match(fields.get("auth", ""))
@@ -187,7 +191,7 @@ _SECRET: Final = secrets.token_bytes(32)
 def _unknown_user(mechanism: str, name: str) -> Credential:
     """Return a credential for a user that does not exist.
 
-    A name always gets the same salt, and no password fits the keys.
+    Within one process, a name always gets the same salt. No password fits the keys.
     """
     salt = hmac.digest(_SECRET, normalized(name).encode(), "sha256")[:24]
     size = hashlib.new(ALGORITHMS[mechanism]).digest_size

@@ -83,9 +83,10 @@ class Quotas:
         self._rates: OrderedDict[tuple[Entity, str], Rate] = OrderedDict()  # under _lock
 
     def record(self, limit: str, client: Client, client_id: str, count: int) -> int:
-        """Add ``count`` bytes of a client to the rate that ``limit`` names. Return the time (ms) that it must wait.
+        """Add ``count`` bytes to a client's rate of the limit with the name ``limit``.
 
-        A negative count subtracts bytes that were added before.
+        Return the time (ms) that the client must wait; 0 if no quota applies, or if the rate is not above the quota. A
+        negative count subtracts bytes that were added before.
         """
         if self.file is None:
             return 0
@@ -97,7 +98,7 @@ class Quotas:
         return 0
 
     def window_bytes(self, client: Client, client_id: str) -> int | None:
-        """Return the maximum size (bytes) of a single fetch that is never throttled; None without a quota."""
+        """Return the largest size (bytes) of a fetch that, alone, is not throttled; None without a quota."""
         table = {} if self.file is None else self.file.current
         for wanted, _ in _entities(client.principal.partition(":")[2], client_id) if table else ():
             found = table.get((wanted, FETCHED))
@@ -106,7 +107,7 @@ class Quotas:
         return None
 
     def refuses_connection(self, host: str) -> bool:
-        """Count a new connection of an address. Return True if its rate is above the limit."""
+        """Return True if a new connection would exceed the rate of its address; otherwise count the connection."""
         if self.file is None:
             return False
         table = self.file.current
@@ -130,9 +131,9 @@ class Quotas:
 
 
 def _entities(user: str, client_id: str) -> tuple[tuple[Entity, Entity], ...]:
-    """Return the entities of quotas that may apply to a client, in Kafka's order of priority.
+    """Return pairs of entities for a client, in Kafka's order of priority.
 
-    Each one comes with the entity whose rate the quota limits.
+    The first entity of a pair may have a quota, and the second is the entity whose rate this quota limits.
     """
     both, of_user, of_client = (user, client_id, ""), (user, "", ""), ("", client_id, "")
     return (
@@ -152,6 +153,7 @@ def load_quotas(path: Path) -> Table:
 
     Raises:
         ConfigError: the file is not of the documented form; the error names the quota by its number from 0.
+        OSError: the file cannot be read.
     """
     items: Any = read_field(path, _VERSION, "quotas", list)
     found: dict[tuple[Entity, str], float] = {}
@@ -170,7 +172,10 @@ def save_quotas(files: Vfs, path: Path, table: Table) -> None:
 
 
 def limits_of(item: object, place: str) -> Table:
-    """Return the limits of one quota of a file by entity and name; raise ConfigError if it is wrong."""
+    """Return the limits of one quota of a file by entity and name; raise ConfigError if the quota is wrong.
+
+    ``place`` names the quota in the error.
+    """
     if not isinstance(item, Mapping):
         raise ConfigError(f"{place} is not an object")
     unknown = [name for name in item if name not in {*ENTITIES, *_LIMITS}]

@@ -50,7 +50,7 @@ class TokenCheck:
         """Return the name of the principal, and the expiry of a token (ms since 1970).
 
         Raises:
-            AuthenticationError: the token is not valid.
+            AuthenticationError: the token is not valid, or its key cannot be fetched from the issuer.
         """
         settings = self._settings
         try:

@@ -52,7 +52,7 @@ Users = Mapping[str, Mapping[str, Credential]]
 def make_credential(
     mechanism: str, password: str, salt: bytes | None = None, iterations: int = DEFAULT_ITERATIONS
 ) -> Credential:
-    """Return the keys of a password. If ``salt`` is None, a random salt is used."""
+    """Return the keys of a password. If ``salt`` is None, a random salt is used. Takes milliseconds."""
     algorithm = ALGORITHMS[mechanism]
     salt = secrets.token_bytes(_SALT_BYTES) if salt is None else salt
     salted = hashlib.pbkdf2_hmac(algorithm, normalized(password).encode(), salt, iterations)
@@ -60,7 +60,7 @@ def make_credential(
 
 
 def credential_of(mechanism: str, salted: bytes, salt: bytes, iterations: int) -> Credential:
-    """Return the keys of a salted password."""
+    """Return the keys of a salted password, which is the output of PBKDF2."""
     algorithm = ALGORITHMS[mechanism]
     client_key = hmac.digest(salted, b"Client Key", algorithm)
     stored_key = hashlib.new(algorithm, client_key).digest()
@@ -73,10 +73,11 @@ def normalized(text: str) -> str:
 
 
 def load_users(path: Path) -> Users:
-    """Return the users of a file.
+    """Return the users of a file: their credentials by name and mechanism.
 
     Raises:
         ConfigError: the file is not of the documented form.
+        OSError: the file cannot be read.
     """
     users: Any = read_field(path, _VERSION, "users", dict)
     found: dict[str, dict[str, Credential]] = {}

@@ -43,13 +43,13 @@ class WatchedFiles(Generic[T]):
         self._next_ns = clock.monotonic_ns() + _CHECK_NS
 
     def value(self) -> T:
-        """Return the value. Once a second, check the files first, and reload them if one has changed."""
+        """Return the value. At most once a second, check the files first, and reload them if one has changed."""
         if self._clock.monotonic_ns() >= self._next_ns:
             self.refresh()
         return self._value
 
     def refresh(self) -> None:
-        """Read the files now if one has changed."""
+        """Reload the files now if one has changed. If a file is missing or wrong, keep the value and log a warning."""
         with self._lock:
             self._next_ns = self._clock.monotonic_ns() + _CHECK_NS
             try:

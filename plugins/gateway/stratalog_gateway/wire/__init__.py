@@ -8,7 +8,10 @@ from typing import Any
 
 
 def _import_kio() -> None:
-    """Import kio's types without hypothesis, which kio imports where it is installed; that takes 0.2 s."""
+    """Import kio's types without hypothesis.
+
+    If hypothesis is installed, kio would import it, which takes 0.2 s.
+    """
     modules: dict[str, Any] = sys.modules
     if "hypothesis" in modules:
         return

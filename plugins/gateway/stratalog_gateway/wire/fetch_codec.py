@@ -36,7 +36,11 @@ _ABORTED: Final = struct.Struct(">qq")
 
 
 class WantedPartition(NamedTuple):
-    """One partition of a request; epochs are -1 if the client does not give them."""
+    """One partition of a request.
+
+    ``leader_epoch`` is the current leader epoch that the client knows. ``last_epoch`` is the epoch of the last record
+    that the client has fetched. Both are -1 if the client does not send them.
+    """
 
     topic: str | bytes  # a name, or the 16 bytes of an id
     partition: int
@@ -103,7 +107,10 @@ def decode_fetch(version: int, data: memoryview, at: int) -> FetchRequest:
 
 @functools.cache
 def _partition_form(version: int) -> _Form:
-    """Return the form of a wanted partition, and the index of each field of ``WantedPartition`` in it, or None."""
+    """Return the form of a wanted partition, and for each field of ``WantedPartition`` after ``topic`` its index there.
+
+    An index is None if the version does not have the field.
+    """
     return _PARTITION[max(first for first in _PARTITION if first <= version)]
 
 
@@ -155,7 +162,7 @@ def encode_fetch(
 
 
 def size_bytes(piece: Piece) -> int:
-    """Return the number of bytes of a part of a response."""
+    """Return the number of bytes of a piece of a response."""
     return piece.size_bytes if isinstance(piece, Transfer) else len(piece)
 
 
@@ -171,7 +178,7 @@ def _put_result(out: bytearray, version: int, found: FetchResult, tags: bytes) -
 
 
 def _diverging(found: FetchResult) -> bytes:
-    """Return the tagged fields of a partition: field 0 is the diverging epoch."""
+    """Return the encoded tagged fields of a partition: field 0 is the diverging epoch, if there is one."""
     if found.diverging is None:
         return b"\0"
     epoch, end_offset = found.diverging

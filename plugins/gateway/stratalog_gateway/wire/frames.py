@@ -43,7 +43,7 @@ class Frames:
         return api
 
     def next(self) -> memoryview:
-        """Return the next frame, without its size. It is valid until the next call of ``room``.
+        """Return the next frame without its size, as a view that is valid until the next call of ``room``.
 
         Call this method only if ``next_api`` returned an API.
         """

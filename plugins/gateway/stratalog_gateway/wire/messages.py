@@ -29,7 +29,11 @@ _NO_DELAY: Final = dt.timedelta()
 
 
 class Header(NamedTuple):
-    """Header of a request. ``body_at`` is the position (bytes) of the body."""
+    """Header of a request, without its tagged fields.
+
+    ``body_at`` is the position (bytes) after the client id. In flexible versions, the tagged fields of the header begin
+    there; in others, the body.
+    """
 
     api: int
     version: int
@@ -54,7 +58,11 @@ def read_header(data: memoryview) -> Header:
 
 
 def body_start(header: Header, data: memoryview, *, flexible: bool) -> int:
-    """Return the position of the body, after the tagged fields of the header."""
+    """Return the position of the body (bytes), after the tagged fields of the header that flexible versions have.
+
+    Raises:
+        MalformedRequestError: the tagged fields are malformed.
+    """
     read = Reader(data, header.body_at, flexible=flexible)
     read.skip_tags()
     return read.at
@@ -86,11 +94,11 @@ class Maker:
         self._module = sys.modules[self._root.__module__]
 
     def __call__(self, **values: object) -> Any:
-        """Return the response."""
+        """Return the response with these fields. A field that this version lacks is left out."""
         return _made(self._root, {"throttle_time": _NO_DELAY, **values})
 
     def part(self, kind: str, /, **values: object) -> Any:
-        """Return a message inside the response, of the class ``kind``."""
+        """Return a message inside the response, of kio's class ``kind``, without fields that this version lacks."""
         return _made(getattr(self._module, kind), values)
 
     def has(self, field: str) -> bool:
@@ -99,7 +107,10 @@ class Maker:
 
 
 def encode(header: Header, message: Any) -> bytes:
-    """Return a response frame. The header of an ApiVersions response has no tagged fields: any client can read it."""
+    """Return a response frame, with its size.
+
+    The header of an ApiVersions response has no tagged fields, so every client can read it.
+    """
     out = io.BytesIO()
     out.write(I32.pack(0) + I32.pack(header.correlation_id))
     if message.__flexible__ and header.api != API_VERSIONS:
@@ -112,7 +123,7 @@ def encode(header: Header, message: Any) -> bytes:
 
 
 def to_ms(delta: dt.timedelta) -> int:
-    """Return a duration in milliseconds."""
+    """Return a duration in whole milliseconds, rounded down."""
     return delta // dt.timedelta(milliseconds=1)
 
 

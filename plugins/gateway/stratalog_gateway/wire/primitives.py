@@ -13,7 +13,7 @@ _MAX_VARINT_BITS: Final = 35
 
 
 class MalformedRequestError(Exception):
-    """A request does not fit its schema. The connection is closed, as Kafka's broker does."""
+    """A request does not fit its schema, or is not allowed at this point. As in Kafka, its connection is closed."""
 
 
 class Reader:
@@ -33,7 +33,7 @@ class Reader:
         self._data, self.at, self._flexible, self._end = data, at, flexible, len(data)
 
     def unpack(self, form: struct.Struct) -> tuple[int, ...]:
-        """Return numbers of fixed size."""
+        """Return the next numbers of fixed sizes, as ``form`` describes them."""
         at = self.at
         self.at = at + form.size
         if self.at > self._end:
@@ -41,11 +41,11 @@ class Reader:
         return form.unpack_from(self._data, at)
 
     def number(self, form: struct.Struct) -> int:
-        """Return one number of fixed size."""
+        """Return the next number, of the fixed size of ``form``."""
         return self.unpack(form)[0]
 
     def uvarint(self) -> int:
-        """Return an unsigned number of variable size."""
+        """Return the next unsigned number of variable size."""
         at = self.at
         if at < self._end and self._data[at] < 0x80:  # as nearly all are
             self.at = at + 1
@@ -62,7 +62,7 @@ class Reader:
             shift += 7
 
     def size(self, form: struct.Struct = I32) -> int:
-        """Return the size of a string, of bytes or of an array; -1 is null."""
+        """Return the size of a string, of bytes or of an array; -1 is null. ``form`` is its form in older versions."""
         return self.uvarint() - 1 if self._flexible else self.number(form)
 
     def count(self) -> int:
@@ -84,7 +84,7 @@ class Reader:
         return self._data[at : self.at]
 
     def string(self) -> str | None:
-        """Return a nullable string."""
+        """Return the next string; None if it is null."""
         size = self.size(I16)
         if size < 0:
             return None
@@ -94,7 +94,7 @@ class Reader:
             raise MalformedRequestError(f"a string at {self.at} is not UTF-8") from error
 
     def skip_tags(self) -> None:
-        """Skip the tagged fields of a flexible version."""
+        """Skip the tagged fields of a flexible version. Do nothing in older versions."""
         if not self._flexible:
             return
         count = self.uvarint()

@@ -20,14 +20,14 @@ _NO_ERRORS: Final = {True: b"\1\0", False: I32.pack(0) + I16.pack(-1)}  # no rec
 
 
 class ProducedRecords(NamedTuple):
-    """Records of one partition in a request."""
+    """Batches of one partition in a request, as a view of the request; empty if they are null."""
 
     partition: int
     records: memoryview
 
 
 class ProduceRequest(NamedTuple):
-    """A decoded request."""
+    """A decoded request: for each topic, named by its name or id, the records of its partitions."""
 
     transactional_id: str | None
     acks: int
@@ -68,7 +68,7 @@ def decode_produce(version: int, data: memoryview, at: int) -> ProduceRequest:
 def encode_produce(
     version: int, topics: Iterable[tuple[str | bytes, list[ProduceResult]]], correlation_id: int, throttle_ms: int = 0
 ) -> bytes:
-    """Return a response frame."""
+    """Return a response frame, with its size."""
     flexible = version >= FIRST_FLEXIBLE
     tags = b"\0" if flexible else b""
     results = list(topics)

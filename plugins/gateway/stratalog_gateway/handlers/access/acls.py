@@ -33,7 +33,7 @@ class AclHandlers:
         self._node = node
 
     def describe_acls(self, request: Request) -> Any:
-        """Return the ACLs that a filter matches, by resource."""
+        """Return the response with the ACLs that the filter matches, grouped by resource."""
         make, body = request.make, request.body
         error: int = request.client.refusal(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
         if error or self._node.acls is None:
@@ -65,7 +65,7 @@ class AclHandlers:
         return make(error_code=Code.NONE, error_message=None, resources=tuple(resources))
 
     def create_acls(self, request: Request) -> Any:
-        """Add ACLs. As in Kafka, valid ACLs of a request are added even if others are invalid."""
+        """Add ACLs, and return the response. As in Kafka, valid ACLs are added even if other ACLs are invalid."""
         error, message = self._refused_change(request)
         results, acls = list[tuple[int, str | None]](), list[Acl]()
         for wanted in request.body.creations:
@@ -88,7 +88,7 @@ class AclHandlers:
         )
 
     def delete_acls(self, request: Request) -> Any:
-        """Delete the ACLs that the filters match, and return the deleted ACLs."""
+        """Delete the ACLs that the filters match, and return the response with the deleted ACLs."""
         return request.make(filter_results=tuple(self._deleted(request, wanted) for wanted in request.body.filters))
 
     def _deleted(self, request: Request, wanted: Any) -> Any:
@@ -118,7 +118,10 @@ class AclHandlers:
         return make.part("DeleteAclsFilterResult", error_code=error, error_message=message, matching_acls=matching)
 
     def _refused_change(self, request: Request) -> tuple[int, str | None]:
-        """Return error code and message if the client must not change ACLs; otherwise NONE and None."""
+        """Return error code and message if the client may not change ACLs, or if there is no file of ACLs.
+
+        Otherwise return NONE and None.
+        """
         refused = request.client.refusal(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
         if refused:
             return refused, None
@@ -149,7 +152,7 @@ def _acl(wanted: Any) -> Acl | str:
 
 
 def _filter(wanted: Any, kind: int) -> Callable[[Acl], bool]:
-    """Return the function that is True for the ACLs that a filter matches; null and ANY match all values."""
+    """Return a function that returns True for the ACLs that a filter matches; null and ANY match all values."""
     name, pattern = wanted.resource_name_filter, wanted.pattern_type_filter
 
     def is_named(acl: Acl) -> bool:

@@ -27,7 +27,7 @@ class ClientQuotaHandlers:
         self._node = node
 
     def describe(self, request: Request) -> Any:
-        """Return the quotas whose entity a filter matches."""
+        """Return the response with the quotas whose entity the filter matches."""
         make, file = request.make, self._node.quota_file
         try:
             require(request.client, Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME)
@@ -45,7 +45,10 @@ class ClientQuotaHandlers:
         return make(error_code=Code.NONE, error_message=None, entries=entries)
 
     def alter(self, request: Request) -> Any:
-        """Set and remove limits. If a change of an entity is invalid, this entity keeps its limits; others change."""
+        """Set and remove limits, or only check the changes if ``validate_only`` is set. Return the response.
+
+        If a change of an entity is invalid, this entity keeps its limits. The other entities change.
+        """
         make, body = request.make, request.body
         results: list[tuple[int, str | None]] = [(Code.NONE, None)] * len(body.entries)
 
@@ -87,7 +90,7 @@ class ClientQuotaHandlers:
 
 
 def _parts(make: Any, entity: Entity) -> tuple[Any, ...]:
-    """Return the parts of an entity; the name of the default entity is null."""
+    """Return an entity as messages, each with a type, such as ``user``, and a name; the name of the default is null."""
     return tuple(
         make.part("EntityData", entity_type=kind, entity_name=None if name == DEFAULT else name)
         for kind, name in zip(ENTITIES, entity, strict=True)
@@ -96,7 +99,7 @@ def _parts(make: Any, entity: Entity) -> tuple[Any, ...]:
 
 
 def _altered(table: Table, entry: Any, entities: Sequence[Any]) -> Table:
-    """Return the limits after the changes of one entity; raise RefusedError if a change is wrong."""
+    """Return the limits of all entities after the changes of one entity; raise RefusedError if a change is wrong."""
     named: dict[str, str] = {}
     for part in entry.entity:
         if part.entity_type in named or part.entity_type not in ENTITIES:
@@ -122,7 +125,11 @@ def _altered(table: Table, entry: Any, entities: Sequence[Any]) -> Table:
 
 
 def _filter(components: Sequence[Any], *, strict: bool) -> Callable[[Entity], bool]:
-    """Return the function that is True for the entities that a filter matches; raise RefusedError if it is wrong."""
+    """Return a function that returns True for the entities that a filter matches.
+
+    Raises:
+        RefusedError: the filter is wrong.
+    """
     wanted: dict[str, str | None] = {}  # None matches all names
     for part in components:
         kind = part.entity_type

@@ -36,7 +36,7 @@ class ScramCredentialHandlers:
         self._node = node
 
     def describe(self, request: Request) -> Any:
-        """Return the mechanisms and iterations of the users that the request names, or of all users."""
+        """Return the response with mechanisms and iterations of the users that the request names, or of all users."""
         make, asked = request.make, [user.name for user in request.body.users or ()]
         error: int = request.client.refusal(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
         if error or self._node.users is None:
@@ -69,7 +69,10 @@ class ScramCredentialHandlers:
         return make(error_code=Code.NONE, error_message=None, results=tuple(results))
 
     def alter(self, request: Request) -> Any:
-        """Add, change and delete keys of users. If a change of a user is invalid, this user is unchanged."""
+        """Add, change and delete keys of users, and return the response.
+
+        If a change of a user is invalid, this user is unchanged. The other users change.
+        """
         body = request.body
         results: dict[str, tuple[int, str | None]] = {
             wanted.name: (Code.NONE, None) for wanted in (*body.deletions, *body.upsertions)
@@ -96,7 +99,10 @@ class ScramCredentialHandlers:
 
 
 def _altered(known: Users, body: Any, results: dict[str, tuple[int, str | None]]) -> Users:
-    """Return the users after the changes of a request; ``results`` gets the errors of users that do not change."""
+    """Return the users after the changes of a request; ``known`` itself if nothing changes.
+
+    ``results`` gets the errors of users that do not change, by name.
+    """
     counts = Counter((wanted.name, wanted.mechanism) for wanted in (*body.deletions, *body.upsertions))
     for (name, _), count in counts.items():
         if count > 1:
