@@ -74,7 +74,7 @@ _WHERE: Final = {
 
 
 def __getattr__(name: str) -> object:
-    """Import a public name at its first use."""
+    """Return a public name, which is imported at its first use; raise AttributeError for another name."""
     if name not in _WHERE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     found: object = getattr(import_module(f"{__name__}.{_WHERE[name]}"), name)

@@ -42,7 +42,7 @@ def answer(given: Mapping[str, str]) -> StructType:
 
     Raises:
         ConfigError, UnknownSettingError: an option of the catalog is wrong, or a topic cannot be created as requested.
-        StorageError: the directory or tier cannot be read.
+        StorageError: the directory or tier cannot be read, or the topic cannot be written.
     """
     asked = {name: value for name, value in given.items() if name != ASK}
     return {"topics": _topics, "topic": _topic, "create": _create, "plan": _plan}[given[ASK]](asked)
@@ -110,7 +110,7 @@ def _prefixed(asked: Mapping[str, str], prefix: str) -> dict[str, str]:
 
 
 def _plan(asked: Mapping[str, str]) -> StructType:
-    """Return the description of a plan, and the number of bytes that it reads, in the metadata of one column."""
+    """Return a schema with one column, whose metadata contains the description of a plan and the size of its reads."""
     schema = StructType.fromJson(json.loads(asked["schema"]))
     given = {name: value for name, value in asked.items() if name != "schema"}
     options = Options(with_table(given, schema, streaming=False))

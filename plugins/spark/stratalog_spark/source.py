@@ -64,7 +64,7 @@ class StratalogSource(DataSource):
         return BatchReader(options, schema.names if options.counts else _names(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        """Return the reader for ``spark.readStream``. ``schema`` selects the columns, as for ``reader``."""
+        """Return the reader for ``spark.readStream``. ``schema`` selects the columns, as in the method ``reader``."""
         options = Options(with_table(self.options, schema, streaming=True), streaming=True)
         options.warn_of_ignored()
         names = _names(schema)
@@ -77,7 +77,7 @@ class StratalogSource(DataSource):
         return LimitedStreamReader(options, names)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 - Spark's signature
-        """Return the writer for ``df.write``, which requires ``mode("append")``."""
+        """Return the writer for ``df.write``; raise ConfigError unless the mode is ``append``."""
         from stratalog_spark.options.write_options import SinkOptions  # noqa: PLC0415 - imports the engine
         from stratalog_spark.write.sink import BatchWriter, check_append  # noqa: PLC0415 - readers need none of it
 
@@ -85,7 +85,7 @@ class StratalogSource(DataSource):
         return BatchWriter(SinkOptions(self.options), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: FBT001, N802 - Spark's
-        """Return the writer for ``df.writeStream``, in output mode append or update."""
+        """Return the writer for ``df.writeStream``; raise ConfigError unless the output mode is append or update."""
         from stratalog_spark.options.write_options import SinkOptions  # noqa: PLC0415 - imports the engine
         from stratalog_spark.write.sink import StreamWriter, check_append  # noqa: PLC0415 - readers need none of it
 
@@ -99,7 +99,10 @@ def _names(schema: StructType) -> tuple[str, ...]:
 
 
 class BatchReader(DataSourceReader):
-    """Reader that plans once per DataFrame. The DataFrame is therefore a snapshot; only another ``load`` has new records."""
+    """Reader that plans once per DataFrame.
+
+    The DataFrame is therefore a snapshot. Only the DataFrame of another ``load`` contains new records.
+    """
 
     def __init__(self, options: Options, names: Sequence[str]) -> None:
         self._options, self._names = options, tuple(names)

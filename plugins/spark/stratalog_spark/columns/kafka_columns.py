@@ -89,7 +89,7 @@ class Rows:
 
     @property
     def scanned(self) -> list[str]:
-        """Names of the columns that a scan must decode for these rows and their predicate."""
+        """Names of the columns that a scan must decode for these rows and their predicate; at least one."""
         compared = () if self._pushed is None else [leaf.column for leaf in self._pushed.leaves]
         wanted = {_SCANNED.get(name, name) for name in (*self._names, *compared)}
         return sorted(wanted - _MADE) or [COUNTED]
@@ -105,9 +105,10 @@ class Rows:
         return batch
 
     def of_damage(self, found: DamagedRange) -> pyarrow.RecordBatch:
-        """Return one row for a corrupt entry, or no row if it does not satisfy the predicate.
+        """Return one row for a damaged range that a scan skipped, or no row if the row does not satisfy the predicate.
 
-        Its key, value and timestamp are null. Its offset is the first one that was not read.
+        The row has the topic, the partition, the first offset that was not read, and the columns for corrupt batches.
+        All other columns are null.
         """
         gone = f", offsets {found.start} to {found.end - 1}" if found.start < found.end else ""
         row = {

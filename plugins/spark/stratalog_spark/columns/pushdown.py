@@ -163,17 +163,17 @@ def _times_ms(operator: str, value_us: int) -> tuple[int, int]:
 
 
 def _at_times(node: Node, log: LogReader, whole: tuple[int, int], isolation: Isolation) -> _Found:
-    """Return the offsets of records whose timestamps can satisfy ``node``, a comparison or ``notnull``."""
+    """Return the offsets of records whose timestamps can satisfy, or certainly satisfy, a comparison or ``notnull``."""
     each = [_times_ms(node.operator, int(value)) for value in node.values] or [(_FIRST_MS, _LAST_MS)]
     found = [_between(first, last, log, whole, isolation) for first, last in each]
     return _Found(*map(_joined, zip(*found, strict=True)))
 
 
 def _between(first_ms: int, last_ms: int, log: LogReader, whole: tuple[int, int], isolation: Isolation) -> _Found:
-    """Return the offsets of records that can have timestamps from ``first_ms`` to ``last_ms``.
+    """Return the offsets of records that can have, or certainly have, timestamps from ``first_ms`` to ``last_ms``.
 
-    They begin at the first record with a timestamp of at least ``first_ms``. Segments without a suitable record are left
-    out.
+    The offsets begin at the first record with a timestamp of at least ``first_ms``. Segments without a suitable record
+    are left out.
     """
     start, end = whole
     if first_ms > last_ms or start >= end:

@@ -53,7 +53,7 @@ def check_schema(schema: StructType, topic: str | None) -> None:
 
 
 def written_names(names: Iterable[str]) -> dict[str, str]:
-    """Return the columns that are written: for each of their names in the rows, the declared name.
+    """Return the declared name of each column that is written, by the name of the column in the rows.
 
     Other columns are ignored, as in Spark's Kafka sink (apache/spark KafkaWriter).
     """
@@ -85,10 +85,10 @@ def writable(batch: pa.RecordBatch) -> pa.RecordBatch:
 def by_log(
     batch: pa.RecordBatch, topic: str | None, places: Mapping[str, int]
 ) -> Iterator[tuple[tuple[str, int], Any]]:
-    """Yield the rows of a batch grouped by destination, with topic and partition.
+    """Yield each topic and partition with those rows of a batch that go there, in their order.
 
     Args:
-        batch: a batch with the columns of ``check_schema``.
+        batch: a result of ``writable``, whose schema ``check_schema`` accepts.
         topic: topic of all rows; None uses the column ``topic``.
         places: number of partitions by topic.
 
@@ -126,9 +126,12 @@ def _by_topic(batch: pa.RecordBatch, topic: str | None) -> Iterator[tuple[str, p
 def partitions_of(rows: pa.RecordBatch, partitions: int) -> NDArray[np.int32]:
     """Return the partition of each row.
 
-    It is the value of the column ``partition``. If that is null, murmur2 of the key chooses the partition, as in Kafka's
-    producer. If the key is null too, a hash of the value chooses it. Equal rows therefore get equal partitions, so a
-    repeated write sends each row to the same partition again.
+    The value of the column ``partition`` is the partition. If it is null or missing, murmur2 of the key chooses the
+    partition, as in Kafka's producer. If the key is null too, a hash of the value chooses the partition. Equal rows
+    therefore get equal partitions, so a repeated write sends each row to the same partition again.
+
+    Raises:
+        InvalidRecordError: a row names a partition that the topic does not have.
     """
     import numpy as np  # noqa: PLC0415 - comes with Spark's extra
 
@@ -256,7 +259,11 @@ class _Arena:
         self._size = 0
 
     def put(self, column: Column) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """Add a column. Return the position of each value in the arena, and its size, which is -1 for null."""
+        """Add a column. Return the position of each value in the arena, and its size, which is -1 for null.
+
+        Raises:
+            InvalidRecordError: the arena is larger than 2 GiB.
+        """
         import numpy as np  # noqa: PLC0415 - comes with Spark's extra
 
         starts, sizes, data = _bytes_of(column)

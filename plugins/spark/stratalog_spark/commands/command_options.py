@@ -50,24 +50,29 @@ class Job:
 
     @contextmanager
     def watched(self, what: str) -> Iterator[tuple[SparkSession, Callable[[int, int], None]]]:
-        """Open a session and a progress bar of tasks.
+        """Open a session and a progress bar of tasks with the label ``what``. Stop the session at the end.
 
         Yield the session, and a function that updates the bar with the number of completed tasks and of all tasks.
+
+        Raises:
+            PluginImportError: Spark is not installed.
+            SparkStartError: Spark cannot be started.
         """
         with self._session() as session, self._progress(what) as progress:
             yield session, progress
 
     @contextmanager
     def watched_bytes(self, what: str) -> Iterator[tuple[SparkSession, Progress]]:
-        """Open a session and a progress bar of bytes.
+        """Open a session and a progress bar of bytes with the label ``what``. Stop the session at the end.
 
-        Yield the session, and a function that updates the bar with the completed bytes and all bytes.
+        Yield the session, and a function that updates the bar with the completed bytes and all bytes. Errors are those
+        of ``watched``.
         """
         with self._session() as session, self.output.bytes_progress(what) as progress:
             yield session, progress
 
     def summary(self, values: Mapping[str, object]) -> None:
-        """Print the last line: the numbers of the job's result."""
+        """Print the last line, or the last JSON object: the numbers of the job's result by name."""
         if self.output.as_json:
             self.output.item(values)
         else:

@@ -49,14 +49,14 @@ Made = tuple[str, int, int]
 
 @dataclass(frozen=True, slots=True)
 class ExportReport:
-    """Result of one run.
+    """Result of one call of ``export``.
 
     Attributes:
-        run: number of the run in this destination; 0 if there was nothing new.
-        resumed: number of earlier incomplete runs that were completed first.
-        rows: number of rows written, including those of ``resumed``.
-        size_bytes: size of all files.
-        files: names below the destination.
+        run: number in this destination of the last run that the call completed; 0 if there was nothing to do.
+        resumed: number of earlier incomplete runs that the call completed first: 0 or 1.
+        rows: number of rows that the call wrote, including those of the resumed run.
+        size_bytes: size of all files that the call wrote.
+        files: names of these files below the destination.
         malformed: number of rows whose value could not be parsed; their column ``malformed`` contains the value.
         lost: number of offsets whose records were deleted before their export.
         ends: offset up to which each partition is exported now.
@@ -142,7 +142,7 @@ def export(
         OffsetOutOfRangeError: records were deleted before their export, and ``fail_on_loss`` is True; or a log ends
             before the offsets of an incomplete run.
         UnknownTopicError: a topic does not exist.
-        PluginImportError: fastavro is not installed.
+        PluginImportError: fastavro or pyiceberg is needed, and is not installed.
         StorageError, OSError: the source cannot be read, or the destination cannot be written.
         SparkJobError: a task failed; run the export again.
     """
@@ -203,7 +203,12 @@ class _Run:
         self._malformed = self.lost = self._number = 0
 
     def carry_out(self, plan: Plan, reader: Reader) -> None:
-        """Write all files of a plan, and record the plan as done."""
+        """Write all files of a plan, record the plan as done, and add the results to the report.
+
+        Raises:
+            OffsetOutOfRangeError: records of the plan cannot be read now; see ``_check_whole``.
+            SparkJobError: a task failed; the plan is not done.
+        """
         source, target, style, forgiving = self._source, self._target, dict(plan.style), not self._fail_on_loss
 
         def work(ranges: Sequence[_Range]) -> list[tuple[list[Made], int, int]]:
@@ -222,7 +227,7 @@ class _Run:
         self._number = plan.number
 
     def report(self, plan: Plan | None, resumed: int) -> ExportReport:
-        """Return the sum of the results; ``plan`` is the last plan of the destination."""
+        """Return the sum of the results of the plans; ``plan`` is the last plan of the destination, if there is one."""
         return ExportReport(
             run=self._number,
             resumed=resumed,
@@ -242,7 +247,12 @@ def _value_style(
     fields: Any,
     avro_schemas: Mapping[int | None, object] | None,
 ) -> dict[str, object]:
-    """Return the settings for parsing values, which the first plan stores."""
+    """Return the settings for parsing values, which the first plan stores.
+
+    Raises:
+        ConfigError: the schema of the values is missing or wrong, or no value of the sample is a JSON object.
+        PluginImportError: fastavro is needed, and is not installed.
+    """
     if schema == "json":
         found = fields if fields is not None else json_fields(list(_sample(reader, names)))
         return {"fields": base64.b64encode(found.serialize()).decode()}
@@ -273,7 +283,11 @@ def _next(
     fail_on_loss: bool,
     run: _Run,
 ) -> Plan | None:
-    """Return the plan of the new records, or None if there are none."""
+    """Return the plan of the new records; None if there are none.
+
+    If records were deleted before their export, raise OffsetOutOfRangeError, or without ``fail_on_loss`` count their
+    offsets in ``run.lost``.
+    """
     before = {} if last is None else dict(last.ends)
     ranges, ends = list[OffsetRange](), dict(before)
     for name in names:
@@ -295,7 +309,7 @@ def _next(
 
 
 def _runs(splits: Iterable[Split]) -> Iterator[tuple[TopicPartition, int, int]]:
-    """Yield log, start and end of the offsets of each log in each split."""
+    """Yield the ranges of a plan: for each split, each log in the split with its start offset and end offset."""
     for split in splits:
         for log, pieces in groupby(split.pieces, key=lambda piece: piece.log):
             held = list(pieces)

@@ -33,12 +33,12 @@ class IcebergTable:
     def catch_up(self, ledger: Ledger) -> int:
         """Add the files of all completed runs that are not in the table yet, one snapshot per run.
 
-        Return the number of runs that were added.
-
-        The table is created with the first run that has files. A snapshot stores the number of its run, so no run is added twice.
+        Return the number of runs that were added. The table is created with the first run that has files. A snapshot
+        stores the number of its run, so no run is added twice.
 
         Raises:
-            ConfigError: the table contains an export of another destination, or the files do not fit its schema.
+            ConfigError: the name of the table has another form, the table contains an export of another destination, or
+                the files do not fit its schema.
             PluginImportError: pyiceberg is not installed.
         """
         catalog, identifier = self._catalog()
@@ -61,12 +61,17 @@ class IcebergTable:
         return added
 
     def open_table(self) -> IcebergLakeTable:
-        """Return the table in its current state, for ``sync``."""
+        """Return the table in its current state, for ``sync``. The table may not exist yet.
+
+        Raises:
+            ConfigError: the name of the table has another form.
+            PluginImportError: pyiceberg is not installed.
+        """
         catalog, identifier = self._catalog()
         return IcebergLakeTable(self.name, catalog, identifier)
 
     def quarantine(self) -> IcebergTable:
-        """Return the table ``CATALOG.NAMESPACE.TABLE_quarantine``."""
+        """Return the description of the table ``CATALOG.NAMESPACE.TABLE_quarantine``, which may not exist yet."""
         return IcebergTable(f"{self.name}_quarantine", self.properties)
 
     def _catalog(self) -> tuple[Any, tuple[str, ...]]:

@@ -29,8 +29,8 @@ _COLUMNS: Final = ("key", "value", "timestamp", "headers")
 class ImportReport:
     """Result of an import.
 
-    ``published`` has one entry per run of the export and log. If an earlier import has published it, the entry is marked
-    as duplicate.
+    ``published`` has one entry for each run of the export and each log of this run. If an earlier import has published
+    these records, the entry has ``duplicate=True``.
     """
 
     published: tuple[Published, ...]
@@ -138,7 +138,11 @@ def _make_topics(
 
 
 def _groups(files: Iterable[str], wanted: frozenset[str] | None, names: Mapping[str, str]) -> Iterator[_Files]:
-    """Yield files grouped by range, in the order of log and offset."""
+    """Yield the files of each exported offset range, in the order of log and start offset.
+
+    ``wanted`` are topics of the export, None for all; ``names`` are new names of topics. Raise ConfigError for a file
+    name that no export creates.
+    """
     found: dict[tuple[str, int, int], list[str]] = {}
     for name in files:
         parts = _NAME.fullmatch(name)

@@ -46,7 +46,7 @@ class Target:
         return fs, path.rstrip("/")
 
     def put(self, local: str, name: str) -> None:
-        """Store a copy of a local file, completely or not at all. An existing file is replaced."""
+        """Store a copy of a local file, completely or not at all. An existing file is replaced. Raises OSError."""
         fs, folder = self.open()
         path = posixpath.join(folder, name)
         fs.makedirs(posixpath.dirname(path), exist_ok=True)
@@ -137,7 +137,11 @@ class Ledger:
         self.url = target.url
 
     def last(self) -> tuple[Plan | None, bool]:
-        """Return the last plan, and True if it was completed or there is none."""
+        """Return the last plan, and True if this plan was completed; (None, True) if there is no plan.
+
+        Raises:
+            CorruptCheckpointError: the plan is malformed, or written by a later release.
+        """
         if not self._fs.exists(self._folder):
             return None, True
         names = {posixpath.basename(str(path)) for path in self._fs.ls(self._folder, detail=False)}
@@ -180,9 +184,9 @@ class Ledger:
         self._fs.pipe_file(posixpath.join(self._folder, _name(plan.number, "done")), json.dumps(body).encode() + b"\n")
 
     def done(self, *, after: int) -> Iterator[tuple[int, dict[str, int]]]:
-        """Yield number and files of each completed run after the run ``after``, in ascending order.
+        """Yield number and files of each completed run above the number ``after``, in ascending order.
 
-        The files are a mapping from names to sizes in bytes.
+        The files are a mapping from names to sizes in bytes. The destination must contain a plan.
         """
         for path in sorted(str(path) for path in self._fs.ls(self._folder, detail=False)):
             name = posixpath.basename(path)
@@ -191,17 +195,18 @@ class Ledger:
                 yield body["number"], {file["name"]: file["bytes"] for file in body["files"]}
 
     def address(self, name: str) -> str:
-        """Return the URL of a file for other programs."""
+        """Return the URL, for other programs, of a file with a name below the destination."""
         return str(self._fs.unstrip_protocol(posixpath.join(self._root, name)))
 
     def open(self, name: str) -> Any:
-        """Open a file for reading."""
+        """Open the file with a name below the destination for reading bytes, and return fsspec's file object."""
         return self._fs.open(posixpath.join(self._root, name), "rb")
 
     def check(self, plan: Plan, style: Mapping[str, object], topic_ids: Mapping[str, str]) -> None:
         """Raise ConfigError if a new run does not match the last plan.
 
-        It does not if its ``style`` has another value, or if a topic was deleted and created again.
+        The run matches if each value of its ``style`` is that of the plan, and if no topic of the plan was deleted and
+        created again.
         """
         for name in style:
             if plan.style.get(name) != style[name]:

@@ -215,7 +215,10 @@ class CompactionWork:
     # --- in tasks ----------------------------------------------------------------------------------------------------
 
     def hashed(self, number: int, places: Sequence[int]) -> Iterator[pyarrow.RecordBatch]:
-        """Run the first pass: yield the latest offset of each key of a run, in messages of one bucket each."""
+        """Run the first pass: yield the latest offset of each key of a run, in messages of one bucket each.
+
+        If a run has more keys than the task may hold, a key can be in several messages of its bucket.
+        """
         run, table, most = self.runs[number], key_table(), max(int(_HELD_RECORDS * self.share), 1)
         for scanned in scan(self.source, run.split) if run.split is not None else ():
             keys, offsets = scanned.batch.column("key"), scanned.batch.column("offset").to_numpy()
@@ -268,7 +271,10 @@ class CompactionWork:
         return pa.Table.from_arrays(arrays, names=["place", "run", "seen", "blob"])
 
     def written(self, messages: Any) -> Any:
-        """Run the second pass: rewrite the segments of a run with only the records that are kept."""
+        """Run the second pass: stage the segments of a run with only the records that are kept.
+
+        Return one row: the number of the run, the bytes of its messages, and the packed ``Rewritten``.
+        """
         import pyarrow as pa  # noqa: PLC0415 - in the worker
 
         freeze_once()

@@ -133,7 +133,7 @@ def _held(
 
 
 def _by_log(held: Iterable[Place]) -> Iterator[tuple[TopicPartition, set[int]]]:
-    """Yield the base offsets of each log, in the order of the logs."""
+    """Yield each log with the base offsets of its segments, in the order of the logs."""
     for log, some in groupby(sorted(held), key=itemgetter(0)):
         yield log, {base for _, base in some}
 

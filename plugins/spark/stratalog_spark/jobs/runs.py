@@ -53,9 +53,9 @@ class OfSpan(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Replaced:
-    """Result of a job for one log: numbers of the replaced segments (before) and of the new ones (after).
+    """Result of a job for one span of a log: numbers of the replaced segments (before) and of the new segments (after).
 
-    They are the number of records, the bytes of ``.log`` files, and the number of segments.
+    The numbers are those of the records, of the bytes of ``.log`` files, and of the segments.
     """
 
     log: TopicPartition
@@ -119,7 +119,7 @@ def publish(
     is_clean: bool = False,
     keeps_others: bool = False,
 ) -> tuple[Replaced, ...]:
-    """Replace each span by one commit.
+    """Replace each span by one commit. Return a result for each replaced span.
 
     If the replacement of a span fails, its new segments are discarded, and the other spans are still replaced.
 

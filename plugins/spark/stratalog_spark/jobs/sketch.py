@@ -58,7 +58,7 @@ class KeySketch:
         np.maximum(self.registers, other.registers, out=self.registers)
 
     def count(self) -> int:
-        """Return the estimate; 0 if nothing was added."""
+        """Return the estimated number of distinct keys; 0 if nothing was added."""
         counts = np.bincount(self.registers, minlength=_LARGEST_RANK + 1)
         limit = _LARGEST_RANK - 1  # ranks are 1 to 65; 65 means that the second half of the hash is 0
         total = float(_REGISTERS) * _tau(1.0 - float(counts[limit + 1]) / _REGISTERS)

@@ -68,7 +68,7 @@ class PartitionStats:
         return self.key_sketch.count()
 
     def add(self, batch: Any) -> None:
-        """Count the records of a ``pyarrow.RecordBatch`` with the schema ``arrow_schema()``."""
+        """Count the records of a ``pyarrow.RecordBatch`` with the schema ``arrow_schema()`` and at least one record."""
         compute = import_module("pyarrow.compute")
         keys, values, times = batch.column("key"), batch.column("value"), batch.column("timestamp")
         offsets = batch.column("offset")
@@ -88,7 +88,7 @@ class PartitionStats:
             self.times.add(times_ms)
 
     def merge(self, other: PartitionStats) -> None:
-        """Add another task's counts of this partition."""
+        """Add another task's counts of this partition, except ``log_bytes``, which the driver counts."""
         for name in _SUMS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         if other.first_offset is not None and other.last_offset is not None:
@@ -137,7 +137,7 @@ _SUMS: Final = (
 
 
 def time_text(time_ms: int | None) -> str | None:
-    """Return a time as ISO 8601 in UTC with seconds. A time outside the calendar becomes its number of ms."""
+    """Return a time as ISO 8601 in UTC with seconds; None for None. A time outside the calendar is ``NUMBER ms``."""
     if time_ms is None:
         return None
     try:
@@ -168,7 +168,7 @@ def stats(
     Raises:
         UnknownTopicError: a topic does not exist.
         StorageError: the source cannot be read.
-        SparkJobError: a task failed.
+        SparkJobError: a task failed, or only some workers have the compiled code of stratalog.
     """
     where = source_of(source)
     with where.open(peek=True) as reader:

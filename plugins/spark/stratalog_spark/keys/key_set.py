@@ -62,7 +62,7 @@ class KeySet:
         """Return a numpy array with True for each key of a binary column that the set contains. No set contains null.
 
         Raises:
-            StorageError: this process hashes keys with other code than the one that made the set.
+            StorageError: this process hashes keys with other code than the process that made the set.
         """
         if self.kind != KIND:
             raise StorageError(

@@ -55,7 +55,7 @@ class HashedKeys:
         return self._held
 
     def add(self, hashes: Any, offsets: Any) -> None:
-        """Look up each row, and update its slot."""
+        """Find the slot of each row's key, and store the offset there if it is greater. Rows of zeros are ignored."""
         assert _twin is not None  # ``key_table`` uses this class only with the twin
         for start in range(0, len(offsets), _ROWS):
             part = slice(start, start + _ROWS)
@@ -63,7 +63,7 @@ class HashedKeys:
             self._held += _twin.put(self._slots, hashes[part], offsets[part], self._held)
 
     def rows(self) -> Newest:
-        """Return one row per filled slot."""
+        """Return one row per filled slot: each key with its greatest offset."""
         found = self._slots[(self._slots[:, 0] | self._slots[:, 1]) != 0]
         return Newest(np.ascontiguousarray(found[:, :2]), found[:, 2].astype(np.int64))
 

@@ -21,7 +21,7 @@ class Decoded:
     """Records of one batch.
 
     Attributes:
-        rows: the parsed records, as a ``pyarrow.Table`` with the columns of the table.
+        rows: the parsed records, as a ``pyarrow.Table`` with the columns of the table, except ``kafka_bucket``.
         bad: records that cannot be parsed, as a ``pyarrow.Table`` with the columns of the quarantine.
         unknown: ids of schemas that the decoder does not have; their records are in neither table.
     """

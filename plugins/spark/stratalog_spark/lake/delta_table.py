@@ -49,11 +49,15 @@ class DeltaTable:
         return f"DeltaTable({self.uri!r})"
 
     def open_table(self) -> DeltaLakeTable:
-        """Return the table in its current state."""
+        """Return the table in its current state. The table may not exist yet.
+
+        Raises:
+            PluginImportError: deltalake is not installed.
+        """
         return DeltaLakeTable(self.uri, self.options)
 
     def quarantine(self) -> DeltaTable:
-        """Return the table ``URI_quarantine``."""
+        """Return the description of the table ``URI_quarantine``, which may not exist yet."""
         return DeltaTable(f"{self.uri.rstrip('/')}_quarantine", self.options)
 
 
@@ -76,7 +80,7 @@ class DeltaFiles:
         target.close()
 
     def open(self, name: str) -> Any:
-        """Open a file for reading."""
+        """Open the file with a name below the table's folder for reading, and return the file object."""
         return self._handler().open_input_file(name)
 
     def remove(self, names: Iterable[str]) -> None:
@@ -127,11 +131,16 @@ class DeltaLakeTable:
 
     @property
     def files(self) -> FileStore:
-        """The data files."""
+        """Access to the files in the folder of the table; can be pickled."""
         return DeltaFiles(self._uri, self._options or {})
 
     def create(self, layout: Layout, columns: Any) -> None:
-        """Create the table. The columns that partition the table are added."""
+        """Create the table. The columns that partition the table are added.
+
+        Raises:
+            ConfigError: Delta cannot store a column.
+            TableConflictError: the table cannot be created, for example because another program created it.
+        """
         pa, added = import_module("pyarrow"), _partition_fields(layout.partition_by)
         schema = pa.schema([*(each for each in columns if each.name not in added), *added.values()])
         errors = import_module("deltalake.exceptions")
@@ -153,7 +162,12 @@ class DeltaLakeTable:
         self.exists = True
 
     def add_columns(self, columns: Any) -> None:
-        """Add the columns and nested fields of a ``pyarrow.Schema`` that are not in the table."""
+        """Add the columns and nested fields of a ``pyarrow.Schema`` that are not in the table.
+
+        Raises:
+            ConfigError: Delta cannot store a column.
+            TableConflictError: another program changed the table at the same time.
+        """
         errors = import_module("deltalake.exceptions")
         held = {each.name: each.type for each in self.columns}
         pa = import_module("pyarrow")
@@ -167,7 +181,10 @@ class DeltaLakeTable:
         self._table.update_incremental()
 
     def ends(self, partitions: Iterable[int]) -> dict[int, int]:
-        """Return the end offset of each partition: the version of the table's transaction identifier for the partition."""
+        """Return the end offset of each partition: the version of the table's transaction identifier for the partition.
+
+        A partition without such an identifier is left out.
+        """
         found = {partition: self._version(_PARTITION.format(partition)) for partition in partitions}
         return {partition: end for partition, end in found.items() if end is not None}
 
@@ -186,7 +203,7 @@ class DeltaLakeTable:
         return 0, ()
 
     def live(self, periods: Iterable[int | None]) -> list[LiveFile]:
-        """Return the current data files of some partitions of the table."""
+        """Return the current data files of some partitions of the table. The partitions are as ``NewFile.period``."""
         pa, wanted = import_module("pyarrow"), set(periods)
         found, by = pa.table(self._table.get_add_actions(flatten=True)), self.layout.partition_by
         files = []
@@ -199,7 +216,11 @@ class DeltaLakeTable:
         return files
 
     def commit(self, added: Sequence[NewFile], removed: Sequence[LiveFile], mark: Mark | None) -> None:
-        """Commit one version with the files, and with the mark as transaction identifiers."""
+        """Commit one version with the files, and with the mark as transaction identifiers.
+
+        Raises:
+            TableConflictError: another program changed the table at the same time; nothing is committed.
+        """
         library, by, now = import_module("deltalake.transaction"), self.layout.partition_by, time.time_ns() // 1_000_000
         changes = mark is not None
         actions = [

@@ -49,7 +49,7 @@ class IcebergFiles:
             shutil.copyfileobj(source, target, 1 << 20)
 
     def open(self, name: str) -> Any:
-        """Open a file for reading."""
+        """Open the data file with a name or URI for reading, and return pyiceberg's stream."""
         return self._io().new_input(self.path(name)).open()
 
     def remove(self, names: Iterable[str]) -> None:
@@ -60,7 +60,7 @@ class IcebergFiles:
                 files.delete(self.path(name))
 
     def path(self, name: str) -> str:
-        """Return the URI of a data file. A whole URI, the name of another program's file, is unchanged."""
+        """Return the URI of a data file. A name that is a URI or an absolute path, of another program, is unchanged."""
         return name if ":" in name or name.startswith("/") else f"{self.location}/data/{name}"
 
     def _io(self) -> Any:
@@ -103,11 +103,15 @@ class IcebergLakeTable:
 
     @property
     def files(self) -> FileStore:
-        """The data files."""
+        """Access to the files in the location of the table; can be pickled."""
         return IcebergFiles(self._table.location(), dict(self._table.io.properties))
 
     def create(self, layout: Layout, columns: Any) -> None:
-        """Create the table, and its namespace if it does not exist."""
+        """Create the table, and its namespace if the namespace does not exist.
+
+        Raises:
+            TableConflictError: another program created the table.
+        """
         transforms = import_module("pyiceberg.transforms")
         self._catalog.create_namespace_if_not_exists(self._identifier[:-1])
         properties = {**_PROPERTIES, LAYOUT: layout.to_json()}
@@ -127,7 +131,12 @@ class IcebergLakeTable:
         self._table, self.exists = self._catalog.load_table(self._identifier), True
 
     def add_columns(self, columns: Any) -> None:
-        """Add the columns and nested fields of a ``pyarrow.Schema`` that are not in the table."""
+        """Add the columns and nested fields of a ``pyarrow.Schema`` that are not in the table.
+
+        Raises:
+            ConfigError: Iceberg cannot store a column.
+            TableConflictError: another program changed the table at the same time.
+        """
         try:
             with self._table.update_schema() as update:
                 update.union_by_name(columns)
@@ -137,7 +146,7 @@ class IcebergLakeTable:
             raise ConfigError(f"{self.name} cannot get the new columns: {error}") from error
 
     def ends(self, partitions: Iterable[int]) -> dict[int, int]:
-        """Return the end offset of each partition: those that the properties of the table contain."""
+        """Return the end offset of each partition from the properties of the table. A new partition is left out."""
         known = self._mark().ends
         return {partition: known[partition] for partition in partitions if partition in known}
 
@@ -150,7 +159,10 @@ class IcebergLakeTable:
         return (found[0], found[1]) if found[0] > after else (0, ())
 
     def live(self, periods: Iterable[int | None]) -> list[LiveFile]:
-        """Return the current data files of some partitions. Only manifests that can contain such files are read."""
+        """Return the current data files of some partitions of the table. The partitions are as ``NewFile.period``.
+
+        Only manifests that can contain such files are read.
+        """
         wanted = set(periods)
         if not wanted or self._table.current_snapshot() is None:
             return []
@@ -165,7 +177,11 @@ class IcebergLakeTable:
         return found
 
     def commit(self, added: Sequence[NewFile], removed: Sequence[LiveFile], mark: Mark | None) -> None:
-        """Commit one snapshot with the files, and with the mark as properties of the table."""
+        """Commit one snapshot with the files, and with the mark as properties of the table.
+
+        Raises:
+            TableConflictError: another program changed the table at the same time; nothing is committed.
+        """
         errors = import_module("pyiceberg.exceptions")
         summary = {} if mark is None else {"stratalog.commit": str(mark.number)}
         try:

@@ -68,6 +68,13 @@ class ProtobufValues:
     Args:
         descriptors: a serialized ``FileDescriptorSet``; the values are messages of the first type in its last file.
         indexed: True if the message indexes of a schema registry precede each message.
+
+    Attributes:
+        type: Arrow type of a value, a struct.
+
+    Raises:
+        ConfigError: the descriptors are not valid, or a message type contains itself.
+        PluginImportError: protobuf is not installed.
     """
 
     def __init__(self, descriptors: bytes, *, indexed: bool) -> None:

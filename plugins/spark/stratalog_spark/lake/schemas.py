@@ -70,11 +70,16 @@ class SchemaSet:
             self._ask = self._of_folder(Path(schemas))
 
     def known(self) -> dict[int | None, object]:
-        """Return the schemas that were found so far, by id."""
+        """Return the schemas that were found so far, by id, as ``parser_of`` takes them."""
         return dict(self._known)
 
     def find(self, ids: Iterable[int]) -> dict[int | None, object]:
-        """Return the schemas of these ids. An id without a schema is left out."""
+        """Return the schemas of these ids, as ``parser_of`` takes them. An id without a schema is left out.
+
+        Raises:
+            ConfigError: a schema is not valid.
+            PluginImportError: the library for the schemas is not installed.
+        """
         found: dict[int | None, object] = {}
         for number in sorted(ids):
             if number not in self._known and self._ask is not None:
@@ -127,6 +132,7 @@ def parser_of(kind: str, schema: Any, *, prefixed: bool) -> Parser:
 
     Raises:
         ConfigError: the schema is not valid, or a field cannot be a column.
+        PluginImportError: the library for the schema is not installed.
     """
     if kind == "json":
         return JsonValues(json_schema_fields(schema))

@@ -34,7 +34,7 @@ class SplitSource(StratalogSource):
         return "stratalog-splits"
 
     def schema(self) -> StructType | str:
-        """Return the only column."""
+        """Return the only column, ``split``, as DDL."""
         return "split string"
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802 - Spark's signature

@@ -74,6 +74,7 @@ def sync(
         UnknownSettingError: there is no such option.
         UnknownTopicError: the topic does not exist.
         PluginImportError: a library is not installed.
+        TableConflictError: another program created or changed a table at the same time.
         StorageError: the source cannot be read.
     """
     if partition_by not in PERIODS:

@@ -89,6 +89,7 @@ class Syncer:
 
         Raises:
             ConfigError: a table has other settings, or a schema does not fit it.
+            TableConflictError: another program created or changed a table at the same time.
         """
         table, quarantine = self.target.open_table(), self.quarantine.open_table()
         if not table.exists:
@@ -103,7 +104,10 @@ class Syncer:
         return table.ends(partitions)
 
     def apply(self, spark: SparkSession, splits: Sequence[Split]) -> int:
-        """Write the records of a micro-batch that the table does not have. Return their number.
+        """Write the records of a micro-batch that the table does not have.
+
+        Return the number of rows that the table gets. Bad records go to the quarantine and are not counted. With
+        ``upsert``, only the latest record of a key is counted, unless it is a tombstone.
 
         Raises:
             ConfigError: as for ``prepare``; or the topic was deleted and created again.
@@ -227,10 +231,9 @@ class Syncer:
         )
 
     def _add_quarantined(self, table: LakeTable, files: Sequence[NewFile] | None = None) -> None:
-        """Add the bad records of a commit to the quarantine, unless it contains them.
+        """Add the bad records of the table's last commit with bad records to the quarantine, unless they are there.
 
-        This is the last commit of the table that had bad records. ``files`` are the files with these records; None if an
-        earlier driver may have written them.
+        ``files`` are the files with these records; None if an earlier driver may have written them.
         """
         if files is not None and not files:
             return
@@ -241,7 +244,10 @@ class Syncer:
             quarantine.commit(found, (), Mark(number, {}))
 
     def _maintain(self, spark: SparkSession, table: LakeTable, periods: Iterable[int | None]) -> None:
-        """Rewrite small files. If that fails, the table is unchanged, and a later micro-batch retries."""
+        """Rewrite small files of some partitions of the table, as ``Maintenance`` says.
+
+        If a task or the commit fails, a warning is logged, the table is unchanged, and a later micro-batch retries.
+        """
         limits, room = self.maintenance, self.maintenance.max_bytes
         if not limits.small_files:
             return
@@ -276,7 +282,7 @@ def _pieces(splits: Iterable[Split]) -> Iterable[Piece]:
 
 
 def _buckets(parts: Sequence[Sorted], live: Iterable[LiveFile]) -> list[Bucket]:
-    """Return the tasks that merge new records into buckets."""
+    """Return one task for each bucket with new records, which merges these records and the live files of the bucket."""
     places: dict[int, list[tuple[str, int]]] = {}
     for part in parts:
         for number, bucket in enumerate(part.buckets):

@@ -30,7 +30,7 @@ class Layout:
     Attributes:
         topic: the topic.
         topic_id: id of the topic, or an empty text if it has none.
-        schema: kind of the values: ``raw``, ``json``, ``avro``, ``protobuf``; ``quarantine`` for that table.
+        schema: kind of the values: ``raw``, ``json``, ``avro``, ``protobuf``; ``quarantine`` in a table of bad records.
         partition_by: ``day``, ``hour``, ``none``, or ``bucket`` for a table with one row for each key.
         buckets: number of buckets; 0 if there are none.
     """
@@ -129,14 +129,14 @@ class FileStore(Protocol):
         """Store a copy of a local file, completely or not at all."""
 
     def open(self, name: str) -> Any:
-        """Open a file for reading."""
+        """Open the file with a name below the data files for reading, and return the file object."""
 
     def remove(self, names: Iterable[str]) -> None:
         """Delete files. A file that does not exist is ignored."""
 
 
 class LakeTable(Protocol):
-    """One table in its state when it was opened. Used by one thread.
+    """One table in its state when it was opened, and after its own commits. Used by one thread.
 
     Attributes:
         name: name for messages.
@@ -145,6 +145,7 @@ class LakeTable(Protocol):
         columns: ``pyarrow.Schema`` of all columns of the data files.
         file_schema: ``columns`` with the metadata that data files need, such as field ids.
         number: number of the last commit of the stream, 0 before the first one.
+        files: access to the data files.
     """
 
     name: str
@@ -166,10 +167,20 @@ class LakeTable(Protocol):
     def files(self) -> FileStore: ...  # noqa: D102 - see above
 
     def create(self, layout: Layout, columns: Any) -> None:
-        """Create the table."""
+        """Create the table with these settings, and the columns of a ``pyarrow.Schema``.
+
+        Raises:
+            ConfigError: the table format cannot store a column.
+            TableConflictError: another program created the table.
+        """
 
     def add_columns(self, columns: Any) -> None:
-        """Add the columns and nested fields of a ``pyarrow.Schema`` that are not in the table."""
+        """Add the columns and nested fields of a ``pyarrow.Schema`` that are not in the table.
+
+        Raises:
+            ConfigError: the table format cannot store a column.
+            TableConflictError: another program changed the table at the same time.
+        """
 
     def ends(self, partitions: Iterable[int]) -> dict[int, int]:
         """Return the exclusive end offset of the records in the table, by partition. A new partition is left out."""
@@ -181,7 +192,7 @@ class LakeTable(Protocol):
         """
 
     def live(self, periods: Iterable[int | None]) -> list[LiveFile]:
-        """Return the current data files of some partitions of the table."""
+        """Return the current data files of some partitions of the table. The partitions are as ``NewFile.period``."""
 
     def commit(self, added: Sequence[NewFile], removed: Sequence[LiveFile], mark: Mark | None) -> None:
         """Add and remove files by one commit, which also stores the mark.
@@ -200,7 +211,7 @@ class TableTarget(Protocol):
     """Name of a table, and the options to open it. Can be pickled."""
 
     def open_table(self) -> LakeTable:
-        """Return the table in its current state."""
+        """Return the table in its current state. The table may not exist yet."""
 
     def quarantine(self) -> TableTarget:
-        """Return the default table for records that cannot be parsed."""
+        """Return the description of the default table for records that cannot be parsed."""

@@ -124,7 +124,7 @@ class Work:
     bad_schema: bytes
 
     def append(self, split: Split) -> Done:
-        """Write the records of a split."""
+        """Write the records of a split to data files, and records that cannot be parsed to files of the quarantine."""
         decoder, unknown = self._decoder(), set[int]()
         with self._good(_FOLDER[self.layout.partition_by]) as good, self._bad() as bad:
             for batch in self._read(split):
@@ -135,7 +135,10 @@ class Work:
             return Done(good.finish(), bad.finish(), [], sorted(unknown), good.rows, bad.rows)
 
     def sort(self, split: Split) -> Sorted:
-        """Write the latest record of each key and partition of a split to a temporary file for ``merge``, one batch per bucket."""
+        """Write the latest record of each key and partition of a split to a temporary file for ``merge``.
+
+        The file has one record batch per bucket. Records without a key are written to files of the quarantine.
+        """
         pa, pc = import_module("pyarrow"), import_module("pyarrow.compute")
         decoder, held, size = self._decoder(), list[Any](), 0
         with self._bad() as bad:
@@ -163,7 +166,10 @@ class Work:
         return Sorted(name, numbers, refused, bad.rows)
 
     def merge(self, bucket: Bucket) -> Done:
-        """Add the latest record of each key to a bucket, and rewrite the data files that contain earlier records."""
+        """Add the latest record of each key to a bucket, and rewrite the data files that contain earlier records.
+
+        A tombstone only removes the earlier record of its key. If a record's schema is unknown, nothing is written.
+        """
         pa, pc = import_module("pyarrow"), import_module("pyarrow.compute")
         parts = [_batch_of(self.files, name, number) for name, number in bucket.parts]
         rows = latest(latest(pa.Table.from_batches(parts), each_partition=True), each_partition=False)
@@ -206,8 +212,8 @@ class Work:
     def _good(self, partition_by: str, period: int | None = 0) -> _Files:
         """Return a writer of data files.
 
-        It writes one file per date or hour of the rows, or with ``partition_by`` none one file for the table's partition
-        ``period``.
+        If ``partition_by`` is ``date`` or ``hour``, the writer creates one file per date or hour of the rows. If it is
+        ``none``, the writer creates one file for the table's partition ``period``.
         """
         schema, by = read_schema(self.file_schema), self.layout.partition_by
 

@@ -27,7 +27,11 @@ def assigned(option: str, text: str) -> list[TopicPartition]:
 
 
 def numbers_of(option: str, text: str, *, at_least: int) -> Numbers:
-    """Parse ``{"topic": {"0": 23}}`` to numbers by partition. Raise ConfigError if not valid."""
+    """Parse ``{"topic": {"0": 23}}`` to numbers by partition.
+
+    Raises:
+        ConfigError: the text is not valid, or a number is below ``at_least``.
+    """
 
     def read(text: str) -> Numbers:
         return {
@@ -66,7 +70,11 @@ def parsed_option(option: str, text: str, read: Callable[[str], T]) -> T:
 
 
 def duration_ms(option: str, text: str) -> int:
-    """Parse a duration such as ``15m``, ``30s``, ``1h``; a number without a unit is in milliseconds. Raises ConfigError."""
+    """Parse a duration such as ``15m``, ``30s`` or ``1h`` to milliseconds. A number without a unit is in milliseconds.
+
+    Raises:
+        ConfigError: the text is not a duration.
+    """
     found = re.fullmatch(r"\s*(\d+)\s*([a-z]*)\s*", text.lower())
     unit = found and (found[2] or "ms")
     if found is None or unit not in _UNITS_MS:
@@ -75,5 +83,9 @@ def duration_ms(option: str, text: str) -> int:
 
 
 def moment(text: str) -> int | datetime:
-    """Parse option ``as_of``: a version of the manifest, or a time in ISO 8601, which is in UTC without a time zone."""
+    """Parse option ``as_of``: a version of the manifest, or a time in ISO 8601, which is in UTC without a time zone.
+
+    Raises:
+        ConfigError: the text is neither.
+    """
     return int(text) if text.isdigit() else parsed_option("as_of", text, datetime.fromisoformat)

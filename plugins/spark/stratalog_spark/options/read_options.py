@@ -37,9 +37,9 @@ LATEST: Final = -1
 class Bound:
     """Start or end of a read.
 
-    Exactly one attribute besides ``option`` is set. ``everywhere`` is EARLIEST or LATEST. ``offsets`` has an offset (or
-    EARLIEST, LATEST) per partition, ``times_ms`` a timestamp per partition, ``time_ms`` one timestamp for all.
-    ``option`` is the name of the option that set it.
+    Exactly one attribute besides ``option`` is set. ``everywhere`` is EARLIEST or LATEST for all partitions.
+    ``offsets`` has an offset (or EARLIEST, LATEST) per partition, ``times_ms`` a timestamp per partition, and
+    ``time_ms`` one timestamp for all partitions. ``option`` is the name of the option that set this attribute.
     """
 
     option: str
@@ -129,7 +129,7 @@ class Options(SparkOptions):
                 raise ConfigError(f"option {name} is for a {'batch' if streaming else 'stream'} alone")
 
     def _group(self) -> str | None:
-        """Return the group whose offsets the query commits, or None."""
+        """Return the group whose offsets the query commits, or None. Raise ConfigError if the group has no name."""
         if not self._switch(COMMITS, default=False):
             return None
         group = self._get(_GROUP)
@@ -175,12 +175,16 @@ class Options(SparkOptions):
     def _bound(self, side: str, usual: int, *, any_word: bool = False) -> Bound:
         """Return the start or the end of the read.
 
-        As in Spark's Kafka source, a timestamp for all partitions overrides timestamps by partition, which override offsets.
+        As in Spark's Kafka source, a timestamp for all partitions overrides timestamps by partition, which override
+        offsets.
 
         Args:
             side: ``starting`` or ``ending``.
             usual: default: EARLIEST or LATEST.
             any_word: True to allow both earliest and latest; False to allow only ``usual`` of these two.
+
+        Raises:
+            ConfigError: the value of an option is wrong.
         """
         option = f"{side}Timestamp"
         text = self._get(option)

@@ -67,8 +67,8 @@ _EVERY_NAME: Final = frozenset(name.lower() for name in (*NAMES, *STREAM_NAMES, 
 def _with_catalog(given: Mapping[str, str], suited: Collection[str]) -> tuple[Mapping[str, str], str]:
     """Return the options of a query, merged with those of its catalog, and the name of the catalog.
 
-    An option of the query overrides that of the catalog. An option of the catalog is left out if it is not in ``suited``
-    but valid for other queries. Without a catalog, the name is empty.
+    An option of the query overrides that of the catalog. An option of the catalog is left out if it is not in
+    ``suited``, and is valid for other kinds of queries. Without a catalog, the name is empty.
     """
     catalog = {name[len(CATALOG_PREFIX) :]: name for name in given if name.lower().startswith(CATALOG_PREFIX)}
     own = {name: value for name, value in given.items() if name not in catalog.values()}
@@ -149,7 +149,7 @@ class SparkOptions:
         return value
 
     def _count(self, name: str) -> int | None:
-        """Return a number of 1 or more, or None if the option is not given."""
+        """Return a number of 1 or more, or None if the option is not given. Raise ConfigError for another value."""
         text = self._get(name)
         number = None if text is None else natural(name, text)
         if number is not None and number < 1:

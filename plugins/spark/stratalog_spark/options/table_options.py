@@ -85,8 +85,8 @@ def with_table(given: Mapping[str, str], schema: StructType, *, streaming: bool)
     """Return the options of a read, combined with those of its table. The options of the read override the others.
 
     Args:
-        given: options of the read. If they contain a path, no table is read.
-        schema: schema of the read.
+        given: options of the read. If they contain a path, the read is not of a table, and they are returned unchanged.
+        schema: schema of the read, whose columns have the options of the table in their metadata.
         streaming: if False, omit options of the table that are only for streams.
 
     Raises:
@@ -124,9 +124,10 @@ def _kept(schema: StructType) -> dict[str, str] | None:
 
 
 def located(location: str) -> str:
-    """Return the original location: a path, or a tier's URI.
+    """Return the location as the user gave it: a path, or a tier's URI.
 
-    Spark converts ``/data`` and ``file:///data`` to ``file:/data``.
+    Spark converts both ``/data`` and ``file:///data`` to ``file:/data``. The result for ``file:/data`` is the path if
+    it is a log directory with partitions, and otherwise the URI.
     """
     if not location.startswith("file:/") or location.startswith("file://"):
         return location

@@ -71,9 +71,12 @@ class _File:
 class PeriodWriter:
     """Writer of rows to Parquet files, with one file for each date or hour.
 
+    At most 64 files are open: one more completes the oldest file. Later rows of its period begin another file, whose
+    name ends with ``-1``, ``-2`` and so on.
+
     Args:
         target: the destination.
-        name: returns the name of a period's file, without its suffix.
+        name: returns the name of the file for a period, without ``.parquet``.
         partition_by: ``date``, ``hour`` or ``none``.
         column: the column with the timestamps of the rows.
         options: options of ``pyarrow.parquet.ParquetWriter``.
@@ -110,13 +113,13 @@ class PeriodWriter:
             max(self._files.values(), key=lambda file: file.waiting_bytes).flush(self._pa, self._options)
 
     def finish(self) -> list[WrittenFile]:
-        """Complete all files, move them to the destination, and return their descriptions."""
+        """Complete all files, move them to the destination, and return the descriptions of all files of the writer."""
         for period in list(self._files):
             self._close(period)
         return self._made
 
     def close(self) -> None:
-        """Discard unfinished files. A second call has no effect."""
+        """Discard unfinished files and the temporary folder. Files in the destination stay. Idempotent."""
         for file in self._files.values():
             if file.writer is not None:
                 file.writer.close()
@@ -177,7 +180,7 @@ def dated_folders(period: int | None, partition_by: str) -> list[tuple[str, str]
 
 
 def write_all(writer: PeriodWriter, batches: Iterable[Any]) -> list[WrittenFile]:
-    """Write all batches. If that fails, no local file is left."""
+    """Write all batches, and return the descriptions of the files. If an error occurs, no local file is left."""
     try:
         for batch in batches:
             writer.write(batch)

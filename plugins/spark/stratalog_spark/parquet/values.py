@@ -94,7 +94,10 @@ def ddl_fields(text: str) -> Any:
 
 
 def json_fields(values: Sequence[bytes | None]) -> Any:
-    """Return the schema that pyarrow infers from a sample of JSON objects. If types differ, it has the most frequent ones.
+    """Return the ``pyarrow.Schema`` that pyarrow infers from a sample of JSON values.
+
+    Values that are no objects are ignored. If objects have conflicting types, the schema is that of the most frequent
+    types. A field that is always null is left out.
 
     Raises:
         ConfigError: there are no JSON objects among the values.
@@ -133,6 +136,13 @@ class AvroValues:
     Args:
         schemas: writers' schemas by their id in Confluent's five-byte prefix of each value; or one schema, with the key
             None, for values without the prefix. The columns are those of the schema with the greatest id.
+
+    Attributes:
+        type: Arrow type of a value, a struct.
+
+    Raises:
+        ConfigError: the schema with the greatest id is no record, or a field cannot be a column.
+        PluginImportError: fastavro is not installed.
     """
 
     def __init__(self, schemas: Mapping[int | None, object]) -> None:

@@ -33,5 +33,5 @@ class LimitedStreamReader(PlainStreamReader, SupportsTriggerAvailableNow):
         return self._planner.report()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Make the current end offsets the end of the query."""
+        """Make the current end offsets the end of the query, for ``Trigger.AvailableNow``."""
         self._planner.stop_at_what_is_there()

@@ -36,7 +36,9 @@ class SplitPartition(InputPartition):
 
 
 def plan(options: Options, tasks: int | None = None) -> list[Split]:
-    """Return the splits of a batch, one per task. If there is nothing to read, return one empty split.
+    """Return the splits of a batch query, one per task. If there is nothing to read, return one empty split.
+
+    Errors are those of ``resolve``, and StorageError if the source cannot be read.
 
     Args:
         options: options of the read.
@@ -48,10 +50,10 @@ def plan(options: Options, tasks: int | None = None) -> list[Split]:
 
 
 def planned(options: Options, reader: Reader, ranges: Iterable[OffsetRange], **usual: int) -> list[Split]:
-    """Return the splits for ranges, without offsets that a pushed predicate excludes; at least one, as ``plan``.
+    """Return the splits for ranges, without offsets that a pushed predicate excludes; one empty split if none is left.
 
-    For a pushed count, segments are not read if manifests contain their number of records. If ``corruptBatches`` is not
-    ``fail``, they are read, because the count must not include corrupt batches.
+    For a pushed count, segments whose number of records is in a manifest are not read, unless ``corruptBatches`` is
+    ``skip`` or ``columns``: the count must then not include corrupt batches.
     """
     node = options.pushed
     if options.counts and options.corrupt == "fail":
@@ -76,7 +78,7 @@ def read_split(
 
 
 def _counts(options: Options, source: ReadSource, split: Split) -> Iterator[tuple[TopicPartition, int]]:
-    """Yield logs and numbers of rows of a split: those that the plan contains, and those of batches that are read."""
+    """Yield log and number of rows: for pieces whose number the plan contains, and for each batch that is read."""
     yield from ((piece.log, piece.records) for piece in split.pieces if piece.records is not None)
     yield from ((log, batch.num_rows) for log, batch in _rows(options, (COUNTED,), source, split))
 
@@ -84,7 +86,7 @@ def _counts(options: Options, source: ReadSource, split: Split) -> Iterator[tupl
 def _rows(
     options: Options, names: Sequence[str], source: ReadSource, split: Split
 ) -> Iterator[tuple[TopicPartition, pyarrow.RecordBatch]]:
-    """Yield the rows of a split, in batches of one log."""
+    """Yield log and rows of each batch of a split. A corrupt batch is one row if ``corruptBatches`` is ``columns``."""
     rows, found = Rows(names, options.pushed), list[DamagedRange]()
 
     def damaged(damage: DamagedRange) -> None:

@@ -80,7 +80,7 @@ class Planner:
         return self._first
 
     def stop_at_what_is_there(self) -> None:
-        """Make the current end offsets the end of the query."""
+        """Make the current end offsets the end of the query: ``next`` returns no later offsets."""
         self._target = self.ends()
 
     def ends(self) -> Offsets:
@@ -155,11 +155,15 @@ class Planner:
     def _begins(self, start: Offsets, ends: Offsets) -> Numbers:
         """Return the offset at which each partition continues.
 
-        A new partition starts at its first record, and so does a partition of a topic that was deleted and created again.
-        A truncated partition continues at its end.
+        A new partition starts at its first record. If ``failOnDataLoss`` is off, a partition of a topic that was
+        deleted and created again starts at its first record, and a truncated partition continues at its end. If the
+        option is on, both cases are errors, and so is a partition that no longer exists.
 
-        If the log end offset is below the query's position, records are lost. If only the bound of readers is below it,
-        no records are lost: the bound may be low for some time after the writer has restarted.
+        Records are lost if the log end offset is below the position of the query. If only the bound of readers is below
+        this position, no records are lost: the bound may be low for some time after the writer has restarted.
+
+        Raises:
+            OffsetOutOfRangeError, UnknownTopicError: see above.
         """
         gone = sorted(set(start) - set(ends))
         if gone:
@@ -219,7 +223,12 @@ class Planner:
         return self._split(start, end)
 
     def _split(self, start: Offsets, end: Offsets) -> list[Split]:
-        """Return the splits from ``start`` to ``end`` in the state of the last refresh of the reader."""
+        """Return the splits from ``start`` to ``end`` in the state of the last refresh of the reader.
+
+        Raises:
+            OffsetOutOfRangeError, UnknownTopicError: records or partitions were removed, or topics created again, and
+                ``failOnDataLoss`` is on; or records below ``end`` are temporarily not visible.
+        """
         reader = self._reader or self.reader()
         there = set(reader.partitions())
         names = [name for name in sorted(end) if name in there]
@@ -267,7 +276,11 @@ class Planner:
         _LOGGER.warning("records are missing, and failOnDataLoss is off: %s", error)
 
     def reader(self) -> Reader:
-        """Return a reader of the current state of the source. A tier's reader is refreshed; a directory is reopened."""
+        """Return a reader of the current state of the source: open the source at the first call, and refresh it later.
+
+        Raises:
+            StorageError: the source cannot be read.
+        """
         if self._reader is not None:
             try:
                 self._reader.refresh()
@@ -284,7 +297,10 @@ def _share(waiting: int, total: int, max_rows: int) -> int:
 
 
 class PlainStreamReader(DataSourceStreamReader):
-    """Reader for Spark below 4.2, where a Python source supports neither limits of a micro-batch nor AvailableNow."""
+    """Stream reader for Spark below 4.2, where Python sources support neither limits of a micro-batch nor AvailableNow.
+
+    The constructor raises ConfigError if the options contain such limits.
+    """
 
     def __init__(self, options: Options, names: Sequence[str]) -> None:
         self._options, self._names = options, tuple(names)
@@ -304,11 +320,11 @@ class PlainStreamReader(DataSourceStreamReader):
         return to_json(self._planner.first())
 
     def latestOffset(self) -> Json:  # noqa: N802 - Spark's name
-        """Return the current end offsets."""
+        """Return the current end offsets. Errors are those of ``Planner.ends``."""
         return to_json(self._planner.ends())
 
     def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
-        """Return the input of each task of one micro-batch; at least one."""
+        """Return the input of each task of one micro-batch; at least one. Errors are those of ``Planner.splits``."""
         splits = self._planner.splits(from_json(start), from_json(end))
         return [SplitPartition(split) for split in splits] or [SplitPartition(Split((), self._options.isolation))]
 
@@ -337,14 +353,14 @@ class PlainStreamReader(DataSourceStreamReader):
             _LOGGER.warning("offsets of group %s are not committed: %s", group, error)
 
     def stop(self) -> None:
-        """Release the resources of the query."""
+        """Close the reader of the planner at the end of the query."""
         self._planner.close()
 
 
 def to_json(offsets: Mapping[TopicPartition, int]) -> Json:
     """Return offsets in the format of Spark's Kafka source in its checkpoints: ``{"topic": {"0": 23}}``.
 
-    If the ids of topics are known, they follow under a key that is no name of a topic.
+    If the ids of topics are known, the key ``#topic-ids``, which cannot be a topic, contains them.
     """
     found: Json = {}
     for name, offset in sorted(offsets.items()):

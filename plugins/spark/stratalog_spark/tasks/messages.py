@@ -127,7 +127,10 @@ def _exactly(kind: type[T], value: Any) -> T:
 
 
 def _union(arms: tuple[Any, ...]) -> _Codec:
-    """Return a codec that keeps None, and stores other values with the number of the first type that accepts them."""
+    """Return a codec that keeps None, and encodes another value as a list: the number of its type, and the value.
+
+    The type is the first one of ``arms``, without None, that accepts the value.
+    """
     codecs = [_codec(arm) for arm in arms if arm is not NoneType]
     has_none = NoneType in arms
 

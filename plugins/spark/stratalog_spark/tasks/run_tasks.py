@@ -45,7 +45,7 @@ def source_of(source: ReadSource | str) -> ReadSource:
 
 
 def task_count(spark: SparkSession) -> int:
-    """Return the number of tasks for work that can be divided freely."""
+    """Return the number of tasks for work that can be divided freely: three for each task that runs at once."""
     return _TASKS_A_CORE * parallelism(spark)
 
 
@@ -122,6 +122,7 @@ def run_tasks(
 
     Raises:
         SparkJobError: a task failed permanently.
+        MessageError: a task or a result is not of the type of its message kind.
     """
     if not tasks:
         return []
@@ -147,7 +148,10 @@ def run_tasks(
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """Convert Spark's error of a failed task to a SparkJobError with the task's own error in one sentence."""
+    """Convert Spark's error of a failed task to a SparkJobError with the task's own error in one sentence.
+
+    An error of Spark that does not contain the error of a task is raised unchanged.
+    """
     try:
         yield
     except PySparkException as error:

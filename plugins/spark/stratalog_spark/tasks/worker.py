@@ -10,7 +10,7 @@ from functools import cache
 
 @cache
 def freeze_once() -> None:
-    """Exclude the imported modules from garbage collection.
+    """Exclude the imported modules from garbage collection. Further calls in the same process have no effect.
 
     Spark's worker collects garbage after each task, which takes 40 ms for the imported modules.
     """

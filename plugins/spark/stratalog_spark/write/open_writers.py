@@ -24,8 +24,8 @@ _KEPT: Final[list[tuple[WriteTarget, BulkWriter]]] = []  # at most one: a worker
 def open_writer(target: WriteTarget) -> Iterator[BulkWriter]:
     """Yield a writer of a target.
 
-    The writer of a tier stays open after the context for the next call, unless an error occurs. The writer of a directory
-    is closed, because it holds the directory's lock.
+    The writer of a tier stays open after the context for the next call, unless an error occurs. Only one writer stays
+    open in a process. The writer of a directory is closed, because it holds the directory's lock.
     """
     if not target.is_tier:
         with target.open() as writer:
@@ -43,7 +43,7 @@ def open_writer(target: WriteTarget) -> Iterator[BulkWriter]:
 
 
 def _taken(target: WriteTarget) -> BulkWriter | None:
-    """Remove and return the kept writer if it is of this target; otherwise return None."""
+    """Remove the kept writer from ``_KEPT``, and return it, if it is of this target; otherwise return None."""
     for found in _KEPT:
         if found[0] == target:
             _KEPT.remove(found)
@@ -71,7 +71,8 @@ def merge_ends(writer: BulkWriter, logs: Iterable[TopicPartition], limit_bytes: 
 class Merger:
     """Merges of small segments at the ends of a tier's logs, in a thread of this process. Thread-safe.
 
-    If the process ends during a merge, the log is unchanged. A merge after a later round includes these segments.
+    If the process ends during a merge, the log is unchanged. The next merge of the log includes these segments. Errors
+    are only logged.
     """
 
     def __init__(self, target: WriteTarget, limit_bytes: int) -> None:
@@ -89,7 +90,7 @@ class Merger:
                 self._thread.start()
 
     def wait(self) -> None:
-        """Wait until nothing is left to merge."""
+        """Wait until all queued logs are merged, or their errors are logged."""
         thread = self._thread
         if thread is not None:
             thread.join()
@@ -112,7 +113,7 @@ _MERGERS: Final[list[Merger]] = []
 
 
 def merger_of(target: WriteTarget, limit_bytes: int) -> Merger:
-    """Return the merger of a target in this process. It keeps the ``limit_bytes`` of the first call."""
+    """Return the merger of a target, one per target and process. It keeps the ``limit_bytes`` of the first call."""
     for found in _MERGERS:
         if found.target == target:
             return found

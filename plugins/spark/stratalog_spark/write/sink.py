@@ -191,9 +191,9 @@ def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[StagedSegmen
 
 
 def _prepare(options: SinkOptions, schema: StructType) -> None:
-    """Check on the driver for errors that would make every task or the commit fail. Create the topic if it is missing.
+    """Raise on the driver the errors that every task or the commit would raise.
 
-    The topic is created only if option ``partitions`` is set.
+    If option ``partitions`` is set, a missing topic is created. Columns that are not written are logged.
     """
     check_schema(schema, options.topic)
     options.warn_of_ignored()
@@ -229,11 +229,11 @@ class BatchWriter(DataSourceArrowWriter):
         return stage(self._options, batches, self._options.mark)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Publish the staged segments."""
+        """Publish the segments that the tasks staged, by one commit per partition."""
         publish(self._options, messages, self._options.mark)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Discard the staged segments."""
+        """Discard the segments that the tasks staged. Published segments stay."""
         discard(self._options, messages)
 
 
@@ -257,20 +257,28 @@ class StreamWriter(_ArrowStreamWriter):
         return stage(self._options, as_arrow(iterator, self._schema), WriteMark(query, int(number)))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Publish the staged segments of the micro-batch ``batchId``."""
+        """Publish the segments that the tasks of the micro-batch ``batchId`` staged, by one commit per partition.
+
+        Raises:
+            ConfigError: a message is of another micro-batch.
+            StorageError: a commit failed; see ``publish``.
+        """
         marks = {message.mark for message in messages if isinstance(message, Written)}
         if len(marks) > 1 or any(mark is None or mark.number != batchId for mark in marks):
             raise ConfigError(f"the tasks of batch {batchId} wrote for other rounds: {marks}")
         publish(self._options, messages, next(iter(marks), None), merges_later=True)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Discard the staged segments."""
+        """Discard the segments that the tasks staged. Published segments stay."""
         del batchId
         discard(self._options, messages)
 
 
 def as_arrow(given: Iterable[Any], schema: StructType) -> Iterator[pa.RecordBatch]:
-    """Yield the input of a sink as Arrow batches. Before Spark 4.1 the input of streams is rows, which are converted."""
+    """Yield the input of a sink as Arrow batches. Before Spark 4.1, the input of streams is rows, which are converted.
+
+    A converted batch contains only the columns that are written.
+    """
     import pyarrow as pa  # noqa: PLC0415 - comes with Spark's extra
 
     header = pa.struct([("key", pa.string()), ("value", pa.binary())])
