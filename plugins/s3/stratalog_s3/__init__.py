@@ -22,7 +22,7 @@ GENERIC_SCHEMES: Final = frozenset({
 
 @hookimpl
 def stratalog_object_stores() -> Iterable[Provider[ObjectStore]]:
-    """Return the providers of the stores. fsspec is imported when the first store is opened."""
+    """Return the providers of the stores. fsspec is imported when the first store that needs it is opened."""
     return (
         Provider(
             name="s3",

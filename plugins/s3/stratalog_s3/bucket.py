@@ -41,20 +41,30 @@ class Bucket:
     def ask(self, method: str, **parameters: object) -> Any:
         """Send one request, named as botocore names it, and return the answer.
 
-        Raises TimeoutError after the deadline, and the errors of s3fs unchanged.
+        Raises:
+            StoreTimeoutError: the deadline had passed before; nothing was sent.
+            TimeoutError: there was no answer before the deadline.
+            Other errors are those of s3fs.
         """
         return self.begin(method, **parameters).result()
 
     def begin(self, method: str, **parameters: object) -> Pending[Any]:
-        """Send a request without waiting for the answer; return the pending call."""
+        """Send a request without waiting for the answer, and return the pending call.
+
+        Raises:
+            StoreTimeoutError: the deadline had passed before; nothing was sent.
+        """
         left_s = seconds_left(self.clock, self.deadline_ns, str(parameters.get("Key", "")))
         return Pending(self.filesystem.loop, lambda: self._call(method, parameters), left_s)
 
     def get(self, name: str, start: int | None, end: int | None) -> bytes:
-        """Read bytes [start, end) of an object. The deadline includes the transfer of the body.
+        """Return the bytes [start, end) of an object; None is its start or end.
+
+        The result is empty if the object ends before ``start``. The deadline includes the transfer of the body.
 
         Raises:
             StoreError: the store answered with another range, or sent too few bytes.
+            Other errors are those of ``ask``.
         """
         return run(
             self.filesystem.loop, lambda: self._get(name, start, end), seconds_left(self.clock, self.deadline_ns, name)

@@ -32,7 +32,7 @@ class Checksum(NamedTuple):
     of: Callable[[Buffer], bytes]
 
     def said(self, data: Buffer) -> dict[str, str]:
-        """Return the checksum parameter of a request with this body."""
+        """Return the checksum parameter of a request with this body, by name; empty for no checksum."""
         return {self.parameter: base64.b64encode(self.of(data)).decode()} if self.parameter else {}
 
 

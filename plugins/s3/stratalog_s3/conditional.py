@@ -29,7 +29,7 @@ class ConditionalStore(FsspecStore):
 
     @property
     def capabilities(self) -> Capability:
-        """CREATE only. Listing from a key on is not supported, because fsspec lists whole folders."""
+        """``Capability.CREATE`` only. The store does not evaluate ``after`` of ``list``: fsspec lists whole folders."""
         return create_capability(self._location.scheme)
 
     def create(self, key: str, data: Buffer, *, deadline_ns: int) -> Created:
@@ -59,6 +59,10 @@ class ConditionalStore(FsspecStore):
 
 
 def open_conditional(context: OpenContext) -> ObjectStore:
-    """Open a store on Google Cloud Storage or Azure Blob Storage."""
+    """Return a store on Google Cloud Storage or Azure Blob Storage, which connects at the first call.
+
+    Raises:
+        ConfigError: the URI or an option is not allowed.
+    """
     location, options = parse_location(context.location), checked_options(context)
     return ConditionalStore(location, options, context.env.clock, read_only=context.read_only)

@@ -15,7 +15,7 @@ class CreateStrategy(Enum):
 
     NATIVE: the store decides, by one conditional request. LINK: the file system decides, by a hard link to a finished
         file. NONE: several writers may succeed. The writer checks for the object and then writes, which is safe for one
-        writer only, so the store does not declare CREATE.
+        writer only, so the store does not declare ``Capability.CREATE``.
     """
 
     NATIVE = auto()
@@ -39,6 +39,6 @@ STRATEGIES: Final[Mapping[str, CreateStrategy]] = MappingProxyType(
 
 
 def create_capability(protocol: str) -> Capability:
-    """Return CREATE if the protocol's strategy is atomic, otherwise no capability."""
+    """Return ``Capability.CREATE`` if the protocol's strategy is atomic, otherwise ``Capability.NONE``."""
     atomic = STRATEGIES.get(protocol, CreateStrategy.NONE) is not CreateStrategy.NONE
     return Capability.CREATE if atomic else Capability.NONE

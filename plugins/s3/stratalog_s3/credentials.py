@@ -36,7 +36,9 @@ class RotatingCredentials:
         self._expires_ms = 0
 
     def current(self) -> tuple[str, str, str | None]:
-        """Return key, secret and token. Call the provider if there are none or they expire soon.
+        """Return key, secret and token, which is None if there is none.
+
+        The provider is called for the first credentials, and when the present credentials expire within a minute.
 
         Raises:
             StorePermissionError: the provider failed, or returned invalid credentials.
@@ -52,7 +54,7 @@ class RotatingCredentials:
             self._current = None
 
     def _asked(self) -> tuple[tuple[str, str, str | None], int]:
-        """Call the provider.
+        """Call the provider, and return its credentials and the time at which they expire (ms since 1970; 0: never).
 
         No local variable contains a credential, because a traceback can show local variables.
         """

@@ -36,7 +36,7 @@ class Pending(Generic[T]):
         self._future: Future[T] = asyncio.run_coroutine_threadsafe(_bounded(call, timeout_s), loop)
 
     def result(self) -> T:
-        """Wait for the coroutine and return its result.
+        """Wait for the coroutine, and return its result or raise its error.
 
         Raises:
             TimeoutError: the coroutine did not end in time.

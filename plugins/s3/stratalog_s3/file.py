@@ -66,7 +66,7 @@ class FileStore(ObjectStore):
 
     @property
     def capabilities(self) -> Capability:
-        """CREATE and NEAR only: listings read whole folders, and there are no checksums."""
+        """``Capability.CREATE`` and ``NEAR`` only: listings read whole folders, and there are no checksums."""
         return create_capability(self._location.scheme) | Capability.NEAR
 
     @property
@@ -75,7 +75,7 @@ class FileStore(ObjectStore):
         return str(self._location)
 
     def put_file(self, key: str, source: ByteSource, *, deadline_ns: int) -> ObjectInfo:
-        """Write a temporary file in the same folder, sync it, rename it, and sync the folder."""
+        """Write a temporary file in the same folder, sync it, rename it, and sync the folder. Durable on return."""
         path = self._writable(key, deadline_ns)
         try:
             temporary = self._written(path, self._watched(source, key, deadline_ns))
@@ -90,7 +90,10 @@ class FileStore(ObjectStore):
         return ObjectInfo(key, source.size_bytes)
 
     def create(self, key: str, data: Buffer, *, deadline_ns: int) -> Created:
-        """Write a temporary file, sync it, and link it to its final name. The link fails if the name exists."""
+        """Write a temporary file, sync it, and link it to its final name. The link fails if the name exists.
+
+        The result is UNKNOWN if the file exists, and a failed sync of the folder may not have made its name durable.
+        """
         path = self._writable(key, deadline_ns)
         try:
             if self._files.stat(path) is not None:
@@ -108,7 +111,7 @@ class FileStore(ObjectStore):
         return created
 
     def read(self, key: str, start: int | None = None, end: int | None = None, *, deadline_ns: int) -> bytes:
-        """Read bytes [start, end) of an object."""
+        """Return the bytes [start, end) of an object; None is its start or end."""
         path = self._path(check_key(key), deadline_ns)
         try:
             with self._opened(path) as descriptor:
@@ -129,7 +132,7 @@ class FileStore(ObjectStore):
         return False
 
     def read_cached(self, key: str, start: int, into: memoryview) -> bool:
-        """Read from the page cache without waiting for the disk; return False if that is not possible."""
+        """Fill ``into`` from the page cache without waiting for the disk; return False if that is not possible."""
         if self._closed:
             return False
         try:
@@ -154,7 +157,7 @@ class FileStore(ObjectStore):
         return found
 
     def delete(self, keys: Sequence[str], *, deadline_ns: int) -> Mapping[str, StoreError]:
-        """Remove files but not folders.
+        """Remove files but not folders, and return the errors by key.
 
         The removal is not synced. If a power loss restores a file, garbage collection deletes it again.
         """
@@ -169,7 +172,10 @@ class FileStore(ObjectStore):
         return failed
 
     def unfinished(self, prefix: str, *, deadline_ns: int) -> Sequence[UnfinishedUpload]:
-        """Return the temporary files, of writers in progress and of writers that died."""
+        """Return the temporary files, of writers in progress and of writers that died.
+
+        A temporary file does not contain the name of a file with more than 150 bytes, so such files are left out.
+        """
         folder = check_prefix(prefix).rpartition("/")[0]
         self._path(folder, deadline_ns)
         found: list[UnfinishedUpload] = []
@@ -196,7 +202,7 @@ class FileStore(ObjectStore):
             self._raise(error, upload.key)
 
     def close(self) -> None:
-        """Make all further calls raise ClosedError, except ``close``, which then does nothing."""
+        """Make all further reads, writes and listings raise ClosedError. Idempotent."""
         self._closed = True
 
     def __repr__(self) -> str:
@@ -268,7 +274,7 @@ class FileStore(ObjectStore):
             self._files.close(descriptor)
 
     def _written(self, path: str, chunks: Iterable[Buffer]) -> str:
-        """Write and sync a temporary file beside ``path``. If that fails, remove the file."""
+        """Write and sync a temporary file beside ``path``, and return its path. If that fails, remove the file."""
         folder, _, name = path.rpartition("/")
         of = f"-{name}" if len(name.encode()) <= _LONGEST_NAME else ""
         temporary = f"{folder}/{_TEMPORARY}{self._chance.getrandbits(128):032x}{of}.tmp"
@@ -362,7 +368,7 @@ class FileStore(ObjectStore):
 
 
 def open_file(context: OpenContext) -> ObjectStore:
-    """Open a store on a folder."""
+    """Return a store on the folder that the URI names; raise ConfigError if the URI is not allowed."""
     return FileStore(parse_location(context.location), context.env, read_only=context.read_only)
 
 

@@ -21,7 +21,7 @@ class MemoryStore(FsspecStore):
 
     @property
     def capabilities(self) -> Capability:
-        """CREATE only: fsspec lists whole folders."""
+        """``Capability.CREATE`` only: fsspec lists whole folders."""
         return create_capability(self._location.scheme)
 
     def create(self, key: str, data: Buffer, *, deadline_ns: int) -> Created:
@@ -38,6 +38,6 @@ class MemoryStore(FsspecStore):
 
 
 def open_memory(context: OpenContext) -> ObjectStore:
-    """Open a store in fsspec's memory."""
+    """Return a store in fsspec's memory; raise ConfigError if the URI is not allowed."""
     location, options = parse_location(context.location), SecretOptions(context.options)
     return MemoryStore(location, options, context.env.clock, read_only=context.read_only)

@@ -33,10 +33,10 @@ class PartBudget:
         self._changed = threading.Condition()
 
     def take(self, size_bytes: int, timeout_s: float, key: str) -> None:
-        """Wait until a part of this size is admitted.
+        """Wait until a part of this size is admitted. ``key`` is the object's key for the error.
 
         Raises:
-            StoreTimeoutError: the part was not admitted before the deadline.
+            StoreTimeoutError: the part was not admitted within ``timeout_s``.
         """
         with self._changed:
             if not self._changed.wait_for(lambda: self._has_room(size_bytes), timeout_s):
@@ -74,6 +74,10 @@ class PartUploads:
 
         The object becomes visible only with that request. If a request fails, the upload is aborted, even after the
         deadline, because the store would otherwise keep the parts and charge for them.
+
+        Raises:
+            StoreError: the size of the source is wrong, or its parts found no memory before the deadline.
+            Other errors are those of ``Bucket.ask``.
         """
         said = {"ChecksumAlgorithm": self.checksum.algorithm} if self.checksum.algorithm else {}
         upload = bucket.ask("create_multipart_upload", Key=name, **said, **self.parameters)["UploadId"]

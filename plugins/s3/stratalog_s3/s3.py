@@ -74,7 +74,7 @@ class S3Store(StoreBase):
 
     @property
     def capabilities(self) -> Capability:
-        """All capabilities.
+        """``Capability.CREATE``, ``LIST_AFTER``, ``BATCH_DELETE``, and with a checksum in the settings ``CHECKSUM``.
 
         The core probes CREATE, because some S3-compatible servers accept the condition and ignore it.
         """
@@ -116,7 +116,9 @@ class S3Store(StoreBase):
         return outcome[0]
 
     def read(self, key: str, start: int | None = None, end: int | None = None, *, deadline_ns: int) -> bytes:
-        """Read bytes [start, end) of an object, in one GET. An empty range needs no request.
+        """Return the bytes [start, end) of an object, by one GET; None is its start or end.
+
+        An empty range needs no request.
 
         Raises:
             StoreError: the store answered with another range.
@@ -145,7 +147,7 @@ class S3Store(StoreBase):
         return found
 
     def delete(self, keys: Sequence[str], *, deadline_ns: int) -> Mapping[str, StoreError]:
-        """Delete objects, with one request per thousand keys."""
+        """Delete objects, with one request per thousand keys, and return the errors by key."""
         self._refuse_write()
         names = {self._location.name(check_key(key)): key for key in keys}
         failed: dict[str, StoreError] = {}
@@ -209,7 +211,13 @@ class S3Store(StoreBase):
         return self._location.name(check_key(key))
 
     def _bucket(self, deadline_ns: int) -> Bucket:
-        """Return the bucket for one operation. The first call connects, which sends nothing to the bucket."""
+        """Return the bucket for one operation. The first call connects, which sends nothing to the bucket.
+
+        Raises:
+            ConfigError: the options are wrong, or requests would be sent insecurely.
+            PluginImportError: botocore is too old.
+            StorageError: the store is closed, or no connection was possible before the deadline.
+        """
         made = self._filesystem()
         if self._connected is not made:
             client = self._connect(made, deadline_ns)
@@ -286,7 +294,7 @@ class S3Store(StoreBase):
 
 
 def open_s3(context: OpenContext) -> ObjectStore:
-    """Open a store on a bucket.
+    """Return a store on a bucket, which connects at the first call.
 
     Raises:
         PluginImportError: s3fs is not installed; install ``stratalog[s3]``.

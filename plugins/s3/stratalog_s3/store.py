@@ -63,7 +63,7 @@ class StoreBase(ObjectStore):
         return str(self._location)
 
     def close(self) -> None:
-        """Make all further calls raise ClosedError, except ``close``, which then does nothing."""
+        """Close the connections, and make all further requests raise ClosedError. Idempotent."""
         with self._lock:
             self._closed = True
             made, self._made = self._made, None
@@ -128,7 +128,8 @@ class StoreBase(ObjectStore):
 class FsspecStore(StoreBase):
     """A store on any file system of fsspec, without caches, for protocols without a strategy for atomic creation.
 
-    ``create`` checks the key and then writes, which is safe for one writer only, so the store does not declare CREATE.
+    ``create`` checks the key and then writes, which is safe for one writer only, so the store does not declare
+    ``Capability.CREATE``.
     """
 
     in_process: ClassVar[bool] = False  # True: calls cannot hang, and run on the caller's thread
@@ -165,7 +166,7 @@ class FsspecStore(StoreBase):
         return Created.EXISTS
 
     def read(self, key: str, start: int | None = None, end: int | None = None, *, deadline_ns: int) -> bytes:
-        """Read bytes [start, end) of an object. An empty range needs no request."""
+        """Return the bytes [start, end) of an object; None is its start or end. An empty range needs no request."""
         path = self._path(check_key(key))
         if end is not None and end <= (start or 0):
             return b""
@@ -189,7 +190,7 @@ class FsspecStore(StoreBase):
         return [_object_info(key, infos[key]) for key in keys]
 
     def delete(self, keys: Sequence[str], *, deadline_ns: int) -> Mapping[str, StoreError]:
-        """Delete objects one by one."""
+        """Delete objects one by one, and return the errors by key."""
         self._refuse_write()
         failed = {}
         for key in keys:
@@ -236,7 +237,15 @@ class FsspecStore(StoreBase):
         return self._path(check_key(key))
 
     def _call(self, name: str, path: str, *args: object, deadline_ns: int, **kwargs: object) -> Any:
-        """Call a method of the file system within the deadline, on the file system's own loop if it has one."""
+        """Call a method of the file system within the deadline, on the file system's own loop if it has one.
+
+        If ``in_process`` is True, the call runs on this thread, and the deadline is checked only before the call.
+
+        Raises:
+            StoreTimeoutError: the deadline had passed before the call.
+            TimeoutError: the call did not end before the deadline.
+            Other errors are those of the file system.
+        """
         left_s = seconds_left(self._clock, deadline_ns, path)
         made = self._filesystem()[0]
         if self.in_process:
@@ -266,7 +275,11 @@ class FsspecStore(StoreBase):
 
 
 def open_generic(context: OpenContext) -> ObjectStore:
-    """Open a store on fsspec's file system for the URI's scheme; only one writer may use it."""
+    """Return a store on fsspec's file system for the URI's scheme; only one writer may use it.
+
+    Raises:
+        ConfigError: the URI or an option is not allowed.
+    """
     location, options = parse_location(context.location), checked_options(context)
     return FsspecStore(location, options, context.env.clock, read_only=context.read_only)
 
