@@ -20,19 +20,20 @@ class LocalLogFiles(LogFiles):
         self._disk, self._folder = disk, folder
 
     def path(self, name: str = "") -> str:
-        """Return the path of a file, or of the folder if ``name`` is empty."""
+        """Return the path of a file, or of the folder if ``name`` is empty. The file need not exist."""
         return self._folder.path(name)
 
     def list(self) -> list[FileStat]:
-        """Return the entries of the folder, sorted by name."""
+        """Return the entries of the folder, sorted by name; raise LogDirError if the folder cannot be read."""
         return self._folder.list()
 
     def open_segment(self, name: str, *, create: bool = False, preallocate_bytes: int = 0) -> SegmentFile:
         """Open a ``.log`` file.
 
         Raises:
-            SegmentGoneError: the file is missing.
+            SegmentGoneError: the file is missing, and ``create`` is not set.
             FileExistsError: ``create`` is set and the file exists.
+            LogDirError: the file cannot be created or looked up.
         """
         path = self._folder.path(checked_name(name))
         if create:
@@ -50,7 +51,14 @@ class LocalLogFiles(LogFiles):
         )
 
     def open_index(self, name: str, *, max_bytes: int, writable: bool, reserve: bool = True) -> IndexFile:
-        """Open an index file."""
+        """Open an index file. If ``writable``, a missing file is created; otherwise a missing file is an empty index.
+
+        The index is memory-mapped if it is ``writable`` and may ``reserve`` space.
+
+        Raises:
+            CorruptIndexError: the file is larger than ``max_bytes``, and is not opened for writing.
+            LogDirError: the file cannot be created or looked up.
+        """
         path = self._folder.path(checked_name(name))
         if writable:
             self._disk.check_writable(path)
@@ -66,25 +74,25 @@ class LocalLogFiles(LogFiles):
         return PlainIndex(file, path, max_bytes)
 
     def read_small(self, name: str) -> bytes | None:
-        """Return the content of a small file, or None if it is missing."""
+        """Return the content of a small file, or None if it is missing. Errors are those of ``Folder.read_small``."""
         return self._folder.read_small(name)
 
     def replace_small(self, name: str, data: Buffer) -> None:
-        """Replace a small file. The change is durable on return."""
+        """Replace a small file, or create it. The change is durable on return. Raise LogDirError if it fails."""
         self._folder.replace_small(name, data)
 
     def rename(self, old: str, new: str) -> None:
-        """Rename a file."""
+        """Rename a file. A missing file is no error. The new name is durable only after ``sync``."""
         self._folder.rename(old, new)
 
     def remove(self, name: str) -> None:
-        """Delete a file."""
+        """Delete a file. A missing file is no error. The deletion is durable only after ``sync``."""
         self._folder.remove(name)
 
     def set_modified(self, name: str, modified_ms: int) -> None:
-        """Set a file's modification time."""
+        """Set a file's modification time (ms since 1970); raise LogDirError if the file is missing."""
         self._folder.set_modified(name, modified_ms)
 
     def sync(self) -> None:
-        """Make the folder's names durable."""
+        """Make new, changed and removed names in the folder durable. After a failure, no later call succeeds."""
         self._folder.sync()

@@ -26,6 +26,9 @@ _NOT_OPENED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOENT, errno.
 class Folder:
     """A folder on disk. Thread-safe.
 
+    Methods raise LogDirError if the disk or the system refuses an operation, ClosedError after the store is closed, and
+    ReadOnlyError for a change if the store was opened for reading.
+
     Args:
         disk: disk of the store; borrowed.
         path: path of the folder, which need not exist yet.
@@ -49,16 +52,20 @@ class Folder:
             raise log_dir_error(error, self._path) from error
 
     def stat(self, name: str) -> FileStat | None:
-        """Return the entry with this name, or None."""
+        """Return the entry with this name; None if it does not exist."""
         return self._stat(self.path(checked_name(name)))
 
     def exists(self) -> bool:
-        """Return True if the folder exists."""
+        """Return True if the path exists and is a folder."""
         found = self._stat(self._path)
         return found is not None and found.is_folder
 
     def read_small(self, name: str) -> bytes | None:
-        """Return the content of a file, or None if the file is missing."""
+        """Return the content of a small file, or None if the file is missing.
+
+        Raises:
+            CorruptCheckpointError: the file is larger than ``limits.checkpoint.bytes``.
+        """
         path, files = self.path(checked_name(name)), self._disk.files
         self._disk.check_open(path)
         try:
@@ -86,7 +93,7 @@ class Folder:
             self.sync()
 
     def rename(self, old: str, new: str) -> bool:
-        """Rename an entry; return False if ``old`` does not exist."""
+        """Rename an entry; return False if ``old`` does not exist. The new name is durable only after ``sync``."""
         old_path, new_path = self.path(checked_name(old)), self.path(checked_name(new))
         self._disk.check_writable(old_path)
         try:
@@ -98,7 +105,7 @@ class Folder:
         return True
 
     def remove(self, name: str) -> bool:
-        """Delete a file; return False if the file did not exist."""
+        """Delete a file; return False if the file did not exist. The deletion is durable only after ``sync``."""
         path = self.path(checked_name(name))
         self._disk.check_writable(path)
         try:
@@ -110,7 +117,7 @@ class Folder:
         return True
 
     def set_modified(self, name: str, modified_ms: int) -> None:
-        """Set a file's modification time."""
+        """Set a file's modification time (ms since 1970)."""
         path = self.path(checked_name(name))
         self._disk.check_writable(path)
         try:
@@ -119,7 +126,7 @@ class Folder:
             raise log_dir_error(error, path) from error
 
     def remove_tree(self, name: str) -> None:
-        """Delete a folder with everything in it. A missing folder is no error."""
+        """Delete a folder with everything in it. A missing folder is no error. Durable only after ``sync``."""
         path = self.path(checked_name(name))
         self._disk.check_writable(path)
         inside = Folder(self._disk, path)

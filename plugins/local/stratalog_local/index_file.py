@@ -51,7 +51,7 @@ class PlainIndex(IndexFile):
         return self._file.size_bytes
 
     def append(self, entries: Buffer) -> None:
-        """Add entries."""
+        """Add entries. Raise PluginError if the file would exceed its bound, and LogDirError if the write fails."""
         self._file.check_writable()
         size = memoryview(entries).nbytes
         if size:
@@ -59,14 +59,14 @@ class PlainIndex(IndexFile):
             self._file.append(entries)
 
     def view(self) -> memoryview:
-        """Return the entries. They are read once and cached until the file grows."""
+        """Return all entries. They are read from the file when it has grown, and cached."""
         size, read = self.size_bytes, self._read
         if len(read) < size:
             self._read = read = self._file.read(0, size)
         return read[:size]
 
     def truncate(self, size_bytes: int) -> None:
-        """Keep the first ``size_bytes``."""
+        """Keep the first ``size_bytes`` of the entries; raise ValueError if there are fewer."""
         self._file.truncate(size_bytes)
         self._read = memoryview(b"")
 
@@ -74,11 +74,11 @@ class PlainIndex(IndexFile):
         """Do nothing: no space is reserved."""
 
     def sync(self) -> None:
-        """Make the entries durable."""
+        """Make the entries durable. Errors are those of ``LocalSegmentFile.sync``."""
         self._file.sync()
 
     def close(self) -> None:
-        """Close the file. The entries are read first, so later views still work."""
+        """Close the file. The entries are read first, so later views still work. Idempotent."""
         try:
             with contextlib.suppress(ClosedError, FileReplacedError, SegmentGoneError):
                 self.view()
@@ -123,7 +123,12 @@ class MappedIndex(PooledFile, IndexFile):
         return self._size_bytes
 
     def append(self, entries: Buffer) -> None:
-        """Write entries through the map, which grows first if they do not fit."""
+        """Write entries through the map, which grows first if they do not fit.
+
+        Raises:
+            PluginError: the file would exceed its bound; nothing is written.
+            LogDirError: the space cannot be allocated or mapped, or the file is out of service; nothing is written.
+        """
         data = entries if isinstance(entries, bytes) else memoryview(entries).cast("B")
         start, mapped = self._size_bytes, self._map
         end = start + len(data)
@@ -140,7 +145,7 @@ class MappedIndex(PooledFile, IndexFile):
         self._size_bytes = end
 
     def view(self) -> memoryview:
-        """Return the entries as a view of the map, or of a copy if the index is closed."""
+        """Return the entries as a read-only view of the map, or of a copy if the index is closed."""
         # in this order: a map that is read after the size is never shorter than the size
         mapped, size = (
             self._map,
@@ -157,7 +162,7 @@ class MappedIndex(PooledFile, IndexFile):
         return memoryview(mapped)[:size].toreadonly()
 
     def truncate(self, size_bytes: int) -> None:
-        """Keep the first ``size_bytes``, on disk too."""
+        """Keep the first ``size_bytes`` of the entries, on disk too; raise ValueError if there are fewer."""
         self.check_writable()
         if not 0 <= size_bytes <= self._size_bytes:
             raise ValueError(f"cannot truncate {self._size_bytes} bytes to {size_bytes}")
@@ -173,7 +178,7 @@ class MappedIndex(PooledFile, IndexFile):
             self._cut(views_see_more=False)
 
     def close(self) -> None:
-        """Trim the file and release its map and descriptor."""
+        """Trim the file if it is in service, and release its map and descriptor. Later views get a copy. Idempotent."""
         with self._changing:
             if self._copy is not None:
                 return

@@ -41,6 +41,7 @@ class PooledFile:
         Raises:
             SegmentGoneError: the file was closed, or no longer exists.
             ClosedError: the store was closed.
+            LogDirError: the file cannot be opened.
         """
         if self._is_gone:
             raise self._gone()
@@ -61,6 +62,7 @@ class PooledFile:
 
         Raises:
             FileReplacedError: another process removed the file.
+            Other errors are those of ``pin``.
         """
         try:
             return self.pin()
@@ -79,13 +81,13 @@ class PooledFile:
         return self._writable and self._failed is None and not self._disk.closed
 
     def check_writable(self) -> None:
-        """Raise an error with the reason if the file may not be changed."""
+        """Raise ClosedError, ReadOnlyError or LogDirOfflineError with the reason if the file may not be changed."""
         disk = self._disk
         if self._is_gone or not self._writable or self._failed is not None or disk.closed or disk.read_only:
             self._refuse()
 
     def fail(self, error: OSError) -> StorageError:
-        """Refuse all further changes of the file, and return the error to raise."""
+        """Refuse all further changes of the file after an error, and return the LogDirOfflineError to raise."""
         self._failed = LogDirOfflineError(log_dir_error(error, self.path).reason, self.path)
         return self._failed
 
@@ -98,7 +100,7 @@ class PooledFile:
         return found if isinstance(found, OutOfResourcesError) else self.fail(error)
 
     def cut(self, size_bytes: int) -> None:
-        """Set the size of the file on disk."""
+        """Set the size of the file on disk. Raise LogDirError if that fails; see ``refused``."""
         descriptor = self.pin_for_change()
         try:
             self._disk.files.truncate(descriptor, size_bytes)
@@ -121,7 +123,7 @@ class PooledFile:
             self.unpin(descriptor)
 
     def read_bytes(self, position: int, size_bytes: int) -> bytes:
-        """Read up to ``size_bytes`` from ``position``."""
+        """Return up to ``size_bytes`` bytes from ``position``: fewer if the file ends before. Errors as ``pin``."""
         descriptor = self.pin()
         try:
             return self.read_pinned(descriptor, position, size_bytes)
@@ -148,7 +150,11 @@ class PooledFile:
             self.unpin(descriptor)
 
     def sync(self) -> None:
-        """Make the file's bytes durable."""
+        """Make the file's bytes durable. After a failed sync, the file is out of service: no sync is repeated.
+
+        Raises:
+            LogDirError: the sync failed now, or a write or sync failed earlier.
+        """
         self._disk.check_writable(self.path)
         self._check_in_service()
         descriptor = self.pin_for_change()

@@ -59,6 +59,7 @@ class LocalSegmentFile(PooledFile, SegmentFile):
 
         Raises:
             FileExistsError: the file exists.
+            LogDirError: the file or its space cannot be created.
         """
         files = disk.files
         try:
@@ -82,12 +83,12 @@ class LocalSegmentFile(PooledFile, SegmentFile):
 
     @property
     def size_bytes(self) -> int:
-        """Number of bytes written so far."""
+        """Number of valid bytes, without reserved space."""
         return self._size_bytes
 
     @property
     def modified_ms(self) -> int:
-        """Time of the last write. If the file is gone, the last known time."""
+        """Time of the last write (ms since 1970). If the file is gone, the last known time."""
         with contextlib.suppress(OSError):
             found: FileStat | None = self._disk.files.stat(self.path)
             if found is not None:
@@ -95,7 +96,14 @@ class LocalSegmentFile(PooledFile, SegmentFile):
         return self._modified_ms
 
     def append(self, data: Buffer) -> int:
-        """Append the bytes, and return the position of the first; after an error, none of the bytes is in the file."""
+        """Append the bytes, and return the position of the first byte.
+
+        After an error, the file has its old size, and is out of service unless a resource limit caused the error.
+
+        Raises:
+            DiskFullError: the disk has no space.
+            LogDirError: the write failed, or the file is out of service or was opened for reading.
+        """
         disk, start = self._disk, self._size_bytes
         if self._is_gone or not self._writable or self._failed is not None or disk.closed:
             self.check_writable()
@@ -118,7 +126,7 @@ class LocalSegmentFile(PooledFile, SegmentFile):
         return start
 
     def read(self, position: int, size_bytes: int) -> memoryview:
-        """Read up to ``size_bytes`` from ``position``."""
+        """Return up to ``size_bytes`` bytes from ``position``: fewer if the file ends before, none after its end."""
         wanted, disk = min(size_bytes, self._size_bytes - position), self._disk
         if wanted <= 0:
             return memoryview(b"")
@@ -147,7 +155,12 @@ class LocalSegmentFile(PooledFile, SegmentFile):
         return FileSlice(read, position, descriptor, partial(handles.unpin, self, descriptor), size_bytes)
 
     def truncate(self, size_bytes: int) -> None:
-        """Cut the file to ``size_bytes``, and cut its reserved space."""
+        """Cut the file to ``size_bytes``, and cut its reserved space.
+
+        Raises:
+            ValueError: the file has fewer bytes.
+            LogDirError: the file cannot be cut. After an OutOfResourcesError it keeps its size.
+        """
         self.check_writable()
         if not 0 <= size_bytes <= self._size_bytes:
             raise ValueError(f"cannot truncate {self._size_bytes} bytes to {size_bytes}")
@@ -161,7 +174,7 @@ class LocalSegmentFile(PooledFile, SegmentFile):
     def trim(self) -> bool:
         """Remove preallocated space after the last record, which would be zeros after a power loss.
 
-        Return True if the file had such space.
+        Return True if the file had such space: the new size is durable only after ``sync``.
         """
         self.check_writable()
         grew = self._reserved
@@ -173,6 +186,7 @@ class LocalSegmentFile(PooledFile, SegmentFile):
 
         Raises:
             FileReplacedError: another process removed, replaced or cut the file; bytes may be lost.
+            LogDirError: the sync failed now, or a write or sync failed earlier.
         """
         super().sync()
         if self._lost_bytes():  # check twice: a truncation by this process may have happened in between
@@ -181,7 +195,7 @@ class LocalSegmentFile(PooledFile, SegmentFile):
                 raise FileReplacedError(reason, self.path)
 
     def close(self) -> None:
-        """Cut reserved space and release the descriptor."""
+        """Cut reserved space if the file is in service, and release the descriptor. Idempotent."""
         if self._closed:
             return
         self._closed = True
@@ -196,8 +210,9 @@ class LocalSegmentFile(PooledFile, SegmentFile):
         """Return the bytes of a slice.
 
         Raises:
-            SegmentGoneError: the bytes may have changed since the slice was made. A log closes a file before it truncates
-                the file, so the bytes of a closed file are known to be unchanged only if its path no longer names it.
+            SegmentGoneError: the bytes may have changed since the slice was made. A log closes a file before it
+                truncates the file. The bytes of a closed file are therefore known to be unchanged only if the path does
+                not name this file any more.
         """
         data = self.read_pinned(descriptor, position, size_bytes)
         if len(data) < size_bytes or (self._is_gone and self._is_named(descriptor)):
@@ -233,7 +248,7 @@ class LocalSegmentFile(PooledFile, SegmentFile):
         return descriptor
 
     def _lost_bytes(self) -> str:
-        """Return what another process did to the file, as text; "" if the path still names this file with all its bytes."""
+        """Return as text how another process changed the file; "" if the path names this file with all its bytes."""
         size = self._size_bytes
         try:
             found = self._disk.files.stat(self.path)

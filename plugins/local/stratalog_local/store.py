@@ -39,7 +39,12 @@ class LocalStore(SegmentStore):
         return self._folder.path(name)
 
     def acquire(self) -> None:
-        """Lock the directory, and create it if it is missing."""
+        """Lock the directory, and create it if it is missing. A second call has no effect.
+
+        Raises:
+            LogDirLockedError: another engine or a running broker holds the lock.
+            LogDirError: the directory or the lock file cannot be created or opened.
+        """
         path, files = self.path(), self._disk.files
         self._disk.check_writable(path)
         if self._lock is not None:
@@ -58,7 +63,7 @@ class LocalStore(SegmentStore):
             raise LogDirLockedError("another engine or a running broker holds the directory", path)
 
     def is_acquired_elsewhere(self) -> bool:
-        """Return True if another process holds the lock now."""
+        """Return True if another process, or another store of this process, holds the lock now."""
         path = self.path(LOCK_FILE)
         self._disk.check_open(path)
         if self._lock is not None:
@@ -69,7 +74,7 @@ class LocalStore(SegmentStore):
             raise log_dir_error(error, path) from error
 
     def logs(self) -> list[str]:
-        """Return the names of the folders in the directory."""
+        """Return the names of the folders in the directory, sorted; raise LogDirError if it cannot be read."""
         return [entry.name for entry in self._folder.list() if entry.is_folder]
 
     def open_log(self, name: str, *, create: bool = False) -> LogFiles:
@@ -104,20 +109,20 @@ class LocalStore(SegmentStore):
         self._folder.sync()
 
     def read_small(self, name: str) -> bytes | None:
-        """Return the content of a small file, or None if it is missing."""
+        """Return the content of a small file of the directory, or None if it is missing."""
         return self._folder.read_small(name)
 
     def replace_small(self, name: str, data: Buffer) -> None:
-        """Replace a small file, durable on return."""
+        """Replace or create a small file of the directory, durable on return."""
         self._folder.replace_small(name, data)
 
     def remove_small(self, name: str) -> None:
-        """Delete a small file, durable on return."""
+        """Delete a small file of the directory, durable on return. A missing file is no error."""
         if self._folder.remove(name):
             self._folder.sync()
 
     def close(self) -> None:
-        """Release the directory. Files opened through the store can then only be closed."""
+        """Release the lock of the directory. Files opened through the store can then only be closed. Idempotent."""
         self._disk.closed = True
         lock, self._lock = self._lock, None
         if lock is not None:
