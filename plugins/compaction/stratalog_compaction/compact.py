@@ -74,9 +74,10 @@ class CompactPolicy(CleanupPolicy):
         self._chance = chance
 
     def plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
-        """Return a plan that deletes segments below the log start, and rewrites the rest if it is dirty enough or overdue.
+        """Return a plan that deletes segments below the log start, and rewrites the others if dirty enough or overdue.
 
-        The rest is the part that may be compacted; segments in the tier and local segments are rewritten separately.
+        Segments in the tier and local segments are rewritten separately. Segments that may not be compacted yet are
+        kept.
         """
         actions = [action for action in plan_prefix(log, (below_log_start(log),)) if isinstance(action, DeletePrefix)]
         start = actions[0].end if actions else log.segments[0].base_offset if log.segments else 0
@@ -112,15 +113,18 @@ class LatestWins(RecordFilter):
         self.digest_kind = f"keys@1 {self._map.hash_name}" if job.secret else ""
 
     def observe(self, records: RecordColumns) -> int:
-        """Remember the offsets of the keys, and return the number of records observed."""
+        """Store the latest offset of each key. Return the number of records processed before the map was full."""
         return self._map.observe(records)
 
     def judge(self, records: RecordColumns, verdicts: bytearray) -> None:
-        """Keep the latest record of each key. Keep a tombstone until its horizon."""
+        """Write one verdict per record: keep the latest record of each key, and keep a tombstone until its horizon."""
         self._map.judge(records, verdicts)
 
     def digest(self, *, end: bool) -> Sequence[bytes]:
-        """Return sections of the digest that sums up the keys of kept records."""
+        """Return the finished sections of the digest of the keys of kept records; at the ``end``, all that are left.
+
+        The result is empty if the job has no secret for the hashes of digests.
+        """
         return self._map.digest(end=end)
 
     def spares(self, section: memoryview) -> bool:

@@ -50,13 +50,19 @@ class KeyMap(Protocol):
         """
 
     def judge(self, records: RecordColumns, verdicts: bytearray) -> None:
-        """Write one verdict per record: drop a record without a key, or with an offset below the latest of its key."""
+        """Write one verdict per record: drop a record without a key, or with an offset below the latest of its key.
+
+        A tombstone that is not dropped gets the verdict DROP_AT_HORIZON.
+        """
 
     def digest(self, *, end: bool) -> list[bytes]:
-        """Return the finished digest sections of the keys of kept records; [] if ``sums_up`` is False."""
+        """Return the digest sections of the keys of kept records that were finished since the last call.
+
+        At the ``end`` of a segment, also return the incomplete section. The result is [] if ``sums_up`` is False.
+        """
 
     def holds_any_of(self, section: memoryview) -> bool:
-        """Return True if the map may contain a key of the section, and False if it certainly does not."""
+        """Return True if the map may contain a key of the section, and False if the map certainly contains none."""
 
 
 class PythonKeyMap:

@@ -40,7 +40,8 @@ class LatestByTimestampPolicy(CleanupPolicy):
         """Return the plan that the policy ``compact`` would return.
 
         Raises:
-            ConfigError: another policy also keeps one record per key; each would drop records that the other one keeps.
+            ConfigError: ``cleanup.policy`` has another policy that keeps one record per key. Each of the two policies
+                would drop records that the other policy keeps.
         """
         rivals = [name for name in config.cleanup_policy if name in _ONE_OF]
         if len(rivals) > 1:
@@ -54,7 +55,7 @@ class LatestByTimestampPolicy(CleanupPolicy):
         return self._compact.local_plan(log, config, now_ms)
 
     def record_filter(self, job: RewriteJob) -> RecordFilter:
-        """Return a filter that compares timestamps."""
+        """Return a filter that keeps the record with the greatest timestamp of each key."""
         return GreatestWins(job, self._secret())
 
     def _secret(self) -> bytes:
@@ -65,7 +66,7 @@ class LatestByHeaderPolicy(LatestByTimestampPolicy):
     """Policy ``latest_by_header``. A record without a version counts as older than all records with a version."""
 
     def record_filter(self, job: RewriteJob) -> RecordFilter:
-        """Return a filter that compares the header named by the topic's settings."""
+        """Return a filter that keeps the record with the greatest number in the header of ``latest_by_header.name``."""
         section = job.config.sections.get(BY_HEADER)
         return GreatestHeaderWins(
             job, self._secret(), section if isinstance(section, HeaderSection) else HeaderSection()
@@ -90,11 +91,11 @@ class GreatestWins(RecordFilter):
         self._map = open_version_map(slots, min(max(self._usable, 1), slots - 1), secret)
 
     def observe(self, records: RecordColumns) -> int:
-        """Store the greatest version of each key; return the number of records that were processed before the map was full."""
+        """Store the greatest version of each key. Return the number of records processed before the map was full."""
         return self._map.observe(records, self._numbers(records))
 
     def judge(self, records: RecordColumns, verdicts: bytearray) -> None:
-        """Keep the record with the greatest version of each key. Keep a tombstone until its horizon."""
+        """Write one verdict per record: keep the greatest version of each key, and a tombstone until its horizon."""
         self._map.judge(records, self._numbers(records), verdicts)
 
     def _numbers(self, records: RecordColumns) -> memoryview:

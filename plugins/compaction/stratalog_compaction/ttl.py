@@ -41,7 +41,10 @@ class TtlPolicy(CleanupPolicy):
     """
 
     def plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
-        """Return a plan that deletes the oldest segments if they are expired, and rewrites the rest if it is dirty enough."""
+        """Return a plan that deletes the oldest segments if all their records have expired, or are below the log start.
+
+        The plan rewrites the other segments if they are dirty enough or overdue, as with the policy ``compact``.
+        """
         section = section_of(config)
         rules = (below_log_start(log), too_old(section.after_ms, now_ms, "ttl.ms"))
         actions = [action for action in plan_prefix(log, rules) if isinstance(action, DeletePrefix)]
@@ -60,7 +63,7 @@ class TtlPolicy(CleanupPolicy):
 
 
 def section_of(config: TopicConfig) -> TtlSection:
-    """Return the policy's settings of a topic."""
+    """Return the settings ``ttl.*`` of a topic; their defaults if the topic has none."""
     found = config.sections.get(NAME)
     return found if isinstance(found, TtlSection) else TtlSection()
 
@@ -85,7 +88,7 @@ class Expiry(RecordFilter):
         return records.count
 
     def judge(self, records: RecordColumns, verdicts: bytearray) -> None:
-        """Drop records older than ``ttl.ms``."""
+        """Write one verdict per record: drop records that were older than ``ttl.ms`` when the round began."""
         last_ms, stamps = self._last_ms, records.timestamp_ms
         verdicts[: records.count] = bytes(Verdict.DROP if 0 <= at < last_ms else Verdict.KEEP for at in stamps)
         self._oldest_ms = min(self._oldest_ms, min((at for at in stamps if at >= max(last_ms, 0)), default=_NEVER_MS))
@@ -104,7 +107,7 @@ class Expiry(RecordFilter):
         return (said,)
 
     def spares(self, section: memoryview) -> bool:
-        """Return True if no record of the segment has expired yet."""
+        """Return True if no record of the segment had expired when the round began; False for a malformed section."""
         if len(section) != _DIGEST.size:
             return False
         oldest_ms, soonest_ms = _DIGEST.unpack(section)
@@ -117,7 +120,7 @@ class HeaderExpiry(Expiry):
     fields: ClassVar[Fields] = Fields.OFFSET | Fields.TIMESTAMP | Fields.HEADERS
 
     def judge(self, records: RecordColumns, verdicts: bytearray) -> None:
-        """Drop records that are older than ``ttl.ms``, or that have reached the time in their header."""
+        """Write one verdict per record: drop records older than ``ttl.ms``, or past the time in their header."""
         super().judge(records, verdicts)
         expiries = header_numbers(records, self._section.header, self._section.encoding, _NEVER_MS)
         for row, at_ms in enumerate(expiries):

@@ -30,7 +30,7 @@ class VersionMap(Protocol):
         """Return the number of keys."""
 
     def observe(self, records: RecordColumns, numbers: Sequence[int]) -> int:
-        """Store the greatest version of each key; return the number of records that were processed before the map was full.
+        """Store the greatest version of each key. Return the number of records processed before the map was full.
 
         A record without a key is skipped. When the map is full, a record whose key the map lacks ends the call.
 
@@ -42,8 +42,9 @@ class VersionMap(Protocol):
     def judge(self, records: RecordColumns, numbers: Sequence[int], verdicts: bytearray) -> None:
         """Write one verdict per record.
 
-        Drop a record without a key, or with a version below the greatest of its key. If a record has a greater version
-        than the map, store this version.
+        Drop a record without a key, or with a version below the greatest of its key. A tombstone that is not dropped
+        gets the verdict DROP_AT_HORIZON. If a record has a greater version than the map has for its key, store this
+        version. A key that the map lacks is not added.
         """
 
 

@@ -35,7 +35,7 @@ class EngineCollector(Collector):
         yield from ()
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the present metrics."""
+        """Yield the present metrics and latencies of the engine; raise ClosedError if the engine is closed."""
         for metric, samples in groupby(self._engine.metrics(), key=lambda sample: sample.metric):
             family = _FAMILIES[metric.kind](metric.name, metric.doc, labels=metric.labels)
             for sample in samples:

@@ -26,7 +26,7 @@ _UNWELL: Final = frozenset({
 
 
 def open_metrics(context: OpenContext) -> Service:
-    """Return the service with the settings of ``[plugins.metrics]``."""
+    """Return the service ``metrics``, not started, with the settings of ``[plugins.metrics]``."""
     if not isinstance(context.section, MetricsSection):
         raise ConfigError("[plugins.metrics] was not read")
     return MetricsService(context.section)
@@ -35,7 +35,7 @@ def open_metrics(context: OpenContext) -> Service:
 class MetricsService(Service):
     """Service that answers ``GET /metrics`` for Prometheus, and ``GET /healthy`` with 200, or with 503 and the problems.
 
-    If the address is in use, the service logs a warning and tries again every ten seconds.
+    If the address cannot be used, the service logs a warning, and retries every ten seconds.
     """
 
     def __init__(self, settings: MetricsSection) -> None:
@@ -46,18 +46,18 @@ class MetricsService(Service):
 
     @property
     def port(self) -> int:
-        """The port on which the service listens; 0 before it listens."""
+        """The port on which the service listens; 0 before the service listens, and after ``stop``."""
         server = self._server
         return 0 if server is None else server.server_port
 
     def start(self, engine: Engine) -> None:
-        """Start listening, and let the engine measure latencies from now on."""
+        """Start to listen, and let the engine measure latencies from now on. A failure to listen is retried later."""
         engine.measure_latencies()
         if not self._listen(engine):
             threading.Thread(target=self._retry, args=(engine,), name="stratalog-metrics", daemon=True).start()
 
     def stop(self, deadline_ns: int) -> None:
-        """Close the socket. If the service does not listen yet, it stops trying to listen."""
+        """Close the socket, or stop the retries if the service does not listen yet. Idempotent."""
         del deadline_ns  # an answer is ready at once; a client that sends no request is disconnected
         self._stopped.set()
         with self._lock:
@@ -109,7 +109,7 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = 10
 
     def do_GET(self) -> None:
-        """Answer one request."""
+        """Answer one request: 404 for an unknown path, and 503 if the engine is closing or has problems."""
         path = self.path.partition("?")[0]
         if path not in {"/metrics", "/healthy"}:
             self.send_error(HTTPStatus.NOT_FOUND, "the paths are /metrics and /healthy")

@@ -34,7 +34,7 @@ class Otel(Service):
         self._engine: Engine | None = None
 
     def start(self, engine: Engine) -> None:
-        """Begin to trace the engine."""
+        """Begin to send spans of the engine's work to the tracer provider."""
         provider = self._given or get_tracer_provider()
         if isinstance(provider, ProxyTracerProvider):  # the program has set none
             provider = self._own = _otlp_provider()
@@ -47,7 +47,7 @@ class Otel(Service):
         engine.trace(begin_span)
 
     def stop(self, deadline_ns: int) -> None:
-        """End the tracing, and send the spans that are not sent yet."""
+        """End the tracing. Send the remaining spans if the service created the tracer provider. Idempotent."""
         del deadline_ns  # the exporter has a time-out of its own, OTEL_EXPORTER_OTLP_TIMEOUT
         engine, self._engine = self._engine, None
         if engine is not None:
