@@ -52,7 +52,7 @@ class KeyMap(Protocol):
     def judge(self, records: RecordColumns, verdicts: bytearray) -> None:
         """Write one verdict per record: drop a record without a key, or with an offset below the latest of its key.
 
-        A tombstone that is not dropped gets the verdict DROP_AT_HORIZON.
+        A tombstone that is not dropped gets ``Verdict.DROP_AT_HORIZON``.
         """
 
     def digest(self, *, end: bool) -> list[bytes]:

@@ -43,7 +43,7 @@ class VersionMap(Protocol):
         """Write one verdict per record.
 
         Drop a record without a key, or with a version below the greatest of its key. A tombstone that is not dropped
-        gets the verdict DROP_AT_HORIZON. If a record has a greater version than the map has for its key, store this
+        gets ``Verdict.DROP_AT_HORIZON``. If a record has a greater version than the map has for its key, store this
         version. A key that the map lacks is not added.
         """
 

@@ -138,7 +138,7 @@ class Faults:
     def source(self, source: LogSource) -> LogSource:
         """Return a source with the topics and logs of ``source``.
 
-        During the fault ``not_leader`` of a topic, its method ``log`` raises NotLeaderOrFollowerError for this topic.
+        During the fault ``not_leader`` of a topic, ``log`` of the result raises NotLeaderOrFollowerError for the topic.
         """
         return _MovedLogs(source, self)
 

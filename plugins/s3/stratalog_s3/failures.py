@@ -144,10 +144,10 @@ def failed_create(error: Exception, key: str, uri: str, secrets: SecretOptions) 
     """Return the outcome of a conditional create that raised.
 
     Returns:
-        EXISTS if the store reported that the object exists. An error for the caller to raise if nothing was written: the
-        request was refused or never sent. Status 409 is such an error, because the store asks for a retry; EXISTS would be
-        wrong, because the object may never exist. UNKNOWN otherwise: there was no answer, or a status of 408 or of 500 and
-        above, which may come from a proxy between the client and the store.
+        ``Created.EXISTS`` if the store reported that the object exists. An error for the caller to raise if nothing was
+        written: the request was refused or never sent. Status 409 is such an error, because the store asks for a retry;
+        EXISTS would be wrong, because the object may never exist. ``Created.UNKNOWN`` otherwise: there was no answer,
+        or a status of 408 or of 500 and above, which may come from a proxy between the client and the store.
     """
     reply = reply_of(error)
     if reply is None:

@@ -92,7 +92,8 @@ class FileStore(ObjectStore):
     def create(self, key: str, data: Buffer, *, deadline_ns: int) -> Created:
         """Write a temporary file, sync it, and link it to its final name. The link fails if the name exists.
 
-        The result is UNKNOWN if the file exists, and a failed sync of the folder may not have made its name durable.
+        The result is ``Created.UNKNOWN`` if this call created the file, and a sync of the folder failed: the name of
+        the file may not be durable.
         """
         path = self._writable(key, deadline_ns)
         try:

@@ -76,7 +76,7 @@ class S3Store(StoreBase):
     def capabilities(self) -> Capability:
         """``Capability.CREATE``, ``LIST_AFTER``, ``BATCH_DELETE``, and with a checksum in the settings ``CHECKSUM``.
 
-        The core probes CREATE, because some S3-compatible servers accept the condition and ignore it.
+        The core tests ``Capability.CREATE``, because some S3-compatible servers accept the condition and ignore it.
         """
         checked = Capability.CHECKSUM if self._checksum.parameter else Capability.NONE
         return create_capability(self._location.scheme) | Capability.LIST_AFTER | Capability.BATCH_DELETE | checked
@@ -104,8 +104,8 @@ class S3Store(StoreBase):
         """Write the object only if the key does not exist, by ``If-None-Match: *``; return the outcome.
 
         This plugin sends one request. If the server has closed an idle connection, the HTTP client may send the request
-        again: EXISTS can then mean that this call itself created the object. To distinguish, the caller must read the
-        object.
+        again: ``Created.EXISTS`` can then mean that this call itself created the object. To distinguish, the caller
+        must read the object.
         """
         name, body = self._writable(key), bytes(data)
         with self._errors(key):

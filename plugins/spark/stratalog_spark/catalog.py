@@ -138,7 +138,7 @@ def described(options: Options, columns: Sequence[str], read: Sequence[Piece], w
         options: options of the read.
         columns: names of the columns.
         read: parts of segments that the plan reads.
-        whole: parts of segments that it would read without a pushed predicate or count.
+        whole: parts of segments that the plan would read without a pushed predicate or count.
     """
     spans: dict[str, list[int]] = {}
     for piece in read:

@@ -64,7 +64,7 @@ def assign_ranges(members: Subscribers, counts: Counts) -> dict[str, Partitions]
 
 
 def assign_uniformly(members: Subscribers, counts: Counts) -> dict[str, Partitions]:
-    """Return the partitions of each member id: nearly equal numbers, with most of the member's previous partitions.
+    """Return the partitions of each member id: nearly equal numbers, including most previous partitions of the member.
 
     Args:
         members: members, by id.

@@ -118,7 +118,7 @@ class ConsumerGroup:
         self.seen = (self.epoch, self.target_epoch, dict(self.members))
 
     def check_commit(self, member_id: str, epoch: int, *, knows_epochs: bool) -> int:
-        """Return NONE if a commit with this member id and epoch is allowed, otherwise an error code.
+        """Return ``Code.NONE`` if a commit with this member id and epoch is allowed, otherwise an error code.
 
         If the group has no members, a commit without an epoch (a negative number) is allowed. ``knows_epochs`` is False
         for a request of a version that has no member epochs.
@@ -135,7 +135,7 @@ class ConsumerGroup:
 
     @property
     def state(self) -> str:
-        """The name of the group's state, as in Kafka."""
+        """Kafka's name of the group's state: ``Empty``, ``Assigning``, ``Reconciling`` or ``Stable``."""
         if not self.members:
             return "Empty"
         if self.epoch > self.target_epoch:

@@ -200,7 +200,10 @@ class GroupCoordinator:
         return self._wait(group, answer, Synced(Code.COORDINATOR_NOT_AVAILABLE))
 
     def heartbeat(self, name: str, member_id: str, generation: int, instance_id: str | None) -> int:
-        """Extend a member's session. Return NONE or an error code: REBALANCE_IN_PROGRESS if the member must rejoin."""
+        """Extend a member's session. Return ``Code.NONE``, or an error code.
+
+        The code REBALANCE_IN_PROGRESS means that the member must join again; its session is extended, too.
+        """
         with self._found(name) as group:
             if group is None:
                 return Code.UNKNOWN_MEMBER_ID
@@ -213,7 +216,7 @@ class GroupCoordinator:
     def leave(self, name: str, member_id: str, instance_id: str | None) -> int:
         """Remove a member, by its id or its instance id, and begin a rebalance of the others.
 
-        Return NONE, or an error code.
+        Return ``Code.NONE``, or an error code.
         """
         with self._found(name) as group:
             if group is None:
@@ -234,8 +237,9 @@ class GroupCoordinator:
     def check_commit(
         self, name: str, member_id: str, generation: int, instance_id: str | None, *, knows_epochs: bool = True
     ) -> int:
-        """Return NONE if a commit is allowed, otherwise an error code. A classic member's commit extends its session.
+        """Return ``Code.NONE`` if a commit is allowed, otherwise an error code.
 
+        The commit of a member of a classic group extends its session.
         A member may commit with the present generation, unless the group waits for the leader's assignment. If the
         group has no members, every client without a generation (a negative number) may commit.
 
@@ -258,9 +262,9 @@ class GroupCoordinator:
             return error
 
     def check_fetch(self, name: str, member_id: str | None, epoch: int) -> int:
-        """Return NONE if a client may read the offsets of a group, otherwise an error code.
+        """Return ``Code.NONE`` if a client may read the offsets of a group, otherwise an error code.
 
-        If a request for a group of the consumer protocol has a member id and an epoch, it must be the member's present
+        In a group of the consumer protocol, a client that sends a member id and an epoch must send the member's present
         epoch.
         """
         if member_id is None or epoch < 0:
@@ -311,7 +315,7 @@ class GroupCoordinator:
 
         Returns:
             NON_EMPTY_GROUP if the group has or expects members; GROUP_ID_NOT_FOUND if nothing of the group is stored;
-            otherwise NONE.
+            otherwise ``Code.NONE``.
 
         Raises:
             StorageError: the deletion could not be stored.

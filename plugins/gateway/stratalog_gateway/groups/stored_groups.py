@@ -81,7 +81,7 @@ class StoredGroups:
         group.stored = records
 
     def store(self, group: Group, assignments: dict[str, bytes]) -> int:
-        """Store the present generation with these assignments by member id. Return NONE, or an error code.
+        """Store the present generation with these assignments by member id. Return ``Code.NONE``, or an error code.
 
         Source of the codes: apache/kafka GroupMetadataManager.appendGroupMetadataErrorToResponseError.
         """

@@ -15,7 +15,7 @@ MAX_PENDING: Final = 1_000  # clients of one group that got a member id and have
 
 
 def check_member(group: Group, member_id: str, generation: int, instance_id: str | None) -> int:
-    """Return NONE if these ids and this generation are those of a present member, otherwise an error code."""
+    """Return ``Code.NONE`` if these ids and this generation are those of a present member, otherwise an error code."""
     if instance_id is not None and group.instances.get(instance_id, member_id) != member_id:
         return Code.FENCED_INSTANCE_ID
     if member_id not in group.members:

@@ -29,7 +29,7 @@ _MAX_PARTITIONS: Final = 2000  # max.request.partition.size.limit
 class MetadataHandler:
     """Handler of requests that describe topics.
 
-    Metadata creates a topic that it names, if settings and permissions allow it.
+    A Metadata request creates the missing topics that it names, if settings and permissions allow it.
     """
 
     def __init__(self, node: Node) -> None:

@@ -80,7 +80,7 @@ class PlacementHandlers:
         return make(error_code=Code.NONE, error_message=None, responses=tuple(responses))
 
     def _reassigned(self, topic: str, partition: int, replicas: tuple[int, ...] | None) -> tuple[int, str | None]:
-        """Return error code and message for a wanted list of replicas. A list of None cancels a reassignment."""
+        """Return error code and message for the wanted replicas; ``replicas=None`` asks to cancel a reassignment."""
         if not self._node.has_log(topic, partition):
             return Code.UNKNOWN_TOPIC_OR_PARTITION, f"there is no {topic}-{partition}"
         if replicas is None:

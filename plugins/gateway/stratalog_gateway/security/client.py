@@ -50,7 +50,7 @@ class Client:
         return permissions is None or permissions.allows_any(self.principal, self.host, operation, kind)
 
     def refusal(self, operation: Operation, kind: ResourceType, name: str) -> Code:
-        """Return the error code for an operation that the client may not perform; NONE if the client may perform it."""
+        """Return ``Code.NONE`` if the client may perform an operation on a resource, otherwise the error code."""
         return Code.NONE if self.allows(operation, kind, name) else DENIED[kind]
 
     def operations(self, kind: ResourceType, name: str) -> int:

@@ -38,7 +38,7 @@ class KeySketch:
         np.maximum.at(self.registers, hashes[:, 0] >> np.uint64(64 - _BITS), ranks)
 
     def to_message(self) -> bytes:
-        """Return the bytes for the driver."""
+        """Return the registers as bytes for ``from_message``."""
         found: bytes = self.registers.tobytes()
         return found
 

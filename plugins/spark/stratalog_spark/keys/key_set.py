@@ -59,7 +59,7 @@ class KeySet:
         return len(self.hashes)
 
     def contains(self, keys: pyarrow.Array[Any]) -> Any:
-        """Return a numpy array with True for each key of a binary column that the set contains. No set contains null.
+        """Return a numpy array of booleans: True for each key of a binary column that the set contains; False for null.
 
         Raises:
             StorageError: this process hashes keys with other code than the process that made the set.

@@ -51,7 +51,7 @@ def quarantine_columns() -> Any:
 
 
 def raw_columns() -> Any:
-    """Return the ``pyarrow.Schema`` of a value that is stored unchanged."""
+    """Return the ``pyarrow.Schema`` of the only column of a value that is stored unchanged: ``value``."""
     pa = import_module("pyarrow")
     return pa.schema([pa.field("value", pa.binary())])
 

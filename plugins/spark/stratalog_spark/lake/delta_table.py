@@ -267,7 +267,7 @@ def _partition_fields(partition_by: str) -> dict[str, Any]:
 
 
 def _values(partition_by: str, period: int | None) -> dict[str, str | None]:
-    """Return the values of a partition as Delta stores them."""
+    """Return the values of the partition columns for a ``NewFile.period``, by column, as Delta stores them."""
     if partition_by == "none":
         return {}
     if partition_by == BUCKETS:
@@ -294,7 +294,7 @@ def _period(partition_by: str, row: Mapping[str, Any]) -> int | None:
 def _statistics(file: NewFile) -> str:
     """Return the statistics of a file as JSON for Delta.
 
-    They are those of the footer, without nested columns.
+    The statistics are taken from the footer of the file. Nested columns are left out.
     """
     footer = file.metadata()
     low, high, nulls = dict[str, Any](), dict[str, Any](), dict[str, int]()

@@ -93,7 +93,7 @@ class NewFile:
         return cls.of(WrittenFile(name, footer.num_rows, size_bytes, 0, footer), 0)
 
     def metadata(self) -> Any:
-        """Return the ``pyarrow.parquet.FileMetaData``."""
+        """Return the footer as a ``pyarrow.parquet.FileMetaData``."""
         return import_module("pyarrow.parquet").read_metadata(io.BytesIO(self.footer))
 
 

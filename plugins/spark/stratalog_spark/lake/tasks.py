@@ -193,7 +193,7 @@ class Work:
             return Done(good.finish(), bad.finish(), removed, [], present.num_rows, bad.rows)
 
     def rewrite(self, small: Rewrite) -> Done:
-        """Write the rows of several files to one."""
+        """Write the rows of several small data files to one new file, which replaces them after its commit."""
         with self._good("none", small.period) as good:
             for name in small.names:
                 with self.files.open(name) as opened:

@@ -107,7 +107,7 @@ class Options(SparkOptions):
 
     @property
     def splitting(self) -> Splitting:
-        """Arguments of ``plan_splits``."""
+        """Arguments of ``plan_splits`` that the options set."""
         return {
             "isolation": self.isolation,
             "min_splits": self.min_partitions,

@@ -72,7 +72,7 @@ class Planner:
         self._planned_ns = self._clock.monotonic_ns()
 
     def first(self) -> Offsets:
-        """Return the start offsets of the query, which never change."""
+        """Return the start offsets of the query, which never change. Raise the same errors as ``start_offsets``."""
         if self._first is None:
             reader = self.reader()
             names = self._chosen(reader)

@@ -120,7 +120,7 @@ class AclHandlers:
     def _refused_change(self, request: Request) -> tuple[int, str | None]:
         """Return error code and message if the client may not change ACLs, or if there is no file of ACLs.
 
-        Otherwise return NONE and None.
+        Otherwise return ``Code.NONE`` and None.
         """
         refused = request.client.refusal(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
         if refused:

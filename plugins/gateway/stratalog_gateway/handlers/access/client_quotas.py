@@ -90,7 +90,7 @@ class ClientQuotaHandlers:
 
 
 def _parts(make: Any, entity: Entity) -> tuple[Any, ...]:
-    """Return an entity as messages, each with a type, such as ``user``, and a name; the name of the default is null."""
+    """Return an entity as messages, each with a type, such as ``user``, and a name; null for the default entity."""
     return tuple(
         make.part("EntityData", entity_type=kind, entity_name=None if name == DEFAULT else name)
         for kind, name in zip(ENTITIES, entity, strict=True)
