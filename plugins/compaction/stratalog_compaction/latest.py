@@ -77,9 +77,10 @@ class GreatestWins(RecordFilter):
     """Filter that drops a record if another record with its key has a greater version. It drops records without a key.
 
     Among equal versions, the later record is kept. Before the first call of ``judge``, the map contains the versions of
-    the dirty records. The earlier records of the log are judged first, and ``judge`` adds their versions, so a dirty
-    record is dropped if an earlier record has a greater version, even if it is the last record of its key. A record is
-    dropped only if a kept record or a later record has a greater version.
+    the dirty records. The earlier records of the log are judged first, and ``judge`` replaces versions in the map by
+    greater versions of these records. A dirty record is therefore dropped if an earlier record has a greater version,
+    even if the dirty record is the last one of its key. A record is dropped only if a kept record or a later record has
+    a greater version.
     """
 
     fields: ClassVar[Fields] = Fields.OFFSET | Fields.KEY | Fields.VALUE | Fields.TIMESTAMP

@@ -72,7 +72,7 @@ class Expiry(RecordFilter):
     """Filter that drops records by their timestamps; records without a timestamp are kept.
 
     The digest of a segment has 16 bytes: the smallest timestamp of the kept records, and the earliest expiry time in a
-    header. It stays valid if ``ttl.ms`` changes.
+    header. The digest stays valid if ``ttl.ms`` changes.
     """
 
     fields: ClassVar[Fields] = Fields.OFFSET | Fields.TIMESTAMP

@@ -94,5 +94,5 @@ class LocalLogFiles(LogFiles):
         self._folder.set_modified(name, modified_ms)
 
     def sync(self) -> None:
-        """Make new, changed and removed names in the folder durable. After a failure, no later call succeeds."""
+        """Make new, changed and removed names in the folder durable. Errors are those of ``Folder.sync``."""
         self._folder.sync()

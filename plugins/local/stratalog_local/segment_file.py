@@ -98,7 +98,8 @@ class LocalSegmentFile(PooledFile, SegmentFile):
     def append(self, data: Buffer) -> int:
         """Append the bytes, and return the position of the first byte.
 
-        After an error, the file has its old size, and is out of service unless a resource limit caused the error.
+        After an error, ``size_bytes`` is unchanged, and none of the bytes is read. The file is then out of service,
+        unless a resource limit caused the error and the file was cut back to its old size.
 
         Raises:
             DiskFullError: the disk has no space.

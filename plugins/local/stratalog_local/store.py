@@ -78,7 +78,7 @@ class LocalStore(SegmentStore):
         return [entry.name for entry in self._folder.list() if entry.is_folder]
 
     def open_log(self, name: str, *, create: bool = False) -> LogFiles:
-        """Open a log's folder.
+        """Open a log's folder. With ``create``, create it, durable on return.
 
         Raises:
             LogDirNotFoundError: the folder is missing, or with ``create`` the directory is.

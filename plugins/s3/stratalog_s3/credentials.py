@@ -38,7 +38,7 @@ class RotatingCredentials:
     def current(self) -> tuple[str, str, str | None]:
         """Return key, secret and token, which is None if there is none.
 
-        The provider is called for the first credentials, and when the present credentials expire within a minute.
+        The provider is called at the first call, after ``expired``, and if the credentials expire within a minute.
 
         Raises:
             StorePermissionError: the provider failed, or returned invalid credentials.

@@ -167,7 +167,7 @@ def is_expired(error: Exception) -> bool:
 
 
 def retry_after_ms(error: BaseException) -> int:
-    """Return the delay that the store asks for before a retry, or 0 if it asks for none."""
+    """Return the delay (ms) that the store asks for before a retry, or 0 if it asks for none."""
     for found in (error, error.__cause__):
         response = getattr(found, "response", None)
         if isinstance(response, dict):

@@ -175,7 +175,8 @@ class FileStore(ObjectStore):
     def unfinished(self, prefix: str, *, deadline_ns: int) -> Sequence[UnfinishedUpload]:
         """Return the temporary files, of writers in progress and of writers that died.
 
-        A temporary file does not contain the name of a file with more than 150 bytes, so such files are left out.
+        If the name of an object's file is longer than 150 bytes, its temporary files do not contain the name, and are
+        left out.
         """
         folder = check_prefix(prefix).rpartition("/")[0]
         self._path(folder, deadline_ns)

@@ -42,7 +42,8 @@ def parse_location(uri: str) -> Location:
     """Parse a tier's URI. Trailing slashes are ignored.
 
     Raises:
-        ConfigError: ``uri`` is not a URI, contains credentials, names no bucket, or has an empty, ``.`` or ``..`` part.
+        ConfigError: ``uri`` is not a URI, contains credentials, a query, a fragment, a backslash or a second URI, names
+            no bucket or folder, or has an empty, ``.`` or ``..`` part.
     """
     found = _URI.match(uri)
     if not found:
@@ -86,8 +87,9 @@ def check_key(key: str) -> str:
     """Return ``key`` if it may name an object.
 
     Raises:
-        ConfigError: the key is empty, is longer than 1,024 bytes, has an empty, ``.`` or ``..`` part, or has
-            unprintable characters. Such a key could leave the store's folder when it is used as a file name.
+        ConfigError: the key is empty, is longer than 1,024 bytes, has an empty, ``.`` or ``..`` part, or has a
+            backslash or unprintable characters. Such a key could leave the store's folder when it is used as a file
+            name.
     """
     parts = key.split("/")
     if any(part in {"", ".", ".."} for part in parts) or not _sound(key):

@@ -89,7 +89,8 @@ class S3Store(StoreBase):
         """Upload an object: in one request up to ``part.bytes``, and a larger object in parts of that size.
 
         A failed upload is aborted. Only a few parts are in memory at a time; ``limits.upload.bytes`` bounds their memory
-        for all uploads of the store together. Each request contains a checksum that the store verifies.
+        for all uploads of the store together. Each request contains a checksum that the store verifies, unless the
+        setting ``checksum`` is ``none``.
         """
         name = self._writable(key)
         with self._errors(key):

@@ -109,7 +109,10 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = 10
 
     def do_GET(self) -> None:
-        """Answer one request: 404 for an unknown path, and 503 if the engine is closing or has problems."""
+        """Answer a request for ``/metrics`` or ``/healthy``; 404 for another path, and 503 if the engine is closing.
+
+        ``/healthy`` is also answered with 503 if the engine has problems.
+        """
         path = self.path.partition("?")[0]
         if path not in {"/metrics", "/healthy"}:
             self.send_error(HTTPStatus.NOT_FOUND, "the paths are /metrics and /healthy")
