@@ -2,7 +2,8 @@
 
 Source: apache/kafka UniformAssignor, RangeAssignor. ``uniform`` gives the same guarantees as Kafka's: the numbers of
 partitions of two subscribers of a topic differ by more than one only if no move of a single partition improves this.
-Unlike Kafka's, it uses the same procedure for equal and for different subscriptions.
+Unlike Kafka's, it uses the same procedure for equal and for different subscriptions. It stops after 16 rounds of
+moves over all topics, even if the guarantee is not met.
 """
 
 from __future__ import annotations
