@@ -35,7 +35,7 @@ from harness import (
 _PACKAGES: Final = ("stratalog", "aiokafka")
 _BATCHES: Final = {"quick": 50, "full": 33_334, "": 8_000}
 _KEYS: Final = {"quick": 2_000, "full": 1_000_000, "": 250_000}
-_DIRTY_SHARE: Final = 40  # one batch in so many is dirt, where there is little
+_DIRTY_SHARE: Final = 40  # in logs with little dirt, one batch in 40 is dirty
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -39,7 +39,7 @@ from stratalog import Log, Record, open_engine
 from stratalog.env import Env, PosixVfs
 
 _THREADS: Final = 64
-_APPENDS: Final = 256  # of one call
+_APPENDS: Final = 256  # number of appends in one call
 _SYNCS: Final = 50
 _ALONE: Final = "one fsync each"
 _SHARED: Final = f"{_THREADS} threads"
@@ -54,13 +54,13 @@ _RECORDS: Final = [Record(timestamp_ms=1, key=b"k" * 10, value=b"v" * 100)]
 
 
 class _SlowVfs(PosixVfs):
-    """Files whose syncs take so much longer."""
+    """Files whose syncs take ``delay_ms`` longer."""
 
     def __init__(self, delay_ms: int) -> None:
         self._delay_s = delay_ms / 1000
 
     def sync(self, descriptor: int) -> None:
-        """Sync, and wait."""
+        """Sync the file, then sleep."""
         super().sync(descriptor)
         if self._delay_s:
             time.sleep(self._delay_s)  # noqa: TID251 - what a slower disk does
@@ -111,7 +111,7 @@ def _case(name: str, log: Log) -> Case:
         del calls
         with ThreadPoolExecutor(_THREADS) as pool:
             started = threading.Barrier(_THREADS)
-            list(pool.map(lambda _: started.wait(), range(_THREADS)))  # starting threads is not what is measured
+            list(pool.map(lambda _: started.wait(), range(_THREADS)))  # start the threads before the measurement
             yield lambda: list(pool.map(append_some, range(_THREADS)))
 
     def together() -> None:
@@ -138,7 +138,10 @@ def _checked(name: str, call: Callable[[], None], log: Log) -> Callable[[], None
 
 
 def _latency(name: str, log: Log, result: Result, scratch: Path, delay_ms: int, options: Options) -> Verdict:
-    """Appends at set times, at half the rate that all threads reach together; late ones count from when they were due."""
+    """Return the verdict on the latency at half the rate that all threads reach together.
+
+    Each append has a set time. The latency of a late append counts from this set time.
+    """
     rate = 0.5 * _APPENDS / result.figures[_SHARED].wall_s
     count = max(_THREADS, round(rate * (_QUICK_LATENCY_S if options.quick else _LATENCY_S)))
     begin = time.perf_counter() + 0.01

@@ -35,13 +35,13 @@ from harness import (
 )
 from stratalog.testing.kafka_server import kafka_server
 
-_SAMPLE_S: Final = 1.0  # long enough for the collectors and compilers of a JVM to take their part
-_WARM_UP_S: Final = 3.0  # a JVM compiles meanwhile
+_SAMPLE_S: Final = 1.0  # long enough to contain the work of the JVM's garbage collector and compilers
+_WARM_UP_S: Final = 3.0  # the JVM compiles during the warm-up
 _PRODUCE_SHARE: Final = 1 / 1.3
 _RATE: Final = 1000
 _LATENCY_S: Final = 10.0
 _QUICK_LATENCY_S: Final = 0.2
-_LATENCY_ROUNDS: Final = 4  # of both servers, in turns
+_LATENCY_ROUNDS: Final = 4  # each round measures both servers, one after the other
 _CONNECTIONS: Final = 1000
 _QUICK_CONNECTIONS: Final = 20
 _JAVA_RECORDS: Final = 1_000_000
@@ -60,7 +60,7 @@ def main() -> int:
         options = Options(
             Plan(options.plan.rounds, _SAMPLE_S, _WARM_UP_S), options.json, options.quick, options.full, options.only
         )
-    prepare_client()  # its cost is no part of the start of the first server
+    prepare_client()  # before the start of the first server, so that its cost does not count there
     with contextlib.ExitStack() as running:
         folder = Path(running.enter_context(tempfile.TemporaryDirectory()))
         servers = [running.enter_context(gateway(folder / "gateway"))]

@@ -2,8 +2,8 @@
 
 Usage: python benchmarks/layouts.py [--rows N] [--rounds N] [--quick] [--json]
 
-Needs the extra ``sql``. One engine with a folder as its tier; each sample of an offload has a topic of its own. Processor seconds
-are those of the process.
+Needs the extra ``sql``. The tier of the engine is a folder. Each sample of an offload uses a new topic. Processor
+seconds are those of this process.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from stratalog import Engine, Record
 LAYOUTS: Final = ("single", "plain", "chunked", "parquet")
 CODECS: Final = ("uncompressed", "zstd")
 KEYS: Final = 10_000
-BATCH: Final = 500  # records
+BATCH: Final = 500  # number of records in a batch
 SEARCHED_SEGMENTS: Final = 50
 SEARCHED: Final[Mapping[str, Mapping[str, object]]] = {"without": {}, "bloom": {"index.extra": "bloom"}}
 WANTED: Final = b"customer-x"
@@ -59,7 +59,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def made(rows: int) -> Iterator[Record]:
-    """Yield records with values like JSON of about 200 bytes."""
+    """Yield ``rows`` records; each value is a JSON object of about 200 bytes."""
     chance = random.Random(11)  # noqa: S311 - the same in every run
     for number in range(rows):
         value = {
@@ -134,7 +134,7 @@ def run_search(records: list[Record], scratch: Path, rounds: int, reporter: Repo
 
 
 def searched(engine: Engine, topic: str) -> int:
-    """Search for a key that one record has, and return the bytes that were read from the store."""
+    """Search for a key that exactly one record has, and return the bytes that were read from the store."""
     before = moved_bytes(engine)
     found = [record.value for record in engine.log(topic, 0).records_with_key(WANTED)]
     if found != [b"found"]:
@@ -155,7 +155,7 @@ def fill(
     records: list[Record],
     more: Mapping[str, object] = MappingProxyType({}),
 ) -> None:
-    """Make a topic with these records in closed segments."""
+    """Create a topic with these records in closed segments; ``more`` are additional settings of the topic."""
     config = {
         "tier.layout": layout,
         "compression.type": codec,
@@ -179,14 +179,17 @@ def sides(tier: Path) -> Iterator[tuple[str, Callable[[], int]]]:
 
 
 def counted_of_log(tier: Path, layout: str) -> int:
-    """Count what a reader of the tier returns as Arrow."""
+    """Read the keys of a topic with ``layout`` as Arrow, count them by key, and return the sum of the counts."""
     with stratalog.open_reader(f"file://{tier}") as reader:
         table = reader.log(f"{layout}-0", 0).to_arrow(columns=["key"])
         return counted("found", table)
 
 
 def counted(source: str, found: pa.Table | None = None) -> int:
-    """Return the sum of the counts of all keys."""
+    """Count the rows of ``source`` by key, and return the sum of the counts.
+
+    ``source`` is a table expression of DuckDB. The table ``found`` is available in it by the name "found".
+    """
     with duckdb.connect() as connection:
         if found is not None:
             connection.register("found", found)

@@ -38,7 +38,7 @@ from log_parts.recovering import recovery_bounds, recovery_cases
 _PACKAGES: Final = ("stratalog", "aiokafka", "pyarrow")
 _BATCH_BYTES: Final = 16 << 10
 _LOG_BYTES: Final = {"quick": 1 << 20, "full": 1 << 30, "": 256 << 20}
-_SMALL_SEGMENT_BYTES: Final = 20 << 10  # a batch each
+_SMALL_SEGMENT_BYTES: Final = 20 << 10  # each segment has one batch
 _SEGMENTS: Final = {"quick": 20, "full": 10_000, "": 10_000}
 
 

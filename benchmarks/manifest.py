@@ -2,9 +2,9 @@
 
     python benchmarks/manifest.py [--quick] [--json]
 
-The tier is a folder with a partition of 100,000 segments; 2,000 with --quick. The bytes of a commit are those of its root
-and pages, as the mean of 256 commits. The first read opens a reader and the log in a separate process. Its memory is the
-growth of that process at its peak.
+The tier is a folder with a partition of 100,000 segments; 2,000 with --quick. The bytes of a commit are the mean over
+256 commits of the bytes of root and pages. The first read opens a reader and the log in a separate process. The memory
+of the first read is the growth of that process at its peak.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _PREFIX: Final = log_prefix(_LOG, _TOPIC_ID)
 _LIMIT_BYTES: Final = 64 << 20
 _SIZES: Final = (100, 1_000, 10_000, 100_000)
 _QUICK_SIZES: Final = (100, 2_000)
-_OFFSETS: Final = 1_000  # of a segment
+_OFFSETS: Final = 1_000  # number of offsets in a segment
 ATTACH: Final = "manifest/attach"
 ATTACH_CASES: Final = tuple(f"{ATTACH}/{case}" for case in ("requests", "cpu", "memory"))
 _COMMITS: Final = "a commit at 100,000 segments writes what one at 1,000 does"
@@ -53,7 +53,7 @@ _PEAK_MIB: Final = 64.0
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Measure; 0, whatever was reached."""
+    """Measure, and return 0, even if a bound is missed."""
     options = parse_options(__doc__ or "", arguments)
     reporter = Reporter(as_json=options.json)
     reporter.machine(Machine.now(("stratalog", "fsspec")))
@@ -81,7 +81,7 @@ def _verdicts(scratch: Path, options: Options) -> list[Verdict]:
 
 
 def attach_verdicts(folder: Path, options: Options) -> list[Verdict]:
-    """Measure the start of reading from a tier of very many segments, which is made in a new folder."""
+    """Make a tier with very many segments in a new folder, and measure the start of reading from it."""
     _bytes_of_a_commit(folder, (_QUICK_SIZES if options.quick else _SIZES)[-1])
     return [verdict for verdict in _attaching(folder) if options.wants(verdict.case)]
 
@@ -102,7 +102,7 @@ def _attaching(folder: Path) -> list[Verdict]:
 
 
 class _Writer:
-    """Commits entries that look like those of the default layout; only the last one has an object."""
+    """Commits manifest entries that look like those of the default layout. Only the last segment has an object."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir()
@@ -126,7 +126,7 @@ class _Writer:
         self._committer.commit(0, decide)
 
     def close(self, last: int) -> None:
-        """Store what attaching reads of the last segment: its producer snapshot."""
+        """Store the only object that a reader of the log end needs: the producer snapshot of the segment ``last``."""
         place = _entry(last).slices[FileKind.SNAPSHOT]
         path = self._folder / place.key
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -161,10 +161,10 @@ def _entry(number: int) -> StoredSegment:
 
 
 def _child(uri: str) -> None:
-    """Measure in a separate process, and print the figures as JSON."""
+    """Measure the first read, and print the figures as JSON."""
     with tempfile.TemporaryDirectory() as folder, open_reader(Path(folder).as_uri()):
-        pass  # imports, and what is there once
-    peak = peak_of(lambda: _attached(uri))  # what getrusage tells begins with the parent's peak
+        pass  # imports, and other work that a process does only once
+    peak = peak_of(lambda: _attached(uri))  # not from getrusage, whose peak is at least that of the parent process
     sys.stdout.write(json.dumps({**peak.result, "peak_mib": peak.bytes / (1 << 20)}))
 
 

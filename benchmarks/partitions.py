@@ -1,9 +1,9 @@
-"""Many logs in one process: opening them after a clean stop, and what each holds while it is open and appended to.
+"""Many logs in one process: opening them after a clean stop, and the resources of each open log.
 
     python benchmarks/partitions.py [--quick] [--json]
 
-10,000 logs in a process that may have 1,024 descriptors; 100 with --quick. Disk and memory are read from the kernel's
-accounts, in a process that does nothing else.
+10,000 logs in a process that may open 1,024 descriptors; 100 logs with --quick. Every log is appended to. Disk space
+and memory are those that the kernel reports for a separate process.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _INDEXES_MIB: Final = 100.0
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Measure; 0, whatever was reached."""
+    """Measure, and return 0, even if a bound is missed."""
     options = parse_options(__doc__ or "", arguments)
     reporter = Reporter(as_json=options.json)
     reporter.machine(Machine.now(("stratalog",)))
@@ -71,10 +71,10 @@ def _append_to_each(engine: Engine, logs: int) -> None:
 
 
 def _child(directory: Path, logs: int) -> None:
-    """Measure in a separate process, and print the figures as JSON."""
+    """Measure the logs, and print the figures as JSON."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (_DESCRIPTORS, hard))
-    with open_engine(directory.with_name("warm-up")) as engine:  # imports, and what is there once
+    with open_engine(directory.with_name("warm-up")) as engine:  # imports, and other work that a process does only once
         engine.create_topic(_TOPIC)
         _append_to_each(engine, 1)
     resident = _resident_bytes()

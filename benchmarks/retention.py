@@ -2,8 +2,8 @@
 
     python benchmarks/retention.py [--quick] [--json]
 
-10,000 logs of two segments each in one process; 100 with --quick. Files are counted where the engine opens them; the first
-pass after opening looks up the largest timestamp of each closed segment, later ones know it.
+10,000 logs of two segments each in one process; 100 with --quick. The number of files that the engine opens is counted.
+The first pass after the start looks up the largest timestamp of each closed segment; later passes know the timestamps.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ _TARGET: Final = "retention pass over 10,000 idle partitions"
 
 
 class CountingVfs(PosixVfs):
-    """The real file system, which counts the files that are opened."""
+    """The real file system with a counter of opened files."""
 
     opened = 0
 
     def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
-        """Count, and open."""
+        """Count the call, and open the file."""
         self.opened += 1
         return super().open(path, write=write, create=create)
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Measure; 0, whatever was reached."""
+    """Measure, and return 0, even if a bound is missed."""
     options = parse_options(__doc__ or "", arguments)
     reporter = Reporter(as_json=options.json)
     reporter.machine(Machine.now(("stratalog",)))

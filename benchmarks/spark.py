@@ -1,12 +1,14 @@
 """Spark on a topic: reads, queries, aggregation in Python, export, Iceberg and Delta tables, compaction, many segments.
 
-Usage: python benchmarks/spark.py [--rows N] [--keys N] [--segments N] [--partitions N] [--master local[2,4]] [--rounds N] [--only CASE] [--alone] [--quick] [--json]
+Usage: python benchmarks/spark.py [--rows N] [--keys N] [--segments N] [--partitions N] [--master local[2,4]] [--rounds
+N] [--only CASE] [--alone] [--quick] [--json]
 
-Needs the extras ``spark`` and ``iceberg``, and the jar of ``mvn -f plugins/spark/jvm package``. The peer is Spark's own Kafka source with a tuned consumer, in the same session, measured
-alternately. It reads from a real broker with the same files, which needs a JDK, Maven and confluent-kafka; without them, the peer is reported as
-missing. The peer of Iceberg tables also uses pyiceberg; the peer of compaction is the engine. The last case compacts with workers whose
-memory the system limits to a tenth of the topic's keys (Linux). Bounds compare wall seconds; processor seconds are those of the driver,
-the JVM and the Python workers, not of the broker.
+Needs the extras ``spark`` and ``iceberg``, and the jar of ``mvn -f plugins/spark/jvm package``. The peer is Spark's own
+Kafka source with a tuned consumer. It runs in the same Spark session, and is measured alternately with stratalog. It
+reads from a real broker with the same files, which needs a JDK, Maven and confluent-kafka; without them, the peer is
+reported as missing. The peer of Iceberg tables also uses pyiceberg; the peer of compaction is the engine. The last case
+compacts with workers whose memory the system limits to a tenth of the size of the topic's keys (Linux). Bounds compare
+wall seconds; processor seconds are those of the driver, the JVM and the Python workers, not of the broker.
 """
 
 from __future__ import annotations
@@ -34,11 +36,13 @@ CASES = (
     "read", "aggregate", "export", "sql-count", "filter", "sync-iceberg", "compact", "prune", "segments", "plan",
     "stream-trigger", "small",
 )  # fmt: skip
-BESIDE = frozenset({"read", "aggregate", "export", "sql-count", "filter", "sync-iceberg"})  # Spark's Kafka source
+BESIDE = frozenset(
+    {"read", "aggregate", "export", "sql-count", "filter", "sync-iceberg"}
+)  # cases that also measure Spark's Kafka source
 
 
 def main() -> None:
-    """Fill directories, read them."""
+    """Fill the topics, and run the selected cases."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=2_000_000)
     parser.add_argument("--keys", type=int, default=400_000)
@@ -65,9 +69,11 @@ class Run:
 
     Attributes:
         scratch: folder of all data.
-        chosen: the command line.
-        reporter: prints what is found.
-        opened: closed at the end.
+        chosen: the parsed command line.
+        reporter: prints the results.
+        opened: closes the broker and the Spark session at its exit.
+        peer: Spark's Kafka source; None if it is missing.
+        rows: number of records of the topic in ``large``.
     """
 
     scratch: Path
@@ -78,7 +84,7 @@ class Run:
     rows: int = 0
 
     def run(self, wanted: frozenset[str]) -> None:
-        """Run some cases."""
+        """Fill the large topic, and run the cases with these names."""
         self.rows = fill_large(self.large, self.chosen.rows)
         if BESIDE & wanted and not self.chosen.alone:
             self.peer = self._started()
@@ -95,19 +101,19 @@ class Run:
 
     @cached_property
     def tier(self) -> str:
-        """URI of a tier with the records of ``large``, in which all sides of queries find the same."""
+        """URI of a tier with the records of ``large``. Checks on first use that all sides of the queries agree."""
         tier = tier_of(self.large, self.scratch / "large-copy", self.scratch / "large-tier")
         queries.check(self.session, tier, self.peer, self.rows)
         return tier
 
     @cached_property
     def session(self) -> Any:
-        """The session of all cases. Any: Spark is not typed for who has not installed it."""
+        """The Spark session of all cases. Its type is Any, because pyspark is optional."""
         settings = {"spark_log_level": "ERROR", "spark_ui_showConsoleProgress": "false", "spark_ui_enabled": "false"}
-        settings["spark_driver_memory"] = (
-            "4g"  # the Kafka source's fetches, of all tasks at a time, do not fit the default
-        )
-        settings["spark_sql_shuffle_partitions"] = "8"  # otherwise tasks write 200 files for a sum of 10,000 rows
+        # The default memory is too small for the concurrent fetches of the Kafka source.
+        settings["spark_driver_memory"] = "4g"
+        # With the default of 200, tasks write 200 files for a sum of 10,000 rows.
+        settings["spark_sql_shuffle_partitions"] = "8"
         if self.peer:
             settings["spark_jars"] = self.peer.jars
         session = local_session(self.chosen.master, **settings)
@@ -119,7 +125,7 @@ class Run:
         self.reporter.result(result_of(f"spark/{name}", title, self.rows, found))
 
     def _started(self) -> Peer | None:
-        """Return the broker, or None where it cannot be had, which is reported."""
+        """Start the broker, and return the peer that reads from it. If that fails, report the reason and return None."""
         place = self.scratch / "broker"
         place.mkdir()
         try:
@@ -128,7 +134,7 @@ class Run:
             self.reporter.missing([str(error)])
             return None
 
-    # --- cases, by their names ---------------------------------------------------------------------------------------
+    # --- the methods of the cases, called by name ---------------------------------------------------------------------------------------
 
     def _read(self) -> None:
         self._measure("read", "all columns to noop", cases.reading(self.session, self.large, self.peer))
@@ -162,7 +168,7 @@ class Run:
         report_triggers(self.reporter, self.scratch / "triggers", 20 if self.chosen.quick else 500)
 
     def _small(self) -> None:
-        self.session.stop()  # its workers have all the memory that there is
+        self.session.stop()  # the workers of this session have no memory limit
         size = Size(48 << 20, 2000) if self.chosen.quick else Size(64 << 20, 256)
         compact_small(self.reporter, self.scratch, self.chosen.master, size)
 
@@ -187,7 +193,7 @@ class Run:
         self.reporter.number("spark/plan", title, found["tasks"], "tasks")
 
     def _compact(self) -> None:
-        """Each round compacts fresh copies."""
+        """Measure compaction, with new copies of the data in each round."""
         folder, tier = self.scratch / "keys", self.scratch / "keys-tier"
         fill_keys(folder, self.chosen.rows, self.chosen.keys)
         tier_of(folder, self.scratch / "copy", tier)
@@ -196,7 +202,7 @@ class Run:
         for turn in range((self.chosen.rounds + 1) // 2 + 1):
             for name, call in cases.compacting(self.session, folder, tier, self.scratch, told).items():
                 taken = sample(call)
-                if turn:  # the first one starts the Python workers
+                if turn:  # the first round starts the Python workers, and does not count
                     found.setdefault(name, []).append(taken)
         self.reporter.result(result_of("spark/compact", "compact", self.chosen.rows, found))
         self.reporter.number("spark/compact", "messages between tasks, for each record", told[0], "bytes")

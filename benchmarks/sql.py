@@ -2,9 +2,9 @@
 
 Usage: python benchmarks/sql.py [--rows N] [--rounds N] [--quick] [--json]
 
-Needs the extra ``sql``, and the extra ``spark`` for Spark's sides, which are left out without it. The sides take turns in one
-process, and each writes or collects the whole result. Wall seconds count; processor seconds are those of the process, the JVM
-and the Python workers.
+Needs the extra ``sql``. The sides of Spark also need the extra ``spark``; without it, they are left out. The sides are
+measured alternately in one process, and each writes or collects the whole result. Bounds compare wall seconds;
+processor seconds are those of this process, the JVM and the Python workers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A tier: offload and reads compared with the bare requests, time of the first records, and memory.
+"""A tier: offloads and reads compared with plain requests, time of the first records, and memory.
 
     python benchmarks/tier.py [--only PART] [--quick] [--rounds N] [--json]
 
@@ -113,7 +113,7 @@ def _on_files(scratch: Path, options: Options, stack: ExitStack) -> Iterator[Cas
 
 
 def _sizes(options: Options) -> tuple[int, int]:
-    """Of a log and of its segments."""
+    """Return the sizes of a log and of its segments in bytes."""
     return (_QUICK_LOG_BYTES, _QUICK_SEGMENT_BYTES) if options.quick else (_LOG_BYTES, _SEGMENT_BYTES)
 
 

@@ -1,4 +1,4 @@
-"""Compaction beyond Kafka's cleaner: by timestamp, by a header, and with a key erased."""
+"""Compaction that Kafka's cleaner does not have: by timestamp, by a header, and with the erasure of a key."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _AT_MOST: Final = 2  # times the processor time of compaction
 _AT_LEAST: Final = {BY_TIMESTAMP: 5, BY_HEADER: 5, ERASE: 2}  # times as fast as a loop
 
 Loop = Callable[[DirtyLog, Aiokafka], int]
-"""From a log: how many records stay."""
+"""Compacts a log in Python and returns the number of remaining records."""
 
 
 def beyond_bounds() -> list[Bound | CpuBound]:
@@ -38,7 +38,10 @@ def beyond_bounds() -> list[Bound | CpuBound]:
 
 
 def latest_case(name: str, made: DirtyLog, scratch: Path, aiokafka: Aiokafka | None) -> Case:
-    """Compaction by version and by offset. Versions ascend with offsets, so both must leave the same bytes."""
+    """Return the case that compares compaction by version with compaction by offset.
+
+    Versions ascend with offsets, so both must leave the same bytes. ``name`` is ``BY_TIMESTAMP`` or ``BY_HEADER``.
+    """
     ours, by_offset = CompactingSide(made, scratch, policy=_POLICIES[name]), CompactingSide(made, scratch, BY_OFFSET)
     if ours.outcome() != by_offset.outcome():
         raise WrongOutcomeError(f"{_POLICIES[name]} leaves other bytes than compact, though versions ascend")
@@ -48,7 +51,10 @@ def latest_case(name: str, made: DirtyLog, scratch: Path, aiokafka: Aiokafka | N
 
 
 def erase_case(made: DirtyLog, scratch: Path, aiokafka: Aiokafka | None) -> Case:
-    """A call forgets one key of a copy of the log; segments that do not hold it are read, and left alone."""
+    """Return the case in which a call erases one key from a copy of the log.
+
+    Segments without the key are read, but not rewritten.
+    """
     ours = ErasingSide(made, scratch)
     sides = [ours, CompactingSide(made, scratch, BY_OFFSET), *_loops(erase_by_loop, made, aiokafka, ours.kept())]
     title = f"erase a key of {made.keys:,} from {made.size_bytes >> 20} MiB, {made.records:,} records"
@@ -56,14 +62,14 @@ def erase_case(made: DirtyLog, scratch: Path, aiokafka: Aiokafka | None) -> Case
 
 
 class ErasingSide(PreparedSide):
-    """Ours."""
+    """The side of stratalog, which erases one key."""
 
     def __init__(self, made: DirtyLog, scratch: Path) -> None:
         super().__init__(OURS, self._prepared, self._check)
         self._made, self._scratch = made, scratch
 
     def kept(self) -> int:
-        """Return the number of records that stay, by a call that is not timed."""
+        """Erase the key outside of the measured time, and return the number of remaining records."""
         with scratch_folder(self._scratch) as root:
             linked_copy(self._made, root)
             with stratalog.open_engine(root) as engine:
@@ -83,11 +89,11 @@ class ErasingSide(PreparedSide):
             raise WrongOutcomeError(f"{OURS}: nothing was erased, or everything")
 
 
-# --- what one would write with a client ------------------------------------------------------------------------------
+# --- loops that a user of a Python client would write ------------------------------------------------------------------------------
 
 
 def _loops(loop: Loop, made: DirtyLog, aiokafka: Aiokafka | None, wanted: int) -> Iterator[Side]:
-    """The peer's side, if it is installed: a loop that must leave so many records."""
+    """Yield the side of aiokafka, if it is installed: ``loop`` must leave ``wanted`` records."""
     if aiokafka is None:
         return
 
@@ -100,7 +106,11 @@ def _loops(loop: Loop, made: DirtyLog, aiokafka: Aiokafka | None, wanted: int) -
 
 
 def by_timestamp(made: DirtyLog, aiokafka: Aiokafka) -> int:
-    """A dictionary of the greatest timestamps and their offsets, then every batch built again without the others."""
+    """Compact by timestamp in a loop, and return the number of remaining records.
+
+    The loop keeps the largest timestamp and its offset for each key in a dictionary. Then it rebuilds every batch
+    without the other records.
+    """
     greatest: dict[bytes, tuple[int, int]] = {}
     for batch in batches_of(made, aiokafka):
         for record in batch:
@@ -111,7 +121,7 @@ def by_timestamp(made: DirtyLog, aiokafka: Aiokafka) -> int:
 
 
 def by_header(made: DirtyLog, aiokafka: Aiokafka) -> int:
-    """Compact in a loop, by the number in a header."""
+    """Compact by the number in a header in a loop, and return the number of remaining records."""
     greatest: dict[bytes, tuple[int, int]] = {}
     for batch in batches_of(made, aiokafka):
         for record in batch:
@@ -123,7 +133,10 @@ def by_header(made: DirtyLog, aiokafka: Aiokafka) -> int:
 
 
 def erase_by_loop(made: DirtyLog, aiokafka: Aiokafka) -> int:
-    """Every file is decoded until the key is found, and then built again without its records."""
+    """Erase the key in a loop, and return the number of remaining records.
+
+    The loop decodes each file until it finds the key, and rebuilds the batches of a file that has it.
+    """
     gone, encode = 0, aiokafka.encoder("none")
     for file in sorted(made.folder.glob("*.log")):
         data, out = file.read_bytes(), bytearray()

@@ -1,4 +1,4 @@
-"""Compacting a log of which everything is dirty."""
+"""Compaction of a fully dirty log, and of a log with little dirt."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def compact_bounds() -> list[Bound]:
 
 
 def compact_case(made: DirtyLog, scratch: Path, jvm: Worker | None, aiokafka: Aiokafka | None) -> Case:
-    """One call compacts a copy of the log once; copying and opening the log is not measured."""
+    """Return the case in which a call compacts a copy of the log once. Copying and opening the log is not measured."""
     side = CompactingSide(made, scratch)
     expected = side.outcome()
     sides: list[Side] = [side]
@@ -52,9 +52,10 @@ def compact_case(made: DirtyLog, scratch: Path, jvm: Worker | None, aiokafka: Ai
 
 
 def little_dirt_case(name: str, made: DirtyLog, longer: DirtyLog, scratch: Path, jvm: Worker | None) -> Case:
-    """Compaction of equal dirty parts after a clean log, and after one of twice its length; a call is a round.
+    """Return the case that compacts two clean logs with equally long dirty parts.
 
-    ``name`` selects the kind of dirt.
+    ``longer`` is twice as long as ``made``. A call is one run of the cleaner. ``name`` is one of ``LITTLE_DIRT_KINDS``,
+    and selects the kind of batches.
     """
     side = CompactingSide(made, scratch)
     sides: list[Side] = [side, CompactingSide(longer, scratch, TWICE)]
@@ -67,14 +68,17 @@ def little_dirt_case(name: str, made: DirtyLog, longer: DirtyLog, scratch: Path,
 
 
 class CompactingSide(PreparedSide):
-    """Ours, and what comes out of it; ``policy`` is another one than the log has."""
+    """The side of stratalog, which compacts copies of a log.
+
+    ``policy`` replaces the log's cleanup policy; "" keeps it.
+    """
 
     def __init__(self, made: DirtyLog, scratch: Path, name: str = OURS, *, policy: str = "") -> None:
         super().__init__(name, self._prepared, self._check_kept)
         self._made, self._scratch, self._policy = made, scratch, policy
 
     def outcome(self) -> bytes:
-        """Of a call off the clock."""
+        """Compact a copy outside of the measured time, and return what ``outcome_of`` returns for it."""
         with scratch_folder(self._scratch) as root:
             linked_copy(self._made, root)
             with self._opened(root) as engine:
@@ -108,7 +112,7 @@ class CompactingSide(PreparedSide):
 def opened_copies(
     made: DirtyLog, scratch: Path, count: int, opened: Callable[[Path], AbstractContextManager[Engine]]
 ) -> Iterator[Iterator[Engine]]:
-    """Engines over so many copies of a log, one for each call."""
+    """Yield engines over ``count`` copies of a log, one for each call; then close the engines and delete the copies."""
     with scratch_folder(scratch) as folder, ExitStack() as stack:
         engines: list[Engine] = []
         for number in range(count):
@@ -125,11 +129,15 @@ def _comparing(expected: bytes) -> Callable[[bytes], None]:
     return check
 
 
-# --- what one would write with a client ------------------------------------------------------------------------------
+# --- loops that a user of a Python client would write ------------------------------------------------------------------------------
 
 
 def loop(made: DirtyLog, aiokafka: Aiokafka) -> int:
-    """A dictionary of the newest offsets, then every batch built again without the others; how many records stay."""
+    """Compact in a loop, and return the number of remaining records.
+
+    The loop keeps the latest offset of each key in a dictionary. Then it rebuilds every batch without the other
+    records.
+    """
     newest: dict[bytes, int] = {}
     for batch in batches_of(made, aiokafka):
         for record in batch:
@@ -144,16 +152,16 @@ def loop(made: DirtyLog, aiokafka: Aiokafka) -> int:
 
 
 def batches_of(made: DirtyLog, aiokafka: Aiokafka) -> Iterator[Any]:
-    """All batches of the log, its CRC checked."""
+    """Yield all batches of the log. The CRC of each batch is checked."""
     for file in sorted(made.folder.glob("*.log")):
         yield from aiokafka.batches(file.read_bytes())
 
 
 def check_loop(made: DirtyLog, aiokafka: Aiokafka) -> None:
-    """Compare how many records stay with how many keys there are.
+    """Check that one record of each key remains after ``loop``.
 
     Raises:
-        WrongOutcomeError: it is another number.
+        WrongOutcomeError: the number of remaining records is not the number of keys.
     """
     kept = loop(made, aiokafka)
     if kept != made.keys:

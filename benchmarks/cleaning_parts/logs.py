@@ -1,4 +1,4 @@
-"""The log that is compacted: made once, the same in every run."""
+"""The logs that are compacted. Each log is made once, and has the same bytes in every run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from stratalog.log.log import Log
 from stratalog.spi import BatchHeader
 
 TOPIC: Final = "t"
-VERSION: Final = "version"  # what latest_by_header looks for if nobody says otherwise
+VERSION: Final = "version"  # the header that latest_by_header reads by default
 SEGMENT_BYTES: Final = 64 << 20
 CONFIG: Final[dict[str, object]] = {
     "cleanup.policy": "compact",
@@ -32,13 +32,13 @@ _TRANSACTION_BATCHES: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class DirtyLog:
-    """A closed log whose records are all dirt; the active segment is empty.
+    """A closed log with a dirty part, usually the whole log. The active segment is empty.
 
     Attributes:
         root: the engine's directory.
-        records: their offsets begin at 0.
-        keys: how many there are; all of them are in it.
-        size_bytes: of all segments.
+        records: number of records; their offsets begin at 0.
+        keys: number of different keys in the log.
+        size_bytes: size of all segments.
     """
 
     root: Path
@@ -48,12 +48,15 @@ class DirtyLog:
 
     @property
     def folder(self) -> Path:
-        """The log's own."""
+        """The directory of the log."""
         return self.root / f"{TOPIC}-0"
 
 
 def make_dirty_log(root: Path, batches: int, keys: int, *, versioned: bool = False) -> DirtyLog:
-    """Records with random keys; ``versioned`` records have a header with an ascending version."""
+    """Make a log with random keys that was never compacted.
+
+    With ``versioned``, each record has a header with an ascending version.
+    """
     chance = random.Random(5)  # noqa: S311 - the same bytes in every run
     value, offset, seen = chance.randbytes(_VALUE_BYTES), 0, set[int]()
     with stratalog.open_engine(root) as engine:
@@ -80,7 +83,7 @@ def make_dirty_log(root: Path, batches: int, keys: int, *, versioned: bool = Fal
 
 
 class Kind(Enum):
-    """Of what the batches of a log are."""
+    """Kind of batches in a log."""
 
     PLAIN = "record batches"
     TRANSACTIONS = "transactions of ten batches"
@@ -88,9 +91,10 @@ class Kind(Enum):
 
 
 def make_little_dirt(root: Path, batches: int, dirty_batches: int, kind: Kind = Kind.PLAIN) -> DirtyLog:
-    """A compacted log in which each key occurs once, and a few dirty batches after it.
+    """Make a compacted log in which each key occurs once, and append a few dirty batches.
 
-    Half of the dirty keys are those of the log's first records: one segment is rewritten for them. The others are new.
+    Half of the dirty keys are those of the log's first records, so the cleaner must rewrite one segment for them. The
+    other half are new keys.
     """
     chance = random.Random(6)  # noqa: S311 - the same bytes in every run
     value, clean = chance.randbytes(_VALUE_BYTES), batches * _BATCH_RECORDS
@@ -121,13 +125,13 @@ def make_little_dirt(root: Path, batches: int, dirty_batches: int, kind: Kind = 
 
 
 class _Transactions:
-    """Appends in committed transactions of one producer."""
+    """Appends batches in committed transactions of one producer."""
 
     def __init__(self, log: Log) -> None:
         self._log, self._format, self._sequence, self._batches = log, log.components.formats.of(2, "", 0), 0, 0
 
     def append(self, written: list[Record]) -> None:
-        """One batch; every tenth ends its transaction."""
+        """Append one batch. Every tenth batch ends its transaction."""
         header = BatchHeader(producer_id=_PRODUCER, producer_epoch=0, base_sequence=self._sequence, transactional=True)
         self._log.append_as_leader(self._format.encode(written, header, None, None))
         self._sequence, self._batches = self._sequence + len(written), self._batches + 1
@@ -135,14 +139,17 @@ class _Transactions:
             self.end()
 
     def end(self) -> None:
-        """Commit, if there is anything."""
+        """Commit the open transaction, if there is one."""
         if self._batches:
             self._log.end_transaction(_PRODUCER, 0, commit=True, coordinator_epoch=0)
         self._batches = 0
 
 
 def linked_copy(made: DirtyLog, root: Path) -> None:
-    """The same log in another directory: segments are linked, since cleaning changes none; all else is copied."""
+    """Copy a log to another directory.
+
+    Segment files are hard links, since cleaning does not change existing files. All other files are copied.
+    """
     folder = root / made.folder.name
     folder.mkdir(parents=True)
     for file in made.folder.iterdir():
@@ -156,7 +163,7 @@ def linked_copy(made: DirtyLog, root: Path) -> None:
 
 
 def outcome_of(log: Log, end: int, folder: Path) -> bytes:
-    """Return the end of the round, and a digest of all segments, for comparison with Kafka's cleaner."""
+    """Return the end offset of the cleaning and a digest of all segments, to compare them with Kafka's cleaner."""
     digest = hashlib.sha256()
     for segment in log.view().segments:
         digest.update((folder / segment.file_name(".log")).read_bytes())

@@ -1,1 +1,1 @@
-"""The parts of the codec benchmark: workloads, the sides that take part, the cases, and memory."""
+"""Parts of the codec benchmark: workloads, sides, cases, and memory."""

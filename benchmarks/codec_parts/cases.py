@@ -38,7 +38,11 @@ _BOUNDS: Final = (
 
 
 def shapes(*, quick: bool, full: bool) -> list[Shape]:
-    """The target first; then it with one thing changed at a time, or everything with everything."""
+    """Return the shapes of the workloads, the target first.
+
+    The others differ from the target in one attribute. With ``full``, all combinations of sizes, batch lengths and
+    codecs are returned. With ``quick``, one small shape is returned for each codec.
+    """
     if full:
         every = [Shape(size, count, codec) for codec in CODEC_NAMES for size in VALUE_BYTES for count in BATCH_RECORDS]
         others = [shape for shape in every if shape != TARGET]
@@ -67,11 +71,11 @@ class Assembly:
     """Makes cases, one workload at a time.
 
     Args:
-        peers: of other hands, in this process.
-        pure: a worker with the pure twin, None if it works in this process.
-        jvm: a worker with Kafka's classes, None if there is none.
-        scratch: a folder for what workers read and write.
-        quick: tiny workloads.
+        peers: the other libraries, which run in this process.
+        pure: a worker with the pure Python kernels; None if this process already uses them.
+        jvm: a worker with Kafka's classes; None if there is no Java.
+        scratch: a folder for the files of workers.
+        quick: makes tiny workloads.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The format and the codecs of this project, and which twin of its kernels does the work in this process."""
+"""The record format and the codecs of stratalog, and the kernels (compiled or pure Python) that this process uses."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def _codecs() -> dict[str, Codec]:
 
 
 _PROVIDER: Final = next(provider for provider in records.PROVIDERS if provider.name == "v2")
-CODECS: Final = _codecs()  # by name, in the order of their ids
+CODECS: Final = _codecs()  # by name, sorted by codec id
 BATCHES: Final[RecordFormat] = _PROVIDER.open(_context(CodecTable(CODECS.items())))
 
 
 def absences() -> list[str]:
-    """Why compiled kernels do not work in this process, a sentence for each that does not; empty if they do."""
+    """Return a sentence for each unusable compiled kernel; empty if this process uses the compiled kernels."""
     if KERNELS is COMPILED:
         return []
     return [f"{name}: {reason}" for name in EXTENSIONS if (reason := absence(name))] or [
@@ -41,5 +41,5 @@ def absences() -> list[str]:
 
 
 def name_here() -> str:
-    """The name of the side that this process's kernels make."""
+    """Return the name of the side for the kernels of this process."""
     return NAME if KERNELS is COMPILED else PURE_NAME

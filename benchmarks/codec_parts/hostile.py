@@ -1,4 +1,4 @@
-"""Batches that claim or unpack to more than they may; their CRC holds, so that they get as far as can be."""
+"""Batches that claim too large sizes or decompress to more than the limit. Their CRC matches, so decoders read them."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _SMALLEST_RECORD: Final = bytes((12, 0, 0, 0, 1, 1, 0))  # six bytes, no key, no
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One way to hurt.
+    """One kind of harmful batch.
 
     Attributes:
-        name: for ``--only``.
-        title: for people.
-        make: the batch, given the limit for decompressed bytes.
-        hostile: False for a batch that keeps to all rules: its columns may take more than its bytes.
+        name: name of the case, for ``--only``.
+        title: description for people.
+        make: returns the batch, given the limit for decompressed bytes.
+        hostile: False if the batch is valid. The decoded columns of a valid batch may need more memory than the limit.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Kind:
 
 
 def healthy() -> bytes:
-    """A batch like any other, in every codec one behind the other."""
+    """Return valid batches, one for each codec and one without compression, concatenated."""
     records = [Record(timestamp_ms=at, key=b"key", value=b"value" * 20) for at in range(100)]
     encoded = [BATCHES.encode(records, BatchHeader(), codec, None) for codec in (None, *CODECS.values())]
     return b"".join(encoded)
@@ -77,7 +77,7 @@ def _claim_headers(data: bytearray) -> None:
 
 
 def _claim_contents(codec_id: int, packed: bytes, limit_bytes: int) -> bytes:
-    """A compressed batch whose stream claims a large content, and is empty."""
+    """Return a compressed batch whose stream claims a large content, but is empty."""
 
     def patch(data: bytearray) -> None:
         data[_ATTRIBUTES + 1] = codec_id
@@ -87,7 +87,10 @@ def _claim_contents(codec_id: int, packed: bytes, limit_bytes: int) -> bytes:
 
 
 def _dense(limit_bytes: int) -> bytes:
-    """As many records as fit the limit, each as small as can be; every offset is that of the first."""
+    """Return a valid batch with the largest number of records that fits the limit.
+
+    The records have no key, no value and no headers.
+    """
     count = limit_bytes // len(_SMALLEST_RECORD)
     data = BATCHES.encode([Record(timestamp_ms=0)], BatchHeader(), None, None)
     packed = CODECS["zstd"].compress(_SMALLEST_RECORD * count, level=None, magic=2)

@@ -30,7 +30,10 @@ _UNCHECKED_JOBS: Final = {
 def java_sides(
     worker: Worker, operation: Operation, name: str, workload: Workload, scratch: Path, *, unchecked: bool
 ) -> list[WorkerSide]:
-    """The sides of a case; with ``unchecked`` also those that spare the CRC, to see what it costs."""
+    """Return Kafka's sides of a case.
+
+    With ``unchecked``, the result also has sides that do not check the CRC, to show the cost of the check.
+    """
     jobs = dict(_JOBS.get(operation, {}))
     if unchecked:
         jobs |= _UNCHECKED_JOBS.get(operation, {})

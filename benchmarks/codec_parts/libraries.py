@@ -1,4 +1,4 @@
-"""Calls of each codec, compared with calls of its library, on the same bytes at the same level."""
+"""Calls of each codec of stratalog, compared with calls of the codec's library, on the same bytes at the same level."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class Library:
     """The library that a codec calls.
 
     Attributes:
-        name: of the side.
-        compress: one call on the bytes of a batch.
-        decompress: one call on what our codec made of them; gives their number.
+        name: name of the side.
+        compress: compresses the bytes of a batch in one call.
+        decompress: decompresses the output of stratalog's codec in one call; returns the number of bytes.
     """
 
     name: str
@@ -81,7 +81,7 @@ LIBRARIES: Final = {
 
 
 def library_cases(shapes: Sequence[Shape]) -> Iterator[Case]:
-    """Compressing and decompressing the records of one batch of each shape, for each codec."""
+    """Yield cases that compress and decompress the records of one batch, for each shape and each codec."""
     for shape in shapes:
         body = make(shape, quick=True).data
         body = body[_HEADER_BYTES : 12 + int.from_bytes(body[8:12], "big")]

@@ -1,6 +1,7 @@
-"""Memory: reading a large file in steps, and batches that claim or unpack to more than they may.
+"""Memory: reading a large file in steps, and batches that claim too large sizes or decompress to more than the limit.
 
-Every measurement is a process of its own, ``memory_child.py``, which has done little else before.
+Every measurement runs in its own process, ``memory_child.py``, because memory that a process freed earlier would
+distort the figure.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _WAYS: Final = {
 
 
 def memory_verdicts(options: Options, reporter: Reporter, scratch: Path) -> Iterator[Verdict]:
-    """Measure the selected cases, and return the verdicts on their bounds."""
+    """Measure the selected cases, and yield the verdicts on their bounds."""
     size_bytes = _FILE_BYTES["quick" if options.quick else "full" if options.full else ""]
     for codec in ("none", "zstd"):
         ways = [way for way in _WAYS if find_spec("pyarrow") and options.wants(f"memory/{way}/{codec}")]

@@ -29,7 +29,10 @@ _WARM_UP_RECORDS: Final = 1000
 
 
 def read(way: str, folder: str) -> dict[str, object]:
-    """Read a log in steps; no step's result outlives it."""
+    """Read a log in steps, and return its number of rows, the size of the largest result, and the peak of memory.
+
+    Each result is dropped before the next step. Sizes are in bytes. ``way`` is "columns" or "to_arrow".
+    """
     with stratalog.open_reader(folder) as reader:
         log = reader.log("t", 0)
         log.to_arrow(0, _WARM_UP_RECORDS)
@@ -56,7 +59,7 @@ def read(way: str, folder: str) -> dict[str, object]:
 
 
 def hostile(file: str, limit_bytes: int) -> dict[str, object]:
-    """Decode one batch that was made to hurt."""
+    """Decode one harmful batch, and return the outcome and the peak of memory in bytes."""
     data, example = Path(file).read_bytes(), healthy()
     decode(example, limit_bytes)
     peak = peak_of(lambda: decode(data, limit_bytes))
@@ -64,7 +67,7 @@ def hostile(file: str, limit_bytes: int) -> dict[str, object]:
 
 
 def decode(data: bytes, limit_bytes: int) -> str:
-    """Return the number of records of a batch, or its error, as text."""
+    """Return the number of records of a batch, or the error of its decoding, as text."""
     try:
         table = BATCHES.scan(data, 0, len(data), check_crc=True)
         if not len(table):

@@ -1,4 +1,4 @@
-"""The measured operations, and the work of each side for them: the same for all sides."""
+"""The measured operations, and the check of their results, which is the same for all sides."""
 
 from __future__ import annotations
 
@@ -43,16 +43,16 @@ _DOES = {
 
 
 def check(side: str, operation: Operation, workload: Workload, outcome: bytes) -> None:
-    """Compare what came out of a side with what was put into the workload.
+    """Compare the outcome of a side with the workload.
 
     Args:
-        side: for the error.
-        operation: what it did.
-        workload: on what.
-        outcome: rows or bounds in their canonical form; the batches themselves where it encoded.
+        side: name of the side, for the error.
+        operation: the operation of the side.
+        workload: the input of the operation.
+        outcome: rows or offsets in their canonical form; encoded batches if the operation encodes.
 
     Raises:
-        WrongOutcomeError: it is something else.
+        WrongOutcomeError: the outcome is not the expected one.
     """
     if operation is Operation.SCAN:
         expected = workload.bounds
@@ -70,7 +70,11 @@ def check(side: str, operation: Operation, workload: Workload, outcome: bytes) -
 
 
 def _decoded(side: str, data: bytes) -> bytes:
-    """The rows of encoded batches, which must be whole and have a CRC that matches."""
+    """Return the rows of encoded batches in their canonical form.
+
+    Raises:
+        WrongOutcomeError: a batch is incomplete or has a wrong CRC.
+    """
     table = BATCHES.scan(data, 0, len(data), check_crc=True)
     if table.stop_position != len(data):
         raise WrongOutcomeError(f"{side} encodes batches of which one is bad: {table.stop} {table.reason}")

@@ -1,4 +1,4 @@
-"""This project's side, with whatever twin of the kernels works in this process."""
+"""The side of stratalog, with the kernels (compiled or pure Python) of this process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A peer: a library that can do some of the operations in a process of Python."""
+"""A peer: a library that supports some of the operations in a Python process."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Peer(ABC):
     """One library.
 
     Attributes:
-        name: of the side.
-        distribution: its name on the package index.
+        name: name of the side.
+        distribution: name of the library on the package index.
     """
 
     name: str
@@ -33,33 +33,36 @@ class Peer(ABC):
 
     @abstractmethod
     def makers(self) -> dict[Operation, Maker]:
-        """Return a maker of the job for each operation that the library has."""
+        """Return a function that makes the job, for each operation that the library supports."""
 
     def cannot(self, codec: str) -> str | None:
-        """Why it cannot decode and encode this codec here, None if it can."""
+        """Return the reason if the library cannot decode and encode this codec here, otherwise None."""
         del codec
         return None
 
 
 def consume(parts: Iterable[Iterable[object]]) -> None:
-    """Create and drop every object; the loop runs in C for all peers."""
+    """Create and drop every object. The loop runs in C, so that its cost is the same small one for all peers."""
     for part in parts:
         deque(part, maxlen=0)
 
 
 def lists_job(parts: Callable[[], Iterator[Iterable[Any]]]) -> Job:
-    """Decoding to lists, a list a column: offsets, timestamps, keys, values, headers."""
+    """Return the job that decodes to five lists: offsets, timestamps, keys, values, headers."""
     return Job(lambda: lists_of(parts()), lambda: canonical(zip(*lists_of(parts()), strict=True)))
 
 
 def gathered_job(once: Job) -> Job:
-    """The same for many buffers, all results being kept until the last is there: the collector walks what it can see."""
+    """Return the job that does ``once`` for many buffers and keeps all results until the end.
+
+    Kept objects make the garbage collector slower, as in a program that holds its data.
+    """
     turns = range(GATHERED_TIMES)
     return Job(lambda: [once.call() for _ in turns], lambda: b"".join(once.outcome() for _ in turns))
 
 
 def lists_of(parts: Iterable[Iterable[Any]]) -> Lists:
-    """Columns from record objects; of five ways to write it, the fastest."""
+    """Return columns of the fields of record objects. This is the fastest of five ways to write the loop."""
     lists: Lists = ([], [], [], [], [])
     add_offset, add_stamp, add_key, add_value, add_headers = (column.append for column in lists)
     for part in parts:
@@ -73,12 +76,12 @@ def lists_of(parts: Iterable[Iterable[Any]]) -> Lists:
 
 
 def arrow_job(parts: Callable[[], Iterator[Iterable[Any]]]) -> Job:
-    """Decoding to lists, and from each an Arrow array, in the schema of this project's tables."""
+    """Return the job that decodes to lists, and makes an Arrow table with stratalog's schema of them."""
     return Job(lambda: arrow_of(lists_of(parts())), lambda: arrow_rows(arrow_of(lists_of(parts()))))
 
 
 def arrow_of(lists: Lists) -> pyarrow.Table:
-    """A table from the columns that a peer decodes; what it does not decode is filled in as cheaply as can be."""
+    """Return a table of the columns that a peer decodes. Constants fill the columns that it does not decode."""
     import pyarrow as pa  # noqa: PLC0415 - an extra: only these cases need it
 
     schema, count = arrow_schema(), len(lists[0])
@@ -98,7 +101,7 @@ def arrow_of(lists: Lists) -> pyarrow.Table:
 
 
 def arrow_rows(table: pyarrow.Table) -> bytes:
-    """The rows of a table, in the form that compares."""
+    """Return the rows of a table in their canonical form."""
     import pyarrow as pa  # noqa: PLC0415 - an extra: only these cases need it
 
     if table.schema != arrow_schema():
@@ -118,7 +121,7 @@ def arrow_rows(table: pyarrow.Table) -> bytes:
 
 
 def objects_job(parts: Callable[[], Iterator[Iterable[Any]]], row_of: Callable[[Any], Row]) -> Job:
-    """Making the objects, whose fields are then all there."""
+    """Return the job that makes all record objects, with all their fields."""
     return Job(lambda: consume(parts()), lambda: _rows(parts(), row_of))
 
 
@@ -127,5 +130,5 @@ def _rows(parts: Iterable[Iterable[Any]], row_of: Callable[[Any], Row]) -> bytes
 
 
 def encode_job(encode: Callable[[Sequence[Any]], bytes | bytearray], batches: Sequence[Sequence[Any]]) -> Job:
-    """One batch from each sequence of inputs."""
+    """Return the job that encodes one batch from each sequence of inputs."""
     return Job(lambda: [encode(batch) for batch in batches], lambda: b"".join(map(encode, batches)))

@@ -22,22 +22,21 @@ _NEVER_FULL_BYTES: Final = 1 << 30
 
 
 class CrcAlone(Peer):
-    """The checksum of the same bytes in one call: no program that checks batches can be faster."""
+    """One call that computes the CRC of all bytes: a lower limit for the time of every program that checks batches."""
 
     name = "crc32c alone"
     distribution = "crc32c"
 
     def makers(self) -> dict[Operation, Maker]:
-        """Scanning, as far as that is one."""
+        """Return the only job: a checksum, compared with the operation that scans."""
         return {Operation.SCAN: lambda workload: Job(lambda: crc32c(workload.data), lambda: workload.bounds)}
 
 
 class Client(Peer):
-    """A client library with Kafka's classes under Kafka's names: MemoryRecords, DefaultRecordBatchBuilder.
+    """A client library whose classes have Kafka's names: MemoryRecords, DefaultRecordBatchBuilder.
 
     Args:
-        package: the package that has ``record.memory_records`` and ``record.default_records``.
-        codec_package: has ``has_CODEC`` for each codec.
+        package: the package with the modules ``record.memory_records``, ``record.default_records`` and ``codec``.
     """
 
     def __init__(self, package: str) -> None:
@@ -70,7 +69,11 @@ class Client(Peer):
         return lambda: self.batches(data)
 
     def batches(self, data: bytes) -> Iterator[Any]:
-        """The batches, each an iterable of records, its CRC checked."""
+        """Yield the batches, each an iterable of records.
+
+        Raises:
+            ValueError: a CRC does not match.
+        """
         records = self._memory_records(data)
         while records.has_next():
             batch = records.next_batch()
@@ -97,7 +100,7 @@ class Client(Peer):
         return Job(bounds, lambda: canonical_bounds((first, after - 1) for first, after in bounds()))
 
     def encoder(self, codec: str) -> Callable[[Inputs], bytes]:
-        """Return the function that encodes a batch; ``codec`` is "none" or one of Kafka's names."""
+        """Return the function that encodes a batch; ``codec`` is "none" or the name of one of Kafka's codecs."""
         codec_id = CODECS[codec].id if codec != "none" else 0
 
         def encode(rows: Inputs) -> bytes:
@@ -128,7 +131,7 @@ class Aiokafka(Client):
 
 
 class KafkaPython(Client):
-    """kafka-python, in pure Python; its CRC comes from the package crc32c where that is installed, as it is here."""
+    """kafka-python, in pure Python. If the package crc32c is installed, as in this benchmark, it computes the CRC."""
 
     name = "kafka-python"
     distribution = "kafka-python"
@@ -138,7 +141,7 @@ class KafkaPython(Client):
 
 
 def python_peers() -> tuple[list[Peer], list[str]]:
-    """The peers that are installed, and a sentence for each that is not."""
+    """Return the installed peers, and a sentence for each missing one."""
     found: list[Peer] = [CrcAlone()]
     missing = []
     for kind in (Aiokafka, KafkaPython):
@@ -157,5 +160,5 @@ def inputs_of(workload: Workload) -> list[Inputs]:
 
 
 def row_of_peer(record: Any) -> Row:
-    """A record's row."""
+    """Return the row of a peer's record."""
     return (record.offset, record.timestamp, record.key, record.value, tuple(record.headers))

@@ -1,4 +1,4 @@
-"""A process that does this project's side of the cases; started with ``STRATALOG_NO_EXTENSIONS=1`` for the pure twin."""
+"""A worker process with the side of stratalog; ``STRATALOG_NO_EXTENSIONS=1`` selects the pure Python kernels."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from harness import Job, serve
 
 
 def job_of(name: str, data: bytes) -> Job:
-    """The job of an operation on a workload's bytes."""
+    """Return the job of the operation ``name`` on the bytes of a workload."""
     return Stratalog().makers()[Operation(name)](load(data))
 
 

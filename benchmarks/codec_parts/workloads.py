@@ -19,7 +19,7 @@ BUFFER_BYTES: Final = 1 << 20
 _QUICK_BYTES: Final = 1 << 13
 _FIRST_MS: Final = 1_700_000_000_000
 _WORDS: Final = ("alpha", "bravo", "charlie", "delta", "echo", "foxtrot", "golf", "hotel", "india", "juliet", "kilo")
-_OVERHEAD_BYTES: Final = 22  # about what a record needs beside its value: lengths, deltas, a key of ten bytes
+_OVERHEAD_BYTES: Final = 22  # about the size of a record without its value: lengths, deltas, a key of ten bytes
 _HEADER_BYTES: Final = 61
 
 
@@ -28,10 +28,10 @@ class Shape:
     """A kind of workload.
 
     Attributes:
-        value_bytes: of every value.
-        batch_records: of every batch.
-        codec: "none", or of Kafka's names.
-        headers: of every record.
+        value_bytes: size of every value.
+        batch_records: number of records in every batch.
+        codec: "none", or the name of one of Kafka's codecs.
+        headers: number of headers of every record.
     """
 
     value_bytes: int = 100
@@ -41,26 +41,26 @@ class Shape:
 
     @property
     def name(self) -> str:
-        """For names of cases and files."""
+        """Name of the shape in the names of cases and files."""
         name = f"{self.value_bytes}B-{self.batch_records}rec-{self.codec}"
         return f"{name}-{self.headers}headers" if self.headers else name
 
     @property
     def title(self) -> str:
-        """For people."""
+        """Description of the shape for people."""
         with_headers = f", {self.headers} headers" if self.headers else ""
         return f"{self.value_bytes} B values, batches of {self.batch_records:,}, {self.codec}{with_headers}"
 
 
-@dataclass(frozen=True)  # no slots: cached properties
+@dataclass(frozen=True)  # without slots, because of the cached properties
 class Workload:
-    """Batches behind each other, and the rows that are in them.
+    """Concatenated batches, and their rows.
 
     Attributes:
-        data: the batches' bytes.
-        batches: the rows of each; offsets ascend through all of them.
-        codec: the name of the codec of all.
-        raw_bytes: uncompressed size of the batches; speeds are given in these bytes, for every codec.
+        data: bytes of the batches.
+        batches: rows of each batch; offsets ascend through all batches.
+        codec: name of the codec of all batches.
+        raw_bytes: uncompressed size of the batches; for every codec, speeds refer to this size.
     """
 
     data: bytes
@@ -75,22 +75,22 @@ class Workload:
 
     @cached_property
     def rows(self) -> bytes:
-        """The expected result of decoding, in a form that compares."""
+        """The expected result of decoding, in its canonical form."""
         return canonical(row for rows in self.batches for row in rows)
 
     @cached_property
     def encoded_rows(self) -> bytes:
-        """The expected records of the batches that are encoded from the rows: each of these batches begins at offset 0."""
+        """The expected records of the batches that are encoded from the rows. Offsets begin at 0 in each batch."""
         return canonical((at, *row[1:]) for rows in self.batches for at, row in enumerate(rows))
 
     @cached_property
     def bounds(self) -> bytes:
-        """The expected result of a scan, in a form that compares."""
+        """The expected result of a scan, in its canonical form."""
         return canonical_bounds((rows[0][0], rows[-1][0]) for rows in self.batches)
 
 
 def make(shape: Shape, *, quick: bool) -> Workload:
-    """The workload of a shape."""
+    """Return the workload of a shape."""
     chance = random.Random(7)  # noqa: S311 - the same bytes in every run
     batch_bytes = _HEADER_BYTES + shape.batch_records * (shape.value_bytes + _OVERHEAD_BYTES)
     count = max(1, (_QUICK_BYTES if quick else BUFFER_BYTES) // batch_bytes)
@@ -105,7 +105,7 @@ def make(shape: Shape, *, quick: bool) -> Workload:
 
 
 def load(data: bytes) -> Workload:
-    """The workload that is in a file, as a worker finds it."""
+    """Return the workload of batches that another process wrote to a file."""
     table = BATCHES.scan(data, 0, len(data), check_crc=True)
     batches: list[list[Row]] = []
     for index in range(len(table)):
@@ -117,12 +117,12 @@ def load(data: bytes) -> Workload:
 
 
 def row_of(record: Record) -> Row:
-    """A record's row."""
+    """Return the row of a record."""
     return (record.offset, record.timestamp_ms, record.key, record.value, record.headers)
 
 
 def canonical(rows: Iterable[Row]) -> bytes:
-    """Rows in a form that any language can write: one line each, bytes in hexadecimal, ``-`` for null."""
+    """Return rows in a form that any language can write: one line each, bytes in hexadecimal, ``-`` for null."""
     return "".join(
         f"{offset} {stamp} {_hex(key)} {_hex(value)} "
         f"{','.join(f'{_hex(name.encode())}={_hex(found)}' for name, found in headers)}\n"
@@ -131,7 +131,7 @@ def canonical(rows: Iterable[Row]) -> bytes:
 
 
 def canonical_bounds(bounds: Iterable[tuple[int, int]]) -> bytes:
-    """First and last offsets of batches, one line each."""
+    """Return the first and last offsets of batches, one line for each batch."""
     return "".join(f"{first} {last}\n" for first, last in bounds).encode()
 
 
@@ -150,7 +150,7 @@ def _row(chance: random.Random, offset: int, shape: Shape) -> Row:
 
 
 def _value(chance: random.Random, size: int) -> bytes:
-    """Something like JSON, exactly so long: it compresses as what people send does."""
+    """Return a text like JSON of exactly ``size`` bytes, which compresses like typical values."""
     text = (
         f'{{"id":{chance.randrange(1 << 30)},"user":"{chance.choice(_WORDS)}-{chance.randrange(10**7)}",'
         f'"ts":{_FIRST_MS + chance.randrange(10**9)},"amount":{chance.randrange(10**5) / 100}'

@@ -1,4 +1,4 @@
-"""The cases: the same requests to each server, with the processor time of the server."""
+"""The cases of the gateway's benchmark: the same requests to each server, and the processor time of the server."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from harness import Case, Sample, Side
 
 KIB: Final = 1 << 10
 MIB: Final = 1 << 20
-LARGE_BYTES: Final = MIB - 64 * KIB  # of a batch that fits into max.message.bytes and a response of 1 MiB
-PRODUCE: Final = {  # bytes of a batch, connections
+LARGE_BYTES: Final = MIB - 64 * KIB  # size of a batch that fits into max.message.bytes and a response of 1 MiB
+PRODUCE: Final = {  # size of a batch in bytes, number of connections
     "produce/16KiB/1-connection": (16 * KIB, 1),
     "produce/16KiB/4-connections": (16 * KIB, 4),
     "produce/1MiB/1-connection": (LARGE_BYTES, 1),
 }
-FETCH: Final = {  # bytes of a batch, and of a response at most
+FETCH: Final = {  # size of a batch in bytes, largest size of a response in bytes
     "fetch/64KiB": (16 * KIB, 64 * KIB),
     "fetch/1MiB": (16 * KIB, MIB),
     "fetch/1MiB-batch": (LARGE_BYTES, MIB),
@@ -30,14 +30,17 @@ _FILLED_BYTES: Final = 32 * MIB
 
 
 class _ServerSide(Side):
-    """A server that works while a client waits for it."""
+    """The side of one server, measured by a client in this process."""
 
     def __init__(self, server: Server) -> None:
         self.name, self._server = server.name, server
         self._topics: list[str] = []
 
     def delete_topics(self) -> None:
-        """Delete what was written: in a virtual machine, memory for files that was never used before can cost twice as much."""
+        """Delete the topics of this side, so that the system reuses their memory for the next files.
+
+        In a virtual machine, memory that was never used before can cost twice as much.
+        """
         with Connection(self._server.port) as connection:
             for topic in self._topics:
                 connection.delete(topic)
@@ -49,7 +52,7 @@ class _ServerSide(Side):
 
 
 class ProduceSide(_ServerSide):
-    """Requests of one batch, each connection to a topic of its own."""
+    """Produce requests with one batch each. Each connection writes to its own topic."""
 
     def __init__(self, server: Server, batch: Batch, connections: int) -> None:
         super().__init__(server)
@@ -66,7 +69,7 @@ class ProduceSide(_ServerSide):
             connection.exchange(fetch_exchange(topic, 0, 2 * MIB, len(self._batch.data)))
 
     def sample(self, calls: int) -> Sample:
-        """Send so many requests, spread over the connections."""
+        """Send ``calls`` requests, spread over the connections."""
 
         def work() -> None:
             share = -(-calls // len(self._connections))
@@ -82,7 +85,7 @@ class ProduceSide(_ServerSide):
 
 
 class FetchSide(_ServerSide):
-    """Requests that read a log from its start, again and again."""
+    """Fetch requests that read a log repeatedly from its start."""
 
     def __init__(self, server: Server, batch: Batch, max_bytes: int) -> None:
         super().__init__(server)
@@ -105,7 +108,7 @@ class FetchSide(_ServerSide):
             self._connection.exchange(exchange)
 
     def sample(self, calls: int) -> Sample:
-        """Send so many requests, one after the other."""
+        """Send ``calls`` requests, one after the other."""
 
         def work() -> None:
             for _ in range(calls):
@@ -116,7 +119,7 @@ class FetchSide(_ServerSide):
 
 
 def cases(servers: Sequence[Server], wants: Callable[[str], bool]) -> Iterator[Case]:
-    """Yield the selected cases, each with a side for each server, and delete what a case wrote before the next one."""
+    """Yield the selected cases, each with one side for each server. Delete the topics of a case before the next one."""
     for name, (size, connections) in PRODUCE.items():
         if wants(name):
             batch = Connection.batch(size)
@@ -137,12 +140,12 @@ def cases(servers: Sequence[Server], wants: Callable[[str], bool]) -> Iterator[C
 
 
 def latencies_s(server: Server, seconds: float, rate: int) -> list[float]:
-    """Return the times from the send of a record to its arrival at a consumer that waits for it.
+    """Return the seconds from the send of each record to its arrival at a waiting consumer.
 
     Args:
-        server: the server.
-        seconds: for which records are sent.
-        rate: records for each second; a record that is late counts from when it was due.
+        server: the measured server.
+        seconds: duration of the sending.
+        rate: number of records per second. The latency of a late record counts from its scheduled time.
     """
     batch, topic, count = Connection.batch(100), f"latency-{uuid.uuid4().hex[:8]}", max(round(seconds * rate), 1)
     arrived: list[float] = []

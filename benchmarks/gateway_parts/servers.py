@@ -32,8 +32,8 @@ class Server:
     Attributes:
         name: name of the side.
         port: its port on loopback.
-        pid: its process.
-        start_s: from the start of the process to the first answered request.
+        pid: id of its process.
+        start_s: seconds from the start of the process to the first answered request.
     """
 
     name: str
@@ -55,7 +55,7 @@ class Server:
 
 @contextmanager
 def gateway(directory: Path, *options: str) -> Iterator[Server]:
-    """Serve a directory, which may be new, by the gateway, with options of the command."""
+    """Serve a directory by the gateway; the directory may be new. ``options`` are options of ``stratalog serve``."""
     command = [sys.executable, "-m", "stratalog", "serve", str(directory), "--listen", "127.0.0.1:0", *options]
     began = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
@@ -69,10 +69,10 @@ def gateway(directory: Path, *options: str) -> Iterator[Server]:
 
 @contextmanager
 def broker(folder: Path) -> Iterator[Server]:
-    """Start a Kafka broker with a controller in one process: heap of 1 GiB, G1.
+    """Start a Kafka broker and controller in one process, with a heap of 1 GiB and the G1 collector.
 
     Raises:
-        JavaMissingError: there is no Java, or no Maven for a first time.
+        JavaMissingError: Java is missing, or Maven is missing and the jars were not downloaded before.
     """
     tools = _tools()
     from ports import free_ports  # noqa: PLC0415 - not installed: found in the checkout alone
@@ -105,10 +105,10 @@ def broker(folder: Path) -> Iterator[Server]:
 
 
 def java_producer(server: Server, topic: str, count: int, folder: Path) -> float:
-    """Return the seconds for which Kafka's ProducerPerformance sends so many records of 100 bytes with acks=1.
+    """Return the seconds that Kafka's ProducerPerformance needs for ``count`` records of 100 bytes with acks=1.
 
     Raises:
-        JavaMissingError: there is no Java, or no Maven for a first time.
+        JavaMissingError: Java is missing, or Maven is missing and the jars were not downloaded before.
         WrongOutcomeError: not all records were sent.
     """
     tools = _tools()

@@ -1,6 +1,6 @@
-"""A client that costs little: requests are encoded once, and responses are only measured.
+"""A client that needs little processor time: it encodes each request once, and checks responses without decoding them.
 
-Both servers get the same bytes: Produce 9 and Fetch 12, uncompressed batches of magic 2.
+Both servers get the same bytes: Produce version 9 and Fetch version 12, uncompressed batches of magic 2.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _PRODUCE_VERSION, _FETCH_VERSION, _LIST_OFFSETS_VERSION = 9, 12, 7
 _HEADER: Final = struct.Struct(">hhih")
 _SIZE: Final = struct.Struct(">i")
 _VALUE_BYTES: Final = 100
-_MAX_RECORDS: Final = 1000  # of a batch
+_MAX_RECORDS: Final = 1000  # largest number of records in a batch
 _IN_FLIGHT: Final = 5
 _BUFFER_BYTES: Final = 4 << 20
 _WAIT: Final = dt.timedelta(milliseconds=500)
@@ -63,8 +63,8 @@ class Exchange:
     """An encoded request, and the check of each response to it.
 
     Attributes:
-        frame: the request.
-        check: raises RefusedError if a response, without its size, is not the wanted one.
+        frame: bytes of the request.
+        check: raises RefusedError if a response is not the expected one; its argument is the response without its size.
     """
 
     frame: bytes
@@ -72,7 +72,7 @@ class Exchange:
 
 
 def prepare_client() -> None:
-    """Do what the first connection of a process does once: encode a batch, and import the schemas."""
+    """Do the work that the first connection of a process does once: encode a batch, and import the schemas."""
     Connection.batch(100)
     for api, version in ((CREATE_TOPICS, 5), (LIST_OFFSETS, _LIST_OFFSETS_VERSION)):
         load_request_schema(api, version)
@@ -80,7 +80,7 @@ def prepare_client() -> None:
 
 
 class Connection:
-    """One connection to a server on loopback. For one thread."""
+    """One connection to a server on loopback. Not thread-safe."""
 
     def __init__(self, port: int) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port), _TIMEOUT.seconds)
@@ -102,7 +102,10 @@ class Connection:
     @staticmethod
     @cache
     def batch(size_bytes: int) -> Batch:
-        """Return a batch of about this size, of records with random values of 100 bytes, larger ones for 1 MiB."""
+        """Return a batch of about ``size_bytes``, of records with random values.
+
+        Values have 100 bytes. They are larger if the batch would have more than 1,000 records.
+        """
         value_bytes = max(_VALUE_BYTES, size_bytes // _MAX_RECORDS)
         count = max(size_bytes // (value_bytes + 10), 1)
         records = [Record(timestamp_ms=1_700_000_000_000, value=os.urandom(value_bytes)) for _ in range(count)]
@@ -150,7 +153,7 @@ class Connection:
         self.replay(produce_exchange(topic, data), 1)
 
     def replay(self, exchange: Exchange, count: int) -> None:
-        """Send a request so many times, five of them in flight, and check each response."""
+        """Send a request ``count`` times with up to five requests in flight, and check each response."""
         sent = 0
         for answered in range(count):
             while sent < min(count, answered + _IN_FLIGHT):
@@ -166,7 +169,7 @@ class Connection:
         return len(response)
 
     def ask(self, api: int, version: int, /, **values: Any) -> Any:
-        """Send a request of named fields, and return the response."""
+        """Send a request, given by the names and values of its fields, and return the response."""
         self._socket.sendall(_frame(api, version, values))
         return self._response(api, version)
 
@@ -176,7 +179,7 @@ class Connection:
         return entity_reader(schema)(bytes(self._receive()), start)[0]
 
     def _receive(self) -> memoryview:
-        """Receive a response, and return a view of it without its size, valid until the next one."""
+        """Receive a response, and return a view of it without its size. The view is valid until the next call."""
         return self._take(_SIZE.unpack(self._take(_SIZE.size))[0])
 
     def _take(self, size: int) -> memoryview:
@@ -208,13 +211,13 @@ def produce_exchange(topic: str, data: bytes) -> Exchange:
 
 
 def fetch_exchange(topic: str, offset: int, max_bytes: int, expected_bytes: int | None = None) -> Exchange:
-    """Return a Fetch request of one partition, which waits for a first byte.
+    """Return a Fetch request of one partition. The server waits until at least one byte is available.
 
     Args:
-        topic: the topic; its partition is 0.
+        topic: the topic; the partition is 0.
         offset: the first offset of a batch.
-        max_bytes: of the batches in a response.
-        expected_bytes: of the batches in each response, the first of which begins at ``offset``; None accepts any
+        max_bytes: largest size of the batches in a response.
+        expected_bytes: size of the batches in each response, the first of which begins at ``offset``; None accepts any
             response without an error.
     """
     schema = load_request_schema(FETCH, _FETCH_VERSION)
@@ -246,7 +249,10 @@ def _records_size(response: memoryview, at: int) -> tuple[int, int]:
 
 
 def batches_in(response_bytes: int, batch_bytes: int) -> int:
-    """Return the number of batches in a Fetch response: the rest of the response is smaller than any batch."""
+    """Return the number of batches of ``batch_bytes`` in a Fetch response of ``response_bytes``.
+
+    The rest of the response must be smaller than a batch.
+    """
     return response_bytes // batch_bytes
 
 

@@ -1,4 +1,4 @@
-"""Shared parts of all benchmarks: sides that do the same work in interleaved rounds, and reports."""
+"""Shared parts of all benchmarks. Several sides do the same work in interleaved rounds; a report shows the results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bounds: what a benchmark must show, and whether it did."""
+"""Bounds: required results of a benchmark, and verdicts on them."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from harness.rounds import Result
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A bound and what was measured.
+    """A bound and the measured result.
 
     Attributes:
-        target: the row that it stands in.
-        case: the case's name.
-        measured: what was measured, for people; why nothing was, if so.
+        target: title of the target that the bound belongs to.
+        case: name of the case.
+        measured: the measured result for people, or the reason why there is none.
         bound: the bound, for people.
-        figure: what is compared; None if nothing was measured.
-        reached: None if nothing was measured.
+        figure: the number that is compared with the bound; None if nothing was measured.
+        reached: True if the bound is met; None if nothing was measured.
     """
 
     target: str
@@ -31,19 +31,19 @@ class Verdict:
 
     @property
     def word(self) -> str:
-        """The verdict in a table."""
+        """The verdict as shown in a table."""
         return "not measured" if self.reached is None else "ok" if self.reached else "NOT REACHED"
 
 
 @dataclass(frozen=True, slots=True)
 class _Pair(ABC):
-    """A bound on one side beside another in one case.
+    """A bound that compares one side of a case with another.
 
     Attributes:
-        target: the row that it stands in.
-        case: the case's name.
-        side: a side's name.
-        peer: another's.
+        target: title of the target that the bound belongs to.
+        case: name of the case.
+        side: name of the side that must meet the bound.
+        peer: name of the side that it is compared with.
     """
 
     target: str
@@ -63,7 +63,7 @@ class _Pair(ABC):
 
     @abstractmethod
     def _bound(self) -> str:
-        """For people."""
+        """Return the bound, for people."""
 
     @abstractmethod
     def _compare(self, result: Result) -> tuple[float, str, bool]:
@@ -72,10 +72,10 @@ class _Pair(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Bound(_Pair):
-    """One side must be so many times as fast as another in one case.
+    """Lower bound for the speed of one side relative to another in one case.
 
     Attributes:
-        at_least: the ratio of the medians on the wall.
+        at_least: the least ratio of the medians of wall time: 2 requires that ``side`` is twice as fast as ``peer``.
     """
 
     at_least: float
@@ -91,10 +91,10 @@ class Bound(_Pair):
 
 @dataclass(frozen=True, slots=True)
 class CpuBound(_Pair):
-    """One side may take so many times the processor time of another in one case.
+    """Upper bound for the processor time of one side relative to another in one case.
 
     Attributes:
-        at_most: the ratio of the medians of processor time.
+        at_most: the largest ratio of the medians of processor time.
     """
 
     at_most: float
@@ -110,13 +110,13 @@ class CpuBound(_Pair):
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """One side must do a case's records so many times a second: for what no peer does.
+    """Lower bound for the records per second of one side, for work that has no peer.
 
     Attributes:
-        target: the row that it stands in.
-        case: the case's name.
-        side: a side's name.
-        at_least: records a second, by the median on the wall.
+        target: title of the target that the bound belongs to.
+        case: name of the case.
+        side: name of the side that must meet the bound.
+        at_least: records per second, by the median of wall time.
     """
 
     target: str
@@ -135,6 +135,6 @@ class Rate:
 
 
 def ceiling(target: str, case: str, title: str, figure_mib: float, at_most_mib: float) -> Verdict:
-    """A verdict on memory."""
+    """Return a verdict on memory: ``figure_mib`` must not exceed ``at_most_mib``."""
     bound = f"at most {at_most_mib:g} MiB"
     return Verdict(target, case, f"{title}: {figure_mib:.1f} MiB", bound, figure_mib, figure_mib <= at_most_mib)

@@ -12,7 +12,7 @@ from typing import Final
 from harness.workers import Worker, WorkerError
 
 KAFKA: Final = "Kafka (Java)"
-WARM_UP_TIMES: Final = 8  # the JVM's second compiler comes in after some thousand turns of a loop
+WARM_UP_TIMES: Final = 8  # the JVM's second compiler starts after some thousand iterations of a loop
 _ROOT: Final = Path(__file__).resolve().parent.parent.parent
 _SOURCES: Final = _ROOT / "benchmarks" / "java"
 _POM: Final = _ROOT / "tests" / "oracle" / "pom.xml"
@@ -32,18 +32,19 @@ def find_support() -> None:
 def java_worker(
     program: str, scratch: Path, *arguments: str, heap: str = "512m", options: Sequence[str] = (), pom: Path = _POM
 ) -> Worker:
-    """A JVM with Kafka's classes: the jars are those that the tests against real Kafka use.
+    """Start a JVM with Kafka's classes, from the jars that the tests with real Kafka use.
 
     Args:
         program: the class with the main method; its source is ``benchmarks/java/{program}.java``.
-        scratch: a folder for what is compiled.
-        arguments: of the program.
-        heap: its size from beginning to end.
+        scratch: a folder for the compiled classes.
+        arguments: arguments of the program.
+        heap: size of the heap, which is fixed.
         options: more options of the JVM.
-        pom: names the jars.
+        pom: the Maven file that lists the jars.
 
     Raises:
-        JavaMissingError: there is no JDK, no Maven for a first time, or the classes do not start.
+        JavaMissingError: there is no JDK, Maven is missing and the jars were not downloaded before, or the program
+            cannot be compiled or started.
     """
     find_support()
     from kafka_tools import KafkaTools, OracleMissingError  # noqa: PLC0415 - not installed: found in the checkout alone

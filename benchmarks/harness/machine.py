@@ -12,15 +12,15 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A machine at one moment.
+    """The machine and its load when a benchmark starts.
 
     Attributes:
-        processor: its model.
-        processors: how many there are.
+        processor: model of the processor.
+        processors: number of processors.
         system: kernel and architecture.
         python: implementation and version.
-        load: runnable tasks, mean of a minute: figures taken above the number of processors mean little.
-        packages: versions of what takes part, None for what is not installed.
+        load: mean number of runnable tasks in the last minute. Figures that were measured under load mean little.
+        packages: version of each measured package; None if it is not installed.
     """
 
     processor: str
@@ -43,11 +43,11 @@ class Machine:
         )
 
     def as_dict(self) -> dict[str, object]:
-        """For JSON."""
+        """Return the attributes as a dictionary, for JSON."""
         return asdict(self)
 
     def lines(self) -> list[str]:
-        """For people."""
+        """Return the description of the machine in lines, for people."""
         known = ", ".join(f"{name} {found or 'missing'}" for name, found in self.packages.items())
         busy = "  BUSY: the figures mean little" if self.load > 0.5 * self.processors else ""
         return [

@@ -1,4 +1,4 @@
-"""Peak memory of a step in a process of its own, from the kernel's accounts (Linux)."""
+"""Peak memory of a step, as reported by the kernel (Linux)."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ class UnsupportedPlatformError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Peak(Generic[T]):
-    """The result of a step, and the growth of the resident memory at the step's peak."""
+    """The result of a step, and the growth of the resident memory at the step's peak in bytes."""
 
     result: T
     bytes: int
 
 
 def peak_of(step: Callable[[], T]) -> Peak[T]:
-    """Run a step and account for it.
+    """Run a step, and return its result and its peak memory.
 
-    Memory that was freed before and that the process still holds is given to the step for free: run what matters in a
-    process that has done little else.
+    A step can reuse memory that the process freed before and still holds; the peak does not contain this memory. So run
+    the step in a process that has done little else.
 
     Raises:
-        UnsupportedPlatformError: there is no such account here.
+        UnsupportedPlatformError: the system does not report the peak memory.
     """
     try:
         _FORGET.write_text(_FORGET_PEAK, encoding="ascii")

@@ -15,11 +15,11 @@ class Options:
     """Options of the command line.
 
     Attributes:
-        plan: how long things take.
-        json: one JSON object a line and no table.
-        quick: small inputs: shows that everything works, not how fast.
-        full: every combination, and the large sizes.
-        only: parts of names of cases; empty means all.
+        plan: number and durations of samples.
+        json: True to print one JSON object a line instead of tables.
+        quick: True for tiny inputs, which show that everything works; the figures mean nothing.
+        full: True for every combination and the large sizes.
+        only: parts of names of the selected cases; empty selects all cases.
     """
 
     plan: Plan
@@ -34,7 +34,7 @@ class Options:
 
 
 def parse_options(description: str, arguments: list[str] | None = None) -> Options:
-    """The options of a command line; leaves with a usage text where they are wrong."""
+    """Parse the command line. If an argument is wrong, print the usage and exit."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--json", action="store_true", help="one JSON object a line instead of tables")
     parser.add_argument("--rounds", type=int, metavar="N", help=f"samples of each side, {Plan().rounds} if not said")

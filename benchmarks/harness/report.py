@@ -12,10 +12,11 @@ from harness.rounds import Result
 
 
 class Reporter:
-    """Prints things as they become known.
+    """Prints each result as soon as it is measured.
 
     Args:
-        as_json: one JSON object a line; its ``kind`` is machine, missing, figures, memory, number or verdict.
+        as_json: True to print one JSON object a line; its ``kind`` is machine, missing, figures, memory, number or
+            verdict.
     """
 
     def __init__(self, *, as_json: bool) -> None:
@@ -37,7 +38,7 @@ class Reporter:
                 print(f"missing: {reason}")
 
     def result(self, result: Result) -> None:
-        """The figures of a case; the first side is what the others are compared with."""
+        """Print the figures of a case, with the speed of its first side relative to each other side."""
         if self._as_json:
             self._figures(result)
             return
@@ -62,14 +63,14 @@ class Reporter:
             print(f"  {title:<60}{mib:>8.1f} MiB  [{name}]")
 
     def number(self, name: str, title: str, value: float, unit: str) -> None:
-        """Something that was counted or measured once, in a unit that it names."""
+        """Print a number that was counted or measured once, with its unit."""
         if self._as_json:
             self._line("number", case=name, title=title, value=value, unit=unit)
         else:
             print(f"  {title:<84}{value:>14,.6g} {unit} [{name}]")
 
     def verdicts(self, verdicts: Sequence[Verdict]) -> None:
-        """The bounds, grouped by target."""
+        """Print the verdicts, grouped by target."""
         if self._as_json:
             for verdict in verdicts:
                 self._line(

@@ -1,4 +1,4 @@
-"""Cases, measured in rounds: each round takes a sample of every side, so a disturbance affects all sides."""
+"""Cases, measured in rounds. Each round takes a sample of every side, so that a disturbance affects all sides."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from harness.sides import Sample, Side
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Durations of rounds, samples and warm-up.
+    """Number of samples, and durations of samples and warm-up.
 
     Attributes:
-        rounds: samples of each side.
-        sample_s: about how long a sample takes; a slow call takes longer.
-        warm_up_s: how long a side works before the first round.
+        rounds: number of samples of each side.
+        sample_s: approximate duration of a sample in seconds; longer if a single call takes longer.
+        warm_up_s: least duration of the warm-up of a side before the first round, in seconds.
     """
 
     rounds: int = 9
@@ -30,11 +30,11 @@ class Case:
     """The same work, done by several sides.
 
     Attributes:
-        name: words with slashes, unique in a run; ``--only`` looks for parts of it.
-        title: for people.
+        name: words with slashes, unique in a run; ``--only`` selects cases by parts of it.
+        title: description for people.
         sides: at least one.
-        records: of one call; 0 where bytes are what counts.
-        bytes: of one call.
+        records: number of records in one call; 0 if the report shall show only bytes per second.
+        bytes: number of bytes in one call.
     """
 
     name: str
@@ -46,24 +46,24 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Samples of one side: the mean of one call in each round, and the number of calls in a round."""
+    """Samples of one side: for each round the mean time of a call, and the number of calls in a sample."""
 
     samples: tuple[Sample, ...]
     calls: int
 
     @property
     def wall_s(self) -> float:
-        """The median."""
+        """Median wall time of a call in seconds."""
         return median(sample.wall_s for sample in self.samples)
 
     @property
     def cpu_s(self) -> float:
-        """The median."""
+        """Median processor time of a call in seconds."""
         return median(sample.cpu_s for sample in self.samples)
 
     @property
     def spread(self) -> float:
-        """From the fastest round to the slowest, as a part of the median."""
+        """Difference between the slowest and the fastest round, divided by the median."""
         walls = [sample.wall_s for sample in self.samples]
         return (max(walls) - min(walls)) / self.wall_s
 
@@ -73,10 +73,10 @@ class Ratio:
     """Speed of one side relative to another: 2 is twice as fast.
 
     Attributes:
-        wall: of the medians.
-        cpu: the same for processor time.
-        low: of the worst round.
-        high: of the best round.
+        wall: ratio of the medians of wall time.
+        cpu: ratio of the medians of processor time.
+        low: smallest ratio of wall times in a round.
+        high: largest ratio of wall times in a round.
     """
 
     wall: float
@@ -87,7 +87,7 @@ class Ratio:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A case and what its sides showed, by name."""
+    """A case, and the figures of its sides by their names."""
 
     case: Case
     figures: dict[str, Figures]
@@ -102,8 +102,8 @@ class Result:
 def measure(case: Case, plan: Plan) -> Result:
     """Check every side, warm it up, and take the samples.
 
-    What exists before a case is kept from the garbage collector while the clocks run: it then walks what the sides make,
-    not what the benchmark holds.
+    During the measurement, the garbage collector ignores objects that existed before. So it visits the objects of the
+    sides, but not those of the benchmark.
 
     Raises:
         WrongOutcomeError: a side does not do the work.
@@ -125,7 +125,7 @@ def measure(case: Case, plan: Plan) -> Result:
 
 
 def _warmed_up(side: Side, plan: Plan) -> int:
-    """Run the side until the warm-up time has passed, and return the number of calls of a sample."""
+    """Run the side until the warm-up time has passed, and return the number of calls for a sample."""
     left_s, calls = plan.warm_up_s * side.warm_up_times, 1
     while True:
         sample = side.sample(calls)

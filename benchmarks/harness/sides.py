@@ -1,4 +1,4 @@
-"""A side: one contestant of a case, which does the case's work so many times while the clocks run."""
+"""A side: one of the programs that a case compares. Each side does the work of the case as many times as requested."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ _PROCESS_CLOCK: Final = 2  # Linux: with a process id, the clock of its processo
 
 
 class WrongOutcomeError(Exception):
-    """A side does not do the work that it is measured at; its figures would mean nothing."""
+    """A side does not do the work that it is measured for, so its figures would mean nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Seconds of one or more calls: on the wall, and of the processor (all threads of the side's process)."""
+    """Duration of one or more calls in seconds: wall time, and processor time of all threads of the side's process."""
 
     wall_s: float
     cpu_s: float
 
     def per_call(self, calls: int) -> Sample:
-        """The mean of this many calls."""
+        """Return the mean of this many calls."""
         return Sample(self.wall_s / calls, self.cpu_s / calls)
 
 
 def process_cpu_s(pid: int) -> float:
-    """Return the processor time of all threads of a process until now."""
+    """Return the processor time in seconds that all threads of a process have used until now."""
     return time.clock_gettime(~pid << 3 | _PROCESS_CLOCK)
 
 
 class Side(ABC):
-    """One contestant.
+    """One of the programs that a case compares.
 
     Attributes:
         name: unique in its case.
-        warm_up_times: how many times longer than others it warms up.
+        warm_up_times: factor for the duration of the warm-up.
     """
 
     name: str
@@ -49,10 +49,10 @@ class Side(ABC):
 
     @abstractmethod
     def check(self) -> None:
-        """Do the work once, off the clock, and look at what comes out.
+        """Do the work once, outside of the measured time, and check its outcome.
 
         Raises:
-            WrongOutcomeError: it is not what must come out.
+            WrongOutcomeError: the outcome is wrong.
         """
 
     @abstractmethod
@@ -65,15 +65,15 @@ class LocalSide(Side):
 
     Args:
         name: unique in its case.
-        call: the work.
-        check: raises WrongOutcomeError.
+        call: does the work once.
+        check: raises WrongOutcomeError if the work has a wrong outcome.
     """
 
     def __init__(self, name: str, call: Callable[[], object], check: Callable[[], None]) -> None:
         self.name, self._call, self._check = name, call, check
 
     def check(self) -> None:
-        """As the caller wants it checked."""
+        """Call the ``check`` of the constructor."""
         self._check()
 
     def sample(self, calls: int) -> Sample:
@@ -82,12 +82,12 @@ class LocalSide(Side):
 
 
 class PreparedSide(Side):
-    """A side in this process whose samples need something that is made before the clocks run and removed after them.
+    """A side in this process whose samples need a preparation before, and a clean-up after the measured time.
 
     Args:
         name: unique in its case.
-        prepare: given a number of calls, a context manager that gives the work of one call.
-        check: raises WrongOutcomeError.
+        prepare: given a number of calls, returns a context manager; its value does the work of one call.
+        check: raises WrongOutcomeError if the work has a wrong outcome.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class PreparedSide(Side):
         self.name, self._prepare, self._check = name, prepare, check
 
     def check(self) -> None:
-        """As the caller wants it checked."""
+        """Call the ``check`` of the constructor."""
         self._check()
 
     def sample(self, calls: int) -> Sample:
@@ -109,7 +109,10 @@ class PreparedSide(Side):
 
 
 def timed(call: Callable[[], object], calls: int) -> Sample:
-    """The time of this many calls; the collector starts clean and runs during them as it does in any program."""
+    """Return the time of this many calls.
+
+    Before the calls, all garbage is collected. During the calls, the garbage collector runs as in any program.
+    """
     gc.collect()
     cpu_ns, wall_ns = time.process_time_ns(), time.perf_counter_ns()
     for _ in repeat(None, calls):

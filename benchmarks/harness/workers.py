@@ -1,12 +1,13 @@
-"""Sides in other processes, of any language: a worker answers each line on its standard input with one line.
+"""Sides in other processes, in any language: a worker answers each line on its standard input with one line.
 
 =========================== =================================================================================
-``load NAME PATH``          prepare the input in a file, to be known by this name
-``sample JOB NAME CALLS``   answer ``WALL_NS CPU_NS`` of this many calls of a job
-``outcome JOB NAME PATH``   do the job once and write to the file what came out
+``load NAME PATH``          prepare the input in the file ``PATH``, and call it ``NAME``
+``sample JOB NAME CALLS``   do the job this many times, and answer ``WALL_NS CPU_NS``
+``outcome JOB NAME PATH``   do the job once, and write its outcome to the file ``PATH``
 =========================== =================================================================================
 
-A line that begins with ``error`` is what went wrong. No word holds a space; paths are folders of ours.
+An answer that begins with ``error`` describes an error. Arguments must not contain a space; the benchmark chooses the
+names of all files.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ class WorkerError(Exception):
 
 
 class Worker:
-    """A process that answers lines. A context manager: leaving it ends the process.
+    """A process that answers lines. As a context manager, it ends the process at the exit.
 
     Args:
-        command: how it is started; its errors go to ours.
-        environment: of the process, None for ours.
+        command: the command line of the process; its standard error is that of this process.
+        environment: environment variables of the process; None to inherit them.
     """
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
@@ -57,7 +58,7 @@ class Worker:
         self.close()
 
     def ask(self, *words: str | int) -> list[str]:
-        """The words of the answer.
+        """Send a line with these words, and return the words of the answer.
 
         Raises:
             WorkerError: the answer is an error, or there is none.
@@ -76,16 +77,16 @@ class Worker:
         return answer.split()
 
     def load(self, name: str, path: Path) -> None:
-        """Have an input prepared, once."""
+        """Make the worker prepare an input, unless an input with this name is already loaded."""
         if name not in self._loaded:
             self.ask("load", name, str(path))
             self._loaded.add(name)
 
     def close(self) -> None:
-        """End the process: its input ends, and it has time to follow."""
+        """Close the worker's standard input, and wait for the end of the process. Kill the process after 10 seconds."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        with suppress(OSError):  # what it did not read any more does not matter
+        with suppress(OSError):  # it may have ended without reading its input
             self._process.stdin.close()
         try:
             self._process.wait(_LEAVE_S)
@@ -100,12 +101,12 @@ class WorkerSide(Side):
 
     Args:
         name: unique in its case.
-        worker: borrowed.
-        job: the job's name.
-        load: the name of its input; loaded already.
-        scratch: a folder for what comes out.
-        check: checks the outcome, raises WrongOutcomeError.
-        warm_up_times: compilers that work while a program runs need more than one.
+        worker: the worker; the caller closes it.
+        job: name of the job.
+        load: name of the input, which is already loaded.
+        scratch: a folder for the file with the outcome.
+        check: raises WrongOutcomeError if the outcome is wrong.
+        warm_up_times: factor for the duration of the warm-up; more than 1 for a worker with a just-in-time compiler.
     """
 
     def __init__(
@@ -123,7 +124,7 @@ class WorkerSide(Side):
         self._outcome = scratch / "outcome"
 
     def check(self) -> None:
-        """Look at what the worker wrote."""
+        """Make the worker do the job once, and check its outcome."""
         try:
             self._worker.ask("outcome", self._job, self._load, str(self._outcome))
         except WorkerError as error:
@@ -132,7 +133,7 @@ class WorkerSide(Side):
         self._outcome.unlink()
 
     def sample(self, calls: int) -> Sample:
-        """The time that the worker took."""
+        """Return the time that the worker measured for this many calls."""
         wall_ns, cpu_ns = map(int, self._worker.ask("sample", self._job, self._load, calls))
         return Sample(wall_ns / 1e9, cpu_ns / 1e9)
 
@@ -142,8 +143,8 @@ class Job:
     """Work on one input.
 
     Attributes:
-        call: what is measured.
-        outcome: the same work, and what came out of it as bytes that compare; never measured.
+        call: does the work; it is measured.
+        outcome: does the same work, and returns the result as bytes that can be compared; it is never measured.
     """
 
     call: Callable[[], object]
@@ -151,10 +152,10 @@ class Job:
 
 
 def serve(job_of: Callable[[str, bytes], Job]) -> None:
-    """Be a worker in Python until the standard input ends.
+    """Run a worker in Python until the standard input ends.
 
     Args:
-        job_of: the job with a name on an input; called once for each.
+        job_of: returns the job for the name of a job and an input; called once for each pair.
     """
     inputs: dict[str, bytes] = {}
     jobs: dict[tuple[str, str], Job] = {}

@@ -12,7 +12,7 @@ import org.apache.kafka.common.record.RecordBatch;
 import org.apache.kafka.common.record.TimestampType;
 import org.apache.kafka.common.utils.Utils;
 
-/** What a producer holds of a batch before it is built, and the buffer that it is built into. */
+/** The records of a batch before a producer encodes them, and the buffer for the encoded batch. */
 final class Batch {
     final byte[] encoded;
     private final Compression compression;
@@ -41,7 +41,7 @@ final class Batch {
         buffer = ByteBuffer.allocate(size);
     }
 
-    /** All batches in these bytes. */
+    /** Returns all batches in these bytes. */
     static List<Batch> all(byte[] data) {
         List<Batch> batches = new ArrayList<>();
         for (MutableRecordBatch batch : MemoryRecords.readableRecords(ByteBuffer.wrap(data)).batches()) {
@@ -50,12 +50,12 @@ final class Batch {
         return batches;
     }
 
-    /** How many records there are. */
+    /** Returns the number of records. */
     int count() {
         return timestamps.length;
     }
 
-    /** Builds it. What is returned is good until the next call. */
+    /** Encodes the batch. The result is valid until the next call. */
     MemoryRecords build() {
         buffer.clear();
         MemoryRecordsBuilder builder = MemoryRecords.builder(
@@ -70,7 +70,7 @@ final class Batch {
         return bytes == null ? null : ByteBuffer.wrap(bytes);
     }
 
-    /** One line a record, in the form that compares; {@code first} is the offset that is told as 0. */
+    /** Appends a line for the record in its canonical form; {@code first} is subtracted from its offset. */
     static void describe(Record record, long first, StringBuilder text) {
         text.append(record.offset() - first).append(' ').append(record.timestamp()).append(' ');
         text.append(hex(Utils.toNullableArray(record.key()))).append(' ').append(hex(Utils.toNullableArray(record.value()))).append(' ');

@@ -25,8 +25,9 @@ import org.apache.kafka.storage.internals.utils.Throttler;
 import org.apache.kafka.storage.log.metrics.BrokerTopicStats;
 
 /**
- * Kafka's own cleaner, in process, as a worker of the cleaning benchmark. An input is the folder of a log; a call cleans a copy of it
- * whose segments are links. Settings are the broker's: 128 MiB for the map at load factor 0.9, 512 KiB of buffers, no throttling.
+ * Kafka's own cleaner, without a broker, as a worker of the cleaning benchmark. An input is the folder of a log; a call cleans a copy
+ * whose segments are hard links. The cleaner has the broker's default settings: 128 MiB for the map at load factor 0.9, 512 KiB of
+ * buffers, no throttling.
  */
 public final class CleanerBench extends LineWorker<Path> {
     private static final int MIB = 1 << 20;
@@ -50,7 +51,7 @@ public final class CleanerBench extends LineWorker<Path> {
         new CleanerBench(Path.of(arguments[0])).serve();
     }
 
-    /** Nothing happens later. */
+    /** A scheduler that never runs a task. */
     private final class Never implements Scheduler {
         public void startup() { }
         public void shutdown() { }
@@ -96,7 +97,7 @@ public final class CleanerBench extends LineWorker<Path> {
         return cleaner.clean(new LogToClean(log, dirtyStart, log.activeSegment().baseOffset(), false)).getKey();
     }
 
-    /** What the directory's checkpoint says of its only log. */
+    /** Returns the first dirty offset of the only log in the checkpoint; 0 if there is none. */
     private static long dirtyStart(Path checkpoint) throws Exception {
         if (!Files.exists(checkpoint)) {
             return 0;
@@ -127,7 +128,7 @@ public final class CleanerBench extends LineWorker<Path> {
         return told;
     }
 
-    /** Of the bytes of all segments, in order. */
+    /** Returns the SHA-256 of all segment files, concatenated in the order of their names. */
     private static String digest(Path folder) throws Exception {
         MessageDigest digest = MessageDigest.getInstance("SHA-256");
         try (Stream<Path> files = Files.list(folder)) {

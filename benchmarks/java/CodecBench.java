@@ -14,8 +14,8 @@ import org.apache.kafka.common.utils.Utils;
 /**
  * Kafka's own record classes as a worker of the codec benchmark.
  *
- * Jobs: scan; copy and slice (iterate, CRC checked, every field read, keys and values copied into arrays as a consumer does, or looked
- * at where they are); copy-unchecked and slice-unchecked (without the CRC); encode.
+ * Jobs: scan; copy and slice (check the CRC, iterate, and read every field: copy copies keys and values into arrays, as a consumer
+ * does, slice reads them in the buffer); copy-unchecked and slice-unchecked (without the check of the CRC); encode.
  */
 public final class CodecBench extends LineWorker<CodecBench.Input> {
     private static final BufferSupplier BUFFERS = BufferSupplier.create();
@@ -124,7 +124,7 @@ public final class CodecBench extends LineWorker<CodecBench.Input> {
         return text.toString().getBytes(StandardCharsets.US_ASCII);
     }
 
-    /** The batches of a file, and their records for encoding, taken out when they are first asked for. */
+    /** The bytes of a file, and its batches for encoding, which are decoded on first use. */
     static final class Input {
         final byte[] data;
         private List<Batch> batches;

@@ -8,27 +8,27 @@ import java.util.HashMap;
 import java.util.Map;
 
 /**
- * A worker of a benchmark: it answers each line with one line, as harness/workers.py says.
+ * A worker of a benchmark: it answers each line with one line, as harness/workers.py describes.
  *
- * @param <I> what an input is in memory
+ * @param <I> type of an input in memory
  */
 abstract class LineWorker<I> {
-    /** What the jobs compute goes here, so that no compiler can leave them out. */
+    /** Jobs store their results here, so that the compiler cannot remove their work. */
     protected long sink;
 
     /** Prepares the input at a path. */
     abstract I load(Path path) throws Exception;
 
-    /** Makes what so many calls of a job need; off the clock. */
+    /** Prepares this many calls of a job, outside of the measured time. */
     void before(String job, I input, int calls) throws Exception { }
 
     /** Does a job once. */
     abstract long call(String job, I input) throws Exception;
 
-    /** Removes what {@link #before} made; off the clock. */
+    /** Removes the files of {@link #before} and of the calls, outside of the measured time. */
     void after(String job, I input) throws Exception { }
 
-    /** Does a job once and tells what came out, in the form that compares; never measured. */
+    /** Does a job once, and returns its outcome in its canonical form; it is never measured. */
     abstract byte[] outcome(String job, I input) throws Exception;
 
     /** Answers until the standard input ends. */

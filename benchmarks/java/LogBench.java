@@ -41,9 +41,9 @@ import org.apache.kafka.storage.log.metrics.BrokerTopicStats;
 /**
  * Kafka's own storage engine (UnifiedLog), without broker, network or replication, as a worker of the log benchmark.
  *
- * An input is a file with batches, or the folder of a log. Jobs on batches: append (each by itself) and append-records (built first).
- * Jobs on a log: fetch and iterate (all of it, in steps of 1 MiB), offsets and timestamps (look-ups), recover and recover-indexed
- * (opening a copy of it uncleanly, without indexes or with them). Nothing is forced to disk: the scheduler that would do it drops its tasks.
+ * An input is a file with batches, or the folder of a log. Jobs on batches: append (encoded ones) and append-records (which also encodes).
+ * Jobs on a log: fetch and iterate (the whole log, in steps of 1 MiB), offsets and timestamps (look-ups), recover and recover-indexed
+ * (opening a copy after an unclean shutdown, without or with its indexes). Nothing is flushed to disk: the scheduler drops these tasks.
  */
 public final class LogBench extends LineWorker<LogBench.Input> {
     private static final int MIB = 1 << 20, SEGMENT_BYTES = 1 << 30;
@@ -78,7 +78,7 @@ public final class LogBench extends LineWorker<LogBench.Input> {
             for (Batch batch : input.batches) {
                 bytes += batch.encoded.length;
             }
-            call(job, input);                             // whatever a log does once is not measured
+            call(job, input);                             // the first call is not measured
             warmPages(bytes * calls);
         } else if (job.startsWith("recover")) {
             for (int i = 0; i < calls; i++) {
@@ -126,13 +126,13 @@ public final class LogBench extends LineWorker<LogBench.Input> {
     }
 
     private void append(MemoryRecords records) {
-        records.buffer().putLong(0, 0L);                  // the log wrote its offset here last time
+        records.buffer().putLong(0, 0L);                  // reset the base offset of the last append
         target.appendAsLeader(records, 0, AppendOrigin.CLIENT, LOCAL, VerificationGuard.SENTINEL);
     }
 
     // ------------------------------------------------------------------ reading
 
-    /** What is done with the bytes of one fetch. */
+    /** Processes the bytes of one fetch, and returns a sum of them. */
     private interface Reader {
         long read(long offset, ByteBuffer data) throws Exception;
     }
@@ -155,7 +155,7 @@ public final class LogBench extends LineWorker<LogBench.Input> {
         return seen;
     }
 
-    /** What a consumer does that wants arrays of bytes. */
+    /** Copies all keys and values into arrays, as a consumer with ByteArrayDeserializer does. */
     private static long iterate(long offset, ByteBuffer data) {
         long seen = 0;
         for (MutableRecordBatch batch : MemoryRecords.readableRecords(data).batches()) {
@@ -171,9 +171,9 @@ public final class LogBench extends LineWorker<LogBench.Input> {
         return seen;
     }
 
-    // ------------------------------------------------------------------ looking up
+    // ------------------------------------------------------------------ look-ups
 
-    /** The same offsets in every language: a linear congruential generator, begun anew by each call. */
+    /** Returns the same offsets in each call as wanted_offsets in log_parts/logs.py: a linear congruential generator. */
     private static long[] wanted(long records) {
         long[] offsets = new long[LOOK_UPS];
         long state = 7;
@@ -208,7 +208,7 @@ public final class LogBench extends LineWorker<LogBench.Input> {
         return seen;
     }
 
-    // ------------------------------------------------------------------ what came out, never measured
+    // ------------------------------------------------------------------ outcomes, which are never measured
 
     @Override
     byte[] outcome(String job, Input input) throws Exception {
@@ -265,7 +265,7 @@ public final class LogBench extends LineWorker<LogBench.Input> {
         return Files.createDirectories(scratch.resolve("log" + made++).resolve("t-0"));
     }
 
-    /** The same log in another folder: its segments are linked, its indexes copied if wanted, nothing else. */
+    /** Copies a log to a new folder: segments as hard links, indexes only if {@code indexes}, and no other files. */
     private Path copy(Path folder, boolean indexes) throws IOException {
         Path copy = fresh();
         try (Stream<Path> files = Files.list(folder)) {
@@ -292,7 +292,7 @@ public final class LogBench extends LineWorker<LogBench.Input> {
         }
     }
 
-    /** Writes and frees as many pages as will be dirtied: a virtual machine may have given them back to its host. */
+    /** Writes and deletes a file, so that a virtual machine has memory for the pages of the next files. */
     private void warmPages(long bytes) throws IOException {
         Path file = scratch.resolve("pages");
         ByteBuffer zeros = ByteBuffer.allocateDirect(MIB);
@@ -325,7 +325,7 @@ public final class LogBench extends LineWorker<LogBench.Input> {
         }
     }
 
-    /** Runs nothing by itself: flushes are dropped, deletions kept until the clocks have stopped. */
+    /** A scheduler that drops flushes, and keeps deletions until the measured time has ended. */
     private static final class Tasks implements Scheduler {
         final List<Runnable> deletions = new ArrayList<>();
 

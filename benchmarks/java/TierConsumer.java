@@ -10,7 +10,7 @@ import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 
-/** Reads topics from a broker, as a worker of the tier benchmark: an input is a file with "address topic offset", where to stop. */
+/** Reads topics from a broker, as a worker of the tier benchmark. An input is a file with "address topic end-offset". */
 public final class TierConsumer extends LineWorker<String[]> {
     public static void main(String[] arguments) throws Exception {
         new TierConsumer().serve();

@@ -44,7 +44,7 @@ def append_bounds() -> list[Bound]:
 def append_cases(
     scratch: Path, aiokafka: Aiokafka | None, jvm: Worker | None, wants: Callable[[str], bool], *, quick: bool
 ) -> Iterator[Case]:
-    """Yield the selected cases; a call appends all batches of about 1 MiB, one append for each batch."""
+    """Yield the selected cases. A call appends all batches of a workload (about 1 MiB), one append for each batch."""
     for name, shape in _SHAPES.items():
         if not wants(name):
             continue
@@ -65,7 +65,7 @@ def append_cases(
 
 
 def _compare(side: str, workload: Workload, outcome: bytes) -> None:
-    """Compare the records of the log after one call with the workload."""
+    """Raise WrongOutcomeError if the log does not have exactly the records of the workload."""
     if outcome != workload.rows:
         raise WrongOutcomeError(f"{side}: other records are in the log than were appended")
 
@@ -76,7 +76,7 @@ def _ours(name: str, workload: Workload, scratch: Path) -> Side:
     @contextmanager
     def prepared(calls: int) -> Iterator[Callable[[], object]]:
         with _empty_log(scratch) as log:
-            work(log)  # whatever a log does once is not measured
+            work(log)  # the first call, with work that a log does only once, is not measured
             warm_pages(scratch, calls * len(workload.data))
             yield partial(work, log)
 
@@ -106,14 +106,14 @@ def _append_batches(workload: Workload) -> Callable[[Log], None]:
 
     def work(log: Log) -> None:
         for batch in batches:
-            batch[:8] = bytes(8)  # the log wrote its offset here last time
+            batch[:8] = bytes(8)  # reset the base offset, which the log assigned at the last append
             log.append_as_leader(batch)
 
     return work
 
 
 def _encoded(workload: Workload) -> list[bytearray]:
-    """Each batch in a buffer of its own, as it comes from a network."""
+    """Return each batch in its own buffer, as a server receives it."""
     batches, data = [], workload.data
     while data:
         size = 12 + int.from_bytes(data[8:12])
@@ -140,7 +140,7 @@ def _write(workload: Workload, scratch: Path) -> Side:
 
 
 def _writing(name: str, workload: Workload, scratch: Path, work: Callable[[BinaryIO], object]) -> Side:
-    """A side that has no log, only a file."""
+    """Return a side that writes to a plain file instead of a log."""
 
     @contextmanager
     def prepared(calls: int) -> Iterator[Callable[[], object]]:

@@ -1,4 +1,4 @@
-"""The logs that are read, looked into and recovered: made once, the same in every run."""
+"""The logs that are read, searched and recovered. Each log is made once, and has the same bytes in every run."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ FIRST_MS: Final = 1_700_000_000_000
 BATCH_RECORDS: Final = 134  # about 16 KiB
 _KEY_BYTES: Final = 10
 _VALUE_BYTES: Final = 100
-_SHAPES: Final = 997  # values and keys that come again and again
+_SHAPES: Final = 997  # number of different pairs of a key and a value, which repeat
 _GIB: Final = 1 << 30
 LOOK_UPS: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class MadeLog:
-    """A closed log.
+    """A log that was closed cleanly.
 
     Attributes:
         root: the engine's directory.
-        records: their offsets begin at 0, their timestamps ascend by 1 ms.
-        size_bytes: of all segments.
-        batch_records: of each batch.
+        records: number of records; offsets begin at 0, and timestamps increase by 1 ms.
+        size_bytes: size of all segments.
+        batch_records: number of records in each batch.
     """
 
     root: Path
@@ -44,18 +44,18 @@ class MadeLog:
 
     @property
     def total(self) -> int:
-        """Offsets, timestamps and lengths of keys and values of all records, added up: cheap to compare."""
+        """Sum of the offsets, timestamps, and lengths of keys and values of all records: the expected sum of every side."""
         offsets = self.records * (self.records - 1) // 2
         return 2 * offsets + self.records * (FIRST_MS + _KEY_BYTES + _VALUE_BYTES)
 
     @property
     def folder(self) -> Path:
-        """The log's own."""
+        """The directory of the log."""
         return self.root / f"{TOPIC}-0"
 
 
 def make_log(root: Path, batches: int, *, batch_records: int = BATCH_RECORDS, segment_bytes: int = _GIB) -> MadeLog:
-    """A log of 100-byte values in batches of one size."""
+    """Make a log of ``batches`` batches, with values of 100 bytes."""
     chance = random.Random(11)  # noqa: S311 - the same bytes in every run
     shapes = [(b"%010d" % chance.randrange(10**10), chance.randbytes(_VALUE_BYTES)) for _ in range(_SHAPES)]
     offset = 0
@@ -74,28 +74,28 @@ class _Unsynced(PosixVfs):
     """Files whose syncs are ignored."""
 
     def sync(self, descriptor: int) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def sync_folder(self, path: str) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 @contextmanager
 def engine_on(root: Path) -> Iterator[Engine]:
-    """An engine that forces nothing to disk, as Kafka's log does not whose flushes are dropped."""
+    """Yield an engine that never syncs files. Kafka's log is measured without syncs, too: its flushes are dropped."""
     with stratalog.open_engine(root, env=Env(files=_Unsynced())) as engine:
         yield engine
 
 
 @contextmanager
 def opened(made: MadeLog) -> Iterator[Log]:
-    """The log of an engine of its own."""
+    """Yield the log, opened by a new engine."""
     with engine_on(made.root) as engine:
         yield engine.log(TOPIC, 0)
 
 
 def unclean_copy(made: MadeLog, root: Path, *, indexes: bool, recovery_point: int = 0) -> None:
-    """The same log in another folder as a crash leaves it: segments are linked, nothing is changed in them."""
+    """Copy a log as a crash would leave it: segment files are hard links, and there is no mark of a clean shutdown."""
     folder = root / made.folder.name
     folder.mkdir(parents=True)
     for file in made.folder.iterdir():
@@ -114,7 +114,10 @@ def scratch_folder(scratch: Path) -> Iterator[Path]:
 
 
 def wanted_offsets(records: int) -> list[int]:
-    """Return the same offsets as in every other language: a linear congruential generator, with the same seed in each call."""
+    """Return 1,000 pseudo-random offsets below ``records``, the same in each call.
+
+    LogBench.java computes the same offsets with the same linear congruential generator.
+    """
     state, offsets = 7, []
     for _ in range(LOOK_UPS):
         state = (state * 6364136223846793005 + 1442695040888963407) % 2**64

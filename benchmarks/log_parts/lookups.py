@@ -1,4 +1,4 @@
-"""Finding one record: by offset and by time, in a log of one segment and in one of very many."""
+"""Look-ups of one record by offset and by timestamp, in a log of one segment and in a log of very many segments."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RANGES: Final = "lookup/range"
 FETCHED: Final = "fetch, which reads it"
 _JOBS: Final = {OFFSETS: "offsets", TIMESTAMPS: "timestamps"}
 _TITLES: Final = {OFFSETS: "fetch one record by offset, anywhere", TIMESTAMPS: "offset_for_timestamp, anywhere"}
-_FLAT: Final = 0.8  # of the speed with one segment
+_FLAT: Final = 0.8  # least speed with many segments, relative to the speed with one segment
 _RANGE_TITLE: Final = "transfer of 1 MiB from anywhere, ready to be sent"
 _RANGE_BYTES: Final = 1 << 20
 
@@ -44,11 +44,11 @@ def lookup_cases(
 
     Args:
         one: a log of one segment.
-        many: a log of many.
-        scratch: a folder for what workers write.
-        jvm: None if there is none.
-        wants: by name.
-        stack: closes what is opened.
+        many: a log of many segments.
+        scratch: a folder for the files of workers.
+        jvm: a worker with Kafka's classes; None if there is no Java.
+        wants: returns True for the name of a selected case.
+        stack: closes the logs at its exit.
     """
     names = [name for name in _TITLES if wants(name)]
     if not names:
@@ -66,7 +66,10 @@ def lookup_cases(
 
 
 def range_case(one: MadeLog, wants: Callable[[str], bool], stack: ExitStack) -> Iterator[Case]:
-    """Time to find the byte ranges of transfers, compared with fetches of the same bytes; a call finds 1,000 ranges."""
+    """Yield the case that finds the byte ranges of transfers, compared with fetches of the same bytes.
+
+    A call finds 1,000 ranges. No case is yielded if it is not selected.
+    """
     if not wants(RANGES):
         return
     log = stack.enter_context(opened(one))
@@ -114,7 +117,7 @@ def _side(side: str, name: str, made: MadeLog, log: Log) -> Side:
 
 
 def _fetch_all(log: Log, offsets: list[int]) -> list[int]:
-    """The base offsets of the batches that hold these records."""
+    """Fetch the records at these offsets, and return the base offset of the batch of each record."""
     found = []
     for offset in offsets:
         with log.fetch(offset, 1) as fetched:
@@ -127,10 +130,10 @@ def _find_all(log: Log, timestamps_ms: list[int]) -> list[int | None]:
 
 
 def check_found(side: str, name: str, made: MadeLog, outcome: bytes) -> None:
-    """Compare what was found with what was wanted.
+    """Check that a side looked up the right records.
 
     Raises:
-        WrongOutcomeError: it is something else.
+        WrongOutcomeError: the outcome has other offsets than the expected ones.
     """
     offsets = wanted_offsets(made.records)
     if name == OFFSETS:

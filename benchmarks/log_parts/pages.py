@@ -13,7 +13,7 @@ _ZEROS: Final = bytes(1 << 20)
 
 
 def warm_pages(folder: Path, size_bytes: int) -> None:
-    """Write and delete a file a quarter larger than what will be written, so that its pages are at hand."""
+    """Write a file 25 % larger than ``size_bytes``, and delete it: the next files can reuse its memory."""
     file = folder / "pages"
     with file.open("wb", buffering=0) as out:
         for _ in range(-(-size_bytes * 5 // 4 // len(_ZEROS))):

@@ -1,4 +1,4 @@
-"""Reading a whole log: raw batches, records, Arrow; what peers read of the files alone."""
+"""Reading a whole log: raw batches, records, Arrow. Peers read the segment files directly."""
 
 from __future__ import annotations
 
@@ -55,16 +55,17 @@ def read_cases(
     *,
     read_in: bool = False,
 ) -> Iterator[Case]:
-    """Yield the selected cases; a call reads all of the log.
+    """Yield the selected cases; a call reads the whole log.
 
     Args:
-        made: one segment.
-        scratch: a folder for what workers write.
+        made: a log of one segment.
+        scratch: a folder for the files of workers.
         aiokafka: None if it is not installed.
-        jvm: None if there is none.
-        wants: by name.
-        stack: closes what is opened.
-        read_in: the cases of a log that was read in from disk, which it is from then on: they come last.
+        jvm: a worker with Kafka's classes; None if there is no Java.
+        wants: returns True for the name of a selected case.
+        stack: closes the log at its exit.
+        read_in: True for the cases that read a log after ``_read_in``, False for all others. Measure True last, because
+            it changes how the system caches the file.
     """
     names = [name for name in _TITLES if wants(name) and (name == ARROW_READ_IN) == read_in]
     if not names:
@@ -121,7 +122,10 @@ def _steps(descriptor: int) -> Iterator[bytes]:
 
 
 def _read_in(descriptor: int) -> None:
-    """Have the system hold the file as it does after a restart: in large pieces, not in those that appends came in."""
+    """Drop the file from the page cache, and read it in steps of 1 MiB.
+
+    Then the page cache holds large pieces, as after a restart, instead of the small pieces of the appends.
+    """
     PosixVfs().sync(descriptor)
     os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
     _drop(_steps(descriptor))
@@ -133,7 +137,10 @@ def _tables(log: Log, made: MadeLog) -> Iterator[Any]:
 
 
 def _parts(library: Aiokafka, descriptor: int) -> Iterator[Any]:
-    """Batches, whole ones from steps of 1 MiB: what a step has of a last one is read again with the next."""
+    """Read the file in steps of 1 MiB, and yield the complete batches of each step.
+
+    The next step starts at the first batch that is not complete in this step.
+    """
     position = 0
     while data := os.pread(descriptor, STEP_BYTES, position):
         end = _whole(data)
@@ -168,7 +175,7 @@ def _drop(parts: Iterator[object]) -> None:
         pass
 
 
-# ---------------------------------------------------------------- what must come out
+# ---------------------------------------------------------------- checks of the outcomes
 
 
 def _bytes_side(name: str, made: MadeLog, read: Callable[[], Iterator[bytes]], work: Callable[[], object]) -> Side:
@@ -189,10 +196,10 @@ def _sum_side(name: str, made: MadeLog, total: Callable[[], int], work: Callable
 
 
 def check_bytes(made: MadeLog, outcome: bytes, side: str = KAFKA) -> None:
-    """Compare the digest of what was read with that of the segment.
+    """Compare the digest of the read bytes with that of the segment file.
 
     Raises:
-        WrongOutcomeError: it is something else.
+        WrongOutcomeError: the digests differ.
     """
     if outcome != f"{_digest(made)}\n".encode():
         raise WrongOutcomeError(f"{side}: other bytes than the segment's")
@@ -205,7 +212,7 @@ def _check_java_sum(made: MadeLog, outcome: bytes) -> None:
 
 
 def _check_sum(made: MadeLog, total: int, side: str) -> None:
-    """Offsets, timestamps and lengths of all records, added up."""
+    """Raise WrongOutcomeError if the sum of offsets, timestamps and lengths is not that of the log."""
     if total != made.total:
         raise WrongOutcomeError(f"{side}: offsets, timestamps and lengths add up to {total}, not {made.total}")
 

@@ -1,4 +1,4 @@
-"""Opening of a log that was not closed."""
+"""Opening a log after an unclean shutdown."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _TARGET: Final = "recovery of an unclean log"
 
 
 def recovery_bounds(made: MadeLog) -> list[Bound | Rate]:
-    """Return the required ratio and rate; the rate is reached if opening takes at most two seconds."""
+    """Return the required ratio and rate. The rate is met if the log is opened within two seconds."""
     return [Bound(_TARGET, BARE, OURS, KAFKA, 2), Rate(_TARGET, NEAR_END, OURS, made.records / 2)]
 
 
 def recovery_cases(made: MadeLog, scratch: Path, jvm: Worker | None, wants: Callable[[str], bool]) -> Iterator[Case]:
-    """Yield the selected cases; a call opens the log, once."""
+    """Yield the selected cases; a call opens a copy of the log once."""
     for name, title in _TITLES.items():
         if not wants(name):
             continue
@@ -70,10 +70,10 @@ def _ours(name: str, made: MadeLog, scratch: Path) -> Side:
 
 
 def check_end(side: str, made: MadeLog, outcome: bytes) -> None:
-    """Compare where the log ends with where it did.
+    """Check that the recovered log has all records.
 
     Raises:
-        WrongOutcomeError: it is something else.
+        WrongOutcomeError: the log end offset is another one.
     """
     if outcome != f"{made.records}\n".encode():
         raise WrongOutcomeError(f"{side}: the log ends elsewhere: {outcome!r} instead of {made.records}")

@@ -1,4 +1,4 @@
-"""Measured cases: each is a function of a session and of its input."""
+"""Measured cases. Each function gets a Spark session and the input, and returns the sides or figures of a case."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ Sides = dict[str, Callable[[], object]]
 
 
 def load(session: Any, folder: Path, **options: str) -> Any:
-    """The topic through our source. Any: Spark is not typed for who has not installed it."""
+    """Return the topic as a data frame of the source of stratalog. Its type is Any, because pyspark is optional."""
     return session.read.format("stratalog").option("subscribe", TOPIC).options(**options).load(str(folder))
 
 
 def noop(frame: Any) -> None:
-    """Compute all of it, and keep nothing."""
+    """Compute the whole data frame, and drop the rows."""
     frame.write.format("noop").mode("overwrite").save()
 
 
 def check(session: Any, folder: Path, peer: Peer | None, rows: int) -> None:
-    """Off the clock: every side has the same rows."""
+    """Check, outside of the measured time, that every side has the same rows."""
     frames = [load(session, folder)] + ([peer.read(session)] if peer else [])
     expression = "count(*)", "sum(length(value))", "sum(offset)", "count(distinct key)"
     answers = [frame.selectExpr(*expression).collect()[0] for frame in frames]
@@ -45,7 +45,7 @@ def check(session: Any, folder: Path, peer: Peer | None, rows: int) -> None:
 
 
 def reading(session: Any, folder: Path, peer: Peer | None) -> Sides:
-    """All columns of all rows, to a sink that forgets them."""
+    """Return the sides that read all columns of all rows into Spark's noop sink."""
     sides: Sides = {"stratalog": lambda: noop(load(session, folder))}
     if peer:
         sides["Spark's Kafka source"] = lambda: noop(peer.read(session))
@@ -53,7 +53,10 @@ def reading(session: Any, folder: Path, peer: Peer | None) -> Sides:
 
 
 def aggregating(session: Any, folder: Path, peer: Peer | None) -> Sides:
-    """Bytes of values by key, summed in Python: Arrow in, Arrow out. One function, which sides run where they can."""
+    """Return the sides that sum the bytes of values by key in Python, with Arrow as input and output.
+
+    All sides use the function of ``summing``. With ``map_in_arrow``, stratalog calls it inside of its reading tasks.
+    """
     columns, schema = {"columns": "key,value"}, "key binary, bytes bigint"
 
     def inside() -> None:
@@ -72,12 +75,15 @@ def aggregating(session: Any, folder: Path, peer: Peer | None) -> Sides:
 
 
 def by_key(frame: Any) -> None:
-    """One small aggregate of what tasks have summed."""
+    """Add up the sums of all tasks by key."""
     noop(frame.groupBy("key").sum("bytes"))
 
 
 def summing() -> Callable[[Iterator[pyarrow.RecordBatch]], Iterator[pyarrow.RecordBatch]]:
-    """Sums by key within each task. Made here: what is nested travels by value."""
+    """Return a function that sums by key within a task.
+
+    The function is nested, because Spark sends nested functions to its tasks by value. Tasks cannot import this module.
+    """
 
     def summed(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
         import pyarrow as pa  # noqa: PLC0415 - runs in the tasks
@@ -95,7 +101,7 @@ def summing() -> Callable[[Iterator[pyarrow.RecordBatch]], Iterator[pyarrow.Reco
 
 
 def exporting(session: Any, folder: Path, peer: Peer | None, scratch: Path) -> Sides:
-    """All rows as Parquet, compressed with snappy."""
+    """Return the sides that write all rows as Parquet, compressed with snappy."""
 
     def ours() -> None:
         shutil.rmtree(scratch / "ours", ignore_errors=True)
@@ -109,9 +115,11 @@ def exporting(session: Any, folder: Path, peer: Peer | None, scratch: Path) -> S
 
 
 def compacting(session: Any, folder: Path, tier: Path, scratch: Path, told: list[float]) -> Sides:
-    """A tier compacted by Spark, and the same directory by the engine's one thread: once, of copies made here.
+    """Make copies, and return the sides that compact them: Spark compacts a tier, the engine a directory.
 
-    Spark has two ways: for logs that fit a task, as these do, and for larger ones, which here is made to take these too.
+    Each side can run only once. Spark has two ways to compact: one for logs that fit a task, as these logs do, and one
+    for larger logs. The last side forces the way for larger logs; it replaces the content of ``told`` with the message
+    bytes for each record and the number of remaining records.
     """
     copies = {}
     for name, source in (("tier", tier), ("wide", tier), ("folder", folder)):
@@ -138,7 +146,7 @@ def compacting(session: Any, folder: Path, tier: Path, scratch: Path, told: list
 
 
 def pruning(folder: Path, rows: int) -> float:
-    """Return the share of the bytes that a read of 1 % of the time range reads."""
+    """Return the bytes that a read of 1 % of the time range reads, as a share of all bytes."""
     start, end = hundredth(rows)
     with ReadSource(str(folder)).open(peek=True) as reader:
         names = [TopicPartition(TOPIC, partition) for partition in range(PARTITIONS)]
@@ -154,7 +162,7 @@ def pruning(folder: Path, rows: int) -> float:
 
 
 def planning(folder: Path) -> tuple[float, float, int]:
-    """Measure planning alone: wall seconds, CPU seconds, and number of tasks."""
+    """Plan a read of the topic, and return wall seconds, processor seconds, and the number of tasks."""
     wall, cpu = perf_counter(), process_time()
     with ReadSource(str(folder)).open(peek=True) as reader:
         splits = plan_splits(reader, [OffsetRange(TopicPartition(TOPIC, 0), 0, ALL)])

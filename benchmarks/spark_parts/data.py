@@ -19,7 +19,11 @@ _DAY_MS: Final = 1_790_000_000_000
 
 
 def fill_large(folder: Path, rows: int) -> int:
-    """A topic of 4 partitions; keys repeat after 10,000; record n of a partition is n ms after the first. How many rows."""
+    """Make a topic of 4 partitions, and return the number of its records.
+
+    Keys repeat after 10,000 records of a partition. The timestamp of record n of a partition is n ms after the first
+    one.
+    """
     per_partition = rows // PARTITIONS // _BATCH_ROWS * _BATCH_ROWS
     with open_engine(folder) as engine:
         engine.create_topic(TOPIC, partitions=PARTITIONS, config=_KEEP)
@@ -37,13 +41,16 @@ def fill_large(folder: Path, rows: int) -> int:
 
 
 def hundredth(rows: int) -> tuple[int, int]:
-    """1 % of the time of ``fill_large``, which is also 1 % of each partition: [start, end) in ms."""
+    """Return a time range with 1 % of the records of each partition of ``fill_large``: [start, end) in ms."""
     last = rows // PARTITIONS
     return _DAY_MS + last // 2, _DAY_MS + last // 2 + last // 100
 
 
 def fill_keys(folder: Path, rows: int, keys: int) -> None:
-    """A compacted topic of 4 partitions with random keys, of which each belongs to one partition; nothing is compacted yet."""
+    """Make a topic of 4 partitions with the policy "compact" and random keys; nothing is compacted yet.
+
+    Each key occurs in one partition only.
+    """
     chance = random.Random(7)  # noqa: S311 - the same in every run
     with open_engine(folder) as engine:
         engine.create_topic(TOPIC, partitions=PARTITIONS, config={**_KEEP, "cleanup.policy": "compact"})
@@ -64,7 +71,7 @@ def fill_keys(folder: Path, rows: int, keys: int) -> None:
 
 
 def tier_of(folder: Path, copy: Path, tier: Path) -> str:
-    """A tier with all of a directory, which stays as it is; its URI."""
+    """Make a tier with all records of the directory ``folder``, and return its URI. The directory does not change."""
     shutil.copytree(folder, copy)
     tier.mkdir()
     with open_engine(copy, tier=tier.as_uri()) as engine:

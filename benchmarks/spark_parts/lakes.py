@@ -1,6 +1,6 @@
-"""A topic that becomes an Iceberg table: by ``sync``, and by Spark's Kafka source with pyiceberg.
+"""A topic that becomes an Iceberg table: by stratalog's ``sync``, and by Spark's Kafka source with pyiceberg.
 
-Iceberg's own sink cannot take part: its newest release for Spark 4 (1.11.0, for Spark 4.1) fails in Spark 4.3 with an
+Iceberg's own sink is not compared: its newest release for Spark 4 (1.11.0, for Spark 4.1) fails in Spark 4.3 with an
 IncompatibleClassChangeError.
 """
 
@@ -20,7 +20,7 @@ _TABLE: Final = f"bench.{TOPIC}"
 
 
 def syncing(session: Any, folder: Path, peer: Peer | None, scratch: Path) -> Sides:
-    """Write all records of a topic to a new table without partitions. Any: Spark has no types here."""
+    """Return the sides that write all records of a topic to a new table without partitions."""
     sides: Sides = {"stratalog": lambda: _ours(session, folder, scratch / "lake")}
     if peer:
         sides[NAME] = lambda: _theirs(session, peer, scratch / "peer-lake")
@@ -28,7 +28,7 @@ def syncing(session: Any, folder: Path, peer: Peer | None, scratch: Path) -> Sid
 
 
 def check(peer: Peer | None, scratch: Path, rows: int) -> None:
-    """Check, outside of the measured time, that both tables have all rows."""
+    """Check, outside of the measured time, that each table has all rows."""
     for lake in ("lake", *(("peer-lake",) if peer else ())):
         assert _catalog(scratch / lake).load_table(_TABLE).scan().count() == rows
 
@@ -42,7 +42,7 @@ def _ours(session: Any, folder: Path, lake: Path) -> None:
 
 
 def _theirs(session: Any, peer: Peer, lake: Path) -> None:
-    """Append each micro-batch with pyiceberg, as programs do for which there is no connector."""
+    """Append each micro-batch with pyiceberg, as a program does without a connector for Spark."""
     _empty(lake)
     catalog = _catalog(lake)
     catalog.create_namespace("bench")

@@ -1,4 +1,4 @@
-"""Sides in turns, with wall and processor seconds of everything that Spark starts."""
+"""Alternating samples of sides, with wall and processor seconds of all processes that Spark starts."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ from typing import Final
 from harness import Case, Figures, Result, Sample
 
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
-_PARENT, _TIMES = 1, slice(11, 15)  # of the fields behind the name in /proc/PID/stat
+_PARENT, _TIMES = 1, slice(11, 15)  # positions among the fields after the process name in /proc/PID/stat
 
 
 def in_turns(sides: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, list[Sample]]:
-    """So many samples of each side, every other round backwards; one before, which does not count."""
+    """Return ``rounds`` samples of each side. A round calls every side once; every other round has the reverse order.
+
+    One more round comes first, as a warm-up that does not count.
+    """
     found: dict[str, list[Sample]] = {name: [] for name in sides}
     for turn in range(rounds + 1):
         for name in list(sides) if turn % 2 else list(sides)[::-1]:
@@ -28,20 +31,23 @@ def in_turns(sides: Mapping[str, Callable[[], object]], rounds: int) -> dict[str
 def result_of(
     name: str, title: str, records: int, found: Mapping[str, Sequence[Sample]], size_bytes: int = 0
 ) -> Result:
-    """The samples of all sides as the result of a case, for a report; ``size_bytes`` is that of the records."""
+    """Return the samples of all sides as the result of a case; ``size_bytes`` is the size of the records."""
     case = Case(name, title, (), records, size_bytes)
     return Result(case, {side: Figures(tuple(samples), 1) for side, samples in found.items()})
 
 
 def sample(call: Callable[[], object]) -> Sample:
-    """Call it once."""
+    """Call it once, and return the wall and processor seconds of the call."""
     cpu, start = _cpu_seconds(), perf_counter()
     call()
     return Sample(perf_counter() - start, _cpu_seconds() - cpu)
 
 
 def _cpu_seconds() -> float:
-    """Of this process and all that it started, but brokers: those that ended are counted by who waited for them."""
+    """Return the processor seconds of this process and all its descendants, except brokers.
+
+    The kernel adds the time of an ended process to that of its parent when the parent has waited for it.
+    """
     stats: dict[int, tuple[int, float]] = {}
     for path in Path("/proc").iterdir():
         if not path.name.isdecimal():
@@ -50,7 +56,7 @@ def _cpu_seconds() -> float:
             fields = (path / "stat").read_text().rpartition(")")[2].split()
             command = (path / "cmdline").read_bytes()
         except OSError:
-            continue  # it has just ended
+            continue  # the process has just ended
         if b"kafka.Kafka" not in command:
             stats[int(path.name)] = int(fields[_PARENT]), sum(map(int, fields[_TIMES])) / _TICKS
     own, total = {os.getpid()}, 0.0

@@ -1,4 +1,4 @@
-"""Spark's own Kafka source, and a real broker on loopback with the very files that we read."""
+"""Spark's own Kafka source, and a real broker on loopback with copies of the files that stratalog reads."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NAME: Final = "Spark's Kafka source"
 _ROOT: Final = Path(__file__).resolve().parent.parent.parent
 _BROKER_POM: Final = _ROOT / "tests" / "oracle" / "pom.xml"
 _SOURCE_POM: Final = _ROOT / "benchmarks" / "java" / "spark-kafka.xml"
-# Its consumer as fast as it gets: as few and as large answers as it takes.
+# Settings that make the consumer fastest: few and large responses.
 _TUNED: Final = {
     "kafka.max.partition.fetch.bytes": str(32 << 20),
     "kafka.fetch.max.bytes": str(128 << 20),
@@ -27,17 +27,20 @@ _TUNED: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A broker that runs, and the jars with which Spark reads from it."""
+    """A running broker, and the jars that Spark needs to read from it."""
 
     address: str
     jars: str
 
     def read(self, session: Any) -> Any:
-        """All of the topic, with the tuned consumer. Any: Spark is not typed for who has not installed it."""
+        """Return all records of the topic as a data frame, read by the tuned consumer.
+
+        The type is Any, because pyspark is optional.
+        """
         return session.read.format("kafka").options(**self._options()).load()
 
     def stream(self, session: Any) -> Any:
-        """The same as a stream, in micro-batches of a million records."""
+        """Return the topic as a streaming data frame, in micro-batches of a million records."""
         options = {**self._options(), "maxOffsetsPerTrigger": "1000000"}
         return session.readStream.format("kafka").options(**options).load()
 
@@ -47,10 +50,10 @@ class Peer:
 
 @contextmanager
 def broker(folder: Path, scratch: Path) -> Iterator[Peer]:
-    """A broker over the logs in ``folder``, which are copied.
+    """Start a broker with copies of the logs in ``folder``.
 
     Raises:
-        JavaMissingError: Kafka cannot run here, or its jars cannot be had.
+        JavaMissingError: Kafka or its jars are missing here.
     """
     sys.path.append(str(_ROOT / "tests" / "support"))
     try:

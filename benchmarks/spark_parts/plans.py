@@ -1,4 +1,6 @@
-"""The plan of a read of a tier with very many segments. The manifests are real; of the segments only what a plan reads exists.
+"""The plan of a read of a tier with very many segments.
+
+The manifests are real. Of the segments, only the data that a plan reads exists.
 
 ``python -m spark_parts.plans URI`` measures one plan, and prints the figures as JSON.
 """
@@ -26,13 +28,13 @@ from stratalog.tier.manifest.root_codec import encode_root, next_root
 from stratalog_spark.options.read_options import Options
 from stratalog_spark.source import BatchReader
 
-SEGMENTS: Final = 100  # of a partition
+SEGMENTS: Final = 100  # number of segments of a partition
 _TOPIC: Final = "planned"
 _TOPIC_ID: Final = TopicId("AAAAAAAAAAAAAAAAAAAAAQ")
-_OFFSETS: Final = 1_000_000  # of a segment
+_OFFSETS: Final = 1_000_000  # number of offsets of a segment
 _FIRST_MS: Final = 1_790_000_000_000
 _SEGMENT_MS: Final = 60_000
-_SEGMENT_BYTES: Final = 100 << 20  # below the size of a large task: no segment is cut, which would read its index
+_SEGMENT_BYTES: Final = 100 << 20  # smaller than a task, so that no segment is split; a split would read the index
 _SNAPSHOT: Final = encode_snapshot([])
 _FILES: Final = {
     FileKind.LOG: _SEGMENT_BYTES,
@@ -44,7 +46,10 @@ _FILES: Final = {
 
 
 def fill_tier(folder: Path, partitions: int) -> None:
-    """Make a tier with partitions of 100 segments each, whose objects do not exist."""
+    """Make a tier with partitions of 100 segments each.
+
+    Manifests are complete. The only other object of a partition is the producer snapshot of the last segment.
+    """
     chance = random.Random(5)  # noqa: S311 - the same in every run
     for partition in range(partitions):
         log = TopicPartition(_TOPIC, partition)
@@ -60,7 +65,9 @@ def fill_tier(folder: Path, partitions: int) -> None:
             leader_epoch=0,
             created_ms=_FIRST_MS,
         )
-        snapshot = added[-1].slices[FileKind.SNAPSHOT]  # a reader looks for open transactions in the last one
+        snapshot = added[-1].slices[
+            FileKind.SNAPSHOT
+        ]  # a reader looks for open transactions in the last segment's snapshot
         for key, position, data in (
             (manifest_key(root.prefix, root.version), 0, encode_root(root)),
             (snapshot.key, snapshot.position, _SNAPSHOT),
@@ -89,10 +96,11 @@ def _entry(log: TopicPartition, number: int, chance: random.Random) -> StoredSeg
 
 
 def planned(folder: Path) -> dict[str, float]:
-    """Plan a read of the whole tier as Spark's driver does, in a process of its own.
+    """Plan a read of the whole tier as Spark's driver does, in a separate process.
 
     Returns:
-        ``cpu_s``, ``peak_mib`` beyond the imports, ``tasks``, and ``message_mib`` of the messages to the tasks.
+        ``cpu_s``, ``peak_mib`` (growth of memory after the imports), ``tasks``, and ``message_mib`` (size of the
+        messages to the tasks).
     """
     command, place = [sys.executable, "-m", __spec__.name, folder.as_uri()], Path(__file__).parent.parent
     done = subprocess.run(command, cwd=place, check=True, capture_output=True, text=True)

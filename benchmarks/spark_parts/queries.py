@@ -1,4 +1,4 @@
-"""Queries with SQL and with filters: what they take, and how many bytes they read."""
+"""Queries with SQL and with filters: their time, and the bytes that they read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _WITHOUT: Final = "without pruning"
 
 
 def counting(session: Any, tier: str, peer: Peer | None, rows: int) -> Sides:
-    """The number of records of the second half of the time; Any: Spark is not typed for who has not installed it."""
+    """Return the sides that count the records of the second half of the time range."""
     start, _ = hundredth(rows)
     query = f"select count(*) from stratalog.`{tier}`.{TOPIC} where timestamp >= timestamp_millis({start})"  # noqa: S608 - made here
     sides: Sides = {"stratalog": lambda: session.sql(query).collect()[0][0]}
@@ -24,7 +24,10 @@ def counting(session: Any, tier: str, peer: Peer | None, rows: int) -> Sides:
 
 
 def filtering(session: Any, tier: str, peer: Peer | None, rows: int) -> Sides:
-    """The values of 1 % of the time. A function of the column in the predicate prevents the pruning of the second side."""
+    """Return the sides that read the values of 1 % of the time range.
+
+    The predicate of the second side calls a function on the column, which prevents pruning.
+    """
     wanted = _within("timestamp", rows)
     sides: Sides = {
         "stratalog": lambda: noop(_values(session, tier, wanted)),
@@ -36,7 +39,7 @@ def filtering(session: Any, tier: str, peer: Peer | None, rows: int) -> Sides:
 
 
 def filtered_bytes(session: Any, tier: str, rows: int) -> dict[str, int]:
-    """The bytes of ``.log`` files that the plans of our sides read."""
+    """Return the bytes of ``.log`` files that the plans of both sides of stratalog read."""
     found = {}
     for side, predicate in {"stratalog": _within("timestamp", rows), _WITHOUT: _opaque(rows)}.items():
         query = f"explain select value from stratalog.`{tier}`.{TOPIC} where {predicate}"  # noqa: S608 - made here
@@ -47,7 +50,7 @@ def filtered_bytes(session: Any, tier: str, rows: int) -> dict[str, int]:
 
 
 def check(session: Any, tier: str, peer: Peer | None, rows: int) -> None:
-    """Off the clock: the sides count and find the same."""
+    """Check, outside of the measured time, that all sides count and find the same records."""
     counts = {call() for call in counting(session, tier, peer, rows).values()}
     assert len(counts) == 1
     frames = [_values(session, tier, predicate) for predicate in (_within("timestamp", rows), _opaque(rows))]

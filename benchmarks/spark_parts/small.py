@@ -1,4 +1,4 @@
-"""Compacting a topic whose keys are ten times as large as what a worker may keep in memory."""
+"""Compaction of a topic whose keys are ten times as large as the memory limit of a worker."""
 
 from __future__ import annotations
 
@@ -21,24 +21,27 @@ if TYPE_CHECKING:
 TIMES: Final = 10
 _PARTITIONS: Final = 2
 _BATCH_ROWS: Final = 500
-_FOR_KEYS: Final = 8  # a part of so many of the memory
+_FOR_KEYS: Final = 8  # the memory for keys is the limit of a worker, divided by this number
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """Memory limit of a worker beyond its imports, and size of a key."""
+    """Memory limit of a worker in addition to its imports, and size of a key."""
 
     worker_bytes: int
     key_bytes: int
 
     @property
     def keys(self) -> int:
-        """As many as are ten times as large, some in each partition."""
+        """Number of keys whose total size is ten times the limit of a worker; an even number."""
         return -(-TIMES * self.worker_bytes // self.key_bytes // 2) * 2
 
 
 def compact_small(reporter: Reporter, scratch: Path, master: str, size: Size) -> None:
-    """Report the compaction. Wrong results, and a limit that is none, are errors."""
+    """Compact such a topic, and report the figures.
+
+    Wrong results, and a memory limit without effect, raise AssertionError.
+    """
     fill(scratch / "wide", size)
     tier = tier_of(scratch / "wide", scratch / "wide-copy", scratch / "wide-tier")
     settings = {
@@ -48,7 +51,7 @@ def compact_small(reporter: Reporter, scratch: Path, master: str, size: Size) ->
         "spark.python.daemon.module": small_worker.__name__,
         "spark.executorEnv.PYTHONPATH": str(Path(__file__).parent.parent),
         f"spark.executorEnv.{small_worker.VARIABLE}": str(size.worker_bytes),
-        "spark.executorEnv.ARROW_DEFAULT_MEMORY_POOL": "system",  # others keep what they have freed
+        "spark.executorEnv.ARROW_DEFAULT_MEMORY_POOL": "system",  # other memory pools keep freed memory
     }
     session = open_session(master, settings)
     try:
@@ -71,7 +74,7 @@ def compact_small(reporter: Reporter, scratch: Path, master: str, size: Size) ->
 
 
 def fill(folder: Path, size: Size) -> None:
-    """Each key once, and every other one again."""
+    """Write each key once, and then every other key a second time."""
     with open_engine(folder) as engine:
         config = {"retention.ms": -1, "segment.bytes": 4 << 20, "cleanup.policy": "compact", "compression.type": "zstd"}
         engine.create_topic(TOPIC, partitions=_PARTITIONS, config=config)
@@ -90,7 +93,7 @@ def fill(folder: Path, size: Size) -> None:
 
 
 def check_limit(session: Any, size: Size) -> None:
-    """Keys that are kept do not fit a worker. Any: Spark is not typed for who has not installed it."""
+    """Check that a worker cannot allocate more than its limit."""
 
     def greedy(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
         for batch in batches:
@@ -104,7 +107,7 @@ def check_limit(session: Any, size: Size) -> None:
 
 
 def check(tier: str, size: Size) -> None:
-    """The newest record of each key is there, and no other."""
+    """Check that only the latest record of each key remains."""
     with open_reader(tier) as reader:
         for partition in range(_PARTITIONS):
             left = {int(record.key or b""): record.value for record in reader.log(TOPIC, partition).records()}

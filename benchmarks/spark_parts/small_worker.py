@@ -26,11 +26,11 @@ _IMPORTED: Final = (
     "stratalog_s3",
     "stratalog_spark.jobs.compact",
 )
-_STACK_BYTES: Final = 1 << 20  # of a thread; the usual 8 MiB would count, though they are not touched
+_STACK_BYTES: Final = 1 << 20  # stack of a thread; the usual 8 MiB would count in full, although they are not used
 
 
 def main() -> None:
-    """Become the daemon, with its limit."""
+    """Import the modules, set the memory limit, and run Spark's daemon."""
     for name in _IMPORTED:
         import_module(name)
     threading.stack_size(_STACK_BYTES)

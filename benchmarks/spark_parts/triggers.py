@@ -1,4 +1,4 @@
-"""The work of a stream's driver for one trigger: the plan of the source, and the commits of the sink."""
+"""The work of the driver of a stream for one trigger: the plan of the source, and the commits of the sink."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TOPIC = "triggered"
 
 
 class Trigger(NamedTuple):
-    """One trigger: partitions that changed, processor seconds of the commits and of the plan, and requests of the plan."""
+    """One trigger: number of changed partitions, processor seconds of commits and plan, store requests of the plan."""
 
     changed: int
     commit_seconds: float
@@ -31,7 +31,10 @@ class Trigger(NamedTuple):
 
 
 def triggers(folder: Path, partitions: int, changes: Sequence[int]) -> Iterator[Trigger]:
-    """Yield one trigger for each number of changed partitions, over a tier with ``partitions`` partitions."""
+    """Yield one trigger for each number in ``changes``: so many of the partitions change before it.
+
+    The tier in ``folder`` has ``partitions`` partitions.
+    """
     folder.mkdir()
     options = SinkOptions({"path": folder.as_uri(), "topic": _TOPIC, "mergeBytes": "0"})
     with WriteTarget(folder.as_uri()).open() as writer:
@@ -64,7 +67,7 @@ def triggers(folder: Path, partitions: int, changes: Sequence[int]) -> Iterator[
 
 
 def report_triggers(reporter: Reporter, folder: Path, partitions: int) -> None:
-    """Report triggers in which all partitions change, none, a tenth of them, and all again."""
+    """Report five triggers, in which all partitions change, none, a tenth of them, all, and none."""
     for number, found in enumerate(triggers(folder, partitions, (partitions, 0, partitions // 10, partitions, 0))):
         name, title = f"stream-trigger/{number}-{found.changed}", f"{found.changed} of {partitions} partitions changed"
         reporter.number(name, f"{title}: requests of the plan", found.requests, "requests")

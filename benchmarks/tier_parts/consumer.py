@@ -1,4 +1,4 @@
-"""A Java consumer of a topic whose records are in a tier, through a server that it does not know."""
+"""A Java consumer that reads a tiered topic from a server: a Kafka broker or the gateway."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from tier_parts.logs import Store
 if TYPE_CHECKING:
     from gateway_parts.servers import Server
 
-_READ_BYTES: Final = 110  # of the key and the value of a record
+_READ_BYTES: Final = 110  # bytes of the key and the value of a record
 
 
 class ConsumerSide(Side):
-    """All records of one topic; the processor time of the server, or of the consumer and the server.
+    """The side of one server: a Java consumer reads all records of one topic.
 
     Args:
-        name: of the side.
-        address: of the server.
-        topic: it has one partition.
+        name: name of the side.
+        address: address of the server.
+        topic: name of the topic, which has one partition.
         cpu_s: returns the processor time of the server so far.
-        records: of the topic, which has no more.
-        worker: a running ``TierConsumer``; borrowed.
-        scratch: a folder.
-        with_consumer: True if the consumer's processor time counts, too.
+        records: number of records in the topic.
+        worker: a running ``TierConsumer``; the caller closes it.
+        scratch: a folder for files of the worker.
+        with_consumer: True to add the consumer's processor time to that of the server.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class ConsumerSide(Side):
         *,
         with_consumer: bool,
     ) -> None:
-        self.name, self.warm_up_times = name, 8.0  # the compilers of a JVM work while it runs
+        self.name, self.warm_up_times = name, 8.0  # the JVM compiles during the warm-up
         self._with_consumer = with_consumer
         self._cpu_s, self._records, self._worker, self._scratch = cpu_s, records, worker, scratch
         self._input = f"{topic}@{address}"
@@ -52,12 +52,12 @@ class ConsumerSide(Side):
         worker.load(self._input, told)
 
     def beside(self, name: str, address: str, topic: str, cpu_s: Callable[[], float]) -> Self:
-        """The same consumer, in the same process, of another server that has the same records."""
+        """Return a side with the same consumer process, for another server that has the same records."""
         records, worker, scratch = self._records, self._worker, self._scratch
         return type(self)(name, address, topic, cpu_s, records, worker, scratch, with_consumer=self._with_consumer)
 
     def check(self) -> None:
-        """Keys and values have the length that they were made with."""
+        """Check the sum of the lengths of all keys and values."""
         outcome = self._scratch / "outcome"
         self._worker.ask("outcome", "read", self._input, str(outcome))
         found = int(outcome.read_bytes())
@@ -65,7 +65,10 @@ class ConsumerSide(Side):
             raise WrongOutcomeError(f"{self.name}: {found} bytes of {self._records} records")
 
     def sample(self, calls: int) -> Sample:
-        """The consumer's time on the wall."""
+        """Return the wall time of the consumer, and the processor time of the server.
+
+        If ``with_consumer`` is True, the processor time includes that of the consumer.
+        """
         before_s = self._cpu_s()
         wall_ns, cpu_ns = map(int, self._worker.ask("sample", "read", self._input, calls))
         return Sample(wall_ns / 1e9, self._cpu_s() - before_s + (cpu_ns / 1e9 if self._with_consumer else 0))
@@ -75,7 +78,7 @@ def serving(folder: Path, store: Store) -> AbstractContextManager[Server]:
     """Serve a directory and its tier by the gateway.
 
     Raises:
-        JavaMissingError: the packages of the gateway are not here.
+        JavaMissingError: the packages of the gateway are not installed.
     """
     try:
         from gateway_parts.servers import gateway  # noqa: PLC0415 - needs kio, which not everybody has

@@ -1,4 +1,4 @@
-"""Number of requests to the store for the first record of a cold log."""
+"""Number of store requests for the first record of a log that is in the tier only, with empty caches."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ _WARM: Final = 2
 
 
 def first_verdicts(made: MadeLog, store: Store) -> list[Verdict]:
-    """Requests from a reader that was just opened to records in the middle of the log, and to the first ones then."""
+    """Return verdicts on the store requests of two reads by a new reader.
+
+    The first read is in the middle of the log. The second one is at its start, in another segment.
+    """
     middle = made.records * 2 // 3
     with open_reader(store.uri, tier_options=dict(store.options)) as reader:
         assert reader.tier is not None

@@ -1,7 +1,8 @@
 """A tier compared with Kafka's LocalTieredStorage: a real broker with the same segments.
 
-Kafka's remote storage for tests copies files and syncs none. Its time is measured from outside: from the change of the
-topic's settings until all segments are in the folder, and with a Java consumer that reads them.
+LocalTieredStorage is Kafka's remote storage for tests. It copies files to a folder and does not sync them. The time of
+an offload is measured from outside: from the change of the topic's settings until all segments are in the folder. A
+Java consumer measures reads.
 """
 
 from __future__ import annotations
@@ -56,12 +57,14 @@ _TITLES: Final = {
     CONSUME: "records that a Java consumer gets from a tier, through the gateway",
 }
 _AT_LEAST: Final = {OFFLOAD: 2.0, SMALL: 3.0, READ: 2.0}
-_CONSUME_SHARE: Final = 1 / 3  # of the broker's processor time: most of the time on the wall is the consumer's own
+_CONSUME_SHARE: Final = (
+    1 / 3
+)  # share of the broker's processor time; not of wall time, which is mostly that of the consumer
 _MIB: Final = 1 << 20
 _MOST_ROUNDS: Final = 5
 _MOST_S: Final = 120.0
 _LOOK_MS: Final = 5
-_ERRORS: Final = 3  # of syslog's levels
+_ERRORS: Final = 3  # syslog level of errors
 _COPIED: Final = {"remote.storage.enable": "true"}
 _EVICTED: Final = {"local.retention.ms": "1"}
 _SETTINGS: Final = {
@@ -90,7 +93,10 @@ def kafka_bounds() -> list[Bound | CpuBound]:
 
 
 def kafka_plan(case: str, plan: Plan) -> Plan:
-    """Return the plan of a case: a topic can be copied once only, so a sample is one call, and there are few samples."""
+    """Return the plan of a case.
+
+    A broker copies each topic only once, so a sample of an offload is one call, and there are few samples.
+    """
     rounds = min(_MOST_ROUNDS, plan.rounds)
     return Plan(rounds, 0, 0) if case in {OFFLOAD, SMALL} else Plan(rounds, plan.sample_s, plan.warm_up_s)
 
@@ -99,7 +105,7 @@ def kafka_cases(scratch: Path, options: Options, stack: ExitStack) -> Iterator[C
     """Yield the selected cases.
 
     Raises:
-        JavaMissingError: there is no Kafka here.
+        JavaMissingError: Kafka is missing here.
     """
     scratch.mkdir()
     names, quick = [name for name in _TITLES if options.wants(name)], options.quick
@@ -129,12 +135,12 @@ def kafka_cases(scratch: Path, options: Options, stack: ExitStack) -> Iterator[C
 
 @dataclass(frozen=True, slots=True)
 class _Tiered:
-    """A broker with topics that have logs of ours, not yet copied. Each topic can be taken once.
+    """A broker whose topics have logs written by stratalog, which it has not copied to its remote storage yet.
 
     Attributes:
-        broker: running.
+        broker: the running broker.
         remote: the folder of its remote storage.
-        topics: by case.
+        topics: the unused topics of each case; each topic serves one measurement.
     """
 
     broker: KafkaBroker
@@ -142,7 +148,7 @@ class _Tiered:
     topics: Mapping[str, Iterator[str]]
 
     def copied(self, topic: str, made: MadeLog) -> Sample:
-        """Let the broker copy a topic, and wait until all its segments are in the remote storage."""
+        """Make the broker copy a topic, wait until all its segments are in the remote storage, and return the time."""
         wanted = sum(1 for file in made.files if file.suffix == ".log")
         cpu_s, wall_s = self.cpu_s(), time.perf_counter()
         self.alter(topic, _COPIED)
@@ -154,7 +160,7 @@ class _Tiered:
         return Sample(time.perf_counter() - wall_s, self.cpu_s() - cpu_s)
 
     def evict(self, topic: str) -> None:
-        """Wait until the broker has deleted what is copied of a topic."""
+        """Make the broker delete the copied segments of a topic from its local disk, and wait for the deletion."""
         self.alter(topic, _EVICTED)
         until = time.perf_counter() + _MOST_S
         while len(list((self.broker.log_dir / f"{topic}-0").glob("*.log"))) > 1:
@@ -166,7 +172,7 @@ class _Tiered:
         """Change settings of a topic."""
         from confluent_kafka import admin  # noqa: PLC0415 - not everybody has it
 
-        known: Any = admin  # Any: its types leave out half of the names
+        known: Any = admin  # Any, because the type stubs of the package are incomplete
         entries = [
             known.ConfigEntry(name, value, incremental_operation=known.AlterConfigOpType.SET)
             for name, value in config.items()
@@ -177,7 +183,7 @@ class _Tiered:
             future.result()
 
     def cpu_s(self) -> float:
-        """Processor time of the broker so far."""
+        """Return the processor seconds of the broker so far."""
         return process_cpu_s(self.broker.pid)
 
     def _arrived(self, topic: str) -> tuple[int, int]:
@@ -187,7 +193,10 @@ class _Tiered:
 
 @contextmanager
 def _tiered_broker(scratch: Path, logs: Mapping[str, MadeLog], topics: int) -> Iterator[_Tiered]:
-    """Start a broker, replace its logs by copies of the given ones, and restart it."""
+    """Yield a broker whose topics have copies of the given logs.
+
+    The broker creates its topics, stops, gets the copies in place of its own logs, and starts again.
+    """
     find_support()
     try:
         from kafka_broker import KafkaBroker  # noqa: PLC0415 - found in the checkout alone, and needs a client
@@ -196,7 +205,7 @@ def _tiered_broker(scratch: Path, logs: Mapping[str, MadeLog], topics: int) -> I
         raise JavaMissingError(f"{KAFKA}: {error}") from error
 
     class Server(KafkaTools):
-        """Tools that start a broker with all compilers: the tests' broker starts fast and runs slowly."""
+        """Starts a broker with all of the JVM's compilers. The broker of the tests starts faster, but runs slower."""
 
         def command(self, main: str, *arguments: str) -> list[str]:
             slow = {"-XX:TieredStopAtLevel=1", "-Xmx512m", "-XX:+UseSerialGC"}
@@ -224,21 +233,21 @@ def _tiered_broker(scratch: Path, logs: Mapping[str, MadeLog], topics: int) -> I
             remote = folder / "remote" / "kafka-tiered-storage"
             yield _Tiered(broker, remote, {case: iter(found) for case, found in names.items()})
         finally:
-            broker.kill()  # nothing of it is wanted any more, and an orderly stop takes long
+            broker.kill()  # its data is not needed any more, and an orderly stop takes long
 
 
 class _KafkaOffload(Side):
-    """The broker's copying."""
+    """The side of the broker: it copies one topic in each call."""
 
     def __init__(self, broker: _Tiered, case: str, made: MadeLog) -> None:
         self.name, self._broker, self._case, self._made = KAFKA, broker, case, made
 
     def check(self) -> None:
-        """Everything arrives."""
+        """Copy one topic; fail if not all segments arrive."""
         self.sample(1)
 
     def sample(self, calls: int) -> Sample:
-        """One topic a call; the broker's processor time."""
+        """Copy one topic for each call, and return the wall time and the broker's processor time."""
         found = [self._broker.copied(next(self._broker.topics[self._case]), self._made) for _ in range(calls)]
         return Sample(sum(one.wall_s for one in found), sum(one.cpu_s for one in found))
 
@@ -267,7 +276,10 @@ def _offloading(broker: _Tiered, case: str, made: MadeLog, scratch: Path) -> lis
 
 
 def _reading(broker: _Tiered, made: MadeLog, scratch: Path, stack: ExitStack) -> list[Side]:
-    """Both have nothing but the active segment on local disk; ours is a new reader each time, Kafka's broker stays."""
+    """Return the sides that read a log of which only the active segment is on local disk.
+
+    Each call of stratalog opens a new reader. Kafka's broker runs all the time.
+    """
     store = Store((scratch / "bucket").as_uri(), {})
     consumer = _consumer(broker, READ, made, scratch, stack)
     offload(made, store)
@@ -284,7 +296,10 @@ def _reading(broker: _Tiered, made: MadeLog, scratch: Path, stack: ExitStack) ->
 
 
 def _consuming(broker: _Tiered, made: MadeLog, scratch: Path, stack: ExitStack) -> list[Side]:
-    """The same consumer reads from all servers, whose processor time counts. Kafka's tier is in a folder."""
+    """Return the sides of three servers, which the same consumer reads from; the servers' processor time counts.
+
+    Kafka's remote storage is in a folder. The gateway's tier is on S3 for one side, and in a folder for another.
+    """
     consumer = _consumer(broker, CONSUME, made, scratch, stack)
     server = stack.enter_context(loopback_s3())
     (scratch / "consumed").mkdir()
@@ -302,7 +317,7 @@ def _consuming(broker: _Tiered, made: MadeLog, scratch: Path, stack: ExitStack) 
 
 
 def _consumer(broker: _Tiered, case: str, made: MadeLog, scratch: Path, stack: ExitStack) -> ConsumerSide:
-    """A consumer of the broker, of a topic that is in the remote storage alone."""
+    """Return the broker's side for a topic whose closed segments are in the remote storage only."""
     topic = next(broker.topics[case])
     broker.copied(topic, made)
     broker.evict(topic)

@@ -1,4 +1,4 @@
-"""Logs with all but their active segment closed, in a tier or on their way there."""
+"""Logs whose segments, except the active one, are closed and are or will be in a tier."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from stratalog.log.read.log_reader import LogReader
 REMOTE: Final = "remote"
 LOCAL: Final = "local"
 _BATCH_RECORDS: Final = 8_000
-_RECORD_BYTES: Final = 118  # of a batch, as they are made here
+_RECORD_BYTES: Final = 118  # bytes of a record in the batches of make_log
 _REMOTE_CONFIG: Final = {"remote.storage.enable": True, "retention.ms": -1, "local.retention.bytes": 1}
-_ALIKE: Final = frozenset({".log"})  # files that are linked: nobody writes to closed ones
+_ALIKE: Final = frozenset({".log"})  # files that are hard links in a copy, because closed segments do not change
 
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """Where a tier is.
+    """Location of a tier.
 
     Attributes:
-        uri: of the tier.
-        options: of its file system.
+        uri: URI of the tier.
+        options: options of its file system.
     """
 
     uri: str
@@ -35,19 +35,19 @@ class Store:
 
 
 def engine_on(folder: Path, store: Store, settings: Mapping[str, object] | None = None) -> Engine:
-    """An engine with a tier."""
+    """Open an engine with a tier."""
     config = {"log.dirs": [str(folder)], **(settings or {})}
     return open_engine(config=config, tier=store.uri, tier_options=dict(store.options))
 
 
 @dataclass(frozen=True, slots=True)
 class MadeLog:
-    """A log on local disk with its last segment empty, in the topic ``remote``, which has a tier; nothing is there yet.
+    """A log of the topic ``remote`` on local disk, which is not offloaded yet. Its active segment is empty.
 
     Attributes:
-        folder: the engine's.
-        records: in the log.
-        size_bytes: of its closed segments.
+        folder: directory of the engine.
+        records: number of records in the log.
+        size_bytes: size of the closed segments.
     """
 
     folder: Path
@@ -56,14 +56,14 @@ class MadeLog:
 
     @property
     def files(self) -> list[Path]:
-        """Of the closed segments: logs, indexes and snapshots."""
+        """Files of the closed segments: logs, indexes and snapshots."""
         found = sorted((self.folder / f"{REMOTE}-0").glob("0*"))
         last = max(file.stem for file in found if file.suffix == ".log")
         return [file for file in found if file.stem != last and file.stat().st_size]
 
     @contextmanager
     def copied(self, folder: Path) -> Iterator[Path]:
-        """Yield a copy of the log in another folder, whose segments are links, and delete it afterwards."""
+        """Yield a copy of the engine's directory, whose segment files are hard links; delete the copy afterwards."""
         shutil.copytree(self.folder, folder, copy_function=_link_or_copy)
         try:
             yield folder
@@ -92,14 +92,14 @@ def make_log(folder: Path, store: Store, size_bytes: int, segment_bytes: int, *,
 
 
 def offload(made: MadeLog, store: Store) -> None:
-    """Move what is closed to the tier, and delete it here."""
+    """Move the closed segments to the tier, and delete them on local disk."""
     with engine_on(made.folder, store) as engine:
         engine.offload()
         engine.apply_retention()
 
 
 def fetch_all(log: LogReader) -> int:
-    """The bytes of all batches of a log, from its start."""
+    """Fetch all batches of a log from its start, and return their size in bytes."""
     offset, size_bytes = log.offsets().log_start, 0
     while True:
         with log.fetch(offset) as fetched:

@@ -1,4 +1,4 @@
-"""Memory of an upload and of a reader that reads ahead, each in a process that does nothing else."""
+"""Memory of an upload, and of a reader with prefetching, each in a separate process."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ READER: Final = "tier/memory/reader"
 _CHILD: Final = Path(__file__).with_name("memory_child.py")
 _TITLE: Final = "memory of an upload or a prefetching reader"
 _MIB: Final = 1 << 20
-_SMALL_MIB: Final = 16  # what libraries load late, and one read of a log on its way
+_SMALL_MIB: Final = 16  # for modules that libraries import late, and for one read of a log
 _UPLOADED_BYTES: Final = 1 << 30
 _QUICK_BYTES: Final = 4 * _MIB
 
 
 def memory_verdicts(server: LoopbackS3, scratch: Path, options: Options, reporter: Reporter) -> Iterator[Verdict]:
-    """Memory of the upload of a segment of 1 GiB, and of a read from its start."""
+    """Yield verdicts on the memory of the upload of a segment of 1 GiB, and of a read of this segment."""
     limits, store = Limits(), Store(server.uri("memory"), server.options)
     held = {
         UPLOAD: limits.upload_bytes,

@@ -17,13 +17,13 @@ from tier_parts.logs import REMOTE, Store, engine_on, fetch_all
 
 
 def upload(folder: str, store: Store) -> int:
-    """Of the offload of a log's closed segments."""
+    """Return the peak of memory of the offload of a log's closed segments, in bytes."""
     with engine_on(Path(folder), store) as engine:
         return peak_of(engine.offload).bytes
 
 
 def read(store: Store) -> int:
-    """Of reading all of a log that is in a tier."""
+    """Return the peak of memory of a read of a whole log that is in a tier, in bytes."""
     with open_reader(store.uri, tier_options=dict(store.options)) as reader:
         log = reader.log(REMOTE, 0)
         log.fetch(0).release()

@@ -1,11 +1,11 @@
-"""A fast S3 server that keeps objects in its memory and checks nothing, so that figures are those of the client.
+"""A fast S3 server that keeps objects in memory and checks nothing, so that figures show the cost of the client.
 
 memory_s3.py: serves on a free port of the loopback, prints the port on its first line, and ends when its standard input
 is closed.
 
-It supports the requests of stratalog and s3fs: objects whole and by range, create-only-if-absent, uploads in parts,
-listings and deletions. ``POST /`` deletes everything. Buffers of deleted objects are reused, because fresh memory takes
-more time than a request.
+It supports the requests of stratalog and s3fs: whole objects and ranges, create-only-if-absent, multipart uploads,
+listings and deletions. ``POST /`` deletes everything. Buffers of deleted objects are reused, because the allocation of
+new memory takes more time than a request.
 """
 
 from __future__ import annotations
@@ -29,23 +29,25 @@ _ACCEPT_BYTES: Final = 1 << 16
 
 
 class Objects:
-    """Everything that is stored, and buffers to be filled again. Thread-safe."""
+    """All stored objects, and the buffers of deleted objects for reuse. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._objects: dict[str, list[bytearray]] = {}  # parts, by bucket and key; under _lock, as are all
+        self._objects: dict[
+            str, list[bytearray]
+        ] = {}  # parts of each object, by bucket and key; _lock guards all attributes
         self._uploads: dict[str, dict[int, bytearray]] = {}
-        self._spare: dict[int, list[bytearray]] = {}  # by size
+        self._spare: dict[int, list[bytearray]] = {}  # unused buffers, by size
         self._begun = 0
 
     def room(self, size_bytes: int) -> bytearray:
-        """A buffer for a body."""
+        """Return a buffer of this size for a body."""
         with self._lock:
             spare = self._spare.get(size_bytes)
             return spare.pop() if spare else bytearray(size_bytes)
 
     def put(self, name: str, parts: list[bytearray], *, only_new: bool) -> bool:
-        """Store an object; whether it was stored."""
+        """Store an object, and return True. With ``only_new``, store nothing and return False if the name exists."""
         with self._lock:
             if only_new and name in self._objects:
                 self._give_back(parts)
@@ -55,40 +57,40 @@ class Objects:
             return True
 
     def get(self, name: str) -> list[bytearray] | None:
-        """The parts of an object."""
+        """Return the parts of an object; None if it does not exist."""
         with self._lock:
             return self._objects.get(name)
 
     def names(self, prefix: str, after: str) -> list[tuple[str, int]]:
-        """Names behind ``after``, ascending, with sizes."""
+        """Return the names with ``prefix`` that sort after ``after``, ascending, with the sizes of their objects."""
         with self._lock:
             found = sorted(name for name in self._objects if name.startswith(prefix) and name > after)
             return [(name, sum(map(len, self._objects[name]))) for name in found]
 
     def delete(self, names: list[str]) -> None:
-        """Forget objects."""
+        """Delete objects. Names of missing objects are ignored."""
         with self._lock:
             for name in names:
                 self._give_back(self._objects.pop(name, []))
 
     def forget(self) -> None:
-        """Forget all objects."""
+        """Delete all objects."""
         self.delete([name for name, _ in self.names("", "")])
 
     def begin_upload(self) -> str:
-        """The id of a new upload in parts."""
+        """Return the id of a new multipart upload."""
         with self._lock:
             self._begun += 1
             self._uploads[str(self._begun)] = {}
             return str(self._begun)
 
     def put_part(self, upload: str, number: int, part: bytearray) -> None:
-        """Keep a part."""
+        """Store a part of an upload."""
         with self._lock:
             self._uploads[upload][number] = part
 
     def end_upload(self, upload: str) -> list[bytearray]:
-        """The parts in order; the upload is over."""
+        """Return the parts of an upload in the order of their numbers, and forget the upload."""
         with self._lock:
             parts = self._uploads.pop(upload)
             return [parts[number] for number in sorted(parts)]
@@ -99,7 +101,7 @@ class Objects:
 
 
 class _Request:
-    """One request, its body read."""
+    """One request with its body."""
 
     def __init__(self, head: bytes, body: bytearray) -> None:
         lines = head.decode("latin-1").split("\r\n")
@@ -226,7 +228,7 @@ class _Handler(socketserver.BaseRequestHandler):
 
 
 class Server(socketserver.ThreadingTCPServer):
-    """The server; a thread a connection."""
+    """The server, with one thread for each connection."""
 
     daemon_threads = True
     request_queue_size = 128

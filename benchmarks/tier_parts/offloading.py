@@ -22,7 +22,7 @@ _ALONE: Final = "s3fs put_file alone"
 _TITLE: Final = "offload"
 _SPEED: Final = 0.8
 _CPU: Final = 1.3
-_MEMORY_BYTES: Final = 256 << 20  # more than any side takes
+_MEMORY_BYTES: Final = 256 << 20  # more than any side allocates
 
 
 def offload_bounds() -> list[Bound | CpuBound]:
@@ -34,7 +34,7 @@ def offload_bounds() -> list[Bound | CpuBound]:
 
 
 def offload_case(made: MadeLog, scratch: Path, server: LoopbackS3) -> Case:
-    """A call moves all closed segments; the server forgets them before the next sample."""
+    """Return the case in which a call offloads all closed segments. The server deletes them before the next sample."""
     numbers = count()
 
     @contextmanager
@@ -53,7 +53,7 @@ def offload_case(made: MadeLog, scratch: Path, server: LoopbackS3) -> Case:
     @contextmanager
     def uploads(_calls: int) -> Iterator[Callable[[], object]]:
         filesystem = s3fs.S3FileSystem(**server.options, skip_instance_cache=True, use_listings_cache=False)
-        filesystem.exists(server.uri("nothing"))  # connects
+        filesystem.exists(server.uri("nothing"))  # opens the connection before the measurement
         warm_memory(_MEMORY_BYTES)
         try:
             yield lambda: _put_all(filesystem, made, server.uri(f"alone-{next(numbers)}"))

@@ -1,4 +1,4 @@
-"""Reads of a tiered log from its start: cold compared with ranged GETs, warm compared with the same log on local disk."""
+"""Reads of a tiered log from its start: cold compared with ranged GETs, warm compared with a log on local disk."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ _LOCAL: Final = "local disk"
 _COLD_TITLE: Final = "sequential remote read, cold"
 _WARM_TITLE: Final = "sequential remote read, warm from the cache on disk"
 _WORTH: Final = 0.8
-_MEMORY_BYTES: Final = 160 << 20  # more than any side takes
-_SURPLUS: Final = 1.02  # GETs read indexes and footers, too
+_MEMORY_BYTES: Final = 160 << 20  # more than any side allocates
+_SURPLUS: Final = 1.02  # GETs also read indexes and footers
 _SURPLUS_BYTES: Final = 10_000
 
 
@@ -43,19 +43,20 @@ def reading_bounds() -> list[Bound]:
 
 
 class Cold:
-    """The raw batches through readers that were just opened, beside GETs of all objects; and GETs that check what came.
+    """Reads of raw batches by new readers, compared with GETs of all objects, and with GETs that also compute a CRC.
 
     Args:
         made: the log.
-        store: where all of it is.
-        from_disk: the objects are files, which the system forgets before each sample.
+        store: location of the tier that has the log.
+        from_disk: True if the objects are files that must not be in the page cache; they are dropped from it before
+            each sample.
     """
 
     def __init__(self, made: MadeLog, store: Store, *, from_disk: bool = False) -> None:
         self._made, self._store, self._from_disk = made, store, from_disk
 
     def case(self, name: str) -> Case:
-        """All sides read everything once a call."""
+        """Return the case with this name. Each side reads the whole log in a call."""
         sides = [
             PreparedSide(_OURS, self._readers, lambda: self._check(self._readers)),
             PreparedSide(_GETS, self._gets, lambda: self._check(self._gets)),
@@ -90,7 +91,7 @@ class Cold:
         yield lambda: self._get_all(_size_and_crc)
 
     def _get_all(self, size_of: Callable[[bytes], int]) -> int:
-        """Every object in chunks, several at a time, dropped as they come."""
+        """GET every object in chunks, several at a time, drop each chunk, and return the sum of ``size_of``."""
         filesystem, root = fsspec.core.url_to_fs(self._store.uri, **self._store.options)
         chunk = Limits().fetch_chunk_bytes
         jobs = [
@@ -122,7 +123,7 @@ def _size_and_crc(data: bytes) -> int:
 
 
 def warm_case(made: MadeLog, store: Store, stack: ExitStack) -> Case:
-    """The records of two logs as columns, of one from chunks in a cache on disk."""
+    """Return the case that reads records as columns: from the disk cache of a tier, and from a log on local disk."""
     engine = stack.enter_context(engine_on(made.folder, store, {"tier.cache.dir": str(made.folder / "cache")}))
     logs = {_OURS: engine.log(REMOTE, 0), _LOCAL: engine.log(LOCAL, 0)}
     fetch_all(logs[_OURS])

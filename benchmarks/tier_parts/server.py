@@ -18,13 +18,13 @@ _ENDED_S: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class LoopbackS3:
-    """A server on loopback with one empty bucket."""
+    """A server on loopback with one bucket."""
 
     port: int
 
     @property
     def options(self) -> dict[str, Any]:
-        """For a tier, and for s3fs."""
+        """File system options for a tier and for s3fs."""
         return {
             "key": "benchmark",
             "secret": "benchmark",
@@ -33,7 +33,7 @@ class LoopbackS3:
         }
 
     def uri(self, prefix: str) -> str:
-        """Of a prefix in the bucket."""
+        """Return the URI of a prefix in the bucket."""
         return f"s3://{_BUCKET}/{prefix}"
 
     def forget(self) -> None:
@@ -45,7 +45,7 @@ class LoopbackS3:
 
 @contextmanager
 def loopback_s3() -> Iterator[LoopbackS3]:
-    """Serve while the ``with`` block lasts."""
+    """Start the server for the duration of the ``with`` block."""
     command = [sys.executable, str(_SCRIPT)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None
