@@ -1,4 +1,4 @@
-"""The cleaning benchmark checks every side's outcome, and prints a report that can be read."""
+"""The cleaning benchmark checks the outcome of every side, and its report can be parsed."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from quick_run import quick_run, verdicts
 
 
 @pytest.fixture(scope="module")
-def told() -> list[dict[str, Any]]:
+def report() -> list[dict[str, Any]]:
     return quick_run("cleaning.py")
 
 
-def test_each_side_is_measured_or_its_absence_is_explained(told: list[dict[str, Any]]) -> None:
-    missing = " ".join(line["reason"] for line in told if line["kind"] == "missing")
-    sides = {line["side"] for line in told if line["kind"] == "figures" and line["case"] == COMPACT}
+def test_each_side_is_measured_or_its_absence_is_explained(report: list[dict[str, Any]]) -> None:
+    missing = " ".join(line["reason"] for line in report if line["kind"] == "missing")
+    sides = {line["side"] for line in report if line["kind"] == "figures" and line["case"] == COMPACT}
     assert OURS in sides
     assert (KAFKA in sides) == (KAFKA not in missing)
     assert (AIOKAFKA in sides) == ("aiokafka" not in missing)
 
 
-def test_every_bound_has_a_verdict(told: list[dict[str, Any]]) -> None:
-    found = verdicts(told)
+def test_every_bound_has_a_verdict(report: list[dict[str, Any]]) -> None:
+    found = verdicts(report)
     bounds = sorted((bound.target, bound.case) for bound in [*compact_bounds(), *beyond_bounds()])
     cases = {case for _, case in bounds}
     assert sorted((line["target"], line["case"]) for line in found if line["case"] in cases) == bounds

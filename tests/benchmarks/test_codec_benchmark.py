@@ -1,4 +1,4 @@
-"""The codec benchmark checks every side's outcome, and prints a report that can be read."""
+"""The codec benchmark checks the outcome of every side, and its report can be parsed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from quick_run import quick_run
 
 
 @pytest.fixture(scope="module")
-def told() -> list[dict[str, Any]]:
+def report() -> list[dict[str, Any]]:
     return quick_run("codec.py")
 
 
@@ -31,14 +31,14 @@ def workload() -> Workload:
     return make(Shape(10, 10, headers=1), quick=True)
 
 
-def test_it_begins_with_the_machine(told: list[dict[str, Any]]) -> None:
-    assert told[0]["kind"] == "machine"
-    assert told[0]["load"] >= 0
-    assert told[0]["packages"]["stratalog"]
+def test_it_begins_with_the_machine(report: list[dict[str, Any]]) -> None:
+    assert report[0]["kind"] == "machine"
+    assert report[0]["load"] >= 0
+    assert report[0]["packages"]["stratalog"]
 
 
-def test_every_case_has_figures_of_stratalog(told: list[dict[str, Any]]) -> None:
-    figures = {(line["case"], line["side"]): line for line in told if line["kind"] == "figures"}
+def test_every_case_has_figures_of_stratalog(report: list[dict[str, Any]]) -> None:
+    figures = {(line["case"], line["side"]): line for line in report if line["kind"] == "figures"}
     for shape in shapes(quick=True, full=False):
         for operation in operations_on(shape):
             assert (f"{operation}/{shape.name}", name_here()) in figures
@@ -46,32 +46,32 @@ def test_every_case_has_figures_of_stratalog(told: list[dict[str, Any]]) -> None
 
 
 @pytest.mark.parametrize("peer", ["aiokafka", "kafka-python"])
-def test_a_client_takes_part_where_it_is_installed(peer: str, told: list[dict[str, Any]]) -> None:
-    missing = [line["reason"] for line in told if line["kind"] == "missing"]
-    if not told[0]["packages"][peer]:
+def test_a_client_takes_part_where_it_is_installed(peer: str, report: list[dict[str, Any]]) -> None:
+    missing = [line["reason"] for line in report if line["kind"] == "missing"]
+    if not report[0]["packages"][peer]:
         assert any(reason.startswith(peer) for reason in missing)
         pytest.skip(f"{peer} is not installed")
-    cases = {line["case"] for line in told if line["kind"] == "figures" and line["side"] == peer}
+    cases = {line["case"] for line in report if line["kind"] == "figures" and line["side"] == peer}
     for operation in set(Operation) - {Operation.ARROW, Operation.ENCODE_COLUMNS}:
         assert f"{operation}/{TARGET.name}" in cases
 
 
-def test_kafkas_classes_are_measured_or_their_absence_is_explained(told: list[dict[str, Any]]) -> None:
-    missing = [line["reason"] for line in told if line["kind"] == "missing"]
-    sides = {line["side"] for line in told if line["kind"] == "figures"}
+def test_kafkas_classes_are_measured_or_their_absence_is_explained(report: list[dict[str, Any]]) -> None:
+    missing = [line["reason"] for line in report if line["kind"] == "missing"]
+    sides = {line["side"] for line in report if line["kind"] == "figures"}
     assert (java.NAME in sides) != any(reason.startswith(java.NAME) for reason in missing)
 
 
-def test_each_codec_is_measured_beside_its_library(told: list[dict[str, Any]]) -> None:
-    figures = {(line["case"], line["side"]) for line in told if line["kind"] == "figures"}
+def test_each_codec_is_measured_beside_its_library(report: list[dict[str, Any]]) -> None:
+    figures = {(line["case"], line["side"]) for line in report if line["kind"] == "figures"}
     for name, library in LIBRARIES.items():
         assert (f"compress/{name}/{TARGET.name}", library.name) in figures
         assert (f"decompress/{name}/{TARGET.name}", library.name) in figures
 
 
-def test_each_bound_has_a_verdict_or_names_the_missing_side(told: list[dict[str, Any]]) -> None:
-    figures = {(line["case"], line["side"]) for line in told if line["kind"] == "figures"}
-    found = [line for line in told if line["kind"] == "verdict" and "memory" not in line["target"]]
+def test_each_bound_has_a_verdict_or_names_the_missing_side(report: list[dict[str, Any]]) -> None:
+    figures = {(line["case"], line["side"]) for line in report if line["kind"] == "figures"}
+    found = [line for line in report if line["kind"] == "verdict" and "memory" not in line["target"]]
     expected = [*bounds(), *library_bounds(TARGET)]
     assert len(found) == len(expected)
     for bound, verdict in zip(expected, found, strict=True):
@@ -82,7 +82,7 @@ def test_each_bound_has_a_verdict_or_names_the_missing_side(told: list[dict[str,
 
 def test_clients_that_are_not_installed_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     imported = [name for name in sys.modules if name.partition(".")[0] in {"aiokafka", "kafka"}]
-    for name in {"aiokafka", "kafka", *imported}:  # an imported submodule is found without its package
+    for name in {"aiokafka", "kafka", *imported}:  # Python finds imported submodules without their package
         monkeypatch.setitem(sys.modules, name, None)
     peers, missing = python_peers()
     assert [peer.name for peer in peers] == ["crc32c alone"]
@@ -95,8 +95,8 @@ def test_a_missing_jdk_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
         java_worker(java.PROGRAM, tmp_path)
 
 
-def test_memory_is_reported_for_each_hostile_batch(told: list[dict[str, Any]]) -> None:
-    cases = {line["case"] for line in told if line["kind"] == "memory"}
+def test_memory_is_reported_for_each_hostile_batch(report: list[dict[str, Any]]) -> None:
+    cases = {line["case"] for line in report if line["kind"] == "memory"}
     if not cases:
         pytest.skip("this system does not tell the peak of memory")
     assert {f"memory/hostile/{kind.name}" for kind in KINDS} <= cases

@@ -6,9 +6,9 @@ from quick_run import quick_run, verdicts
 
 
 def test_a_quick_run_reports_both_bounds_of_a_disk() -> None:
-    told = quick_run("durable.py", "--only", "this-disk")
-    sides = {line["side"] for line in told if line["kind"] == "figures"}
+    report = quick_run("durable.py", "--only", "this-disk")
+    sides = {line["side"] for line in report if line["kind"] == "figures"}
     assert sides == {"64 threads", "one fsync each"}
-    found = verdicts(told)
+    found = verdicts(report)
     assert [line["case"] for line in found] == ["durable/this-disk"] * 2
     assert all(line["figure"] > 0 for line in found)

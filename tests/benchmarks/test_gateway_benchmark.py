@@ -11,10 +11,10 @@ from quick_run import quick_run, verdicts
 
 @pytest.mark.long
 def test_a_quick_run_reports_every_server_or_its_absence() -> None:
-    told = quick_run("gateway.py")
-    missing = " ".join(line["reason"] for line in told if line["kind"] == "missing")
-    sides = {line["side"] for line in told if line["kind"] == "figures"}
+    report = quick_run("gateway.py")
+    missing = " ".join(line["reason"] for line in report if line["kind"] == "missing")
+    sides = {line["side"] for line in report if line["kind"] == "figures"}
     assert sides == ({"stratalog serve"} if "Kafka (Java)" in missing else {"stratalog serve", "Kafka (Java)"})
-    found = {line["case"] for line in verdicts(told)}
+    found = {line["case"] for line in verdicts(report)}
     assert {"produce/16KiB/4-connections", "fetch/1MiB", "latency/p50", "latency/p99", "start", "memory"} < found
-    assert all(line["figure"] > 0 for line in verdicts(told) if line["case"] == "fixture")
+    assert all(line["figure"] > 0 for line in verdicts(report) if line["case"] == "fixture")

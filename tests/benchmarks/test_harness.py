@@ -46,7 +46,7 @@ serve(job_of)
 
 
 class Noted(Side):
-    """Side that records its samples, and reports a fixed time for each call."""
+    """Side that notes each call in ``notes``, and reports a fixed time for each call."""
 
     def __init__(self, name: str, notes: list[str], wall_s: float) -> None:
         self.name, self._notes, self._wall_s = name, notes, wall_s
@@ -68,7 +68,7 @@ def worker(tmp_path: Path) -> Worker:
 
 
 def result(**walls: tuple[float, ...]) -> Result:
-    """Made-up figures; processor time is half of the wall's."""
+    """Return a result with these wall times for each side. The processor time is half of the wall time."""
     figures = {name: Figures(tuple(Sample(wall, wall / 2) for wall in found), 1) for name, found in walls.items()}
     return Result(Case("c", "", (), 0, 0), figures)
 

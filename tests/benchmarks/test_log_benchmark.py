@@ -1,4 +1,4 @@
-"""The log benchmark checks every side's outcome, and prints a report that can be read."""
+"""The log benchmark checks the outcome of every side, and its report can be parsed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CASES = {
 
 
 @pytest.fixture(scope="module")
-def told() -> list[dict[str, Any]]:
+def report() -> list[dict[str, Any]]:
     return quick_run("log.py")
 
 
@@ -30,22 +30,22 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> MadeLog:
     return make_log(tmp_path_factory.mktemp("made") / "log", 3, batch_records=10)
 
 
-def test_every_case_has_figures_of_stratalog(told: list[dict[str, Any]]) -> None:
-    figures = {(line["case"], line["side"]): line for line in told if line["kind"] == "figures"}
+def test_every_case_has_figures_of_stratalog(report: list[dict[str, Any]]) -> None:
+    figures = {(line["case"], line["side"]): line for line in report if line["kind"] == "figures"}
     assert {case for case, side in figures if side == "stratalog"} == CASES
     assert all(line["wall_s"] > 0 and line["records"] > 0 for line in figures.values())
 
 
-def test_kafkas_log_is_measured_or_its_absence_is_explained(told: list[dict[str, Any]]) -> None:
-    missing = [line["reason"] for line in told if line["kind"] == "missing"]
-    cases = {line["case"] for line in told if line["kind"] == "figures" and line["side"] == KAFKA}
+def test_kafkas_log_is_measured_or_its_absence_is_explained(report: list[dict[str, Any]]) -> None:
+    missing = [line["reason"] for line in report if line["kind"] == "missing"]
+    cases = {line["case"] for line in report if line["kind"] == "figures" and line["side"] == KAFKA}
     assert cases == (
         set() if any(reason.startswith(KAFKA) for reason in missing) else CASES - {recovering.NEAR_END, lookups.RANGES}
     )
 
 
-def test_every_bound_has_a_verdict(told: list[dict[str, Any]]) -> None:
-    found = verdicts(told)
+def test_every_bound_has_a_verdict(report: list[dict[str, Any]]) -> None:
+    found = verdicts(report)
     assert {line["case"] for line in found} == CASES - {recovering.INDEXED}
     assert all((line["figure"] is None) == (line["reached"] is None) for line in found)
 

@@ -1,4 +1,4 @@
-"""The files of ``deploy``: each path, command, setting and port that one of them names is there."""
+"""The files of ``deploy`` refer only to paths, commands, settings and ports that exist."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_the_settings_of_the_example_are_known() -> None:
 
 
 def mounts() -> list[tuple[str, str]]:
-    """Return the files and folders that compose.yaml mounts from its own folder: their path there and in the container."""
+    """Return the paths that compose.yaml mounts from its own folder, each with its path in the container."""
     found = []
     for service in COMPOSE["services"].values():
         for mount in service.get("volumes", []):

@@ -1,4 +1,4 @@
-"""The dashboard and the alert rules use metrics and labels that exist, in expressions that Prometheus can read."""
+"""The dashboard and the alert rules use metrics and labels that exist, in expressions that Prometheus can parse."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ VARIABLES = {"$__rate_interval": "5m", "$instance": ".*", "$topic": ".*"}
 
 
 def series() -> dict[str, set[str]]:
-    """The labels of each series that the service answers with, by the series' name."""
+    """Return the labels of each series that the metrics service serves, by the name of the series."""
     found = {name: set[str]() for name in PROCESS_METRICS}
     for metric in METRICS:
         if metric.kind is MetricKind.HISTOGRAM:
@@ -43,7 +43,7 @@ SERIES = series()
 
 
 def check(expression: str) -> Any:
-    """Parse an expression, and check the metrics and labels that it names."""
+    """Parse an expression, check that its metrics and labels exist, and return the parsed expression."""
     for name, value in VARIABLES.items():
         expression = expression.replace(name, value)
     parsed = promql_parser.parse(expression)

@@ -1,4 +1,4 @@
-"""``stratalog run`` with the settings of the Compose file answers with every series of the dashboard and the alerts."""
+"""``stratalog run`` with the settings of the Compose file serves every series of the dashboard and of the alerts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from stratalog.testing.s3 import LocalS3
 DEPLOY = Path(__file__).parents[2] / "deploy"
 WAIT_S = 60
 SERIES = re.compile(r"\b(?:stratalog|process)_\w+")
-ABSENT = {"stratalog_listener_failures_total"}  # no listener fails
+ABSENT = {"stratalog_listener_failures_total"}  # served only after a listener failed
 
 
 def get(port: int, path: str) -> tuple[int, str]:
@@ -34,7 +34,11 @@ def get(port: int, path: str) -> tuple[int, str]:
 
 
 def answered(process: subprocess.Popen[str], port: int, path: str, wanted: str = "") -> str:
-    """Repeat the request until the response contains ``wanted``, or the process ends."""
+    """Repeat the request until the response contains ``wanted``, and return the response.
+
+    Raises:
+        AssertionError: the process ended, or the response did not come in time.
+    """
     deadline_s, text = time.perf_counter() + WAIT_S, ""
     while time.perf_counter() < deadline_s and process.poll() is None:
         try:

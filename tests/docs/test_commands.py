@@ -1,4 +1,4 @@
-"""Each command that a page shows has a name, options and values that the command line accepts."""
+"""Each ``stratalog`` command on a page has a name, options and values that the command line accepts."""
 
 from __future__ import annotations
 
@@ -30,13 +30,16 @@ COMMANDS: dict[str, click.Command] = {
     "serve": serve,
     "spark": spark,
     "users": users,
-}  # the last three are plugins'
+}  # the last three are commands of plugins
 BLOCK = re.compile(r"^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 INLINE = re.compile(r"`stratalog (?![ -])([^`]+)`")
 
 
 def shown(page: Path) -> Iterator[tuple[str, bool]]:
-    """Yield the commands of ``page`` without the word ``stratalog``, with True for those of a block: whole, to be copied."""
+    """Yield the commands of ``page`` without the word ``stratalog``.
+
+    The second value is True for a command in a block, which must be complete, and False for a command in a sentence.
+    """
     text = page.read_text(encoding="utf-8")
     for block in BLOCK.finditer(text):
         if not block["language"]:
@@ -45,7 +48,7 @@ def shown(page: Path) -> Iterator[tuple[str, bool]]:
 
 
 def parse(line: str, *, is_whole: bool) -> None:
-    """Raise if ``line`` is no command; a whole one must have all its arguments."""
+    """Raise if ``line`` is not a valid command. If ``is_whole`` is True, it must also have all its arguments."""
     words = shlex.split(re.sub(r"[\[\]]|\.\.\.| \| .*", " ", line), comments=True)
     command: click.Command = click.Group(commands=COMMANDS)
     while isinstance(command, click.Group):

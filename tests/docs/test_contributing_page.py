@@ -1,4 +1,4 @@
-"""The order of rooms that CONTRIBUTING shows is the one that import-linter holds."""
+"""CONTRIBUTING shows the same order of packages and modules that import-linter checks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LAYERS = {contract["containers"][0]: contract["layers"] for contract in CONTRACT
 
 
 def chain(layers: list[str]) -> str:
-    """Return layers as the page writes them."""
+    """Return layers in the notation of CONTRIBUTING."""
     return " > ".join(", ".join(layer.split(" | ")) for layer in layers if layer != "__main__")
 
 

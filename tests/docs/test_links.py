@@ -1,4 +1,4 @@
-"""The link check reports each broken link, and no other link."""
+"""The check of links reports each broken link, and no other link."""
 
 from __future__ import annotations
 

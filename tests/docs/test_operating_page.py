@@ -1,4 +1,4 @@
-"""All names on the page about operation exist."""
+"""All settings, metrics and commands on the page about operation exist."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ SOURCE, _, CHECK, CONTRACT, ENGINE_CONTRACT, _ = re.findall(r"```python\n(.*?)``
 
 @pytest.fixture
 def installed(install_distribution: Install) -> str:
-    """Install the plugin of the page as the page describes; return the name of its entry point."""
+    """Install the plugin of the page as the page describes, and return the name of its entry point."""
     project: dict[str, Any] = tomllib.loads(PROJECT)["project"]
     points: dict[str, str] = project["entry-points"]["stratalog.v1"]
     (name,) = points

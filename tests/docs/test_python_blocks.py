@@ -1,4 +1,4 @@
-"""The Python examples run unchanged, on each page that has no test of its own."""
+"""The Python examples of a page run unchanged, for each page without its own test file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from stratalog.testing.s3 import LocalS3
 
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-ELSEWHERE = {  # pages whose blocks other tests run
+ELSEWHERE = {  # other test files run the blocks of these pages
     "README.md": 1,
     "docs/recovery-from-the-bucket.md": 3,
     "docs/replication.md": 2,
@@ -32,7 +32,7 @@ HERE = {
     "docs/clients.md": 3,
     "docs/gateway.md": 2,
     "docs/notebooks.md": 4,
-    "docs/plugins.md": 6,  # four of them: test_plugins_page.py
+    "docs/plugins.md": 6,  # test_plugins_page.py runs four of these blocks
     "docs/tier.md": 1,
     "examples/bloom_index/README.md": 1,
 }
@@ -50,7 +50,7 @@ def uri(tmp_path: Path) -> str:
 
 @pytest.fixture
 def engine(tmp_path: Path, uri: str) -> Iterator[Engine]:
-    """An engine with a topic ``orders`` of two closed segments, in the tier."""
+    """Yield an engine whose topic ``orders`` has two closed segments in the tier."""
     with open_engine(tmp_path / "data", tier=uri, plugins=[bloom_index]) as engine:
         engine.create_topic("orders", config={"index.extra": "bloom_index"})
         log = engine.log("orders", 0)

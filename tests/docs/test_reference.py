@@ -32,7 +32,10 @@ def rows(page: str) -> Iterator[list[str]]:
 
 @pytest.fixture(scope="module")
 def generator() -> ModuleType:
-    """Return the script, which traces calls, draws pictures and raises the examples of errors once for all tests."""
+    """Return the module of scripts/generate_docs.py.
+
+    Its slow functions run only once for all tests: they trace calls, draw charts and raise the example errors.
+    """
     spec = importlib.util.spec_from_file_location("generate_docs", ROOT / "scripts/generate_docs.py")
     assert spec is not None
     assert spec.loader is not None

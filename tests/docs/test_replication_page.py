@@ -1,4 +1,4 @@
-"""The follower of the page on replication follows: two engines, epochs that change hands."""
+"""The follower of the page on replication keeps two engines equal, also after changes of the leader."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Replicate = Callable[[stratalog.Log, stratalog.Log], None]
 
 @pytest.fixture(scope="module")
 def page() -> dict[str, object]:
-    """Return the definitions of the page, by name."""
+    """Run the Python blocks of the page, and return the names that they define."""
     names: dict[str, object] = {}
     for source in re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL):
         exec(source, names)  # noqa: S102 - our own page

@@ -1,4 +1,4 @@
-"""The page about metrics, spans and deployment: its examples run, and its names exist."""
+"""The page about metrics, spans and deployment: its examples run, and its settings, loggers and commands exist."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_an_engine_is_added_to_a_registry(text: str, tmp_path: Path, monkeypatch
 
 
 def loggers() -> set[str]:
-    """The names of all loggers of the code."""
+    """Return the names of all loggers in the source files."""
     found = set[str]()
     for source in (ROOT / "core", *(ROOT / "plugins").iterdir()):
         for path in source.rglob("*.py"):

@@ -1,4 +1,4 @@
-"""The commands in the blocks of the pages run one after the other, as a reader copies them."""
+"""The commands in the blocks of each page run one after the other, as a reader would copy them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from stratalog.cli.app import run
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 OPTION = re.compile(r" \[(--.*?)\]")
-PAGES = {  # the number of commands of each page, without the options in brackets
+PAGES = {  # number of commands on each page
     "docs/archive.md": 3,
     "docs/cleaning.md": 3,
     "docs/encryption.md": 1,
@@ -28,7 +28,7 @@ PAGES = {  # the number of commands of each page, without the options in bracket
     "docs/tier.md": 7,
     "docs/verify.md": 4,
 }
-ELSEWHERE = {"docs/spark.md", "docs/tutorial.md"}  # other tests run these
+ELSEWHERE = {"docs/spark.md", "docs/tutorial.md"}  # other test files run the commands of these pages
 EXAMPLES = {
     "examples/arrow_latest/README.md",
     "examples/bloom_index/README.md",
@@ -36,10 +36,10 @@ EXAMPLES = {
     "examples/prefix_budget/README.md",
     "examples/sqlite_store/README.md",
     "examples/ttl_header/README.md",
-}  # these need the installed example
-# These run until a signal, and bench takes seconds: tests/core/cli and tests/plugins run them.
+}  # the commands of these pages need the installed example, and are not run
+# Commands that run until a signal, and the slow bench: tests/core/cli and tests/plugins run them.
 LONG = (" --follow", "stratalog bench ", "stratalog console ", "stratalog run ", "stratalog serve ")
-PLACES = {  # the places that the pages name, as names in a new folder
+PLACES = {  # texts of the pages, and their replacements; {} is the folder of the test
     "s3://archive/cluster-1": "file://{}/archive",
     "s3://bucket/prefix": "file://{}/bucket",
     "s3://...": "file://{}/bucket",
@@ -58,7 +58,7 @@ PLACES = {  # the places that the pages name, as names in a new folder
 
 
 def commands(page: str) -> list[str]:
-    """Return the commands in the blocks of a page, without those of ``LONG``."""
+    """Return the commands in the blocks of a page, except those that contain a text of ``LONG``."""
     lines = [line for text in blocks(page, "") for line in text.splitlines()]
     return [line for line in lines if line.startswith("stratalog ") and not any(name in line for name in LONG)]
 
@@ -69,7 +69,7 @@ def blocks(page: str, language: str) -> list[str]:
 
 
 def with_places(text: str, place: Path) -> str:
-    """Return the text with the places of this test instead of those of the page."""
+    """Replace the directories, URIs and topics of the page by those of this test."""
     for name, ours in PLACES.items():
         text = text.replace(name, ours.format(place))
     return text
@@ -85,7 +85,10 @@ def fill(engine: Engine, topic: str) -> None:
 
 @pytest.fixture
 def place(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a folder with a directory and its tier, a broker's directory, and the files of the page about ``dump``."""
+    """Make and return a folder with the data that the commands need.
+
+    It has an engine's directory and its tier, a broker's directory, and the files that the page about ``dump`` shows.
+    """
     monkeypatch.chdir(tmp_path)
     for folder in ("archive", "bucket", "disk"):
         (tmp_path / folder).mkdir()
@@ -109,7 +112,10 @@ def place(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def variants(line: str) -> list[str]:
-    """Return the command without its options in brackets, then with each one alone, in a new directory each time."""
+    """Return the command without its optional options in brackets, and then once with each of these options.
+
+    Each variant with an option writes to new directories.
+    """
     plain = OPTION.sub("", line)
     with_options = [f"{plain} {option}" for option in OPTION.findall(line)]
     named = [re.sub(r"\b(restored|empty)\b", rf"\g<0>-{number}", text) for number, text in enumerate(with_options)]
@@ -126,7 +132,9 @@ def test_the_commands_of_a_page_run(page: str, place: Path, capsys: pytest.Captu
             (place / "stratalog.toml").write_text(with_places(settings, place))
     for line in lines:
         for command in variants(with_places(line, place).partition(" #")[0].rstrip()):
-            found = 1 if command.startswith("stratalog tier cost file:") else 0  # its tiny segments are expensive
+            found = (
+                1 if command.startswith("stratalog tier cost file:") else 0
+            )  # reports high costs, because the segments are tiny
             assert run(shlex.split(command)[1:]) == found, f"{command}\n{capsys.readouterr().err}"
 
 

@@ -17,7 +17,7 @@ from stratalog.testing.contracts import EngineContract, EngineSetup, ExtraIndexC
 
 
 def filter_of(count: int, section: BloomSection) -> bytes:
-    """The filter of ``count`` keys, each of which comes twice."""
+    """Return the filter of ``count`` keys, each of which is added twice."""
     builder = BloomIndex().builder(TopicConfig(sections={"bloom_index": section}))
     for _ in range(2):
         builder.add(RecordColumns.from_records([Record(key=b"key %d" % number) for number in range(count)]))
@@ -31,7 +31,7 @@ class TestBloomIndex(ExtraIndexContract):
 
 
 class TestSmallBloomIndex(TestBloomIndex):
-    """One bit a key: nearly all seem to be there, and none is denied."""
+    """The contract for a filter with one bit for each key: most lookups are false positives, but no key is missed."""
 
     @staticmethod
     def config() -> TopicConfig:

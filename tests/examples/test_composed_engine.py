@@ -1,4 +1,4 @@
-"""The example of an engine whose parts are plugins."""
+"""The example of an engine that consists of plugins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The example of a service: one engine follows another, through restarts and changes of the leader."""
+"""The example of a replication service: one engine follows another, through restarts and changes of the leader."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def follower(leads: Leader, **settings: object) -> Follower:
 
 
 class Node:
-    """A log directory, and an engine over it with at most one service."""
+    """A log directory, and an engine with at most one service."""
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._stack, self._made = folder, ExitStack(), threading.Event()
@@ -49,12 +49,12 @@ class Node:
         return self._stack.enter_context(open_engine(self._folder, config={"watermark": "external"}, plugins=[self]))
 
     def run(self, service: Service) -> None:
-        """Start a service; it stops with the node."""
+        """Start a service on the engine. ``close`` stops it."""
         service.start(self.engine)
         self._stack.callback(service.stop, Env().clock.monotonic_ns() + WAIT_S * 10**9)
 
     def restart(self) -> None:
-        """Stop in order, and open again without a service."""
+        """Close the engine, and open it again without a service."""
         self.close()
         self.engine = self._open()
 
@@ -67,12 +67,12 @@ class Node:
             self._made.set()
 
     def log(self) -> Log:
-        """The log, as soon as there is one: a follower makes it."""
+        """Wait until the log exists, and return it. On a follower, the service creates it."""
         assert self._made.wait(WAIT_S)
         return self.engine.log("orders", 0)
 
     def contents(self) -> dict[str, bytes]:
-        """Return the bytes of the log's files, which are the same in all replicas."""
+        """Return the contents of the log's ``.log`` files by name. They are equal in all replicas."""
         folder = self._folder / "orders-0"
         return {found.name: found.read_bytes() for found in sorted(folder.glob("*.log"))}
 
@@ -90,7 +90,7 @@ def node(tmp_path: Path) -> Iterator[Callable[[str], Node]]:
 
 
 def wait(log: Log, reached: Callable[[LogOffsets], bool]) -> None:
-    """Until the bounds of a log are as they should be."""
+    """Wait until ``reached`` is True for the offsets of a log."""
     seen = threading.Event()
 
     def look(offsets: LogOffsets) -> None:
@@ -113,7 +113,7 @@ def values(log: Log) -> list[bytes | None]:
 
 
 def pair(node: Callable[[str], Node]) -> tuple[Node, Node, Leader]:
-    """A leader with one record, and a node that follows it."""
+    """Return a leader node with one record, a node that follows it, and the leader service."""
     first, second, leads = node("first"), node("second"), leader()
     first.engine.create_topic("orders")
     append(first.log(), b"one")
@@ -193,7 +193,7 @@ def test_a_returning_leader_truncates_records_that_no_other_replica_had(node: Ca
     wait(second.log(), lambda offsets: offsets.high_watermark == 1)
     second.restart()
     append(first.log(), b"only here", b"this too")
-    first.restart()  # nobody has seen them: they are above the high watermark
+    first.restart()  # no reader has seen these records, which are above the high watermark
     now_leads = leader(epoch=1)
     second.run(now_leads)
     append(second.log(), b"two")
@@ -221,7 +221,7 @@ def test_no_acknowledged_record_is_lost_when_one_leader_after_another_fails(node
             leads.append("orders", 0, [record], WAIT_S * 1000)
             acknowledged.append(record.value or b"")
         for name in followers:
-            nodes[name].restart()  # from here on, only the leader has what it writes
+            nodes[name].restart()  # without followers: only the leader has the next records
         with pytest.raises(NotEnoughReplicasError, match="did not commit offset"):
             leads.append("orders", 0, [Record(value=b"only here")], 1)
         electable = sorted(leads.in_sync("orders", 0))

@@ -1,4 +1,4 @@
-"""The replicas in sync and the high watermark of the example, by the tables of Kafka's rules."""
+"""The in-sync replicas and the high watermark of the example follow Kafka's rules."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ def test_a_follower_that_stays_behind_leaves_and_holds_nothing_back() -> None:
 
 def test_a_follower_that_is_caught_up_by_time_and_may_join_holds_the_high_watermark_back() -> None:
     found = replicas("a", "b", epoch_start=4)
-    fetched(found, 0, log_end=3, b=3)  # all there was, and too little to join
+    fetched(found, 0, log_end=3, b=3)  # caught up, but below the start of the epoch, so that it does not join
     fetched(found, 5, a=5)
-    found.fetched("b", 4, 5, 5, 5)  # below the high watermark of this fetch, so that it does not join yet
+    found.fetched("b", 4, 5, 5, 5)  # below the high watermark, so that it does not join yet
     assert found.members == {"a"}
     assert committed(found, 5) == 4
     assert committed(found, 5 + LAG_MS + 1) == 5
@@ -73,7 +73,7 @@ def test_a_log_without_followers_requires_only_its_leader() -> None:
 
 def test_the_leader_learns_of_a_record_with_the_fetch_after_it() -> None:
     found = replicas("a")
-    found.fetched("a", 4, 5, 4, 0)  # gets offset 4 with the answer
+    found.fetched("a", 4, 5, 4, 0)  # the response contains the record at offset 4
     assert found.committed(5, 0, 4) == 4
     found.fetched("a", 5, 5, 4, 1)
     assert found.committed(5, 1, 4) == 5

@@ -56,7 +56,7 @@ def test_each_record_is_dropped_when_its_own_time_is_over(tmp_path: Path) -> Non
             assert result.error is None
             spared.append(result.stats.segments_spared)
         assert [found.key for found in log.records()] == [b"none", b"odd", b"odd", b"new"]
-        assert all(spared)  # segments of which nothing has expired are not read
+        assert all(spared)  # segments without an expired record are not read
 
 
 def test_the_header_is_the_topics_choice_and_policies_join(tmp_path: Path) -> None:

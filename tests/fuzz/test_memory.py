@@ -1,4 +1,4 @@
-"""Entries with wrong sizes take at most the limit and 4 MiB of the whole process's memory."""
+"""Decoding of entries with forged sizes: the process needs at most the limit and 4 MiB more memory."""
 
 from __future__ import annotations
 

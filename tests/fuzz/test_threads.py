@@ -1,4 +1,4 @@
-"""Many threads over the same bytes: the compiled twin releases the interpreter lock."""
+"""Many threads that read the same bytes. The compiled kernels release the interpreter lock."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_threads_that_read_the_same_bytes_read_the_same(forms: dict[str, RecordF
 
 @pytest.mark.parametrize("name", ["v0", "v1", "v2"])
 def test_bytes_that_change_while_they_are_read_cause_no_crash(forms: dict[str, RecordFormat], name: str) -> None:
-    """A read returns records inside the bytes, or a typed error, while another thread changes the bytes."""
+    """Another thread changes the bytes: a read returns records inside the bytes, or raises a typed error."""
     form, data = forms[name], bytearray(many_entries(name))
     intact, table, over = bytes(data), form.scan(data, 0, len(data), check_crc=True), threading.Event()
 

@@ -17,7 +17,7 @@ Unpacked = Callable[[str], Golden]
 
 @pytest.fixture(scope="session")
 def golden(tmp_path_factory: pytest.TempPathFactory) -> Unpacked:
-    """Return a function that unpacks a golden directory by name, once."""
+    """Return a function that unpacks a golden directory by name. Each directory is unpacked once."""
     folder = tmp_path_factory.mktemp("golden")
 
     @cache
@@ -29,7 +29,7 @@ def golden(tmp_path_factory: pytest.TempPathFactory) -> Unpacked:
 
 @pytest.fixture(scope="session")
 def components() -> Iterator[Components]:
-    """The installed formats, codecs and indexes."""
+    """Yield the installed formats, codecs and indexes."""
     host = open_host(Settings(), (), None)
     yield host.components(TopicConfig())
     host.close()

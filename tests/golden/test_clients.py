@@ -1,4 +1,4 @@
-"""Groups and transactions that brokers stored, continued by consumers and producers of an engine."""
+"""Consumers and producers of an engine continue groups and transactions that a broker stored."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from stratalog.env.clock import ManualClock
 from stratalog.model.messages.transactions_topic import TransactionState, TransactionStatus
 
 DIRECTORIES = plain_directories()
-EARLY_MS = 1_000  # long before any transaction began: none has expired
+EARLY_MS = 1_000  # earlier than the start of any transaction, so that none has expired
 _RECORD = re.compile(r"\| offset: .*? key: (?P<key>\{.*?\}\}) payload: (?P<payload>.*)")
 
 
@@ -39,8 +39,8 @@ def at(now_ms: int) -> Env:
     return Env(clock=ManualClock(now_ms))
 
 
-def told(stored: Golden, topic: str) -> Iterator[tuple[dict[str, Any], dict[str, Any] | None]]:
-    """Key and value of each record of a topic, as Kafka's own tool prints them; None is a tombstone."""
+def dumped_records(stored: Golden, topic: str) -> Iterator[tuple[dict[str, Any], dict[str, Any] | None]]:
+    """Yield the key and the value of each record of a topic, as Kafka's dump tool printed them; None is a tombstone."""
     for path in sorted((stored.path / "dumps").glob(f"{topic}-*.txt")):
         for line in path.read_text(encoding="utf-8").splitlines():
             found = _RECORD.match(line)
@@ -49,9 +49,9 @@ def told(stored: Golden, topic: str) -> Iterator[tuple[dict[str, Any], dict[str,
                 yield json.loads(found["key"]), None if payload == "<DELETE>" else json.loads(payload)["data"]
 
 
-def told_offsets(stored: Golden) -> dict[str, dict[TopicPartition, CommittedOffset]]:
+def dumped_offsets(stored: Golden) -> dict[str, dict[TopicPartition, CommittedOffset]]:
     groups: dict[str, dict[TopicPartition, CommittedOffset]] = {}
-    for key, value in told(stored, "__consumer_offsets"):
+    for key, value in dumped_records(stored, "__consumer_offsets"):
         if key["type"] not in {"0", "1"}:
             continue
         data = key["data"]
@@ -64,9 +64,9 @@ def told_offsets(stored: Golden) -> dict[str, dict[TopicPartition, CommittedOffs
     return {group: offsets for group, offsets in groups.items() if offsets}
 
 
-def told_states(stored: Golden) -> dict[str, dict[str, Any]]:
+def dumped_states(stored: Golden) -> dict[str, dict[str, Any]]:
     states: dict[str, dict[str, Any]] = {}
-    for key, value in told(stored, "__transaction_state"):
+    for key, value in dumped_records(stored, "__transaction_state"):
         transactional_id = key["data"]["transactionalId"]
         if value is None:
             states.pop(transactional_id, None)
@@ -81,7 +81,7 @@ def known_states(engine: Engine) -> dict[str, TransactionState]:
 
 @pytest.mark.parametrize("stored", DIRECTORIES, indirect=True)
 def test_groups_continue_where_their_broker_left_them(stored: Golden, logs: Path) -> None:
-    expected = told_offsets(stored)
+    expected = dumped_offsets(stored)
     assert expected
     with open_engine(logs, env=at(EARLY_MS)) as engine:
         assert clients(engine).offsets.groups() == tuple(sorted(expected))
@@ -96,7 +96,7 @@ def test_groups_continue_where_their_broker_left_them(stored: Golden, logs: Path
 
 @pytest.mark.parametrize("stored", DIRECTORIES, indirect=True)
 def test_a_group_reads_on_and_commits(stored: Golden, logs: Path) -> None:
-    group, offsets = next(iter(told_offsets(stored).items()))
+    group, offsets = next(iter(dumped_offsets(stored).items()))
     topics = sorted({name.topic for name in offsets})
     for _ in range(2):
         with open_engine(logs, env=at(EARLY_MS)) as engine, engine.consumer(group=group, topics=topics) as consumer:
@@ -112,7 +112,7 @@ def test_a_group_reads_on_and_commits(stored: Golden, logs: Path) -> None:
 
 @pytest.mark.parametrize("stored", DIRECTORIES, indirect=True)
 def test_transactional_producers_stand_where_their_broker_left_them(stored: Golden, logs: Path) -> None:
-    expected = told_states(stored)
+    expected = dumped_states(stored)
     assert expected
     with open_engine(logs, env=at(EARLY_MS)) as engine:
         known = known_states(engine)
@@ -133,7 +133,7 @@ def test_transactional_producers_stand_where_their_broker_left_them(stored: Gold
 
 @pytest.mark.parametrize("stored", DIRECTORIES, indirect=True)
 def test_a_transaction_that_a_brokers_client_left_open_is_aborted_after_its_timeout(stored: Golden, logs: Path) -> None:
-    states = told_states(stored)
+    states = dumped_states(stored)
     left = {found: said for found, said in states.items() if said["transactionStatus"] == TransactionStatus.ONGOING}
     with open_engine(logs, env=at(EARLY_MS)) as engine:
         clients(engine).coordinator.recover()
@@ -155,7 +155,7 @@ def test_a_transaction_that_a_brokers_client_left_open_is_aborted_after_its_time
 @pytest.mark.parametrize("stored", DIRECTORIES, indirect=True)
 @pytest.mark.parametrize("version", [0, 2])
 def test_a_brokers_client_commits_the_transaction_that_it_left_open(stored: Golden, logs: Path, version: int) -> None:
-    states = told_states(stored)
+    states = dumped_states(stored)
     left = {found: said for found, said in states.items() if said["transactionStatus"] == TransactionStatus.ONGOING}
     with open_engine(logs, env=at(EARLY_MS)) as engine:
         for transactional_id, said in left.items():
@@ -168,14 +168,14 @@ def test_a_brokers_client_commits_the_transaction_that_it_left_open(stored: Gold
 
 
 def unstable(engine: Engine) -> list[TopicPartition]:
-    """Return the logs whose last stable offset is below the high watermark."""
+    """Return the logs whose last stable offset is below the log end offset."""
     bounds = {name: engine.log(*name).offsets() for name in engine.partitions()}
     return [name for name, found in bounds.items() if found.last_stable < found.log_end]
 
 
 @pytest.mark.parametrize("stored", DIRECTORIES, indirect=True)
 def test_a_transactional_id_continues_under_its_next_epoch(stored: Golden, logs: Path) -> None:
-    states = told_states(stored)
+    states = dumped_states(stored)
     ended = {TransactionStatus.COMPLETE_COMMIT, TransactionStatus.COMPLETE_ABORT}
     transactional_id, said = next((found, said) for found, said in states.items() if said["transactionStatus"] in ended)
     topic = next(name.topic for name in stored.partitions() if not name.topic.startswith("__"))

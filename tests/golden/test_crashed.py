@@ -1,4 +1,4 @@
-"""Directories of a killed broker: recovery has the result of Kafka's recovery, and a reader has it without a repair."""
+"""Directories of a killed broker: recovery has the result of Kafka's recovery; a reader sees it without a repair."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ SEGMENT_FILES = ("*.log", "*.index", "*.timeindex", "*.txnindex")
 
 @pytest.fixture
 def copy(golden: Unpacked, directory: str, name: TopicPartition, tmp_path: Path) -> Path:
-    """A copy of the log directory with one log."""
+    """Return a copy of the log directory that contains only this log."""
     return golden(directory).copy_logs(tmp_path / "logs", name)
 
 
 def seen(opened: Engine | Reader, name: TopicPartition) -> list[object]:
-    """Bounds and records for both isolation levels."""
+    """Return the bounds and the records, for both isolation levels."""
     log = opened.log(*name)
     offsets = log.offsets()
     ends = (offsets.high_watermark, offsets.last_stable)
@@ -69,7 +69,10 @@ def test_segments_are_byte_for_byte_what_kafka_recovered(
 def test_everything_else_in_the_folder_is_what_kafka_recovered(
     golden: Unpacked, copy: Path, directory: str, name: TopicPartition
 ) -> None:
-    """The same files; snapshots with the same producers; the same leader epochs, except the epoch of the later leader."""
+    """The other files have the content of Kafka's files.
+
+    Snapshots are compared by their producers. Leader epochs are equal, except the epoch of Kafka's later leader.
+    """
     with stratalog.open_engine(copy) as engine:
         log_end = engine.log(*name).offsets().log_end
     ours, kafkas = copy / str(name), golden(directory).path / "recovered" / str(name)

@@ -1,4 +1,4 @@
-"""Indexes are hints: with any content, each result equals that of correct indexes."""
+"""Indexes are hints: with any content of the index files, each result equals that with correct indexes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def entries(data: bytes, entry_bytes: int) -> list[bytes]:
 
 
 def with_last_number(data: bytes, entry_bytes: int, change: Callable[[int], int]) -> bytes:
-    """Change the last 4 bytes of every entry, as one number: a position, or a relative offset."""
+    """Change the last 4 bytes of every entry, read as a number: a position or a relative offset."""
     changed = [
         entry[:-4] + (change(int.from_bytes(entry[-4:], "big")) % (1 << 32)).to_bytes(4, "big")
         for entry in entries(data, entry_bytes)
@@ -96,7 +96,7 @@ def answers(log: LogReader) -> list[object]:
 
 
 def change(folder: Path, suffix: str, damage: Damage) -> dict[Path, bytes]:
-    """Damage all files of a kind; returns what stood in them."""
+    """Damage all files with this suffix, and return their original contents."""
     before = {file: file.read_bytes() for file in sorted(folder.glob(f"*{suffix}"))}
     longest = sorted(before.values(), key=len)
     for file, data in before.items():
@@ -110,7 +110,7 @@ def restore(before: dict[Path, bytes]) -> None:
         file.write_bytes(data)
 
 
-BELIEVED: Final = {  # indexes that look valid: nothing aborted, fewer aborted, another time's producers
+BELIEVED: Final = {  # not detectable: no aborted transactions, fewer of them, an earlier state of producers
     (".txnindex", "empty"),
     (".txnindex", "only the last entry"),
     (".snapshot", "another segment's"),
@@ -125,35 +125,35 @@ every_damage = pytest.mark.parametrize(("suffix", "damage"), CASES)
 
 
 @pytest.fixture(scope="module")
-def honest(whole: DamagedLog) -> list[object]:
-    """Return the answers with the indexes that Kafka wrote."""
+def correct_answers(whole: DamagedLog) -> list[object]:
+    """Return the results with the indexes that Kafka wrote."""
     with stratalog.open_reader(whole.folder) as reader:
         return answers(reader.log(*whole.name))
 
 
 @every_damage
 @pytest.mark.long
-def test_a_reader_answers_as_with_honest_indexes(
-    whole: DamagedLog, honest: list[object], suffix: str, damage: Damage
+def test_a_reader_answers_as_with_correct_indexes(
+    whole: DamagedLog, correct_answers: list[object], suffix: str, damage: Damage
 ) -> None:
     before = change(whole.log_folder, suffix, damage)
     try:
         unread = hashes(whole.folder)
         with stratalog.open_reader(whole.folder) as reader:
-            assert answers(reader.log(*whole.name)) == honest
+            assert answers(reader.log(*whole.name)) == correct_answers
         assert hashes(whole.folder) == unread
     finally:
         restore(before)
 
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex", ".snapshot"])
-def test_a_reader_does_without_the_files(whole: DamagedLog, honest: list[object], suffix: str) -> None:
+def test_a_reader_does_without_the_files(whole: DamagedLog, correct_answers: list[object], suffix: str) -> None:
     before = {file: file.read_bytes() for file in whole.log_folder.glob(f"*{suffix}")}
     for file in before:
         file.unlink()
     try:
         with stratalog.open_reader(whole.folder) as reader:
-            assert answers(reader.log(*whole.name)) == honest
+            assert answers(reader.log(*whole.name)) == correct_answers
     finally:
         restore(before)
 
@@ -161,8 +161,8 @@ def test_a_reader_does_without_the_files(whole: DamagedLog, honest: list[object]
 @pytest.mark.parametrize("crashed", [False, True], ids=["stopped", "crashed"])
 @pytest.mark.parametrize("name", ["garbage", "another segment's", "last field beyond the end", "zeros behind"])
 @pytest.mark.long
-def test_an_engine_answers_as_with_honest_indexes(
-    whole: DamagedLog, honest: list[object], tmp_path: Path, name: str, *, crashed: bool
+def test_an_engine_answers_as_with_correct_indexes(
+    whole: DamagedLog, correct_answers: list[object], tmp_path: Path, name: str, *, crashed: bool
 ) -> None:
     copy = shutil.copytree(whole.folder, tmp_path / "logs")
     for suffix in ENTRY_BYTES:
@@ -171,6 +171,6 @@ def test_an_engine_answers_as_with_honest_indexes(
     if crashed:
         forget_the_stop(copy)
     with stratalog.open_engine(copy) as engine:
-        assert answers(engine.log(*whole.name)) == honest
+        assert answers(engine.log(*whole.name)) == correct_answers
     with stratalog.open_reader(copy) as reader:
-        assert answers(reader.log(*whole.name)) == honest
+        assert answers(reader.log(*whole.name)) == correct_answers

@@ -1,4 +1,4 @@
-"""Damage to golden ``.log`` files: what is good is read, what is not is named, and nothing wrong comes out."""
+"""Damage to golden ``.log`` files: batches before it are read, and an error names the file and the position."""
 
 from __future__ import annotations
 
@@ -18,20 +18,33 @@ from stratalog.errors import CorruptBatchError
 
 Unpacked = Callable[[str], Golden]
 
-WANTED: Final = ("v2-zstd", "v1-gzip", "v0-none", "upgraded")  # small ones, of every magic and of several in one log
+WANTED: Final = (
+    "v2-zstd",
+    "v1-gzip",
+    "v0-none",
+    "upgraded",
+)  # small topics, of every magic, and with several magics in one log
 LOGS = [
     pytest.param((directory, name), id=f"{directory}/{name}")
     for directory, name in golden_data.expected_logs(*golden_data.plain_directories())
     if name.topic in WANTED
 ]
 HEADER_BYTES: Final = {0: 26, 1: 34, 2: 61}
-OFFSET: Final = slice(0, 8)  # of a V2 batch the first, of an entry the last one
-LEADER_EPOCH: Final = slice(12, 16)  # of V2
-ACTIVE_OFFSETS: Final = 1 << 31  # how many an active segment may hold
+OFFSET: Final = slice(0, 8)  # base offset of a V2 batch; last offset of an entry of V0 or V1
+LEADER_EPOCH: Final = slice(12, 16)  # only in V2 batches
+ACTIVE_OFFSETS: Final = 1 << 31  # number of offsets that an active segment may span
 
 
 class Place(NamedTuple):
-    """A batch in a ``.log`` file, those around it, and where the file's offsets end if they do."""
+    """A batch in a ``.log`` file, and its neighbours.
+
+    Attributes:
+        file: the file.
+        batch: the batch.
+        before: the batch before it; None if it is the first one.
+        after: the batch after it; None if it is the last one.
+        end: exclusive end offset of the file; None for the active segment.
+    """
 
     file: Path
     batch: Batch
@@ -42,13 +55,13 @@ class Place(NamedTuple):
 
 @pytest.fixture(params=LOGS)
 def damaged(request: pytest.FixtureRequest, golden: Unpacked, tmp_path: Path) -> DamagedLog:
-    """A log that may be damaged."""
+    """Return a copy of a log, which the test may damage."""
     directory, name = request.param
     return DamagedLog(golden(directory), name, tmp_path / "logs")
 
 
 def places(damaged: DamagedLog) -> Iterator[Place]:
-    """A batch of the first file, of the last one, and of the first with another magic."""
+    """Yield the middle batches of some segments: of the active one, and of the first one with each magic."""
     seen = set[int]()
     for number, file in enumerate(damaged.files):
         batches = damaged.batches(file)
@@ -66,14 +79,14 @@ def places(damaged: DamagedLog) -> Iterator[Place]:
 
 
 def flipped(data: bytes, position: int, chance: random.Random) -> bytes:
-    """A copy with one bit of the byte at ``position`` changed."""
+    """Return a copy with one changed bit in the byte at ``position``."""
     changed = bytearray(data)
     changed[position] ^= 1 << chance.randrange(8)
     return bytes(changed)
 
 
 def assert_ends_at(outcome: Outcome, damaged: DamagedLog, file: Path, offset: int, position: int) -> None:
-    """The records below ``offset``, then an error that names the file and the position."""
+    """Check that the records below ``offset`` were read, and then an error that names the file and the position."""
     assert outcome.records == damaged.records_below(offset)
     assert isinstance(outcome.error, CorruptBatchError)
     assert (outcome.error.file, outcome.error.position) == (str(file), position)
@@ -113,17 +126,20 @@ def test_an_unknown_magic_is_found(damaged: DamagedLog, magic: int) -> None:
 
 @pytest.mark.long
 def test_a_changed_offset_is_found_where_it_contradicts_another(damaged: DamagedLog) -> None:
-    """No CRC covers offsets. Reads used to end without an error, or return records at offsets that they never had."""
+    """A CRC does not cover offsets.
+
+    An earlier release ended such reads without an error, or returned records at wrong offsets.
+    """
     chance = repeatable(2)
     for place in places(damaged):
         file, batch = place.file, place.batch
         original = damaged.original(file)
         for at in range(8):
             data = flipped(original, batch.position + at, chance)
-            told = int.from_bytes(data[batch.position :][OFFSET], "big", signed=True)
-            where = contradiction(place, told)
+            changed_offset = int.from_bytes(data[batch.position :][OFFSET], "big", signed=True)
+            where = contradiction(place, changed_offset)
             if where is None:
-                continue  # it might be a gap that compaction left
+                continue  # the change looks like a gap after compaction
             file.write_bytes(data)
             outcome = damaged.read()
             assert isinstance(outcome.error, CorruptBatchError)
@@ -134,14 +150,18 @@ def test_a_changed_offset_is_found_where_it_contradicts_another(damaged: Damaged
         file.write_bytes(original)
 
 
-def contradiction(place: Place, told: int) -> Batch | None:
-    """Return the batch at which a reader detects that ``place.batch`` has the offset ``told``; None if it may be valid.
+def contradiction(place: Place, changed_offset: int) -> Batch | None:
+    """Return the batch at which a reader detects that ``place.batch`` has the offset ``changed_offset``; None if it may be valid.
 
     It is ``place.batch`` itself if the next batch begins exactly where the unchanged batch ends.
     """
     batch = place.batch
     is_v2 = batch.magic == 2
-    first, last = (told, told + batch.next_offset - batch.first_offset - 1) if is_v2 else (told, told)
+    first, last = (
+        (changed_offset, changed_offset + batch.next_offset - batch.first_offset - 1)
+        if is_v2
+        else (changed_offset, changed_offset)
+    )
     base = int(place.file.stem)
     low = base if place.before is None else place.before.next_offset
     high = base + ACTIVE_OFFSETS if place.end is None else place.end
@@ -176,7 +196,7 @@ def without_epochs(records: list[Record]) -> list[Record]:
 
 
 def cuts(damaged: DamagedLog, file: Path) -> list[int]:
-    """Sizes to cut a file to: round every batch boundary, and some at random."""
+    """Return sizes to truncate a file to: near batch boundaries, and some at random."""
     size = len(damaged.original(file))
     chance = repeatable(size)
     bounds = [batch.position for batch in damaged.batches(file)]
@@ -187,7 +207,7 @@ def cuts(damaged: DamagedLog, file: Path) -> list[int]:
 
 
 def first_cut(damaged: DamagedLog, file: Path, size: int) -> Batch:
-    """The first batch that is not whole any more."""
+    """Return the first batch that is not complete in a file of ``size`` bytes."""
     return next(batch for batch in damaged.batches(file) if batch.position + batch.size_bytes > size)
 
 
@@ -202,7 +222,7 @@ def test_a_log_that_ends_too_early_is_reported(damaged: DamagedLog) -> None:
 
 @pytest.mark.long
 def test_a_cut_in_a_closed_segment_is_found_where_it_cuts_a_batch(damaged: DamagedLog) -> None:
-    """A cut between batches looks like a gap that compaction left: what is left is read, at the right offsets."""
+    """A truncation between two batches looks like a gap after compaction: the remaining records are read."""
     if len(damaged.files) == 1:
         pytest.skip("this log has no closed segment")
     file = damaged.files[0]
@@ -221,7 +241,10 @@ def test_a_cut_in_a_closed_segment_is_found_where_it_cuts_a_batch(damaged: Damag
 
 
 def recovered_from(damaged: DamagedLog, lost: Batch, file: Path) -> None:
-    """An engine cuts the log before ``lost``, and it can be appended to; a reader saw the same without a change."""
+    """Check that an engine truncates the log before ``lost`` and can append to it.
+
+    A reader must return the same records before the recovery, without a change of the files.
+    """
     unrepaired = damaged.read()
     good = damaged.records_below(lost.first_offset)
     assert unrepaired == Outcome(good, None)

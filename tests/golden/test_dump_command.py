@@ -1,4 +1,4 @@
-"""``stratalog dump`` shows for each file the content that Kafka's dump tool showed."""
+"""``stratalog dump`` shows for each file the content that Kafka's dump tool shows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DUMPS = [pytest.param(*found, id="/".join(found)) for found in golden_data.dumps
 
 
 def dumped(capsys: pytest.CaptureFixture[str], *paths: Path) -> dict[Path, list[Item]]:
-    """All that ``dump`` prints of some files, for machines; it finds nothing wrong."""
+    """Return the items that ``dump --json --values`` prints for each file. It must report no damage."""
     assert run(["dump", "--json", "--values", *map(str, paths)]) == 0
     items = defaultdict(list)
     captured = capsys.readouterr()
@@ -41,7 +41,7 @@ def test_every_line_of_kafkas_dump(
     assert found.keys() <= expected.keys()
     for path, said in expected.items():
         read = dumped_file(said.name, found[path])
-        read.producers.sort()  # in no order that means something
+        read.producers.sort()  # the order of producers has no meaning
         said.producers.sort()
         assert read == said, path
         for item, batch in zip((item for item in found[path] if item["kind"] == "batch"), said.batches, strict=True):
@@ -58,7 +58,7 @@ def test_every_line_of_kafkas_dump(
 def test_every_folder_can_be_shown_to_people(
     golden: Unpacked, capsys: pytest.CaptureFixture[str], directory: str
 ) -> None:
-    """The files of the crash end in damage or in preallocated space; the rest is valid."""
+    """Files of a crashed broker may end with damage or preallocated space; all other files are valid."""
     logs = golden(directory).logs
     for folder in (logs, *sorted(path for path in logs.iterdir() if path.is_dir())):
         ended = run(["dump", "--values", str(folder)])

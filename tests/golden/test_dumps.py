@@ -1,4 +1,4 @@
-"""Every batch, record and entry that Kafka's dump tool names is what stratalog reads from the same file."""
+"""stratalog reads from each file the same batches, records and entries that Kafka's dump tool shows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kafka's own remote layout, LocalTieredStorage, read where it is: the records of its clients, bounds, timestamps."""
+"""Kafka's own remote layout, LocalTieredStorage, read in place: the results are those of Kafka's clients."""
 
 from __future__ import annotations
 
@@ -58,5 +58,5 @@ def test_a_brokers_directory_and_what_it_moved_away_are_one_log(
         for start in range(offsets.log_start, offsets.log_end, 7):
             assert list(log.records(max(start, 1), isolation=isolation)) == expected.from_offset(max(start, 1))
         for asked in found.listed_offsets(name):
-            told = log.offset_for_timestamp(asked.query_ms, asked.isolation)
-            assert (-1 if told is None else told) == asked.offset
+            offset = log.offset_for_timestamp(asked.query_ms, asked.isolation)
+            assert (-1 if offset is None else offset) == asked.offset

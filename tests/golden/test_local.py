@@ -1,4 +1,4 @@
-"""Directories of brokers that stopped in order, read where they are and through an engine over a copy."""
+"""Directories of brokers that stopped cleanly, read in place, and through an engine over a copy."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ both_isolations = pytest.mark.parametrize("isolation", ISOLATIONS)
 
 @pytest.fixture(scope="module")
 def opened(golden: Unpacked, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opened]:
-    """Opens a golden directory by a reader, or a copy of it by an engine; each once."""
+    """Yield a function that opens a golden directory by a reader, or a copy of it by an engine; each is opened once."""
     with ExitStack() as stack:
 
         @cache
@@ -55,7 +55,7 @@ def opened(golden: Unpacked, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 @pytest.mark.parametrize("directory", DIRECTORIES)
 def test_all_topics_are_found(golden: Unpacked, opened: Opened, directory: str, way: str) -> None:
     folders = golden(directory).partitions()
-    if way == "engine":  # the metadata of a cluster is not an engine's to write
+    if way == "engine":  # an engine does not open the log of cluster metadata
         folders = [name for name in folders if name.topic != CLUSTER_METADATA_TOPIC]
     found = opened(way, directory)
     assert list(found.partitions()) == folders

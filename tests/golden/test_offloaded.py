@@ -1,4 +1,4 @@
-"""All closed segments are in S3 and not on local disk: records, bounds and results are the same by each way of reading."""
+"""All closed segments are in S3 and not on local disk: records, bounds and results stay the same."""
 
 from __future__ import annotations
 
@@ -34,9 +34,13 @@ EVICT_EVERYTHING = {"retention.ms": -1, "local.retention.bytes": 0, "file.delete
 
 @dataclass(frozen=True, slots=True)
 class Offloaded:
-    """A golden directory three times: as it was, through the engine that offloaded a copy, and from the bucket alone.
+    """A golden directory, opened in three ways.
 
-    ``local_bases`` are the base offsets of the segments that each log still has on local disk.
+    Attributes:
+        whole: reader of a copy with all segments on local disk.
+        engine: engine of another copy, which has offloaded all segments.
+        bucket: reader of the bucket alone.
+        local_bases: base offsets of the segments that each log of the engine still has on local disk.
     """
 
     whole: Reader
@@ -158,9 +162,9 @@ def test_the_bucket_alone_holds_every_record_below_the_local_ones(
     name: TopicPartition,
     isolation: str,
 ) -> None:
-    """The marker of a transaction may be in the first local segment alone: the bucket must not show its records.
+    """The bucket must not show records of a transaction whose marker is only in a local segment.
 
-    A reader of the bucket once showed those of aborted transactions whose marker had not been offloaded.
+    An earlier release showed them.
     """
     found = offloaded(directory)
     expected = golden(directory).expected(name, isolation)
@@ -172,7 +176,7 @@ def test_the_bucket_alone_holds_every_record_below_the_local_ones(
     start, shown_end = bounds(log, isolation)
     if isolation == "read_committed":
         end = min([end, *first_offsets_of_undecided(found.whole.log(*name), end, components)])
-        assert shown_end <= end  # compaction may have taken the first records of an undecided transaction
+        assert shown_end <= end  # compaction may have removed the first records of an undecided transaction
     else:
         assert shown_end == end
     assert start == expected.log_start

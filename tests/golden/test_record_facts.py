@@ -1,4 +1,4 @@
-"""Facts about the records of brokers' segments, against the records that a reader gets: all formats, codecs and transactions."""
+"""Facts about records in segments of brokers, compared with the records of a reader, for all formats."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_the_facts_are_those_of_the_records(
         for segment in log.view().segments:
             first, last = max(segment.base_offset, log.offsets().log_start), min(segment.end_offset, end)
             if (first, last) != (segment.base_offset, segment.end_offset):
-                continue  # readers see a part of it
+                continue  # readers see only a part of this segment
             stamps = [record.timestamp_ms for record in log.records(first, last)] if first < last else []
             blank = SegmentInfo(name, TopicId("AAAAAAAAAAAAAAAAAAAAAQ"), first, last, segment.size_bytes, -1, 0)
             found = with_record_facts(blank, segment, components)

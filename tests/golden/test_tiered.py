@@ -1,4 +1,4 @@
-"""Directories of a broker with a tier: the local part alone, and both tiers in one directory."""
+"""Directories of a broker with a tier: the local segments alone, and the segments of both tiers in one directory."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ both_isolations = pytest.mark.parametrize("isolation", ISOLATIONS)
 
 @pytest.fixture(scope="module")
 def assembled(golden: Unpacked, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Assembled]:
-    """Opens a directory with the segments of both tiers; each once."""
+    """Yield a function that opens a directory with the segments of both tiers; each is opened once."""
     with ExitStack() as stack:
 
         @cache
@@ -42,7 +42,10 @@ def assembled(golden: Unpacked, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 @pytest.fixture(scope="module")
 def local(golden: Unpacked, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Local]:
-    """Opens what is local of a directory, by a reader where it is or by an engine over a copy; each once."""
+    """Yield a function that opens only the local segments of a directory; each is opened once.
+
+    A reader opens the directory in place, an engine opens a copy.
+    """
     with ExitStack() as stack:
 
         @cache

@@ -1,4 +1,4 @@
-"""Directories of real Kafka are valid, of every version; after a crash, only indexes with reserved space are not."""
+"""Directories of all versions of Kafka are valid. After a crash, only indexes with reserved space are reported."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Run by CI with only the wheel and its dependencies: a local engine with every format, and errors that name missing
-extras.
+"""Script that CI runs with only the wheel and its dependencies.
 
-The argument is the implementation that must be in use: ``compiled`` or ``python``.
+It opens a local engine with every format, and checks errors that name missing extras. The argument is the
+implementation of the kernels that must be in use: ``compiled`` or ``python``.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from stratalog.tier.manifest import page_codec
 
 
 def expected_extensions() -> list[str]:
-    """The compiled modules of the core and of all installed plugins."""
+    """Return the names of the compiled modules of the core and of all installed plugins."""
     offers = [offer for plugin in Registry.load().plugins() for kind in plugin.offers.values() for offer in kind]
     return sorted(
         {*records.EXTENSIONS, *page_codec.EXTENSIONS, *(module for offer in offers for module in offer.extensions)}
@@ -25,7 +25,7 @@ def test_the_formats_name_their_compiled_modules() -> None:
 
 @pytest.mark.parametrize("module", expected_extensions())
 def test_a_compiled_twin_is_not_missing_unless_it_was_switched_off(module: str) -> None:
-    """Python in its place would pass all tests, and be slow in silence."""
+    """Without the compiled module, pure Python code would replace it: all other tests would pass, but it is slow."""
     if os.environ.get(SWITCH):
         pytest.skip(f"{SWITCH} is set")
     if reason := absence(module):

@@ -1,4 +1,4 @@
-"""The script that counts the modules of a call, and the number of modules of appends and fetches."""
+"""The script that counts the modules of a call, and upper limits for the modules of an append and of a fetch."""
 
 from __future__ import annotations
 

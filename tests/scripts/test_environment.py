@@ -1,4 +1,4 @@
-"""Tests of the preparation of .venv: when it is made, when it is installed into, when it is left alone."""
+"""The script that prepares .venv: when it makes the environment, installs into it, or leaves it unchanged."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ optional-dependencies = { cli = ["click"], s3 = ["s3fs"], local-s3 = ["moto"], a
 
 
 def loaded(root: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The script, for a checkout in ``root``."""
+    """Return the module of the script, for a checkout in ``root``."""
     spec = importlib.util.spec_from_file_location("environment_script", SCRIPT)
     assert spec is not None
     assert spec.loader is not None
@@ -44,7 +44,10 @@ def loaded(root: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 @pytest.fixture
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The script, for a checkout that has only its build files; it notes what it does in ``done``."""
+    """Return the module of the script, for a checkout with only the build files.
+
+    Its functions install nothing, but record their calls in ``done``.
+    """
     module = loaded(tmp_path, monkeypatch)
     monkeypatch.setattr(module, "done", [], raising=False)
     (tmp_path / "scripts").mkdir()
@@ -76,7 +79,7 @@ def test_the_second_run_does_nothing(checkout: ModuleType) -> None:
     checkout.main("dev")
     checkout.done[:] = ["made"]
     assert checkout.main("dev") == 0
-    assert checkout.main("demo") == 0  # dev has all that demo needs
+    assert checkout.main("demo") == 0  # dev includes all packages of demo
     assert checkout.done == ["made"]
 
 

@@ -1,4 +1,4 @@
-"""Scripts and the suite name tests by their paths: a test that moves must not leave a stage of CI behind."""
+"""Paths of tests in scripts exist: after a test file was moved, CI must not skip it silently."""
 
 from __future__ import annotations
 

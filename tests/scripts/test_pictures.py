@@ -1,4 +1,4 @@
-"""The pictures are well-formed, fit into their frames, and keep their parts apart."""
+"""The charts in the documents are well-formed, and all their elements are inside of the frame without overlap."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A release is made only of a checkout that is ready for it, and only with --really."""
+"""A release needs a checkout that is ready for it, and the option --really."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CHANGELOG = "# Changelog\n\n## [Unreleased]\n\n## [1.2.3] - 2026-01-31\n"
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A checkout that is ready for the release of 1.2.3."""
+    """Return a checkout that is ready for the release of 1.2.3."""
     for variable in ("AUTHOR", "COMMITTER"):
         monkeypatch.setenv(f"GIT_{variable}_NAME", "a")
         monkeypatch.setenv(f"GIT_{variable}_EMAIL", "a@example.org")

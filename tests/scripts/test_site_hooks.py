@@ -1,4 +1,4 @@
-"""The hooks of the site: every document has a page, and links lead to pages."""
+"""The hooks of the documentation site: every document has a page, and links lead to pages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A type checker finds a plugin's wrong factory, wrong method and wrong hook, and accepts a sound plugin."""
+"""A type checker reports a plugin's wrong factory, method or hook, and accepts a correct plugin."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
     python fill.py ADDRESS SEED COMMAND
 
-``run.sh`` and ``tiered.sh`` define the order of commands. A seed determines the records but not the batches, so every run
-writes other files.
+``run.sh`` and ``tiered.sh`` define the order of commands. The seed determines the records, but not how the client
+puts them into batches, so the files differ in every run.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ START_MS: Final = 1_700_000_000_000
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 WORDS: Final = (b"alpha", b"beta", b"gamma", b"delta", b"order", b"click", b"page", b"view")
 WAIT_SECONDS: Final = 30
-SETTLE_SECONDS: Final = 0.5  # until a changed setting has reached every partition
+SETTLE_SECONDS: Final = 0.5  # time until a changed setting is effective in every partition
 TIERED: Final = {"remote.storage.enable": "true", "local.retention.bytes": 1, "index.interval.bytes": 300}
 
 
@@ -41,7 +41,12 @@ TIERED: Final = {"remote.storage.enable": "true", "local.retention.bytes": 1, "i
 class Shape:
     """The form of the records.
 
-    ``keys``: as many different ones, 0 is one a record and sometimes none. ``jitter_ms`` shakes the timestamps.
+    Attributes:
+        start_ms: timestamp of the first record.
+        step_ms: difference of the timestamps of two records.
+        keys: number of different keys, chosen at random; with 0, each record has its own key or none.
+        jitter_ms: largest random deviation of a timestamp.
+        headers: True if half of the records may have headers.
     """
 
     start_ms: int = START_MS
@@ -52,7 +57,7 @@ class Shape:
 
 
 class Filler:
-    """Fills one broker. ``chance`` decides what is in the records."""
+    """Fills one broker with random records; the seed determines their content."""
 
     def __init__(self, address: str, seed: int) -> None:
         self.address = address
@@ -60,7 +65,7 @@ class Filler:
 
     @cached_property
     def admin(self) -> AdminClient:
-        """Return the shared admin client: its futures end with it."""
+        """The admin client. It is kept, because its futures end with it."""
         return AdminClient({"bootstrap.servers": self.address})
 
     def create(self, topic: str, config: Mapping[str, object] | None = None, *, partitions: int = 1) -> None:
@@ -71,7 +76,7 @@ class Filler:
         pause(SETTLE_SECONDS)
 
     def alter(self, topic: str, config: Mapping[str, object]) -> None:
-        """Set settings, the others stay."""
+        """Change settings of a topic; its other settings stay."""
         entries = [
             ConfigEntry(name, str(value), incremental_operation=AlterConfigOpType.SET) for name, value in config.items()
         ]
@@ -81,18 +86,18 @@ class Filler:
         pause(SETTLE_SECONDS)
 
     def producer(self, **settings: str | float | bool) -> Producer:
-        """Producer whose batches have at most 50 records, unless the settings override this."""
+        """Return a producer whose batches have at most 50 records, unless the settings override this."""
         named = {name.replace("_", "."): value for name, value in settings.items()}
         return Producer({"bootstrap.servers": self.address, "linger.ms": 5, "batch.num.messages": 50, **named})
 
     def small(self, **settings: str | float | bool) -> Producer:
-        """Sends many small batches, so that sparse indexes have entries."""
+        """Return a producer of small batches of at most 6 records, so that sparse indexes have entries."""
         return self.producer(batch_num_messages=6, **settings)
 
     def send(
         self, producer: Producer, topic: str, count: int, shape: Shape | None = None, *, partition: int = 0
     ) -> None:
-        """Send records; flushed now and then, so that there are many batches."""
+        """Send ``count`` records, with a flush after every 37 records, so that there are many batches."""
         shape, chance = shape or Shape(), self.chance
         for number in range(count):
             jitter = chance.randrange(-shape.jitter_ms, shape.jitter_ms + 1) if shape.jitter_ms else 0
@@ -121,11 +126,11 @@ class Filler:
         ]
 
     def words(self, count: int) -> bytes:
-        """Bytes that compress."""
+        """Return bytes that can be compressed."""
         return b" ".join(self.chance.choices(WORDS, k=count))
 
     def transactions(self, topic: str, count: int, name: str) -> None:
-        """Interleaved transactions of two producers; some are aborted."""
+        """Write ``count`` pairs of interleaved transactions of two producers; some are aborted."""
         first = self.producer(transactional_id=f"{name}-a", compression_type="zstd")
         second = self.producer(transactional_id=f"{name}-b", compression_type="none")
         for producer in (first, second):
@@ -157,7 +162,7 @@ class Filler:
         producer.flush(WAIT_SECONDS)
 
     def commit_offsets(self, topic: str, group: str, count: int) -> None:
-        """Read some records as a group and commit now and then."""
+        """Read ``count`` records as a member of a group, and commit after every 20 records."""
         settings = {"bootstrap.servers": self.address, "group.id": group, "auto.offset.reset": "earliest"}
         with closing(Consumer({**settings, "enable.auto.commit": False})) as consumer:
             consumer.subscribe([topic])
@@ -173,7 +178,7 @@ class Filler:
 
 
 def fill_kraft(filler: Filler) -> None:
-    """Every codec, transactions, compaction, a raised log start, big batches, groups."""
+    """Create topics with every codec, transactions, compaction, a raised log start, large batches and groups."""
     for codec in CODECS:
         filler.create(f"v2-{codec}", {"segment.ms": 120_000})
         producer = filler.producer(compression_type=codec, enable_idempotence=codec in {"none", "zstd"})
@@ -221,19 +226,19 @@ def _fill_compacted(filler: Filler) -> None:
 
 
 def delete_records(filler: Filler, topic: str, before: int) -> None:
-    """Raise the log start."""
+    """Raise the log start offset to ``before``."""
     for future in filler.admin.delete_records([TopicPartition(topic, 0, before)]).values():
         future.result()
 
 
 def after_restart(filler: Filler) -> None:
-    """Some more batches, of a new leader epoch."""
+    """Write more batches, with a new leader epoch."""
     for topic in ("v2-none", "v2-zstd", "multi", "start-offset", "txn-open"):
         filler.send(filler.producer(compression_type="lz4"), topic, 15, Shape(START_MS + 1_000_000))
 
 
 def leave_open(filler: Filler) -> None:
-    """A transaction that stays open, with records of others behind it."""
+    """Leave a transaction open, with records of another producer after it, and exit."""
     filler.open_transaction("txn-open", "left-open", 5, START_MS + 2_000_000)
     filler.send(filler.producer(), "txn-open", 6, Shape(START_MS + 2_100_000))
     os._exit(0)
@@ -252,7 +257,7 @@ def crash(filler: Filler, broker: int) -> None:
 
 
 def fill_zookeeper(filler: Filler) -> None:
-    """V0 and V1 with every codec they know, all three versions in one log, compaction, transactions."""
+    """Create topics of V0 and V1 with all their codecs, a log with all three versions, compaction and transactions."""
     for name, version in (("v0", "0.9.0"), ("v1", "0.10.2")):
         for codec in CODECS[:4]:
             filler.create(f"{name}-{codec}", {"message.format.version": version, "segment.bytes": 6000})
@@ -280,7 +285,7 @@ def fill_zookeeper(filler: Filler) -> None:
 
 
 def fill_tiered(filler: Filler) -> None:
-    """Create topics whose closed segments are moved to the tier, and fill them; most segments are then deleted locally."""
+    """Create and fill topics whose closed segments move to the tier. Then most of them are deleted locally."""
     filler.create("tiered", {"segment.ms": 25_000, **TIERED}, partitions=2)
     for number, codec in enumerate(CODECS[:3]):
         for partition in (0, 1):
@@ -301,7 +306,7 @@ def fill_tiered(filler: Filler) -> None:
 
 
 def after_tiered_restart(filler: Filler) -> None:
-    """More batches, of a new leader epoch."""
+    """Write more batches, with a new leader epoch."""
     late = START_MS + filler.chance.randrange(200_000, 400_000)
     for partition in (0, 1):
         filler.send(filler.small(compression_type="zstd"), "tiered", 60, Shape(late), partition=partition)
@@ -309,17 +314,20 @@ def after_tiered_restart(filler: Filler) -> None:
 
 
 def leave_open_tiered(filler: Filler) -> None:
-    """A transaction that stays open: nothing behind it may be uploaded."""
+    """Leave a transaction open, write records after it, and exit.
+
+    Kafka uploads no segment with records after the start of the transaction.
+    """
     filler.open_transaction("tiered-txn-open", "left-open", 4, START_MS + 40_000)
     filler.send(filler.small(), "tiered-txn-open", 30, Shape(START_MS + 50_000, headers=False))
     os._exit(0)
 
 
 def settle_tiered(filler: Filler) -> None:
-    """Raise a log start, shorten a retention, stop copying, delete a topic."""
+    """Raise a log start offset, shorten a retention, stop copying of a topic, and delete a topic."""
     delete_records(filler, "tiered-start-offset", 70)
     filler.alter("tiered-retention", {"retention.bytes": 6000})
-    # with copying off, Kafka wants the local limits to be the total ones
+    # if copying is disabled, Kafka requires local limits that equal the total limits (-2)
     local = {"local.retention.bytes": -2, "local.retention.ms": -2}
     filler.alter("tiered-paused", {"remote.log.copy.disable": "true", **local})
     filler.send(filler.small(), "tiered-paused", 80, Shape(START_MS + 300_000, headers=False))
@@ -331,7 +339,7 @@ def settle_tiered(filler: Filler) -> None:
 
 
 def read_back(filler: Filler, folder: Path, only: Sequence[str]) -> None:
-    """Write every record of every log, for both isolation levels."""
+    """Write files with the records of every log, one for each isolation level."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, topic in sorted(filler.admin.list_topics(timeout=WAIT_SECONDS).topics.items()):
         if name.startswith("__") or (only and name not in only):
@@ -390,7 +398,7 @@ def _text(value: object) -> str | None:
 
 
 def pause(seconds: float) -> None:
-    """Wait."""
+    """Wait for this time."""
     threading.Event().wait(seconds)
 
 

@@ -21,7 +21,10 @@ PACKED: Final = frozenset(
 
 
 def pack(directory: Path, archive: Path) -> None:
-    """Pack one directory: sorted names, no owners, and times only where retention may look at them."""
+    """Pack a directory into an archive, with sorted names and without owners.
+
+    Only ``.log`` files keep their modification time, because retention may use it.
+    """
     with (
         lzma.open(archive, "wb", preset=9 | lzma.PRESET_EXTREME) as packed,
         tarfile.open(fileobj=packed, mode="w", format=tarfile.USTAR_FORMAT) as tar,
@@ -43,7 +46,7 @@ def _below(path: Path) -> list[Path]:
 
 
 def main() -> None:
-    """Pack what the command line names."""
+    """Pack the directories that the command line names, or all."""
     parser = argparse.ArgumentParser(description="Pack golden directories into tests/golden/data.")
     parser.add_argument("folder", type=Path, help="holds the directories")
     parser.add_argument("names", nargs="*", help="which; all without one")
