@@ -16,7 +16,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.fixture(scope="session")
 def kafka_tools() -> KafkaTools:
-    """Real Kafka, which needs Java and Maven."""
+    """Return the tools of real Kafka. Skip or fail the test if Java or Maven is missing."""
     try:
         return KafkaTools.find(_POM)
     except OracleMissingError as error:

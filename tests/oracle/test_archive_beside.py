@@ -1,4 +1,4 @@
-"""An archiver reads the directory of a real broker that writes, rolls, cleans, deletes, is killed and restarts."""
+"""An archiver reads the directory of a running broker that writes, rolls, compacts, deletes, is killed and restarts."""
 
 from __future__ import annotations
 
@@ -38,12 +38,19 @@ Logs = dict[str, list[Record]]
 
 
 @dataclass(frozen=True)
-class Story:
-    """The records sent, the records of the archive at the end, and the exit of each archiver.
+class Results:
+    """Records of the broker and of the archive.
 
-    ``archived`` and ``committed`` are the archive's records; ``sent`` are the acknowledged records. ``bounds`` are
-    those of the archive by topic; ``committed_there`` are
-    the records that the broker's clients read committed at the end, ``left_there`` all that they read then.
+    Attributes:
+        sent: acknowledged records.
+        archived: all records of the archive at the end, by topic.
+        committed: records that read_committed shows of the archive, by topic.
+        committed_there: records that read_committed shows to clients of the broker at the end.
+        left_there: all records that clients of the broker read at the end.
+        bounds: log start offset and end offset of the archive, by topic.
+        ended: exit code of the archiver.
+        errors: errors of the archiver.
+        errors_of_broker: errors in the log of the broker.
     """
 
     sent: Logs
@@ -58,7 +65,7 @@ class Story:
 
 
 def _batch_of_work(broker: KafkaBroker, number: int) -> list[Record]:
-    """Some records to each topic; keys come again, so that the cleaner has something to do."""
+    """Produce records to each topic, and return them. Keys repeat, so that the cleaner can remove records."""
     records = [
         record._replace(key=b"key-%d" % (index % 7), value=(record.value or b"") + b"x" * 150, partition=0)
         for index, record in enumerate(corpus.some_records(f"archive {number}", 40))
@@ -69,7 +76,7 @@ def _batch_of_work(broker: KafkaBroker, number: int) -> list[Record]:
 
 
 @pytest.fixture(scope="module")
-def story(kafka_tools: KafkaTools, tmp_path_factory: pytest.TempPathFactory) -> Story:
+def results(kafka_tools: KafkaTools, tmp_path_factory: pytest.TempPathFactory) -> Results:
     bucket = tmp_path_factory.mktemp("bucket")
     folder = tmp_path_factory.mktemp("beside")
     sent: Logs = {PLAIN: []}
@@ -88,11 +95,12 @@ def story(kafka_tools: KafkaTools, tmp_path_factory: pytest.TempPathFactory) -> 
         committed_there = broker.read([TRANSACTIONS], isolation="read_committed")
         left_there = broker.read([COMPACTED, SHORT])
         broker.stop()
-        errors_of_broker = [line for line in broker.remarks() if "] ERROR " in line]  # it warns about its own crash
+        # No warnings: it warns about its crash.
+        errors_of_broker = [line for line in broker.remarks() if "] ERROR " in line]
     assert run(["archive", str(broker.log_dir), f"file://{bucket}"]) == 0
     with stratalog.open_reader(f"file://{bucket}") as reader:
         logs = {name: reader.log(name, 0) for name in TOPICS}
-        return Story(
+        return Results(
             sent,
             {name: corpus.without_epochs(log.records()) for name, log in logs.items()},
             {name: corpus.without_epochs(log.records(isolation="read_committed")) for name, log in logs.items()},
@@ -110,41 +118,41 @@ def _follow(source: Path, bucket: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(own_command(*arguments), stdout=subprocess.PIPE, text=True)  # noqa: S603 - our own interpreter
 
 
-def test_every_record_that_was_confirmed_and_closed_is_in_the_archive(story: Story) -> None:
-    start, end = story.bounds[PLAIN]
+def test_every_record_that_was_confirmed_and_closed_is_in_the_archive(results: Results) -> None:
+    start, end = results.bounds[PLAIN]
     assert start == 0
-    assert end > len(story.sent[PLAIN]) // 2
-    archived = [(record.key, record.value, record.headers) for record in story.archived[PLAIN]]
-    assert archived == [(record.key, record.value, record.headers) for record in story.sent[PLAIN][:end]]
-    assert [record.offset for record in story.archived[PLAIN]] == list(range(end))
+    assert end > len(results.sent[PLAIN]) // 2
+    archived = [(record.key, record.value, record.headers) for record in results.archived[PLAIN]]
+    assert archived == [(record.key, record.value, record.headers) for record in results.sent[PLAIN][:end]]
+    assert [record.offset for record in results.archived[PLAIN]] == list(range(end))
 
 
-def test_of_what_the_broker_compacts_the_newest_value_of_each_key_is_kept(story: Story) -> None:
-    _, end = story.bounds[COMPACTED]
-    newest = {record.key: record.value for record in story.sent[PLAIN][:end]}
-    assert {record.key: record.value for record in story.archived[COMPACTED]} == newest
-    offsets = [record.offset for record in story.archived[COMPACTED]]
+def test_of_what_the_broker_compacts_the_newest_value_of_each_key_is_kept(results: Results) -> None:
+    _, end = results.bounds[COMPACTED]
+    newest = {record.key: record.value for record in results.sent[PLAIN][:end]}
+    assert {record.key: record.value for record in results.archived[COMPACTED]} == newest
+    offsets = [record.offset for record in results.archived[COMPACTED]]
     assert offsets == sorted(set(offsets))
 
 
-def test_records_that_the_broker_deletes_stay_in_the_archive_without_gaps(story: Story) -> None:
-    start, end = story.bounds[SHORT]
-    assert [record.offset for record in story.archived[SHORT]] == list(range(start, end))
-    assert sum(len(record.value or b"") for record in story.archived[SHORT]) > 30_000
+def test_records_that_the_broker_deletes_stay_in_the_archive_without_gaps(results: Results) -> None:
+    start, end = results.bounds[SHORT]
+    assert [record.offset for record in results.archived[SHORT]] == list(range(start, end))
+    assert sum(len(record.value or b"") for record in results.archived[SHORT]) > 30_000
 
 
-def test_the_broker_did_compact_and_delete_meanwhile(story: Story) -> None:
-    assert len(story.left_there[COMPACTED]) < len(story.sent[PLAIN])
-    assert story.left_there[SHORT][0].offset > story.bounds[SHORT][0]
+def test_the_broker_did_compact_and_delete_meanwhile(results: Results) -> None:
+    assert len(results.left_there[COMPACTED]) < len(results.sent[PLAIN])
+    assert results.left_there[SHORT][0].offset > results.bounds[SHORT][0]
 
 
-def test_transactions_end_in_the_archive_as_they_did(story: Story) -> None:
-    archived = story.committed[TRANSACTIONS]
+def test_transactions_end_in_the_archive_as_they_did(results: Results) -> None:
+    archived = results.committed[TRANSACTIONS]
     assert archived
-    assert archived == story.committed_there[TRANSACTIONS][: len(archived)]
-    assert len(story.archived[TRANSACTIONS]) > len(archived)
+    assert archived == results.committed_there[TRANSACTIONS][: len(archived)]
+    assert len(results.archived[TRANSACTIONS]) > len(archived)
 
 
-def test_the_archiver_stops_cleanly_and_causes_no_error_in_the_broker(story: Story) -> None:
-    assert (story.ended, story.errors_of_broker) == (0, [])
-    assert not any("different records" in str(error) for error in story.errors)
+def test_the_archiver_stops_cleanly_and_causes_no_error_in_the_broker(results: Results) -> None:
+    assert (results.ended, results.errors_of_broker) == (0, [])
+    assert not any("different records" in str(error) for error in results.errors)

@@ -21,13 +21,17 @@ BY_THE_BROKER = [record._replace(key=b"by kafka") for record in corpus.some_reco
 
 
 @dataclass(frozen=True)
-class Story:
-    """One directory handed to and fro; by topic the records that were expected and those that were read.
+class Results:
+    """Records of one directory, which stratalog and a broker open in turns, by topic.
 
-    ``taken_over``: what librdkafka read from the broker that started on stratalog's directory.
-    ``after_broker``: what stratalog read after the broker had appended and stopped.
-    ``given_back``: what librdkafka read when stratalog had appended more.
-    ``committed``: of the transactional topic, what read_committed shows to stratalog and then to librdkafka.
+    Attributes:
+        written: what stratalog wrote first.
+        taken_over: what librdkafka read from the broker that started on stratalog's directory.
+        after_broker: what stratalog read after the broker had appended and stopped.
+        appended: what stratalog appended after that.
+        given_back: what librdkafka read from the broker at the end.
+        committed: what read_committed shows of the transactional topic to stratalog, and to librdkafka.
+        complaints: what Kafka's dump tool reported about stratalog's files.
     """
 
     written: dict[str, list[Record]]
@@ -46,7 +50,7 @@ def broker(kafka_tools: KafkaTools, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 @pytest.fixture(scope="module")
-def story(broker: KafkaBroker, tmp_path_factory: pytest.TempPathFactory) -> Story:
+def results(broker: KafkaBroker, tmp_path_factory: pytest.TempPathFactory) -> Results:
     directory = tmp_path_factory.mktemp("written")
     written = corpus.write(directory, [*TOPICS, corpus.Topic(TRANSACTIONAL, {}, [BY_THE_BROKER])])
     every = list(written)
@@ -71,38 +75,38 @@ def story(broker: KafkaBroker, tmp_path_factory: pytest.TempPathFactory) -> Stor
     broker.start()
     given_back = broker.read(every)
     judged = broker.read([TRANSACTIONAL], isolation="read_committed")[TRANSACTIONAL]
-    return Story(written, taken_over, after_broker, appended, given_back, (committed, judged), complaints)
+    return Results(written, taken_over, after_broker, appended, given_back, (committed, judged), complaints)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_librdkafka_reads_what_was_appended(story: Story, name: str) -> None:
-    assert story.taken_over[name] == story.written[name]
+def test_librdkafka_reads_what_was_appended(results: Results, name: str) -> None:
+    assert results.taken_over[name] == results.written[name]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_stratalog_opens_what_the_broker_left(story: Story, name: str) -> None:
-    read = story.after_broker[name]
-    assert read[: -len(BY_THE_BROKER)] == story.written[name]
+def test_stratalog_opens_what_the_broker_left(results: Results, name: str) -> None:
+    read = results.after_broker[name]
+    assert read[: -len(BY_THE_BROKER)] == results.written[name]
     assert [contents(record) for record in read[-len(BY_THE_BROKER) :]] == [contents(r) for r in BY_THE_BROKER]
 
 
 @pytest.mark.parametrize("name", [*NAMES, TRANSACTIONAL])
-def test_the_broker_reads_what_stratalog_appended_to_its_log(story: Story, name: str) -> None:
-    assert story.given_back[name] == story.after_broker[name] + story.appended[name]
+def test_the_broker_reads_what_stratalog_appended_to_its_log(results: Results, name: str) -> None:
+    assert results.given_back[name] == results.after_broker[name] + results.appended[name]
 
 
-def test_both_show_the_same_committed_records(story: Story) -> None:
-    ours, judged = story.committed
+def test_both_show_the_same_committed_records(results: Results) -> None:
+    ours, judged = results.committed
     assert ours == judged
-    assert 0 < len(ours) < len(story.given_back[TRANSACTIONAL])
+    assert 0 < len(ours) < len(results.given_back[TRANSACTIONAL])
 
 
-def test_the_dump_tool_is_content_with_the_broker_and_stratalog_in_one_log(story: Story) -> None:
-    assert story.complaints == []
+def test_the_dump_tool_is_content_with_the_broker_and_stratalog_in_one_log(results: Results) -> None:
+    assert results.complaints == []
 
 
-def test_neither_opens_what_the_other_has_open(story: Story, broker: KafkaBroker) -> None:
-    assert story.given_back
+def test_neither_opens_what_the_other_has_open(results: Results, broker: KafkaBroker) -> None:
+    assert results.given_back
     with pytest.raises(LogDirLockedError):
         stratalog.open_engine(broker.log_dir)
     broker.stop()
@@ -115,9 +119,9 @@ def test_neither_opens_what_the_other_has_open(story: Story, broker: KafkaBroker
 
 
 @pytest.mark.parametrize("name", [*NAMES, TRANSACTIONAL])
-def test_a_running_brokers_directory_can_be_read(story: Story, broker: KafkaBroker, name: str) -> None:
+def test_a_running_brokers_directory_can_be_read(results: Results, broker: KafkaBroker, name: str) -> None:
     with stratalog.open_reader(broker.log_dir) as reader:
-        assert corpus.without_epochs(reader.log(name, 0).records()) == story.given_back[name]
+        assert corpus.without_epochs(reader.log(name, 0).records()) == results.given_back[name]
 
 
 def contents(record: Record) -> tuple[object, ...]:

@@ -44,13 +44,13 @@ class Pair:
         self.limits = cleaning_logs.LIMITS
 
     def copy(self) -> None:
-        """Both are the same: what ``ours`` is now."""
+        """Replace ``theirs`` by a copy of ``ours``."""
         self.ours.close()
         shutil.rmtree(self.theirs.folder, ignore_errors=True)
         shutil.copytree(self.ours.folder, self.theirs.folder)
 
     def clean_both(self) -> None:
-        """A round each, at the same time."""
+        """Clean both copies at the same clock time, each by its own cleaner, and compare them."""
         now_ms = self.ours.clock.now_ms()
         self.copy()
         assert_end, *_ = self.kafka.clean(
@@ -68,7 +68,10 @@ class Pair:
         self.compare()
 
     def compare(self) -> None:
-        """Files, batches, records, indexes."""
+        """Check that both have the same files, with the same batches, records and indexes.
+
+        Indexes are compared only for equal ``.log`` files. Logs of magic 0 and 1 are compared by their records.
+        """
         ours, theirs = (
             {path.name: path for path in sorted(bed.folder.iterdir()) if path.suffix in SEGMENT_FILES}
             for bed in (self.ours, self.theirs)
@@ -81,7 +84,7 @@ class Pair:
                     assert cleaning_logs.contents(self.ours, one) == cleaning_logs.contents(self.ours, other), name
                     continue
                 assert cleaning_logs.described(self.ours, one) == cleaning_logs.described(self.ours, other), name
-                if one == other:  # no compression: then indexes are the same too
+                if one == other:  # equal files, which are uncompressed, must have equal indexes
                     for suffix in SEGMENT_FILES - {".log"}:
                         pair = [path.with_suffix(suffix), theirs[name].with_suffix(suffix)]
                         found = [file.read_bytes() if file.exists() else None for file in pair]
@@ -97,7 +100,7 @@ def run(
     codecs: tuple[str | None, ...] = (None,),
     transactions: bool = False,
 ) -> None:
-    """Appends, a round of both, several times: stratalog continues with the log that Kafka cleaned, and Kafka with stratalog's."""
+    """Append and clean several times. Every other time, stratalog continues with the log that Kafka cleaned."""
     chance = random.Random(seed)  # noqa: S311 - the same in every run
     state: dict[str, object] = {}
     for number in range(rounds):
@@ -113,7 +116,7 @@ def run(
         state = {"sequences": script.sequences, "open": script.open}
         pair.clean_both()
         pair.ours.clock.advance_ms(chance.choice([0, 6_000, 20_000]))
-        if number % 2:  # swap: each continues with the other's cleaned log
+        if number % 2:  # stratalog continues with the log that Kafka cleaned
             shutil.rmtree(pair.ours.folder)
             shutil.copytree(pair.theirs.folder, pair.ours.folder)
 
@@ -139,7 +142,10 @@ def test_codecs(tmp_path: Path, registry: Registry, kafka_cleaner: KafkaCleaner,
 def test_older_formats(
     tmp_path: Path, registry: Registry, kafka_cleaner: KafkaCleaner, magic: int, codecs: tuple[str | None, ...]
 ) -> None:
-    """Kafka 4 rewrites them as batches of magic 2, older ones keep the format, as stratalog does: records compare."""
+    """Only records are compared: Kafka 4 rewrites these messages as batches of magic 2.
+
+    stratalog keeps their format, like releases of Kafka before 4.
+    """
     config = cleaning_logs.topic(record_version=magic, delete_retention_ms=cleaning_logs.DAY_MS)
     run(Pair(tmp_path, registry, kafka_cleaner, config), magic, magic=magic, codecs=codecs)
 

@@ -34,7 +34,7 @@ from zookeeper_broker import ZooKeeperBroker
 SEED: Final = int(os.environ.get("ORACLE_SEED", "4242"))
 NOW_MS: Final = time.time_ns() // 1_000_000
 DAY_MS: Final = 86_400_000
-SEGMENT_BYTES: Final = 1 << 20  # less is not allowed in Kafka 4
+SEGMENT_BYTES: Final = 1 << 20  # the smallest size that Kafka 4 allows
 LEVELS: Final = ("read_uncommitted", "read_committed")
 BROKER: Final = {
     "log.cleaner.backoff.ms": "100",
@@ -80,15 +80,21 @@ Logs = dict[tuple[str, str], list[Record]]
 
 @dataclass(frozen=True)
 class Side:
-    """The files that one of both left in a round, and the records read then, by topic and isolation."""
+    """The files that the broker or stratalog left in a round, and the records in them, by topic and isolation."""
 
     folder: Path
     read: Logs
 
 
 @dataclass(frozen=True)
-class Story:
-    """Rounds, each of the broker and of stratalog; ``before`` is how many records there were."""
+class Results:
+    """Results of the rounds.
+
+    Attributes:
+        rounds: for each round, the results of the broker and of stratalog.
+        before: number of batches before each round, by topic.
+        remarks: warnings of the broker.
+    """
 
     rounds: list[tuple[Side, Side]]
     before: list[dict[str, int]]
@@ -96,14 +102,17 @@ class Story:
 
 
 class Filler:
-    """Appends by seed: keys that come again, tombstones, transactions."""
+    """Appends random records from a seed: repeated keys, tombstones, and transactions."""
 
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
         self._sequences = dict[tuple[str, int], int]()
 
     def fill(self, topic: str, log: Log, batches: int) -> list[int]:
-        """Some appends; where (offsets) segments end. The last record stays, whatever the format."""
+        """Append batches, and return the offsets at which segments end.
+
+        The last record has its own key, so that cleaning keeps it in every format.
+        """
         chance, ends = self._chance, []
         version = log.components.formats.chosen(log.config.record_version).magic
         for _ in range(batches):
@@ -141,8 +150,8 @@ class Filler:
         return Record(key=key, value=value, timestamp_ms=NOW_MS - chance.randrange(DAY_MS), headers=headers)
 
 
-def play(broker: KafkaBroker, folder: Path, topics: Mapping[str, dict[str, object]]) -> Story:
-    """Two rounds: in the second one each cleans what the other one cleaned in the first."""
+def play(broker: KafkaBroker, folder: Path, topics: Mapping[str, dict[str, object]]) -> Results:
+    """Clean in two rounds. In the second round, each side cleans what the other one left in the first round."""
     filler = Filler(random.Random(SEED))  # noqa: S311 - the same in every run
     rounds, before = [], []
     with stratalog.open_engine(broker.log_dir) as engine:
@@ -173,7 +182,7 @@ def play(broker: KafkaBroker, folder: Path, topics: Mapping[str, dict[str, objec
         swapped = shutil.move(broker.log_dir, folder / "swapped")
         shutil.move(ours, broker.log_dir)
         ours = Path(shutil.move(swapped, ours))
-    return Story(rounds, before, broker.remarks())
+    return Results(rounds, before, broker.remarks())
 
 
 def _is_cleaned(folder: Path, ends: Mapping[str, int]) -> bool:
@@ -197,7 +206,7 @@ def clean_here(folder: Path, topics: Mapping[str, object]) -> Logs:
 
 
 def append_to_both(filler: Filler, source: Path, target: Path, topics: Mapping[str, object]) -> None:
-    """New dirt, the same batches in both: the second follows the first."""
+    """Append the same dirty batches to both directories: the second one follows the first one."""
     with stratalog.open_engine(source) as leading, stratalog.open_engine(target) as following:
         for topic in topics:
             if topic in RETAINED:
@@ -215,7 +224,7 @@ def append_to_both(filler: Filler, source: Path, target: Path, topics: Mapping[s
 
 
 def fill_by_age(log: Log) -> None:
-    """Segments of some 2000 bytes, the oldest ten days old."""
+    """Append segments of about 2,000 bytes; the oldest one is ten days old."""
     for number in range(20):
         stamp_ms = NOW_MS - (20 - number) * DAY_MS // 2
         log.append([Record(key=b"k", value=b"." * 1900, timestamp_ms=stamp_ms)])
@@ -235,7 +244,7 @@ def base_offsets(folder: Path, topic: str) -> list[int]:
 
 
 def batches(folder: Path, topic: str) -> list[object]:
-    """All batches, header and records, except the compressed bytes and the time of the round."""
+    """Return the headers and records of all batches, without fields that depend on compression or on the clock."""
     host = stratalog.open_reader(folder)
     found: list[object] = []
     with host as reader:
@@ -257,7 +266,7 @@ def batches(folder: Path, topic: str) -> list[object]:
 
 
 @pytest.fixture(scope="module")
-def story(kafka_tools: KafkaTools, tmp_path_factory: pytest.TempPathFactory) -> Story:
+def results(kafka_tools: KafkaTools, tmp_path_factory: pytest.TempPathFactory) -> Results:
     folder, every = tmp_path_factory.mktemp("cleaning"), {**COMPACTED, **RETAINED}
     with KafkaBroker(kafka_tools, folder, BROKER) as broker:
         broker.create_topics(dict.fromkeys(every, 1), every)
@@ -266,8 +275,8 @@ def story(kafka_tools: KafkaTools, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.fixture(scope="module")
-def older_story(kafka_tools: KafkaTools, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
-    del kafka_tools  # asked for alone to skip or fail where there is no Java
+def older_results(kafka_tools: KafkaTools, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Results]:
+    del kafka_tools  # requested only to skip or fail if there is no Java
     tools = KafkaTools.find(Path(__file__).with_name("pom-2.8.2.xml"))
     folder = tmp_path_factory.mktemp("older-cleaning")
     with ZooKeeperBroker(tools, folder, {"log.cleaner.backoff.ms": "100"}) as broker:
@@ -283,32 +292,32 @@ def older_story(kafka_tools: KafkaTools, tmp_path_factory: pytest.TempPathFactor
         yield play(broker, folder, OLDER)
 
 
-def check(story: Story, topic: str) -> None:
-    for number, (theirs, ours) in enumerate(story.rounds):
+def check(results: Results, topic: str) -> None:
+    for number, (theirs, ours) in enumerate(results.rounds):
         for level in LEVELS:
             assert theirs.read[topic, level] == ours.read[topic, level], f"seed={SEED} round={number} {level}"
         left = batches(ours.folder, topic)
         assert batches(theirs.folder, topic) == left, f"seed={SEED} round={number}"
-        assert len(left) < story.before[number][topic] or topic in RETAINED, f"seed={SEED} round={number}"
+        assert len(left) < results.before[number][topic] or topic in RETAINED, f"seed={SEED} round={number}"
 
 
 @pytest.mark.parametrize("topic", COMPACTED)
-def test_both_clean_the_same(story: Story, topic: str) -> None:
-    check(story, topic)
+def test_both_clean_the_same(results: Results, topic: str) -> None:
+    check(results, topic)
 
 
 @pytest.mark.parametrize("topic", RETAINED)
-def test_retention_takes_the_same_segments(story: Story, topic: str) -> None:
-    check(story, topic)
-    for theirs, ours in story.rounds:
+def test_retention_takes_the_same_segments(results: Results, topic: str) -> None:
+    check(results, topic)
+    for theirs, ours in results.rounds:
         assert base_offsets(theirs.folder, topic) == base_offsets(ours.folder, topic)
         assert len(base_offsets(ours.folder, topic)) < 20
 
 
 @pytest.mark.parametrize("topic", OLDER)
-def test_both_clean_older_formats_the_same(older_story: Story, topic: str) -> None:
-    check(older_story, topic)
+def test_both_clean_older_formats_the_same(older_results: Results, topic: str) -> None:
+    check(older_results, topic)
 
 
-def test_the_brokers_log_no_warning_about_the_directories(story: Story, older_story: Story) -> None:
-    assert [*story.remarks, *older_story.remarks] == [], f"seed={SEED}"
+def test_the_brokers_log_no_warning_about_the_directories(results: Results, older_results: Results) -> None:
+    assert [*results.remarks, *older_results.remarks] == [], f"seed={SEED}"

@@ -14,18 +14,24 @@ from stratalog import Record, TopicPartition
 from stratalog.client.group_offsets import CommittedOffset
 
 ORDERS = TopicPartition("orders", 0)
-THEIRS, OURS, BOTH = "theirs", "ours", "both"  # groups, by who commits
-GOES_ON, IS_LEFT = "goes-on", "is-left"  # transactional ids
+THEIRS, OURS, BOTH = "theirs", "ours", "both"  # groups, named after the side that commits their offsets
+GOES_ON, IS_LEFT = "goes-on", "is-left"  # transactional ids: one continues with stratalog, one has an open transaction
 SOME = [record._replace(partition=0) for record in corpus.some_records("kafka", 5)]
 
 
 @dataclass(frozen=True)
-class Story:
+class Results:
     """Results of each side.
 
-    ``groups`` and ``judged_groups``: what stratalog found of the broker's groups, and the broker of stratalog's.
-    ``values`` and ``judged``: read_committed, by stratalog before it closed and by librdkafka from the broker after it.
-    ``last``: what stratalog read at the very end, and of which group it found what.
+    Attributes:
+        groups: committed offsets of the broker's groups, as stratalog found them.
+        judged_groups: committed offset and metadata of the groups, as the broker found them after stratalog.
+        is_stable: True if stratalog aborted the transaction that a client of the broker had left open.
+        values: values that read_committed shows of stratalog, before it closed.
+        judged: values that read_committed shows to librdkafka of the broker after that.
+        last: values that read_committed shows of stratalog at the end, after the broker had appended.
+        last_groups: committed offsets that stratalog found at the end.
+        complaints: what Kafka's dump tool reported.
     """
 
     groups: dict[str, dict[TopicPartition, CommittedOffset]]
@@ -55,7 +61,7 @@ def found_groups(engine: stratalog.Engine) -> dict[str, dict[TopicPartition, Com
 
 
 @pytest.fixture(scope="module")
-def story(kafka_tools: KafkaTools, tmp_path_factory: pytest.TempPathFactory) -> Story:
+def results(kafka_tools: KafkaTools, tmp_path_factory: pytest.TempPathFactory) -> Results:
     with KafkaBroker(kafka_tools, tmp_path_factory.mktemp("broker")) as broker:
         broker.create_topics({"orders": 1})
         broker.produce(["orders"], SOME)
@@ -95,36 +101,38 @@ def story(kafka_tools: KafkaTools, tmp_path_factory: pytest.TempPathFactory) -> 
         broker.stop()
         with stratalog.open_engine(broker.log_dir) as engine:
             last, last_groups = committed(engine), found_groups(engine)
-    return Story(groups, judged_groups, is_stable, ours, judged, last, last_groups, complaints)
+    return Results(groups, judged_groups, is_stable, ours, judged, last, last_groups, complaints)
 
 
-def test_groups_of_a_broker_are_known(story: Story) -> None:
-    assert story.groups[THEIRS] == {ORDERS: CommittedOffset(3)}
-    assert story.groups[BOTH] == {ORDERS: CommittedOffset(1)}
-    assert story.groups[OURS] == {}
+def test_groups_of_a_broker_are_known(results: Results) -> None:
+    assert results.groups[THEIRS] == {ORDERS: CommittedOffset(3)}
+    assert results.groups[BOTH] == {ORDERS: CommittedOffset(1)}
+    assert results.groups[OURS] == {}
 
 
-def test_a_broker_knows_what_was_committed_here(story: Story) -> None:
-    assert story.judged_groups[THEIRS][0] == 3
-    offset, metadata = story.judged_groups[OURS]
+def test_a_broker_knows_what_was_committed_here(results: Results) -> None:
+    assert results.judged_groups[THEIRS][0] == 3
+    offset, metadata = results.judged_groups[OURS]
     assert offset == 7
-    assert (metadata or "").startswith("in a transaction")  # librdkafka may add what lies behind it in memory
+    assert (metadata or "").startswith(
+        "in a transaction"
+    )  # librdkafka may append bytes that follow the metadata in its memory
 
 
-def test_a_transaction_that_a_brokers_client_left_open_is_aborted_by_its_successor(story: Story) -> None:
-    assert story.is_stable
+def test_a_transaction_that_a_brokers_client_left_open_is_aborted_by_its_successor(results: Results) -> None:
+    assert results.is_stable
 
 
-def test_both_show_the_same_committed_records(story: Story) -> None:
+def test_both_show_the_same_committed_records(results: Results) -> None:
     theirs = values(SOME) + values(SOME[:2])
-    assert story.values == [*theirs, b"after what was left", b"committed here", b"plain"]
-    assert story.judged == story.values
+    assert results.values == [*theirs, b"after what was left", b"committed here", b"plain"]
+    assert results.judged == results.values
 
 
-def test_the_broker_continues_with_both(story: Story) -> None:
-    assert story.last == story.judged + values(SOME[:1])
-    assert story.last_groups[OURS] == {ORDERS: CommittedOffset(11)}
+def test_the_broker_continues_with_both(results: Results) -> None:
+    assert results.last == results.judged + values(SOME[:1])
+    assert results.last_groups[OURS] == {ORDERS: CommittedOffset(11)}
 
 
-def test_the_dump_tool_is_content(story: Story) -> None:
-    assert story.complaints == []
+def test_the_dump_tool_is_content(results: Results) -> None:
+    assert results.complaints == []

@@ -1,4 +1,4 @@
-"""Kafka's own DumpLogSegments reads every file that stratalog writes and finds nothing wrong."""
+"""Kafka's own DumpLogSegments reads every file that stratalog writes and reports no error."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def by_key(records: Iterable[Record]) -> dict[bytes | None, list[tuple[int, byte
 
 
 def check_keys(engine: Engine) -> None:
-    """A search by key finds the same records as reading everything."""
+    """Check that a search by key finds the same records as a read of the whole log."""
     for topic in TOPICS:
         log = engine.log(topic, 0)
         every = by_key(log.records())

@@ -1,7 +1,7 @@
 """Consumers of both protocols keep their groups while a directory moves from a real broker to the gateway and back.
 
-The members only commit: librdkafka ignores a leader whose epoch is lower than one that it has seen, and the epochs of a
-broker are not in the log directory.
+The members only commit, and do not fetch: the log directory does not contain the broker's epochs, and librdkafka
+ignores a leader whose epoch is lower than one that it has seen.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ WAITS = {
 
 @dataclass
 class Member:
-    """Consumer with the rebalances and values that it received."""
+    """A consumer, with its rebalances and the values that it received."""
 
     consumer: Consumer
     rebalances: list[str] = field(default_factory=list)
@@ -50,7 +50,7 @@ class Member:
             self.values.append(message.value())
 
     def commit(self, offset: int) -> None:
-        """Commit as a member of the present generation; until the coordinator is found again, the client retries."""
+        """Commit the offset in the member's current generation. Retry until the client has found the coordinator."""
         for _ in range(POLLS):
             try:
                 self.consumer.commit(offsets=[TopicPartition("orders", 0, offset)], asynchronous=False)

@@ -24,7 +24,7 @@ JAAS = "org.apache.kafka.common.security.scram.ScramLoginModule"
 
 
 class Console:
-    """Kafka's tools, run by one user."""
+    """Runs Kafka's tools as one user."""
 
     def __init__(self, tools: KafkaTools, gateway: Served, folder: Path, user: str, password: str) -> None:
         self._tools, self._bootstrap, self._folder = tools, gateway.addresses[LISTENER], folder
@@ -46,7 +46,7 @@ class Console:
 
 @contextmanager
 def secured(folder: Path) -> Iterator[Served]:
-    """A gateway that knows one administrator, and allows others nothing."""
+    """Yield a gateway with one administrator, which allows nothing to other users."""
     admin = {kind: make_credential(kind, PASSWORDS["admin"], iterations=4096) for kind in ALGORITHMS}
     save_users(Env().files, folder / "users.json", {"admin": admin})
     (folder / "acls.json").write_text(json.dumps({"version": 1, "acls": []}))

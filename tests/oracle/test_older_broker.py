@@ -1,4 +1,4 @@
-"""Formats V0 and V1: a broker that writes them, and stratalog, in one log by turns; both convert what is newer."""
+"""Formats V0 and V1: a broker and stratalog write them to one log in turns; both convert batches of newer formats."""
 
 from __future__ import annotations
 
@@ -43,8 +43,17 @@ Logs = dict[str, list[Record]]
 
 
 @dataclass(frozen=True)
-class Story:
-    """Records that each side read, in turns; ``converted`` are segments of the same batches, by the broker and by stratalog."""
+class Results:
+    """Records that each side read, by topic.
+
+    Attributes:
+        by_us: records that stratalog read after its appends.
+        by_broker: records that clients of the broker read after that.
+        at_the_end: records that they read after the broker's next appends.
+        again: records that stratalog read after that.
+        converted: segments that the broker and stratalog converted from the same batches.
+        remarks: warnings of the broker.
+    """
 
     by_us: Logs
     by_broker: Logs
@@ -62,7 +71,7 @@ def older_tools(kafka_tools: KafkaTools) -> KafkaTools:
 
 
 @pytest.fixture(scope="module")
-def story(older_tools: KafkaTools, tmp_path_factory: pytest.TempPathFactory) -> Story:
+def results(older_tools: KafkaTools, tmp_path_factory: pytest.TempPathFactory) -> Results:
     folder = tmp_path_factory.mktemp("older")
     with ZooKeeperBroker(older_tools, folder) as broker:
         configs: dict[str, dict[str, object]] = {
@@ -76,7 +85,7 @@ def story(older_tools: KafkaTools, tmp_path_factory: pytest.TempPathFactory) -> 
         for version in (0, 1):
             broker.alter(UPGRADED, "message.format.version", VERSIONS[version])
             broker.send(broker.producer(), UPGRADED, SOME)
-        broker.alter(UPGRADED, "message.format.version", VERSIONS[2])  # as stratalog continues
+        broker.alter(UPGRADED, "message.format.version", VERSIONS[2])  # the format in which stratalog continues
         broker.stop()
         copy = shutil.copytree(broker.log_dir, folder / "copy")
         with stratalog.open_engine(copy) as engine:
@@ -105,11 +114,11 @@ def story(older_tools: KafkaTools, tmp_path_factory: pytest.TempPathFactory) -> 
         with stratalog.open_engine(broker.log_dir) as engine:
             again = _read(engine)
         converted = (_segments(broker.log_dir), _segments(copy))
-        return Story(by_us, by_broker, at_the_end, again, converted, broker.remarks())
+        return Results(by_us, by_broker, at_the_end, again, converted, broker.remarks())
 
 
 def _batches(engine: Engine) -> Iterator[bytes]:
-    """Batches of format V2, uncompressed: so that the bytes into which they are converted are settled."""
+    """Yield uncompressed batches of format V2. Only without compression, the result of their conversion is unique."""
     form = engine.log(UPGRADED, 0).components.formats.of(2, "", 0)
     for records in corpus.in_appends(iter(SOME), 1, 7):
         yield bytes(form.encode(records, BatchHeader(), None, None))
@@ -128,28 +137,28 @@ def _segments(log_dir: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_the_broker_reads_what_stratalog_appended(story: Story, name: str) -> None:
-    assert story.by_broker[name] == story.by_us[name]
+def test_the_broker_reads_what_stratalog_appended(results: Results, name: str) -> None:
+    assert results.by_broker[name] == results.by_us[name]
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_stratalog_reads_what_the_broker_appended_then(story: Story, name: str) -> None:
-    assert len(story.again[name]) > len(story.by_us[name])
-    assert story.again[name] == story.at_the_end[name]
+def test_stratalog_reads_what_the_broker_appended_then(results: Results, name: str) -> None:
+    assert len(results.again[name]) > len(results.by_us[name])
+    assert results.again[name] == results.at_the_end[name]
 
 
 @pytest.mark.parametrize("name", [*TOPICS, UPGRADED])
-def test_every_record_is_there(story: Story, name: str) -> None:
+def test_every_record_is_there(results: Results, name: str) -> None:
     times = 3 if name == UPGRADED else 2
     expected = [(record.key, record.value) for record in [*SOME * times, *SOME[:5]]]
-    assert [(record.key, record.value) for record in story.again[name]] == expected
+    assert [(record.key, record.value) for record in results.again[name]] == expected
 
 
-def test_both_convert_to_the_same_bytes(story: Story) -> None:
-    theirs, ours = story.converted
+def test_both_convert_to_the_same_bytes(results: Results) -> None:
+    theirs, ours = results.converted
     assert all(theirs.values())
     assert theirs == ours
 
 
-def test_the_broker_logs_no_warning_about_the_directory(story: Story) -> None:
-    assert story.remarks == []
+def test_the_broker_logs_no_warning_about_the_directory(results: Results) -> None:
+    assert results.remarks == []

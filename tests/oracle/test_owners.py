@@ -33,10 +33,11 @@ from stratalog.segment.components import Components
 from stratalog.segment.framing import scan
 
 SEED: Final = int(os.environ.get("ORACLE_SEED", "4242"))
-AHEAD_MS: Final = 600_000  # of the clock, and so of every marker: what rolls by time does so at the same records
+# Records are ahead of the clock and of all markers, so that both sides roll at the same records.
+AHEAD_MS: Final = 600_000
 SETTINGS: Final = {
-    "transaction.partition.verification.enable": "false",  # no client is behind these transactions
-    "broker.session.timeout.ms": "3000",  # so long the controller waits for one that crashed
+    "transaction.partition.verification.enable": "false",  # these transactions have no coordinator
+    "broker.session.timeout.ms": "3000",  # time until the controller considers a broker dead
     "broker.heartbeat.interval.ms": "500",
 }
 TOPICS: Final[dict[str, dict[str, object]]] = {
@@ -51,8 +52,15 @@ Read = dict[tuple[str, str], list[Record]]
 
 
 @dataclass(frozen=True)
-class Left:
-    """Answers and files of an owner: ``files`` are those of ``folder``, after an orderly stop if ``clean``."""
+class SideResult:
+    """Results of one side after a round.
+
+    Attributes:
+        answers: responses to the steps.
+        records: records read at the end, by topic and isolation.
+        folder: the files at the end.
+        clean: True if the side stopped cleanly, False if it crashed.
+    """
 
     answers: list[Answer]
     records: Read
@@ -62,11 +70,11 @@ class Left:
 
 @dataclass(frozen=True)
 class Round:
-    """The same steps under both owners; ``remarks`` are the broker's warnings."""
+    """Results of the same steps on both sides; ``remarks`` are the broker's warnings."""
 
     steps: list[Step]
-    broker: Left
-    ours: Left
+    broker: SideResult
+    ours: SideResult
     remarks: list[str]
 
 
@@ -103,7 +111,7 @@ def rounds(kafka_tools: KafkaTools, components: Components, tmp_path_factory: py
     return found
 
 
-def _under_broker(broker: KafkaBroker, steps: Sequence[Step], target: Path, *, clean: bool) -> Left:
+def _under_broker(broker: KafkaBroker, steps: Sequence[Step], target: Path, *, clean: bool) -> SideResult:
     broker.start()
     with KafkaWire(broker.address) as wire:
         answers = [_ask(broker, wire, step) for step in steps]
@@ -111,7 +119,7 @@ def _under_broker(broker: KafkaBroker, steps: Sequence[Step], target: Path, *, c
         (topic, level): records for level in LEVELS for topic, records in broker.read(TOPICS, isolation=level).items()
     }
     (broker.stop if clean else broker.kill)()
-    return Left(answers, read, shutil.copytree(broker.log_dir, target), clean)
+    return SideResult(answers, read, shutil.copytree(broker.log_dir, target), clean)
 
 
 def _ask(broker: KafkaBroker, wire: KafkaWire, step: Step) -> Answer:
@@ -128,7 +136,7 @@ def _ask(broker: KafkaBroker, wire: KafkaWire, step: Step) -> Answer:
     )
 
 
-def _under_us(folder: Path, steps: Sequence[Step], target: Path, *, clean: bool) -> Left:
+def _under_us(folder: Path, steps: Sequence[Step], target: Path, *, clean: bool) -> SideResult:
     with stratalog.open_engine(folder) as engine:
         answers = [_do(engine, step) for step in steps]
         read = {
@@ -138,7 +146,7 @@ def _under_us(folder: Path, steps: Sequence[Step], target: Path, *, clean: bool)
         }
         if not clean:
             shutil.copytree(folder, target)
-    return Left(answers, read, folder if clean else target, clean)
+    return SideResult(answers, read, folder if clean else target, clean)
 
 
 def _do(engine: Engine, step: Step) -> Answer:
@@ -176,7 +184,7 @@ def test_both_show_the_same_records(rounds: list[Round]) -> None:
     for number, played in enumerate(rounds):
         for key, theirs in played.broker.records.items():
             assert theirs == played.ours.records[key], f"seed={SEED} round={number} {key}"
-        assert any(played.broker.records.values()), f"seed={SEED} round={number}"  # of one topic there may be none
+        assert any(played.broker.records.values()), f"seed={SEED} round={number}"  # one topic may be empty
 
 
 def test_the_broker_logs_no_warning_about_the_directory(rounds: list[Round]) -> None:
@@ -185,7 +193,7 @@ def test_the_broker_logs_no_warning_about_the_directory(rounds: list[Round]) -> 
 
 def test_the_dump_tool_is_content(rounds: list[Round], kafka_tools: KafkaTools, tmp_path: Path) -> None:
     for number, played in enumerate(rounds):
-        if played.ours.clean:  # a crash leaves indexes with room to grow, in Kafka and in stratalog
+        if played.ours.clean:  # after a crash, indexes have reserved space, in Kafka and in stratalog
             for topic in TOPICS:
                 shutil.copytree(played.ours.folder / f"{topic}-0", tmp_path / f"{topic}-{number}")
     assert kafka_tools.complaints(tmp_path) == [], f"seed={SEED}"
@@ -248,7 +256,10 @@ def test_both_remember_the_same_producers(rounds: list[Round]) -> None:
 
 
 def _producers(folder: Path) -> list[object]:
-    """The newest snapshot without timestamps: those of markers depend on the clock."""
+    """Return the name and the entries of the newest snapshot, without timestamps.
+
+    The timestamps of markers depend on the clock.
+    """
     newest = max(folder.glob("*.snapshot"))
     entries = decode_snapshot(newest.read_bytes(), newest.name)
     return [newest.name, *sorted(entry._replace(last_timestamp_ms=0) for entry in entries)]

@@ -22,13 +22,26 @@ from stratalog.env.clock import SystemClock
 SOME = [record._replace(partition=0) for record in corpus.some_records("kafka", 5)]
 BATCHES = 4
 INTERNAL = {"__consumer_offsets": 1}
-FRESH = SOME[0]._replace(value=b"first", timestamp_ms=SystemClock().now_ms())  # brokers forget producers of yesterday
+# Now, because brokers expire the state of producers after a day.
+FRESH = SOME[0]._replace(value=b"first", timestamp_ms=SystemClock().now_ms())
 EPOCH = 37
 
 
 @dataclass(frozen=True)
-class Story:
-    """A first broker's records, the copied files, and a second broker's answers."""
+class Results:
+    """Results of the lost broker, the restore, and the new broker.
+
+    Attributes:
+        had: committed records of the lost broker.
+        copied: the restored logs.
+        read: committed records that clients read from the new broker, by topic.
+        committed: committed offset and metadata of a group at the new broker.
+        remarks: warnings of the new broker.
+        complaints: what Kafka's dump tool reported about the restored files.
+        after: records after the new broker had appended.
+        fresh: records of a topic to which both brokers appended a producer's first batch, with the same producer id.
+        polled: output of a consumer whose group had read all records of the lost broker.
+    """
 
     had: list[Record]
     copied: tuple[RestoredLog, ...]
@@ -42,7 +55,7 @@ class Story:
 
 
 @pytest.fixture(scope="module")
-def story(kafka_tools: KafkaTools, tmp_path_factory: pytest.TempPathFactory) -> Story:
+def results(kafka_tools: KafkaTools, tmp_path_factory: pytest.TempPathFactory) -> Results:
     bucket = tmp_path_factory.mktemp("bucket")
     with KafkaBroker(kafka_tools, tmp_path_factory.mktemp("lost")) as lost:
         lost.create_topics({"orders": 1, "fresh": 1}, {"orders": {"segment.bytes": 1 << 20}})
@@ -78,11 +91,11 @@ def story(kafka_tools: KafkaTools, tmp_path_factory: pytest.TempPathFactory) -> 
         fresh = broker.read(["fresh"])["fresh"]
         polled = _polled(broker, tmp_path_factory.mktemp("java"))
         broker.stop()
-        return Story(had, copied, read, committed, broker.remarks(), complaints, after, fresh, polled)
+        return Results(had, copied, read, committed, broker.remarks(), complaints, after, fresh, polled)
 
 
 def _polled(broker: KafkaBroker, folder: Path) -> str:
-    """Return the next record for a group that had read all, from Kafka's own consumer."""
+    """Return the output of Kafka's console consumer for one record, for a group that had read all earlier records."""
     main, wait_ms = "org.apache.kafka.tools.consumer.ConsoleConsumer", 1000 * CLIENT_SECONDS
     told = (
         "--property",
@@ -99,7 +112,7 @@ def _polled(broker: KafkaBroker, folder: Path) -> str:
 
 
 def _move_all(log_dir: Path, uri: str) -> None:
-    """Read all records with a group in a later epoch, then close and offload every segment of the lost broker."""
+    """Append a record in a later epoch, commit the end offset for a group, and offload all segments."""
     with stratalog.open_engine(log_dir, tier=uri) as engine:
         log = engine.log("orders", 0)
         log.lead(EPOCH)
@@ -111,37 +124,37 @@ def _move_all(log_dir: Path, uri: str) -> None:
         engine.offload()
 
 
-def test_a_client_reads_every_record(story: Story) -> None:
-    assert story.read["orders"][:-1] == story.had
-    assert story.read["orders"][-1].value == FRESH.value
-    assert len(story.had) == BATCHES * len(SOME) + 2
+def test_a_client_reads_every_record(results: Results) -> None:
+    assert results.read["orders"][:-1] == results.had
+    assert results.read["orders"][-1].value == FRESH.value
+    assert len(results.had) == BATCHES * len(SOME) + 2
 
 
-def test_a_client_reads_what_is_below_the_cut(story: Story) -> None:
-    cut = next(log for log in story.copied if log.log.topic == "cut")
+def test_a_client_reads_what_is_below_the_cut(results: Results) -> None:
+    cut = next(log for log in results.copied if log.log.topic == "cut")
     assert 0 < cut.log_end <= 7
-    assert story.read["cut"] == story.had[: cut.log_end]
+    assert results.read["cut"] == results.had[: cut.log_end]
 
 
-def test_the_offsets_of_the_group_are_there(story: Story) -> None:
-    assert story.committed in {(7, None), (7, "")}
+def test_the_offsets_of_the_group_are_there(results: Results) -> None:
+    assert results.committed in {(7, None), (7, "")}
 
 
-def test_the_broker_appends_behind_it(story: Story) -> None:
-    assert story.after[:-1] == story.read["orders"]
-    end = next(log.log_end for log in story.copied if log.log.topic == "orders")
-    assert story.after[-1].offset == end
+def test_the_broker_appends_behind_it(results: Results) -> None:
+    assert results.after[:-1] == results.read["orders"]
+    end = next(log.log_end for log in results.copied if log.log.topic == "orders")
+    assert results.after[-1].offset == end
 
 
-def test_a_consumer_whose_group_had_read_all_gets_what_comes_next(story: Story) -> None:
-    """With an unknown epoch in the commit, the consumer would wait for ever for a leader of that epoch."""
-    assert f"Offset:{story.after[-1].offset}" in story.polled
+def test_a_consumer_whose_group_had_read_all_gets_what_comes_next(results: Results) -> None:
+    """If the committed offset kept its unknown epoch, the consumer would never find a leader of that epoch."""
+    assert f"Offset:{results.after[-1].offset}" in results.polled
 
 
-def test_the_first_batch_of_a_producer_is_not_treated_as_a_retry(story: Story) -> None:
-    assert [record.value for record in story.fresh] == [FRESH.value, b"second"]
+def test_the_first_batch_of_a_producer_is_not_treated_as_a_retry(results: Results) -> None:
+    assert [record.value for record in results.fresh] == [FRESH.value, b"second"]
 
 
-def test_the_broker_logs_no_complaint(story: Story) -> None:
-    assert story.remarks == []
-    assert story.complaints == []
+def test_the_broker_logs_no_complaint(results: Results) -> None:
+    assert results.remarks == []
+    assert results.complaints == []

@@ -42,7 +42,10 @@ def beds(tmp_path: Path, registry: Registry) -> Iterator[tuple[LogBed, LogBed]]:
 
 
 def write(bed: LogBed, seed: int, magic: int, codec: str | None, *, closed: bool = True) -> list[int]:
-    """A segment as an old cleaner may have left it, by seed, and one behind it; the first offsets of the batches."""
+    """Write a segment whose offsets overflow, and return the first offsets of its batches.
+
+    An old cleaner may have left such a segment. With ``closed``, write another segment after it.
+    """
     chance = random.Random(seed)  # noqa: S311 - the same in every run
     batches, starts, offset = list[bytes](), list[int](), chance.choice([0, 0, 30])
     for _ in range(chance.randrange(8, 14)):
@@ -98,9 +101,9 @@ def test_both_split_a_segment_into_the_same_files(
 def test_cleaning_keeps_the_same_records_as_the_broker(
     beds: tuple[LogBed, LogBed], kafka_cleaner: KafkaCleaner, seed: int, magic: int, *, indexed: bool
 ) -> None:
-    """If indexes exist, Kafka detects the overflow only during cleaning, and splits the segments that still overflow.
+    """If indexes exist, Kafka detects the overflow only during cleaning, and splits only segments that still overflow.
 
-    There are no aborted transactions: the pieces that Kafka writes have no transaction index, so aborted records become
+    There are no aborted transactions: segments that Kafka splits have no transaction index, so aborted records become
     visible.
     """
     ours, theirs = beds

@@ -48,7 +48,7 @@ def running(tools: KafkaTools, gateway: Served, folder: Path) -> Iterator[subpro
 
 
 def counts(gateway: Served) -> dict[bytes | None, list[int]]:
-    """The counts that read_committed shows, in their order, by word."""
+    """Return the counts that read_committed shows for each word, in the order of their offsets."""
     found: dict[bytes | None, list[int]] = {}
     for partition in range(PARTITIONS):
         for record in gateway.engine.log("counts", partition).records(isolation="read_committed"):
@@ -83,7 +83,7 @@ def test_each_word_is_counted_once(streams_tools: KafkaTools, tmp_path: Path) ->
             gateway.engine.log("lines", number % PARTITIONS).append([Record(value=" ".join(words).encode())])
 
     with served(tmp_path / "logs") as gateway:
-        gateway.engine.start()  # a background duty aborts the transaction that the killed process leaves open
+        gateway.engine.start()  # starts the background duty that aborts the open transaction of the killed process
         for topic in ("lines", "counts"):
             gateway.engine.create_topic(topic, partitions=PARTITIONS)
         append_lines()

@@ -1,4 +1,4 @@
-"""A segment that is ``.swap`` and cut or damaged: Kafka and stratalog make the same of its folder after a crash."""
+"""A ``.swap`` file that is truncated or damaged: after a crash, Kafka and stratalog recover the same files."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from stratalog.registry.registry import Registry
 
 _PROGRAM = Path(__file__).with_name("java") / "KafkaCleaner.java"
 COMPARED = {".log", ".index", ".timeindex", ".txnindex"}
-BASES = (0, 3, 6, 9)  # of old segments, three batches of one record each; the first three become one
-KEPT = (0, 2, 4, 5, 7)  # offsets of the batches that the new segment has
+BASES = (0, 3, 6, 9)  # base offsets of old segments with three records each; cleaning merges the first three
+KEPT = (0, 2, 4, 5, 7)  # offsets of the batches in the new segment
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +44,10 @@ def batch(bed: LogBed, offset: int, magic: int) -> bytes:
 
 
 def write(bed: LogBed, magic: int = 2) -> tuple[Path, list[int]]:
-    """The folder as a crash leaves it when the new segment counts; its path, and where its batches begin and end."""
+    """Write old segments, and the complete ``.swap`` file of a new segment, which Kafka then uses after a crash.
+
+    Return the path of the ``.swap`` file, and the positions at which its batches begin and end.
+    """
     for base in BASES:
         bed.write_segment(base, [batch(bed, offset, magic) for offset in range(base, base + 3)])
     new = [batch(bed, offset, magic) for offset in KEPT]
@@ -62,7 +65,10 @@ def offsets(bed: LogBed) -> list[int]:
 
 
 def check(beds: tuple[LogBed, LogBed], kafka: KafkaCleaner) -> list[int]:
-    """Open the folder of the first bed as it is with both; the offsets of the records that are left."""
+    """Open copies of the folder of the first bed with Kafka and with stratalog, and compare the files.
+
+    Return the offsets of the remaining records.
+    """
     ours, theirs = beds
     shutil.copytree(ours.folder, theirs.folder)
     seen = offsets(ours)
@@ -81,7 +87,7 @@ def check(beds: tuple[LogBed, LogBed], kafka: KafkaCleaner) -> list[int]:
 def test_a_torn_one_is_swapped_in_and_cut(
     beds: tuple[LogBed, LogBed], kafka_cleaner: KafkaCleaner, whole: int, more: int, magic: int
 ) -> None:
-    """The file has several whole batches and a part of the next one, or lacks only the last byte."""
+    """The file has some complete batches and a part of the next one, or lacks only the last byte."""
     path, bounds = write(beds[0], magic)
     size = bounds[whole + 1] - 1 if more < 0 and whole < len(KEPT) else bounds[whole] + max(more, 0)
     path.write_bytes(path.read_bytes()[:size])

@@ -31,11 +31,16 @@ WAIT_S = 60
 
 
 @dataclass(frozen=True)
-class Story:
-    """Results.
+class Results:
+    """Results of each side.
 
-    ``here``: what the gateway showed of the transaction that began at the broker. ``states``: states that the broker
-    listed. ``there``: what the broker showed at the end, by topic. ``last``: what an engine found after the broker.
+    Attributes:
+        here: values that the gateway showed of the transaction that began at the broker.
+        states: states of transactions that the broker listed after the gateway.
+        there: committed records of the broker at the end, by topic.
+        last: status and producer epoch of each transaction that an engine found after the broker.
+        is_stable: True if no transaction was open then.
+        complaints: what Kafka's dump tool reported about the gateway's files.
     """
 
     here: list[bytes | None]
@@ -47,7 +52,7 @@ class Story:
 
 
 def _prepare(engine: Engine) -> None:
-    """Leave a transaction that raises the epoch as a crash after its PREPARE does."""
+    """Write a transaction in the state PREPARE_COMMIT, as after a crash; its end raises the producer epoch."""
     producer = engine.transactions.init_producer(PREPARED, 60_000)
     engine.transactions.add_partitions(PREPARED, producer, [BILLS], version=2)
     log = engine.log(*BILLS)
@@ -63,7 +68,7 @@ def _prepare(engine: Engine) -> None:
 
 
 @pytest.fixture(scope="module")
-def story(kafka_tools: KafkaTools, tmp_path_factory: pytest.TempPathFactory) -> Story:
+def results(kafka_tools: KafkaTools, tmp_path_factory: pytest.TempPathFactory) -> Results:
     with KafkaBroker(kafka_tools, tmp_path_factory.mktemp("broker")) as broker:
         broker.create_topics({"orders": 1, "bills": 1})
         client = broker.begin("orders", SOME, BEGUN_THERE)
@@ -78,7 +83,7 @@ def story(kafka_tools: KafkaTools, tmp_path_factory: pytest.TempPathFactory) -> 
         broker.start()
         broker.send(other, "orders", SOME)
         other.commit_transaction(WAIT_S)
-        client.begin_transaction()  # its id and epoch are from the broker, its last state is from the gateway
+        client.begin_transaction()  # its id and epoch come from the broker, its last state comes from the gateway
         broker.send(client, "orders", SOME[:1])
         client.commit_transaction(WAIT_S)
         states = broker.tools.run(
@@ -93,7 +98,7 @@ def story(kafka_tools: KafkaTools, tmp_path_factory: pytest.TempPathFactory) -> 
             last = {name: (state.status, state.producer_epoch) for name, state in found.items()}
             following = engine.transactions.end(PREPARED, _identity(engine), commit=False, version=2)
             assert following.epoch == last[PREPARED][1] + 1
-    return Story(here, states, there, last, is_stable, complaints)
+    return Results(here, states, there, last, is_stable, complaints)
 
 
 def _identity(engine: Engine) -> ProducerId:
@@ -106,27 +111,27 @@ def values(records: list[Record]) -> list[bytes | None]:
     return [record.value for record in records]
 
 
-def test_the_client_of_a_broker_commits_at_the_gateway_what_it_began_at_the_broker(story: Story) -> None:
-    assert story.here == values(SOME) * 2
+def test_the_client_of_a_broker_commits_at_the_gateway_what_it_began_at_the_broker(results: Results) -> None:
+    assert results.here == values(SOME) * 2
 
 
-def test_the_client_of_the_gateway_commits_at_the_broker_what_it_began_at_the_gateway(story: Story) -> None:
-    assert values(story.there["orders"]) == values(SOME) * 4 + values(SOME[:1])
+def test_the_client_of_the_gateway_commits_at_the_broker_what_it_began_at_the_gateway(results: Results) -> None:
+    assert values(results.there["orders"]) == values(SOME) * 4 + values(SOME[:1])
 
 
-def test_the_broker_completes_what_was_prepared_here(story: Story) -> None:
-    assert values(story.there["bills"]) == values(SOME)
+def test_the_broker_completes_what_was_prepared_here(results: Results) -> None:
+    assert values(results.there["bills"]) == values(SOME)
 
 
-def test_both_have_the_same_states(story: Story) -> None:
-    listed = {line.split()[0]: line.split()[-1] for line in story.states.splitlines() if "Complete" in line}
+def test_both_have_the_same_states(results: Results) -> None:
+    listed = {line.split()[0]: line.split()[-1] for line in results.states.splitlines() if "Complete" in line}
     assert listed == dict.fromkeys((BEGUN_THERE, BEGUN_HERE, PREPARED), "CompleteCommit")
-    assert {name: status for name, (status, _) in story.last.items()} == dict.fromkeys(
+    assert {name: status for name, (status, _) in results.last.items()} == dict.fromkeys(
         listed, TransactionStatus.COMPLETE_COMMIT
     )
-    assert story.last[PREPARED] == (TransactionStatus.COMPLETE_COMMIT, 1)
-    assert story.is_stable
+    assert results.last[PREPARED] == (TransactionStatus.COMPLETE_COMMIT, 1)
+    assert results.is_stable
 
 
-def test_kafkas_tool_finds_nothing_wrong(story: Story) -> None:
-    assert story.complaints == []
+def test_kafkas_tool_finds_nothing_wrong(results: Results) -> None:
+    assert results.complaints == []

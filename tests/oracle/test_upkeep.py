@@ -28,11 +28,19 @@ Logs = dict[str, list[Record]]
 
 
 @dataclass(frozen=True)
-class Story:
-    """Records that each side read, in this order; ``committed`` is read_committed at the end, by the broker and by stratalog.
+class Results:
+    """Records that each side read, by topic, and the state between the runs of the broker.
 
-    ``epochs`` are those that stratalog knew, before and after the broker's second run; ``left_in`` are the topics that had a
-    transaction open in between.
+    Attributes:
+        by_us: records that stratalog read after its maintenance.
+        by_broker: records that clients of the broker read after that.
+        at_the_end: records that they read after more appends.
+        again: records that stratalog read after that.
+        committed: what read_committed shows at the end, by the broker and by stratalog.
+        epochs: leader epochs that stratalog knew before and after the broker's second run.
+        left_in: topics with an open transaction before the broker's second run.
+        recovered: logs that stratalog had to recover.
+        remarks: warnings of the broker.
     """
 
     by_us: Logs
@@ -48,15 +56,15 @@ class Story:
 
 class _Listener:
     def __init__(self) -> None:
-        self.heard: list[TopicPartition] = []
+        self.recovered: list[TopicPartition] = []
 
     @hookimpl
     def stratalog_on_log_recovered(self, event: LogRecovered) -> None:
-        self.heard.append(event.log)
+        self.recovered.append(event.log)
 
 
 @pytest.fixture(scope="module")
-def story(kafka_tools: KafkaTools, tmp_path_factory: pytest.TempPathFactory) -> Story:
+def results(kafka_tools: KafkaTools, tmp_path_factory: pytest.TempPathFactory) -> Results:
     listener = _Listener()
     with KafkaBroker(kafka_tools, tmp_path_factory.mktemp("upkeep")) as broker:
         broker.create_topics(dict.fromkeys(TOPICS, 1))
@@ -83,7 +91,7 @@ def story(kafka_tools: KafkaTools, tmp_path_factory: pytest.TempPathFactory) -> 
         with stratalog.open_engine(broker.log_dir, plugins=[listener]) as engine:
             again, after = _read(engine), _epochs(engine)
             our_committed = _read(engine, "read_committed")
-        return Story(
+        return Results(
             by_us,
             by_broker,
             at_the_end,
@@ -91,7 +99,7 @@ def story(kafka_tools: KafkaTools, tmp_path_factory: pytest.TempPathFactory) -> 
             (committed, our_committed),
             (epochs, after),
             left_in,
-            listener.heard,
+            listener.recovered,
             [*remarks, *broker.remarks()],
         )
 
@@ -121,7 +129,7 @@ def _keep_up(engine: Engine) -> None:
 
 
 def _begin_here(engine: Engine) -> None:
-    """A transaction that is open when the engine stops in order, as a coordinator that is elsewhere would leave it."""
+    """Leave a transaction open, as the engine does when it stops while the coordinator is another broker."""
     identity = engine.transactions.open(OURS, timeout_ms=60_000)
     engine.transactions.add_partitions(OURS, identity, [TopicPartition(OURS, 0)])
     log = engine.log(OURS, 0)
@@ -140,53 +148,53 @@ def _epochs(engine: Engine) -> dict[str, list[EpochEntry]]:
 
 
 @pytest.mark.parametrize("name", TOPICS)
-def test_the_broker_reads_what_is_left(story: Story, name: str) -> None:
-    assert story.by_us[name]
-    assert story.by_broker[name] == story.by_us[name]
+def test_the_broker_reads_what_is_left(results: Results, name: str) -> None:
+    assert results.by_us[name]
+    assert results.by_broker[name] == results.by_us[name]
 
 
 @pytest.mark.parametrize("name", TOPICS)
-def test_stratalog_reads_what_the_broker_then_had(story: Story, name: str) -> None:
-    assert len(story.at_the_end[name]) == len(story.by_broker[name]) + len(AFTER)
-    assert story.again[name] == story.at_the_end[name]
+def test_stratalog_reads_what_the_broker_then_had(results: Results, name: str) -> None:
+    assert len(results.at_the_end[name]) == len(results.by_broker[name]) + len(AFTER)
+    assert results.again[name] == results.at_the_end[name]
 
 
-def test_logs_begin_and_continue_where_they_should(story: Story) -> None:
-    found = {name: (records[0].offset, records[-1].offset) for name, records in story.by_us.items()}
+def test_logs_begin_and_continue_where_they_should(results: Results) -> None:
+    found = {name: (records[0].offset, records[-1].offset) for name, records in results.by_us.items()}
     assert found[ROLLED] == found[FOLLOWER] == (0, 159)
     assert found[SHORTENED] == (95, 159)
     assert found[TRUNCATED] == (0, 84)
     assert found[REFILLED] == (REFILLED_FROM, REFILLED_FROM + 39)
 
 
-def test_both_show_the_same_committed_records(story: Story) -> None:
-    theirs, ours = story.committed
+def test_both_show_the_same_committed_records(results: Results) -> None:
+    theirs, ours = results.committed
     assert theirs == ours
 
 
-def test_a_transaction_continues_while_the_owner_changes_twice(story: Story) -> None:
-    assert BEGUN in story.left_in
-    assert [record.value for record in story.committed[0][BEGUN]] == [r.value for r in [*SOME, *AFTER, *SOME, *AFTER]]
+def test_a_transaction_continues_while_the_owner_changes_twice(results: Results) -> None:
+    assert BEGUN in results.left_in
+    assert [record.value for record in results.committed[0][BEGUN]] == [r.value for r in [*SOME, *AFTER, *SOME, *AFTER]]
 
 
-def test_a_transaction_that_was_begun_here_is_aborted_by_the_brokers_coordinator(story: Story) -> None:
-    assert OURS in story.left_in
-    assert [record.value for record in story.committed[0][OURS]] == [r.value for r in [*SOME, *AFTER]]
+def test_a_transaction_that_was_begun_here_is_aborted_by_the_brokers_coordinator(results: Results) -> None:
+    assert OURS in results.left_in
+    assert [record.value for record in results.committed[0][OURS]] == [r.value for r in [*SOME, *AFTER]]
 
 
-def test_an_idempotent_client_continues(story: Story) -> None:
-    values = [record.value for record in story.at_the_end[IDEMPOTENT]]
+def test_an_idempotent_client_continues(results: Results) -> None:
+    values = [record.value for record in results.at_the_end[IDEMPOTENT]]
     assert values == [r.value for r in [*SOME, *AFTER, *SOME, *AFTER]]
 
 
 @pytest.mark.parametrize("name", TOPICS)
-def test_leader_epochs_continue(story: Story, name: str) -> None:
-    before, after = (epochs[name] for epochs in story.epochs)
+def test_leader_epochs_continue(results: Results, name: str) -> None:
+    before, after = (epochs[name] for epochs in results.epochs)
     assert after[: len(before)] == before
     assert [entry.epoch for entry in after] == sorted({entry.epoch for entry in after})
-    assert after[-1].start_offset == story.by_us[name][-1].offset + 1
+    assert after[-1].start_offset == results.by_us[name][-1].offset + 1
 
 
-def test_no_log_needed_recovery(story: Story) -> None:
-    assert story.recovered == []
-    assert story.remarks == []
+def test_no_log_needed_recovery(results: Results) -> None:
+    assert results.recovered == []
+    assert results.remarks == []
