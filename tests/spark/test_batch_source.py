@@ -1,4 +1,4 @@
-"""``spark.read.format("stratalog")``: columns, options and answers of Spark's own Kafka source, with no broker."""
+"""``spark.read.format("stratalog")`` has the columns, options and results of Spark's Kafka source, without a broker."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("has_spark")
 
 
 def fill(folder: Path, *, topics: tuple[str, ...] = ("orders",), tier: str | None = None, options: Any = None) -> None:
-    """Topics of 2 partitions with 200 records each; record n of a partition has timestamp 1000 + n."""
+    """Make topics of 2 partitions with 200 records each; record n of a partition has timestamp 1000 + n."""
     settings = {"segment.bytes": 4_000, "index.interval.bytes": 500, "retention.ms": -1}
     with open_engine(folder, tier=tier, tier_options=options) as engine:
         for topic in topics:
@@ -74,7 +74,10 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def planned(path: Path, options: dict[str, object]) -> list[tuple[str, int, int]]:
-    """Return the ranges that Spark would read. Calls the source without Spark's processes: a query takes seconds."""
+    """Return topic, partition and offset of all records that Spark would read.
+
+    Calls the source without Spark's processes, because a query takes seconds.
+    """
     from stratalog_spark.options.read_options import Options  # noqa: PLC0415 - needs pyspark
     from stratalog_spark.source import BatchReader, StratalogSource  # noqa: PLC0415 - the same
 
@@ -284,14 +287,14 @@ def test_the_users_schema_and_the_option_choose_columns(read: Read, data: Path) 
 
 
 def test_a_filter_changes_no_other_use_of_the_frame(read: Read, data: Path) -> None:
-    """With ``pushFilters``, the second count was the filtered one, because Spark plans a DataFrame once."""
+    """Spark plans a DataFrame once. If the source had ``pushFilters``, the second count would be filtered, too."""
     frame = read(data, subscribe="orders")
     assert frame.where("partition = 1 AND offset < 5").count() == 5
     assert frame.count() == 400
 
 
 def damage(folder: Path) -> tuple[Path, int]:
-    """Turn a bit in the midst of the second segment of orders-0; its file, and how large that is."""
+    """Change a bit in the middle of the second segment of orders-0, and return its path and its size."""
     path = sorted((folder / "orders-0").glob("*.log"))[1]
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
@@ -316,7 +319,10 @@ def test_corrupt_batches_fail_or_are_left_out_or_come_as_rows(read: Read, tmp_pa
 
 
 def counting() -> Any:
-    """For ``mapInArrow``. Made here: what is nested travels by value, and workers do not have this module."""
+    """Return a function for ``mapInArrow``, which counts by partition and key.
+
+    The function is nested, because Spark sends nested functions by value. Workers cannot import this module.
+    """
 
     def count(batches: Iterator[Any]) -> Iterator[Any]:
         import pyarrow as pa  # noqa: PLC0415 - in the worker
@@ -395,7 +401,7 @@ def test_aborted_transactions_are_hidden_from_who_reads_committed(read: Read, tm
             for number in range(4):
                 producer.begin_transaction()
                 producer.send("orders", value=b"%d" % number)
-                producer.flush()  # what was never sent is not in the log
+                producer.flush()  # otherwise the records might not be sent
                 producer.abort_transaction() if number % 2 else producer.commit_transaction()
     values = {
         isolation: sorted(row["value"] for row in read(tmp_path, subscribe="orders", isolation=isolation).collect())

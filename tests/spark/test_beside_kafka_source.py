@@ -1,4 +1,7 @@
-"""Jobs of Spark's Kafka source and sink, with the format and the path changed and nothing else, on the data of a real broker."""
+"""Jobs for Spark's Kafka source and sink run with stratalog on the data of a real broker, and have the same results.
+
+Only the format and the path of the jobs are changed.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ def tools(pom: Path) -> KafkaTools:
 
 
 def fill(broker: KafkaBroker) -> None:
-    """Topics with keys, values and headers that are null or not, trimmed and empty logs, transactions, internal topics."""
+    """Fill topics: null and other keys, values and headers, trimmed and empty logs, transactions, internal topics."""
     broker.create_topics(
         {"orders": ORDERS, "orders-eu": 1, "stamped": 1, "ledger": 1, "trimmed": 1, "empty": 2, "copies": 3},
         {"stamped": {"message.timestamp.type": "LogAppendTime"}},
@@ -61,13 +64,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def found(folder: Path) -> dict[str, Any]:
-    """Return the results of both sources. The broker has then stopped, and has written all of its data."""
+    """Return the results of both sources, by query.
+
+    The broker was restarted before, so that all its checkpoints are written.
+    """
     kafka, source = (tools(ROOT / pom) for pom in ("tests/oracle/pom.xml", "benchmarks/java/spark-kafka.xml"))
     for name in ("broker", "program"):
         (folder / name).mkdir()
     with KafkaBroker(kafka, folder / "broker") as broker:
         fill(broker)
-        broker.stop()  # it writes the checkpoints up to which a directory in use is read
+        broker.stop()  # writes the checkpoints, which limit the reads of a directory in use
         broker.start()
         jars = ",".join(str(jar) for jar in sorted(source.libraries.glob("*.jar")))
         ran = subprocess.run(
@@ -122,5 +128,5 @@ def test_one_warning_a_query_names_the_options_without_effect(found: dict[str, A
     warnings = [line for line in (folder / "told").read_text().splitlines() if "options without effect" in line]
     assert warnings
     assert all("kafka.bootstrap.servers" in line for line in warnings)
-    queries = len(BATCHES) + len(WRONG) + len(STREAMS) + 2  # the last two are the reads for the sinks
+    queries = len(BATCHES) + len(WRONG) + len(STREAMS) + 2  # two more reads for the sinks
     assert len(warnings) <= queries + 1

@@ -1,4 +1,4 @@
-"""The catalog in the JVM, and the session extension: SQL on topics, and what a query pushes down without options."""
+"""The catalog in the JVM, and the session extension: SQL on topics, and pushdown without options."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ RECORDS = 200
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory and its tier: two topics of two partitions, record n of a partition at second n."""
+    """Return a folder with a directory and its tier: two topics of two partitions.
+
+    Record n of a partition has a timestamp of n seconds.
+    """
     folder = tmp_path_factory.mktemp("catalog")
     (folder / "tier").mkdir()
     with open_engine(folder / "logs", tier=(folder / "tier").as_uri()) as engine:
@@ -36,7 +39,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def catalog(spark: Any, data: Path) -> Iterator[Any]:
-    """The session with a catalog ``logs`` of the directory and ``tiered`` of the tier."""
+    """Yield the session with the catalogs ``logs`` (the directory) and ``tiered`` (the tier)."""
     places = {"logs": str(data / "logs"), "tiered": (data / "tier").as_uri()}
     for name, place in places.items():
         spark.conf.set(f"spark.sql.catalog.{name}", "stratalog.spark.StratalogCatalog")
@@ -46,13 +49,13 @@ def catalog(spark: Any, data: Path) -> Iterator[Any]:
 
 
 def plan(frame: Any) -> str:
-    """The physical plan as text."""
+    """Return the physical plan as text."""
     text: str = frame._jdf.queryExecution().executedPlan().toString()  # noqa: SLF001 - PySpark only prints it
     return text
 
 
 def values(spark: Any, statement: str) -> list[tuple[Any, ...]]:
-    """The rows of a statement."""
+    """Return the rows of a statement."""
     return [tuple(row) for row in spark.sql(statement).collect()]
 
 

@@ -1,4 +1,4 @@
-"""A cluster of two workers, each a process of its own, started with the Java from PyPI: nothing leans on one process."""
+"""A cluster of two workers in separate processes, started with the Java from PyPI: tasks share no process."""
 
 from __future__ import annotations
 

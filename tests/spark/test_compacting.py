@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("has_spark")
 
 @pytest.fixture(params=["a task a log", "tasks that tell each other keys"])
 def both_ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Of small logs, and as of large ones."""
+    """Select how logs are compacted: as small logs, one task for each, or as larger ones, with several tasks."""
     from stratalog_spark.jobs import compact  # noqa: PLC0415 - needs pyspark
 
     if request.param != "a task a log":
@@ -148,7 +148,7 @@ def test_an_engine_that_writes_meanwhile_is_not_overwritten(
 def test_small_logs_and_large_ones_are_compacted_together(
     jobs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each by one commit, and only when all tasks are through."""
+    """Each log has one commit, and only after all tasks have ended."""
     from stratalog_spark.jobs import compact  # noqa: PLC0415 - needs pyspark
 
     monkeypatch.setattr(compact, "ALONE_RECORDS", 300)
@@ -207,7 +207,7 @@ def test_each_bucket_gets_the_keys_that_begin_with_its_number(bits: int) -> None
 
 @pytest.fixture(params=["SortedKeys", "HashedKeys"])
 def table(request: pytest.FixtureRequest) -> Any:
-    """Both twins, the compiled one if it was built."""
+    """Return an empty table of keys in Python, or the compiled one if it was built."""
     from stratalog_spark.keys import newest  # noqa: PLC0415 - needs numpy
 
     if request.param == "HashedKeys" and extension("stratalog_spark.keys.newest_c") is None:
@@ -222,7 +222,7 @@ def test_of_each_key_the_greatest_offset_stays_however_many_come(table: Any) -> 
     chance, expected = np.random.default_rng(5), dict[tuple[int, int], int]()
     for count in (0, 1, 9_000, 3, 200_000, 70_000):
         keys: Any = chance.integers(0, 40_000, count, np.uint64)
-        hashes = np.stack((keys * np.uint64(0x9E3779B97F4A7C15), keys), axis=1)  # a key of 0 is none
+        hashes = np.stack((keys * np.uint64(0x9E3779B97F4A7C15), keys), axis=1)  # two zeros are not a valid hash
         offsets = chance.permutation(np.arange(count) + len(expected))
         table.add(hashes, offsets)
         for high, low, offset in zip(*hashes.T.tolist(), offsets.tolist(), strict=True):

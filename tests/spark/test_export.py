@@ -1,4 +1,7 @@
-"""Export to Parquet: what is new, each record exactly once, whatever happens in between. Tasks run here, not on Spark."""
+"""Export to Parquet: each run writes the new records, and each record exactly once, also after failures.
+
+Tasks run in this process, not on Spark.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +22,15 @@ Export = Callable[..., Any]
 
 
 class KilledError(Exception):
-    """The driver, or a task, dies here."""
+    """Raised where the driver or a task is killed."""
 
 
 @pytest.fixture
 def export(monkeypatch: pytest.MonkeyPatch) -> Export:
-    """The job, with its tasks one after the other in this process; as messages, as on their way to a worker."""
+    """Return the job, which runs its tasks one after the other in this process.
+
+    Tasks and results are packed and unpacked as messages, as if they were sent to a worker.
+    """
     from stratalog_spark.exporting import export as module  # noqa: PLC0415 - needs pyspark
 
     def run_tasks(
@@ -42,7 +48,7 @@ def export(monkeypatch: pytest.MonkeyPatch) -> Export:
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """``orders`` of two partitions, ten hours of one record each."""
+    """Return a directory with the topic ``orders``: two partitions, with one record for each of ten hours."""
     folder = tmp_path / "data"
     with open_engine(folder) as engine:
         engine.create_topic("orders", partitions=2, config={"segment.bytes": 2_000, "retention.ms": -1})
@@ -58,7 +64,7 @@ def append(engine: Engine, numbers: range, value: Callable[[int], bytes | None] 
 
 
 def rows(target: Path) -> list[tuple[int, int, bytes | None]]:
-    """Partition, offset and value of all rows, as readers of Parquet find them."""
+    """Return partition, offset and value of all rows, as readers of Parquet find them."""
     import pyarrow.dataset as ds  # noqa: PLC0415 - comes with Spark
 
     table = ds.dataset(target, partitioning="hive").to_table(columns=["partition", "offset", "value"])
@@ -157,7 +163,7 @@ def test_two_runs_at_once_carry_out_one_plan(
         monkeypatch.setattr(Ledger, "begin", begin)
         with open_engine(data) as engine:
             append(engine, range(10, 12))
-        export(data, target)  # the other run sees more, and is done before
+        export(data, target)  # the other run has more records, and ends first
         return begin(self, plan)
 
     monkeypatch.setattr(Ledger, "begin", late)
@@ -364,7 +370,7 @@ def test_exported_rows_become_records_again_each_once(
 def test_tasks_that_put_files_into_one_folder_at_a_time_keep_them_apart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each task writes files with the same names into its own folder."""
+    """Two tasks put files with the same local name into one folder at the same time."""
     from fsspec.implementations.local import LocalFileSystem  # noqa: PLC0415 - comes with Spark's extra
 
     from stratalog_spark.exporting.ledger import Target  # noqa: PLC0415 - needs fsspec alone

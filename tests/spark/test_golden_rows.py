@@ -26,7 +26,7 @@ def unpacked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 
 def rows(logs: Path, log: str, isolation: str) -> Iterator[dict[str, Any]]:
-    """Yield the rows of one log. Calls the source without Spark's processes: a query takes seconds."""
+    """Yield the rows of one log, from the source without Spark's processes, because a query takes seconds."""
     from stratalog_spark.options.read_options import Options  # noqa: PLC0415 - needs pyspark
     from stratalog_spark.source import BatchReader  # noqa: PLC0415 - the same
 
@@ -42,7 +42,7 @@ def rows(logs: Path, log: str, isolation: str) -> Iterator[dict[str, Any]]:
 
 
 def seen(path: Path) -> list[dict[str, Any]]:
-    """The records that the client wrote down."""
+    """Return the records that the broker's client read."""
     return [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()[1:]]
 
 
@@ -55,7 +55,10 @@ def decoded(text: str | None) -> bytes | None:
 def test_rows_differ_from_a_client_only_in_the_timestamps_of_records_that_have_none(
     unpacked: golden_data.Golden, isolation: str
 ) -> None:
-    """The client shows time 0 and no type for messages of V0, which Kafka stores without a timestamp: null and -1 here."""
+    """Kafka stores messages of V0 without a timestamp.
+
+    The client shows the time 0 and no type for them, stratalog a null timestamp and the type -1.
+    """
     differences, compared = Counter[str](), 0
     for expected in sorted((unpacked.path / "expected").glob(f"*.{isolation}.jsonl.gz")):
         log = expected.name.removesuffix(f".{isolation}.jsonl.gz")

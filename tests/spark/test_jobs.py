@@ -1,4 +1,4 @@
-"""Jobs on Spark: what they find, make and print."""
+"""Jobs on Spark: their results, files and output."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ pytestmark = pytest.mark.usefixtures("has_spark")
 
 @pytest.fixture
 def tier(tmp_path: Path) -> Path:
-    """``orders`` of two partitions with 300 records each, of 50 keys; record n has timestamp 86,400,000 + n."""
+    """Return a tier with the topic ``orders``: two partitions with 300 records each, of 50 keys.
+
+    Record n has the timestamp 86,400,000 + n.
+    """
     folder = tmp_path / "tier"
     folder.mkdir()
     with open_engine(tmp_path / "data", tier=folder.as_uri()) as engine:
@@ -48,7 +51,7 @@ def damage(folder: Path) -> Path:
 
 @pytest.fixture
 def command(spark: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
-    """Return a function that runs ``stratalog spark`` on the session of the tests: starting another JVM takes 10 s."""
+    """Return a function that runs ``stratalog spark`` on the session of the tests. A new JVM would take 10 s."""
     from stratalog.cli.app import run  # noqa: PLC0415 - needs the extra cli
     from stratalog_spark import session  # noqa: PLC0415 - needs Spark
 
@@ -58,15 +61,15 @@ def command(spark: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
 
 
 @pytest.fixture
-def told() -> list[tuple[int, int]]:
+def progress_calls() -> list[tuple[int, int]]:
     return []
 
 
-def test_verify_looks_into_every_segment(spark: Any, tier: Path, told: list[tuple[int, int]]) -> None:
-    whole = jobs.verify(spark, tier.as_uri(), progress=lambda done, total: told.append((done, total)))
+def test_verify_looks_into_every_segment(spark: Any, tier: Path, progress_calls: list[tuple[int, int]]) -> None:
+    whole = jobs.verify(spark, tier.as_uri(), progress=lambda done, total: progress_calls.append((done, total)))
     assert whole.ok
     assert (whole.logs, whole.segments) == (2, len(list(tier.rglob("*.seg"))))
-    assert all(0 <= done <= total for done, total in told)
+    assert all(0 <= done <= total for done, total in progress_calls)
     path = damage(tier)
     (path.parent / f"{int(path.name[:20]):020}-0-stray.seg").write_bytes(b"left behind")
     found = jobs.verify(spark, tier.as_uri())
@@ -113,7 +116,7 @@ def test_a_topic_is_compacted_erased_and_converted(
     assert command("compact", uri, "-t", "orders", "--any-policy") == 2
     assert "take-over option" in capsys.readouterr().err
     with monkeypatch.context() as patched:
-        patched.setattr(compact, "ALONE_RECORDS", 0)  # as logs that are too large for one task
+        patched.setattr(compact, "ALONE_RECORDS", 0)  # treats the logs as too large for one task
         assert command("compact", uri, "-t", "orders", "--any-policy", "--take-over", "--json") == 0
     *_, summary = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert (summary["before"], summary["after"]) == (600, 100)
@@ -127,9 +130,9 @@ def test_a_topic_is_compacted_erased_and_converted(
     assert command("convert", uri, "-t", "orders", "--compression", "zstd") == 0
     capsys.readouterr()
     assert command("merge", uri, "--segment-bytes", "3000", "--json") == 0
-    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    printed = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert all(
-        row["segments_after"] < row["segments_before"] and row["bytes_after"] == row["bytes_before"] for row in told
+        row["segments_after"] < row["segments_before"] and row["bytes_after"] == row["bytes_before"] for row in printed
     )
     with open_reader(uri) as reader:
         for partition in (0, 1):

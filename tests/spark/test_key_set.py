@@ -54,7 +54,7 @@ def test_memory_does_not_depend_on_the_number_or_the_size_of_the_keys() -> None:
     from stratalog_spark.keys.key_set import KeySet  # noqa: PLC0415 - needs numpy
 
     limit = 8 << 20
-    sets([b"first"])  # imports
+    sets([b"first"])  # imports modules before the measurement
     tracemalloc.start()
     try:
         held = 0

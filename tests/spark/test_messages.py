@@ -1,4 +1,4 @@
-"""Messages between Spark's driver and tasks: what is sent arrives, and nothing else is believed or run."""
+"""Messages between Spark's driver and tasks arrive unchanged; other bytes raise an error, and cannot run code."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def test_a_value_of_another_type_than_declared_is_not_sent() -> None:
 
 
 class Recording(pickle.Unpickler):
-    """Notes the classes and functions that a pickle names."""
+    """Unpickler that records the classes and functions that a pickle refers to."""
 
     def __init__(self, data: bytes) -> None:
         super().__init__(io.BytesIO(data))

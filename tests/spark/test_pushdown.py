@@ -1,4 +1,4 @@
-"""Predicates that the catalog pushes down: the offsets that are read, the bytes, the rows, and counts."""
+"""Predicates that the catalog pushes down: offsets and bytes that are read, resulting rows, and counts."""
 
 from __future__ import annotations
 
@@ -51,14 +51,17 @@ TREES: list[Any] = [
 
 
 def row(number: int) -> Record:
-    """Record n has the timestamp 1000 + n; some are out of order, and some have none."""
+    """Return record n with the timestamp 1000 + n. Two records are out of order, and some have no timestamp."""
     late = {50: 60, 60: 50}.get(number, number)
     return Record(timestamp_ms=-1 if number % 40 == 39 else 1000 + late, key=b"k%d" % number, value=os.urandom(300))
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two topics of two partitions with 200 records each, in many segments, in a tier."""
+    """Return a folder with a directory and its tier: two topics of two partitions with 200 records each.
+
+    Each log has many segments.
+    """
     folder = tmp_path_factory.mktemp("data")
     (folder / "tier").mkdir()
     with open_engine(folder / "logs", tier=(folder / "tier").as_uri()) as engine:
@@ -74,7 +77,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def rows(path: str, columns: str = "topic partition offset timestamp", **options: str) -> Any:
-    """Return the rows of the source, by the calls that Spark makes and without its processes."""
+    """Return the rows of the source, by the calls that Spark makes, without Spark's processes."""
     types: Any = pytest.importorskip("pyspark.sql.types")
     from stratalog_spark.columns.kafka_columns import TYPES  # noqa: PLC0415 - the same
     from stratalog_spark.options.table_options import SPARK_TYPES  # noqa: PLC0415 - the same
@@ -90,7 +93,7 @@ def rows(path: str, columns: str = "topic partition offset timestamp", **options
 
 
 def is_true(tree: Any, found: dict[str, Any]) -> bool:
-    """Evaluate the same predicate in Python."""
+    """Return True if the predicate is true for a row: the same evaluation in Python."""
     if tree[0] in {"and", "or"}:
         return (all if tree[0] == "and" else any)(is_true(part, found) for part in tree[1:])
     value = found[tree[1]]
@@ -137,7 +140,7 @@ def test_a_predicate_may_compare_columns_that_are_not_returned(data: Path, tree:
 
 
 def read_bytes() -> int:
-    """Bytes that this process has read from files."""
+    """Return the number of bytes that this process has read from files."""
     status = Path("/proc/self/io")
     if not status.exists():
         pytest.skip("the system does not count the bytes that a process reads")
@@ -176,7 +179,10 @@ def test_only_the_needed_bytes_are_read(tmp_path: Path, tree: Any, largest_share
 
 
 def stored(folder: Path) -> str:
-    """A tier with 40 segments of 10 records; the segments of even numbers begin later than they end."""
+    """Make a tier with 40 segments of 10 records, and return its URI.
+
+    In each second segment, the timestamps descend.
+    """
     (folder / "tier").mkdir()
     with open_engine(folder / "logs", tier=(folder / "tier").as_uri()) as engine:
         engine.create_topic("orders", config={"segment.bytes": 1 << 20})
@@ -190,7 +196,7 @@ def stored(folder: Path) -> str:
 
 @pytest.fixture(scope="module")
 def timed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the tier of ``stored``."""
+    """Return the folder with the tier of ``stored``."""
     folder = tmp_path_factory.mktemp("timed")
     stored(folder)
     return folder

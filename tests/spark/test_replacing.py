@@ -1,4 +1,4 @@
-"""Jobs that replace segments of a tier: erase, convert, merge. Their tasks run here, not on Spark."""
+"""Jobs that replace segments of a tier: erase, convert, merge. Their tasks run in this process, not on Spark."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def test_aborted_transactions_stay_hidden_in_merged_segments(jobs: Any, tmp_path
                 producer.begin_transaction()
                 producer.send("orders", key=b"k%d" % number, value=bytes(100), partition=number % 2)
                 producer.flush()
-                engine.log("orders", number % 2).roll()  # the marker stands in the next segment
+                engine.log("orders", number % 2).roll()  # the marker is in the next segment
                 producer.abort_transaction() if number % 4 == 3 else producer.commit_transaction()
         for partition in (0, 1):
             engine.log("orders", partition).roll()
@@ -191,7 +191,7 @@ def test_aborted_transactions_stay_hidden_in_merged_segments(jobs: Any, tmp_path
 
 
 def raw(uri: str, partition: int) -> bytes:
-    """A log as it is stored."""
+    """Return the bytes of all batches of a log."""
     with open_reader(uri) as reader:
         log, at, found = reader.log("orders", partition), 0, b""
         while (fetched := log.fetch(at, max_bytes=1 << 20)).slices:

@@ -1,4 +1,4 @@
-"""Writing with a real Spark: batches, streams that continue from a checkpoint, tasks and drivers that die."""
+"""Writing with a real Spark: batches, streams that continue from a checkpoint, tasks and drivers that are killed."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ query.awaitTermination()
 
 @pytest.fixture
 def orders(tmp_path: Path) -> Path:
-    """A topic with 600 records that differ, in 3 partitions; some have no key."""
+    """Return a directory with 600 different records in 3 partitions; some have no key."""
     folder = tmp_path / "data"
     with open_engine(folder) as engine:
         engine.create_topic("orders", partitions=3, config={"segment.bytes": 5_000, "index.interval.bytes": 500})
@@ -104,7 +104,7 @@ def expected(count: int) -> list[str]:
 
 
 def stream(spark: Any, source: Path, place: str, checkpoint: Path, **options: str) -> list[Any]:
-    """Run a stream over the existing records once, and return its progress."""
+    """Run a stream over the existing records until its end, and return its progress."""
     rows = spark.readStream.format("stratalog").options(subscribe="orders", startingOffsets="earliest", **options)
     query = (
         rows.load(str(source))
@@ -167,7 +167,7 @@ def test_a_stream_continues_at_its_position(spark: Any, tmp_path: Path, orders: 
 def test_a_driver_that_is_killed_between_two_commits_leaves_each_row_once(
     spark: Any, spark_settings: dict[str, str], tmp_path: Path, orders: Path
 ) -> None:
-    """The first attempt of every task dies, too; then another driver continues from the checkpoint."""
+    """The first attempt of every task fails, too. Then another driver continues from the checkpoint."""
     with open_engine(tmp_path / "copies") as engine:
         engine.create_topic("copy", partitions=2)
     settings = {**spark_settings, "spark_local_dir": str(tmp_path / "local")}

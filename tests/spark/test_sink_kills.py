@@ -1,4 +1,4 @@
-"""The sink is killed before every step of a round: each row is there once after the next driver has repeated the round."""
+"""The sink is killed before every step of a micro-batch; the next driver repeats it, and each row is there once."""
 
 from __future__ import annotations
 
@@ -59,7 +59,13 @@ def run_round(number: int, location: str) -> None:
 
 
 class Bucket:
-    """A tier in memory that every process opens for itself; ``copies`` are its objects before each request of a round."""
+    """A tier in memory, which every simulated process opens with a new engine.
+
+    Attributes:
+        bucket: the objects of the tier.
+        copies: the objects before each request, while ``is_watched`` is True.
+        is_watched: True to add copies.
+    """
 
     def __init__(self) -> None:
         self.bucket = SimBucket(ManualClock(1_700_000_000_000))
@@ -103,7 +109,7 @@ def whole(rounds: int) -> list[bytes]:
 
 
 def check(values: Values, rounds: int) -> None:
-    """Each row once, and the rounds of each partition in their order."""
+    """Check that each row is there once, and that the rounds of each partition are in order."""
     assert sorted(value for found in values.values() for value in found if value is not None) == whole(rounds)
     for found in values.values():
         numbers = [int(value.rpartition(b" ")[2]) for value in found if value is not None]
@@ -118,7 +124,7 @@ def test_a_round_of_a_tier_is_killed_before_every_request(monkeypatch: pytest.Mo
     for number in range(FAN_IN - 1):
         run_round(number, "sim://bucket")
     place.is_watched = True
-    run_round(FAN_IN - 1, "sim://bucket")  # its end is merged
+    run_round(FAN_IN - 1, "sim://bucket")  # this round merges the segments at the end of each log
     place.is_watched = False
     check(place.values(), FAN_IN)
     host, tier = place.tier(read_only=True)
@@ -134,7 +140,7 @@ def test_a_round_of_a_tier_is_killed_before_every_request(monkeypatch: pytest.Mo
         check(place.values(), FAN_IN)
         run_round(FAN_IN, "sim://bucket")
         check(place.values(), FAN_IN + 1)
-    assert len(seen) >= PARTITIONS  # some of the partitions had the round, in every number of them
+    assert len(seen) >= PARTITIONS  # the kills left the round in different numbers of partitions
 
 
 def test_a_round_of_a_directory_is_killed_before_every_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,7 +154,7 @@ def test_a_round_of_a_directory_is_killed_before_every_change(tmp_path: Path, mo
 
     def copy(change: str) -> None:
         if change.startswith("sync"):
-            return  # a killed process leaves what it has written, durable or not
+            return  # after a kill of the process, written data is there without a sync
         with lock:
             copies.append(tmp_path / f"copy-{len(copies)}")
             shutil.copytree(folder, copies[-1])

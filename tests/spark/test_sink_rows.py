@@ -1,4 +1,4 @@
-"""The sink without Spark's processes: rows become records, each at its place, and rounds are published once."""
+"""The sink without Spark's processes: rows become records in the right partitions, and rounds are published once."""
 
 from __future__ import annotations
 
@@ -191,8 +191,8 @@ def test_rows_name_their_topic_if_the_option_does_not(place: str) -> None:
         stage(options, iter([arrow([{"topic": "nowhere", "value": b"v"}])]))
 
 
-def dying_at_the_second(opened: Callable[..., Any]) -> Callable[..., Any]:
-    """An ``open`` whose writer dies when it is to publish for the second time."""
+def dying_after_the_first_log(opened: Callable[..., Any]) -> Callable[..., Any]:
+    """Return an ``open`` whose writer publishes to one log, and then raises KeyboardInterrupt."""
 
     def dying(target: Any) -> Any:
         writer = opened(target)
@@ -213,13 +213,13 @@ def dying_at_the_second(opened: Callable[..., Any]) -> Callable[..., Any]:
 def test_a_round_that_reached_some_partitions_is_finished_by_the_next_try(
     place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The driver dies between two commits; what it does again is another attempt, its rows in another order."""
+    """The driver dies between two commits. It repeats the round with the rows in another order."""
     from stratalog_spark.write.open_writers import close_kept  # noqa: PLC0415 - needs pyspark
 
     options, mark, rows = sink(place), WriteMark("query", 4), made_rows(300)
     first = [stage(options, iter([arrow(rows[:100])]), mark), stage(options, iter([arrow(rows[100:])]), mark)]
     close_kept()
-    monkeypatch.setattr(WriteTarget, "open", dying_at_the_second(WriteTarget.open))
+    monkeypatch.setattr(WriteTarget, "open", dying_after_the_first_log(WriteTarget.open))
     with pytest.raises(KeyboardInterrupt):
         publish(options, first, mark)
     monkeypatch.undo()
@@ -236,7 +236,7 @@ def test_a_round_that_reached_some_partitions_is_finished_by_the_next_try(
 @pytest.mark.usefixtures("topic")
 @pytest.mark.parametrize("merged", [True, False])
 def test_many_small_rounds_leave_few_segments(place: str, *, merged: bool) -> None:
-    """Of each partition some dozens at most, however often the query triggers; and each row once."""
+    """With merges, each partition has fewer than 16 segments after 20 rounds. Each row is there once."""
     options = sink(place, **({} if merged else {"mergeBytes": 0}))
     rows, rounds = made_rows(10), 20
     for number in range(rounds):
@@ -265,7 +265,7 @@ def test_a_merge_that_fails_does_not_fail_the_round(
 
 
 def test_merges_of_a_stream_run_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A round ends although its merges have not begun; they run in one thread, and each log once."""
+    """A round ends although its merges have not begun. Merges run in one thread, and each log is merged once."""
     from stratalog_spark.write.open_writers import merger_of  # noqa: PLC0415 - needs pyspark
 
     (tmp_path / "tier").mkdir()
@@ -296,7 +296,10 @@ def test_merges_of_a_stream_run_beside_it(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_a_round_requests_only_partitions_that_it_writes_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first round of a process reads their manifests; later ones send three requests for each, and none for others."""
+    """A round sends at most three requests for each of its partitions, and none for other partitions.
+
+    Only the first round of a process also reads the manifests.
+    """
     from pyspark.sql.types import BinaryType, IntegerType, StructType  # noqa: PLC0415 - may not be there
 
     from stratalog_spark.write.sink import BatchWriter  # noqa: PLC0415 - needs pyspark
@@ -484,7 +487,7 @@ def test_rows_of_an_older_spark_become_arrow() -> None:
 
     schema = StructType().add("value", BinaryType()).add("timestamp", TimestampType())
     moment = datetime(2026, 11, 21, 12, tzinfo=UTC)
-    local = moment.astimezone().replace(tzinfo=None)  # as Spark hands it on
+    local = moment.astimezone().replace(tzinfo=None)  # the form in which Spark passes timestamps
     rows = [Row(value=b"%d" % number, timestamp=local) for number in range(3)]
     (batch,) = as_arrow(iter(rows), schema)
     assert batch.column("value").to_pylist() == [b"0", b"1", b"2"]
@@ -494,7 +497,7 @@ def test_rows_of_an_older_spark_become_arrow() -> None:
 
 @pytest.mark.usefixtures("topic")
 def test_records_staged_by_another_attempt_of_a_task_are_not_published(place: str) -> None:
-    """A speculative copy finishes as well, and Spark hands on one message of the two."""
+    """Two attempts of a task complete, as with speculative execution; the driver gets only one of their messages."""
     options, rows = sink(place), arrow(made_rows(200))
     message, duplicate = (stage(options, iter([rows]), WriteMark("query", 0)) for _ in range(2))
     assert duplicate.staged
@@ -505,7 +508,7 @@ def test_records_staged_by_another_attempt_of_a_task_are_not_published(place: st
 
 
 def test_a_stream_publishes_the_results_of_its_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tasks know the query and the batch, the driver the batch alone; messages of another batch are refused."""
+    """Tasks know the query and the batch, the driver knows only the batch. Messages of another batch are refused."""
     import pyspark  # noqa: PLC0415 - may not be there
     from pyspark.sql.types import BinaryType, StructType  # noqa: PLC0415 - the same
 

@@ -1,4 +1,4 @@
-"""Evidence for the absence of ``pushFilters``: Spark keeps a filter that was pushed into a Python source for later reads."""
+"""Spark keeps filters that it pushed into a Python source for later reads, so the source has no ``pushFilters``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ pytestmark = [pytest.mark.usefixtures("has_spark"), pytest.mark.long]
 
 
 def test_a_filter_that_spark_pushes_stays_in_the_plan_of_the_whole_frame(spark: Any) -> None:
-    """When this test fails, a source in Python can prune without the jar."""
+    """If this test fails, Spark has changed: a source in Python can then prune without the jar."""
     datasource: Any = pytest.importorskip("pyspark.sql.datasource")
     if not hasattr(datasource.DataSourceReader, "pushFilters"):
         pytest.skip("this Spark pushes no filters")

@@ -1,4 +1,4 @@
-"""The benchmark of Spark runs, and its small workers compact ten times as many bytes of keys as they may keep."""
+"""The benchmark of Spark runs, and small workers compact keys of ten times their memory limit."""
 
 from __future__ import annotations
 

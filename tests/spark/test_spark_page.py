@@ -1,4 +1,4 @@
-"""The examples of the page about Spark run as they stand there."""
+"""The examples of the page about Spark run unchanged."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(encoding="utf-8"),
 
 @pytest.fixture
 def places(tmp_path: Path) -> dict[str, str]:
-    """Return the folders for the places that the page names; the tier has twenty records of two keys."""
+    """Return folders of this test for the URIs and paths on the page. The tier has twenty records of two keys."""
     places = {name: (tmp_path / name).as_uri() for name in ("bucket", "other", "events")}
     for name in places:
         (tmp_path / name).mkdir()

@@ -1,4 +1,4 @@
-"""The stream source without Spark's processes: which offsets come next, and which rows they are."""
+"""The stream source without Spark's processes: the next offsets of a stream, and their rows."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Plan = Callable[..., "Planner"]
 
 @pytest.fixture
 def engine(tmp_path: Path) -> Iterator[Engine]:
-    """A live one, with a tier, and a topic of 2 partitions with 30 and 10 records."""
+    """Yield an open engine with a tier, and a topic of 2 partitions with 30 and 10 records."""
     (tmp_path / "tier").mkdir()
     with open_engine(tmp_path / "data", tier=(tmp_path / "tier").as_uri()) as opened:
         opened.create_topic("orders", partitions=2, config={"segment.bytes": 500, "retention.ms": -1})
@@ -179,7 +179,7 @@ def test_new_topics_of_a_pattern_are_read_from_their_beginning(plan: Plan, engin
 def test_new_partitions_are_read_from_their_beginning(plan: Plan) -> None:
     from stratalog_spark.read.stream import from_json  # noqa: PLC0415 - needs pyspark
 
-    planner, start = plan(), from_json({"orders": {"0": 30}})  # of a time when there was only one
+    planner, start = plan(), from_json({"orders": {"0": 30}})  # offsets from before partition 1 was added
     end = planner.next(start, None)
     assert end == {P0: 30, P1: 10}
     assert rows(planner, start, end) == expected((1, 0, 10))
@@ -194,7 +194,7 @@ def test_retention_that_overtakes_a_query_is_reported_or_skipped(plan: Plan, eng
     write_checkpoints(engine)
     with pytest.raises(OffsetOutOfRangeError, match="orders-0"):
         strict.splits(start, end)
-    first = lax.reader().log(*P0).offsets().log_start  # a tier loses whole segments
+    first = lax.reader().log(*P0).offsets().log_start  # a tier deletes only whole segments
     assert 0 < first <= 12
     assert rows(lax, start, end) == expected((0, first, 30), (1, 0, 10))
 
@@ -220,7 +220,7 @@ def test_a_deleted_topic_of_a_pattern_is_reported_or_left_out(plan: Plan, engine
 
 
 def test_a_topic_that_was_created_again_is_reported_or_read_from_its_beginning(plan: Plan, engine: Engine) -> None:
-    """Its log has more records than the query has read, so that only its id shows that it is another."""
+    """The new topic has more records than the query has read, so that only its id shows that it is another topic."""
     strict, lax = plan(startingOffsets="earliest"), plan(startingOffsets="earliest", failOnDataLoss="false")
     start = strict.first()
     end = restarted(strict.next(start, None))
@@ -242,7 +242,7 @@ def test_a_topic_that_was_created_again_is_reported_or_read_from_its_beginning(p
 
 
 def restarted(offsets: Offsets) -> Offsets:
-    """The offsets after they were in a checkpoint."""
+    """Return the offsets as read from a checkpoint."""
     from stratalog_spark.read.stream import from_json, to_json  # noqa: PLC0415 - needs pyspark
 
     return from_json(json.loads(json.dumps(to_json(offsets))))
@@ -306,7 +306,7 @@ def test_a_truncated_log_is_reported_or_continues_at_its_end(plan: Plan, engine:
 
 @pytest.mark.parametrize("plan", ["directory"], indirect=True)
 def test_records_that_a_writer_hides_for_now_are_not_lost(plan: Plan, tmp_path: Path) -> None:
-    """After an unclean stop a directory is read to its end, and a writer that starts again shows less of it at first."""
+    """After an unclean stop, a reader reads a directory to its end. A writer that starts again shows less at first."""
     planner = plan(startingOffsets="earliest")
     start = planner.first()
     end = planner.next(start, None)
@@ -358,7 +358,7 @@ def test_a_trigger_requests_only_partitions_that_have_changed(tmp_path: Path) ->
         before = tier.metrics().store.requests
         end = planner.next(start, None)
         planner.report()
-        splits = planner.splits(start, end) if end != start else []  # as Spark does
+        splits = planner.splits(start, end) if end != start else []  # Spark plans no empty batch
         assert sum(len(split.pieces) for split in splits) == len(changed)
         assert tier.metrics().store.requests - before <= 1 + 3 * len(changed)
         start = end
@@ -366,7 +366,7 @@ def test_a_trigger_requests_only_partitions_that_have_changed(tmp_path: Path) ->
 
 
 def group_stream(location: str, **options: str) -> Any:
-    """The source of a stream that commits the offsets of the group ``billing``."""
+    """Return the source of a stream that commits the offsets of the group ``billing``."""
     from stratalog_spark.options.read_options import Options  # noqa: PLC0415 - needs pyspark
     from stratalog_spark.read.stream import PlainStreamReader  # noqa: PLC0415 - the same
 
@@ -385,7 +385,7 @@ def test_a_stream_commits_the_offsets_of_its_group_after_each_micro_batch(
     stream = group_stream(location, commitGroupOffsets="true")
     for ends in ({"0": 3, "1": 1}, {"0": 7, "1": 1}):
         stream.commit({"orders": ends})
-    group_stream(location).commit({"orders": {"0": 99, "1": 99}})  # not asked for
+    group_stream(location).commit({"orders": {"0": 99, "1": 99}})  # without the option commitGroupOffsets
     is_tier = place == "tier"
     with open_engine(tmp_path / "data", tier=location if is_tier else None, attach=is_tier) as engine:
         assert engine.group_offsets("billing") == {P0: CommittedOffset(7), P1: CommittedOffset(1)}

@@ -1,4 +1,4 @@
-"""Statistics of jobs: hashes of keys, sketches of keys and times, and the chart."""
+"""Statistics of jobs: hashes of keys, sketches of keys and timestamps, and the chart."""
 
 from __future__ import annotations
 

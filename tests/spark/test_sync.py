@@ -1,4 +1,4 @@
-"""Tables that are kept in step with a topic, without Spark's processes."""
+"""``sync``, which keeps tables in step with a topic, without Spark's processes."""
 
 from __future__ import annotations
 
@@ -166,11 +166,11 @@ def test_settings_that_do_not_match_are_refused(lake: Lake) -> None:
 
 
 class Killed(BaseException):
-    """The driver dies here."""
+    """Raised where the driver is killed."""
 
 
 def killed_at(monkeypatch: pytest.MonkeyPatch, lake: Lake, moment: tuple[str, str]) -> None:
-    """Make the driver die before or after the commit of one step."""
+    """Make the driver die before or after the commit of one step; ``moment`` is (step, "before" or "after")."""
     step, when = moment
     table = type(lake.target().open_table())
     commit = table.commit
@@ -193,7 +193,7 @@ def killed_at(monkeypatch: pytest.MonkeyPatch, lake: Lake, moment: tuple[str, st
 def test_a_driver_that_is_killed_at_any_commit_neither_loses_nor_repeats_a_record(
     lake: Lake, step: str, when: str, upsert: int
 ) -> None:
-    """The schema of the bad record appears after the driver died: a record is in one of both tables, not in both."""
+    """The schema of the bad record appears after the driver died. Each record is in one of the two tables."""
     from stratalog_spark import Maintenance  # noqa: PLC0415 - needs pyspark
 
     schemas: dict[int, object] = {1: AVRO_1}
@@ -318,7 +318,7 @@ def test_protobuf_with_the_indexes_of_a_registry(lake: Lake) -> None:
 
 
 def test_a_second_driver_that_commits_the_same_records_is_refused(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both have read the table before either commits."""
+    """Both drivers have read the table before either of them commits."""
     from stratalog_spark.lake import syncer as module  # noqa: PLC0415 - needs pyspark
     from stratalog_spark.lake.table import TableConflictError  # noqa: PLC0415 - the same
 

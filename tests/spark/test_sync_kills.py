@@ -1,4 +1,7 @@
-"""A driver of ``sync`` is killed with SIGKILL at every step of a micro-batch: each record is in one table once after the next one."""
+"""A driver of ``sync`` is killed with SIGKILL at every step of a micro-batch.
+
+After the next micro-batch, each record is in one table once.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ PROGRAM = Path(__file__).parents[1] / "support" / "sync_kills.py"
 def test_a_driver_that_is_killed_at_any_step_neither_loses_nor_repeats_a_record(
     tmp_path: Path, kind: str, buckets: int
 ) -> None:
-    """The program checks both tables after each kill, and after another micro-batch; the table is partitioned by day."""
+    """The program checks both tables after each kill and after another micro-batch. The table is partitioned by day."""
     ran = subprocess.run(
         [sys.executable, str(PROGRAM), str(tmp_path), kind, str(buckets)],
         capture_output=True,

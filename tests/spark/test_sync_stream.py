@@ -26,8 +26,8 @@ def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lake]:
         yield Lake(tmp_path, engine, request.param)
 
 
-def ran(spark: Any, lake: Lake, **settings: Any) -> None:
-    """Run the stream up to the existing records."""
+def run_stream(spark: Any, lake: Lake, **settings: Any) -> None:
+    """Run the stream until it has read the existing records."""
     import stratalog_spark  # noqa: PLC0415 - needs pyspark
 
     arguments = {"checkpoint": str(lake.folder / "checkpoint"), "partition_by": "hour", **settings}
@@ -43,7 +43,10 @@ def places(counts: dict[int, int]) -> list[tuple[int, int]]:
 
 
 def in_duckdb(lake: Lake, query: str) -> list[tuple[Any, ...]]:
-    """Rows of a query of the table's data files: DuckDB's extensions for both kinds of tables need a download."""
+    """Return the rows of a query of the table's data files.
+
+    It reads the files, because DuckDB's extensions for Iceberg and Delta need a download.
+    """
     import duckdb  # noqa: PLC0415 - only here
 
     found: list[tuple[Any, ...]] = duckdb.sql(
@@ -53,20 +56,20 @@ def in_duckdb(lake: Lake, query: str) -> list[tuple[Any, ...]]:
 
 
 def test_a_stream_continues_where_the_table_ends(spark: Any, lake: Lake) -> None:
-    """With its checkpoint, and without it."""
+    """The stream is restarted with its checkpoint, and then without it."""
     schemas: dict[int | None, object] = {7: SCHEMA}
     bodies = [b'{"user": "u%d", "amount": %d.5}' % (number % 3, number) for number in range(40)]
     lake.append(0, [record(b"k", prefixed(7, body), hour=number / 20) for number, body in enumerate(bodies)])
     lake.append(1, [record(b"k", prefixed(7, b"{broken"))])
-    ran(spark, lake, schema="json", schemas=schemas)
+    run_stream(spark, lake, schema="json", schemas=schemas)
     assert lake.places() == places({0: 40})
     assert [row["error"][:22] for row in lake.rows("orders_quarantine")] == ["the value is not JSON:"]
     lake.append(1, [record(b"k", prefixed(7, bodies[0]))])
-    ran(spark, lake, schema="json", schemas=schemas)
+    run_stream(spark, lake, schema="json", schemas=schemas)
     assert lake.places() == [*places({0: 40}), (1, 1)]
     shutil.rmtree(lake.folder / "checkpoint")
     lake.append(0, [record(b"k", prefixed(7, bodies[1]))])
-    ran(spark, lake, schema="json", schemas=schemas)
+    run_stream(spark, lake, schema="json", schemas=schemas)
     assert lake.places() == [*places({0: 41}), (1, 1)]
     assert len(lake.rows("orders_quarantine")) == 1
     found = in_duckdb(lake, 'SELECT "user", count(*), sum(amount) FROM {} GROUP BY 1 ORDER BY 1')
@@ -85,7 +88,7 @@ def test_a_limited_stream_upserts_a_compacted_topic(spark: Any, lake: Lake) -> N
     lake.append(0, [record(b"k%d" % (number % 7), b"%d" % number) for number in range(100)])
     lake.append(1, [record(b"j%d" % (number % 5), b"%d" % number) for number in range(50)])
     lake.append(0, [record(b"k0", None)])
-    ran(spark, lake, upsert=True, buckets=3, options={"maxOffsetsPerTrigger": "40"})
+    run_stream(spark, lake, upsert=True, buckets=3, options={"maxOffsetsPerTrigger": "40"})
     found = in_duckdb(lake, "SELECT kafka_key, value FROM {}")
     expected = {b"k%d" % (number % 7): b"%d" % number for number in range(100) if number % 7}
     expected |= {b"j%d" % (number % 5): b"%d" % number for number in range(50)}
@@ -107,8 +110,8 @@ def test_a_failed_micro_batch_is_repeated(spark: Any, lake: Lake, monkeypatch: p
     with monkeypatch.context() as patch:
         patch.setattr(table, "commit", committed)
         with pytest.raises(StreamingQueryException, match="the driver is gone"):
-            ran(spark, lake)
-    ran(spark, lake)
+            run_stream(spark, lake)
+    run_stream(spark, lake)
     assert lake.places() == places({0: 3})
 
 

@@ -1,4 +1,4 @@
-"""Tables of Spark's catalog over logs: what Spark hands to a source in Python, and what is kept in the columns."""
+"""Tables of Spark's catalog over logs: the properties that Spark passes to a Python source, and metadata of columns."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.usefixtures("has_spark")
 
 
 def given(**options: str) -> dict[str, str]:
-    """The properties of a table, as Spark 4.3 hands them on when it is made."""
+    """Return the properties of a table, as Spark 4.3 passes them when the table is created."""
     kept = {f"option.{name}": value for name, value in options.items()}
     return {**kept, **options, "provider": "stratalog", "owner": "me", "location": "file:/data", "path": "file:/data"}
 

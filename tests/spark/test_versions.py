@@ -1,4 +1,4 @@
-"""Spark as users have it beside a session of their own: an older version, Connect, spark-submit with a wheel."""
+"""Other ways to run Spark: an older version, Spark Connect, and spark-submit with a wheel."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ pytestmark = pytest.mark.usefixtures("has_spark", "has_java")
 
 ROOT = Path(__file__).parent.parent.parent
 STORY = ROOT / "tests" / "support" / "spark_story.py"
-SQL = [["orders"], 20, True, 605]  # what the catalog in the JVM answers
+SQL = [["orders"], 20, True, 605]  # results of the catalog in the JVM
 KEYS = [[str(key), 86 if key < 6 else 84] for key in range(7)]  # 300 records a partition, of 7 keys
 
 
-def told(command: list[str], folder: Path, environment: Mapping[str, str]) -> dict[str, Any]:
-    """Return the last line of the story's output.
+def run_program(command: list[str], folder: Path, environment: Mapping[str, str]) -> dict[str, Any]:
+    """Run the program, and return the JSON of the last line of its output.
 
-    Each names the Python of its workers, as an activated environment does: it may not be the one of other sessions here.
+    Each caller sets the Python of the workers, which may be another one than that of the tests' session.
     """
     ran = subprocess.run(
         command,
@@ -42,8 +42,10 @@ def told(command: list[str], folder: Path, environment: Mapping[str, str]) -> di
 
 
 def test_an_older_spark_reads_writes_streams_and_compacts(old_spark_python: str, tmp_path: Path) -> None:
-    """In an environment with Spark 4.0, the Java that it takes, and the wheel: what the extra brings, and nothing else."""
-    found = told([old_spark_python, str(STORY), str(tmp_path), "local"], tmp_path, {"PYSPARK_PYTHON": old_spark_python})
+    """Runs in an environment with Spark 4.0, its Java, the wheel and the dependencies of the extra only."""
+    found = run_program(
+        [old_spark_python, str(STORY), str(tmp_path), "local"], tmp_path, {"PYSPARK_PYTHON": old_spark_python}
+    )
     assert found["spark"].startswith("4.0.")
     assert not found["driver"].startswith(str(ROOT))
     assert (found["streamed"], found["compacted"]) == (600, [605, 7])
@@ -52,14 +54,16 @@ def test_an_older_spark_reads_writes_streams_and_compacts(old_spark_python: str,
 
 @pytest.mark.usefixtures("has_connect", "has_catalog")
 def test_a_connect_server_reads_writes_streams_and_compacts(tmp_path: Path) -> None:
-    found = told([sys.executable, str(STORY), str(tmp_path), "connect"], tmp_path, {"PYSPARK_PYTHON": sys.executable})
+    found = run_program(
+        [sys.executable, str(STORY), str(tmp_path), "connect"], tmp_path, {"PYSPARK_PYTHON": sys.executable}
+    )
     assert found["session"] == "pyspark.sql.connect.session"
     assert (found["streamed"], found["compacted"]) == (600, [605, 7])
     assert found["sql"] == SQL
 
 
 def test_spark_submit_takes_a_wheel_to_the_executors(pure_wheel: Path, tmp_path: Path) -> None:
-    """Two workers, which have what the library stands on installed, and get the library with the job."""
+    """Two workers have the dependencies of the library installed, and get the library itself with the job."""
     settings = {
         "spark.ui.enabled": "false",
         "spark.log.level": "ERROR",
@@ -72,7 +76,9 @@ def test_spark_submit_takes_a_wheel_to_the_executors(pure_wheel: Path, tmp_path:
     confs = [text for name, value in settings.items() for text in ("--conf", f"{name}={value}")]
     submit = [str(Path(sys.executable).with_name("spark-submit")), "--master", "local-cluster[2,1,1024]", *confs]
     environment = {"PYTHONPATH": str(pure_wheel), "PYSPARK_PYTHON": sys.executable}
-    found = told([*submit, "--py-files", str(pure_wheel), str(STORY), str(tmp_path), "submit"], tmp_path, environment)
+    found = run_program(
+        [*submit, "--py-files", str(pure_wheel), str(STORY), str(tmp_path), "submit"], tmp_path, environment
+    )
     assert found["driver"].startswith(str(pure_wheel))
     assert found["tasks"]
     assert all(pure_wheel.name in path and str(ROOT) not in path for path in found["tasks"])
