@@ -134,7 +134,7 @@ class Run:
             self.reporter.missing([str(error)])
             return None
 
-    # --- the methods of the cases, called by name ---------------------------------------------------------------------------------------
+    # --- the methods of the cases, called by name --------------------------------------------------------------------
 
     def _read(self) -> None:
         self._measure("read", "all columns to noop", cases.reading(self.session, self.large, self.peer))

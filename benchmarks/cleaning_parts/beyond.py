@@ -89,7 +89,7 @@ class ErasingSide(PreparedSide):
             raise WrongOutcomeError(f"{OURS}: nothing was erased, or everything")
 
 
-# --- loops that a user of a Python client would write ------------------------------------------------------------------------------
+# --- loops that a user of a Python client would write ----------------------------------------------------------------
 
 
 def _loops(loop: Loop, made: DirtyLog, aiokafka: Aiokafka | None, wanted: int) -> Iterator[Side]:

@@ -129,7 +129,7 @@ def _comparing(expected: bytes) -> Callable[[bytes], None]:
     return check
 
 
-# --- loops that a user of a Python client would write ------------------------------------------------------------------------------
+# --- loops that a user of a Python client would write ----------------------------------------------------------------
 
 
 def loop(made: DirtyLog, aiokafka: Aiokafka) -> int:

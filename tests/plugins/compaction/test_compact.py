@@ -27,7 +27,11 @@ def log_of(
     stamps: list[int] | None = None,
     remote: int = 0,
 ) -> LogSummary:
-    """Ten offsets a segment, the last one active; ``stamps`` are both first and largest timestamps."""
+    """Return a log whose segments have ten offsets each. The last segment is active.
+
+    ``stamps`` are both the first and the largest timestamps of the segments. The first ``remote`` segments are in the
+    tier.
+    """
     segments = tuple(
         SegmentSummary(
             10 * number,
@@ -182,7 +186,7 @@ def test_marks_neither_exceed_the_memory_nor_cost_a_key(
 
 
 def test_a_round_allocates_only_memory_that_it_can_fill() -> None:
-    """Otherwise each small log would allocate all of ``log.cleaner.dedupe.buffer.size``."""
+    """A map of the size of ``log.cleaner.dedupe.buffer.size`` would waste memory for a small log."""
     found = POLICY.record_filter(job(1 << 40, end=10))
     records = RecordColumns.from_records(Record(offset=number, key=b"%d" % number) for number in range(10))
     assert found.observe(records) == 10

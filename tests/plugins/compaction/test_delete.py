@@ -27,7 +27,11 @@ def log_of(
     high_watermark: int | None = None,
     log_start: int = 0,
 ) -> LogSummary:
-    """A log with one segment a size, ten offsets each; the last one is active and holds none if its size is 0."""
+    """Return a log with one segment of ten offsets for each size.
+
+    The last segment is active. If its size is 0, it has no offsets. ``ages_from`` are the timestamps that retention
+    uses.
+    """
     stamps = list(ages_from) if ages_from is not None else [0] * len(sizes)
     segments = []
     for index, (size, stamp) in enumerate(zip(sizes, stamps, strict=True)):
@@ -124,7 +128,7 @@ def test_compaction_deletes_neither_by_time_nor_by_size() -> None:
     assert deleted(COMPACT.plan(log_of([100, 100, 100]), config, 10_000)) == 0
 
 
-# --- what never goes ---------------------------------------------------------------------------------------------
+# --- segments that are never deleted ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("high_watermark", "expected"), [(0, 0), (9, 0), (10, 1), (25, 2), (29, 2), (30, 3)])
@@ -150,7 +154,10 @@ def test_an_empty_active_segment_stays() -> None:
 
 
 def test_each_rule_continues_where_the_one_before_it_stopped() -> None:
-    """The plan used to be the longest prefix of a single rule. A young segment that size removes then kept older ones."""
+    """In an earlier release, the plan was the longest prefix of a single rule.
+
+    A young segment that the size limit deletes then protected older segments after it.
+    """
     config = TopicConfig(retention_ms=5000, retention_bytes=300)
     plan = DeletePolicy().plan(log_of([100, 100, 100, 100], ages_from=[9999, 0, 0, 9999]), config, 10_000)
     assert deleted(plan) == 3
@@ -171,11 +178,11 @@ def test_kept_segments_are_explained_too() -> None:
 
 
 def kafkas_deletion(log: LogSummary, config: TopicConfig, now_ms: int) -> int:
-    """Return the number of deleted segments by a literal translation of ``UnifiedLog.deleteOldSegments``."""
+    """Return the number of segments that Kafka deletes: a literal translation of ``UnifiedLog.deleteOldSegments``."""
     left = list(log.segments)
 
     def run(breached: list[bool]) -> None:
-        """Delete the segments of ``left`` from the first one on, as long as the rule allows."""
+        """Delete the segments of ``left`` from the first one on, as long as the rule is True for them."""
         while breached and breached.pop(0):
             segment = left[0]
             if log.offsets.high_watermark < segment.end_offset or (len(left) == 1 and not segment.size_bytes):
@@ -242,7 +249,10 @@ def test_local_limits_do_not_bound_the_whole_log() -> None:
 
 
 def test_compaction_evicts_local_copies_by_the_local_retention_of_the_topic_only() -> None:
-    """retention.ms is not for topics that are only compacted, so -2 keeps everything."""
+    """retention.ms does not apply to topics that are only compacted.
+
+    So the default local.retention.ms=-2, which refers to retention.ms, keeps everything.
+    """
     config = TopicConfig(cleanup_policy=("compact",), retention_ms=0, retention_bytes=0)
     assert COMPACT.local_plan(log_of([100, 100]), config, 10_000) == ()
     local = replace(config, retention_ms=-1, local_retention_ms=0)

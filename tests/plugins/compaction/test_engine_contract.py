@@ -1,4 +1,4 @@
-"""The bundled cleanup policies in a whole engine."""
+"""The contract of engines, with the bundled cleanup policies."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def test_a_key_whose_record_was_dropped_is_not_in_it(twin: type[PythonKeyMap]) -
 
 @pytest.mark.long
 def test_a_digest_grows_by_sections(twin: type[PythonKeyMap]) -> None:
-    """Only a small part of it is in memory at a time; no part is returned twice."""
+    """The digest is returned in sections, so that only a small part is in memory. Each section is returned once."""
     found = twin(4, 3, SECRET, sums_up=True)
     keys: list[bytes | None] = [b"%d" % number for number in range(SECTION_KEYS + 500)]
     sections = []
@@ -109,7 +109,10 @@ def test_bytes_that_are_no_section_exclude_no_key_and_never_crash(data: bytes) -
     for made in (PythonKeyMap, getattr(extension(EXTENSIONS[0]), "CompiledKeyMap", PythonKeyMap)):
         found = knowing(made, [b"a", b"b"])
         told = found.holds_any_of(memoryview(data))
-        is_section = len(data) >= HEAD.size and len(data) == HEAD.size + 4 * ((1 << min(HEAD.unpack_from(data)[1], 32)) + 1 + HEAD.unpack_from(data)[0])  # fmt: skip
+        # Fmt: skip.
+        is_section = len(data) >= HEAD.size and len(data) == HEAD.size + 4 * (
+            (1 << min(HEAD.unpack_from(data)[1], 32)) + 1 + HEAD.unpack_from(data)[0]
+        )
         assert told or is_section
 
 

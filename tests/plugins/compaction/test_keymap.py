@@ -58,7 +58,7 @@ def test_records_newer_than_the_map_or_unknown_to_it_stay(opener: Opener) -> Non
 
 
 def test_a_full_map_takes_no_further_key_not_even_one_that_it_has(opener: Opener) -> None:
-    """As Kafka's: and records without keys need no room."""
+    """Kafka's map behaves in the same way. Records without keys need no room in the map."""
     found = opener(10, 2, SECRET)
     listed: list[tuple[bytes | None, bytes | None]] = [(b"a", b""), (b"a", b""), (b"b", b""), (None, b""), (b"a", b"")]
     assert found.observe(columns(listed)) == 4
@@ -96,7 +96,7 @@ def test_twins_agree_on_offsets_that_do_not_ascend(listed: list[tuple[int, int]]
 
 
 def test_marks_cover_no_record_that_was_not_shown() -> None:
-    """Records below the dirty range have no marks: the map is searched for their keys."""
+    """Marks exist only for the dirty range. For records below it, the map is searched for their keys."""
     found = open_key_map(50, 49, SECRET, marked=range(10, 20))
     found.observe(columns([(b"a", b""), (b"a", b""), (b"b", b"")], start=10))
     assert verdicts(found, columns([(b"a", b""), (b"b", b""), (b"c", b"")], start=7)) == [DROP, DROP, KEEP]
@@ -121,7 +121,7 @@ def test_keys_are_hashed_alike_whatever_the_processor_has(allowed: int, listed: 
 
 
 def siphash(key: bytes, secret: bytes) -> int:
-    """The first half of SipHash-1-3 with 128 bits of output, after its authors' description."""
+    """Return the first half of SipHash-1-3 with 128 bits of output, computed after the description of its authors."""
     mask = (1 << 64) - 1
     low, high = int.from_bytes(secret[:8], "little"), int.from_bytes(secret[8:], "little")
     v = [
@@ -190,7 +190,7 @@ def test_a_slot_has_24_bytes() -> None:
 
 @pytest.mark.long
 def test_ten_million_keys_fit_256_mib() -> None:
-    """At the load factor that is Kafka's default; the next key but some is refused, and nothing is forgotten."""
+    """The map has Kafka's default load factor. When it is full, it refuses further keys, and loses none."""
     twin = compiled_twin(EXTENSIONS[0])
     slots = (256 << 20) // SLOT_BYTES
     usable = int(slots * 0.9)
@@ -208,7 +208,7 @@ def test_ten_million_keys_fit_256_mib() -> None:
 
 
 def keyed(arena: bytes, start: int, positions: array[int], sizes: array[int]) -> RecordColumns:
-    """Records whose keys are adjacent in memory."""
+    """Return records whose keys are adjacent in memory."""
     return RecordColumns(
         arena, len(positions), offset=memoryview(array("q", range(start, start + len(positions)))),
         key_position=memoryview(positions), key_size=memoryview(sizes),

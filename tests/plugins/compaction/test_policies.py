@@ -1,4 +1,4 @@
-"""The policies beyond Kafka's: by version, and by record expiry."""
+"""The policies that Kafka does not have: by version, and by record expiry."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class TestTtl(CleanupPolicyContract):
 
 
 def configured(policy: str, **settings: object) -> TopicConfig:
-    """Settings with the sections that the providers bring."""
+    """Return settings of a topic, with the sections of the providers. In names, ``__`` stands for a dot."""
     plain = TopicConfig(sections={"latest_by_header": HeaderSection(), "ttl": TtlSection()})
     base = {
         "cleanup.policy": policy,
@@ -107,7 +107,7 @@ def test_the_greatest_timestamp_of_a_key_stays_in_any_order(bed: LogBed) -> None
 
 
 def test_a_late_record_loses_against_what_an_earlier_round_kept(bed: LogBed) -> None:
-    """The filter observes only the dirty part. It finds records of earlier rounds while it judges them."""
+    """The filter observes only dirty records. It compares them with records of earlier rounds when it judges these."""
     log = opened(bed, "latest_by_timestamp")
     add(log, b"k", b"new", at_ms=100)
     add(log, b"q", b"old", at_ms=100)
@@ -134,7 +134,7 @@ def test_versions_stand_in_a_header(bed: LogBed, encoding: str, versions: tuple[
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.long
 def test_after_any_rounds_each_key_has_its_greatest_version(bed: LogBed, seed: int) -> None:
-    """Small memory ends rounds early; the state is right after each of them."""
+    """A small memory limit ends rounds early. After each round, the greatest version of each key is there."""
     draw = random.Random(seed)  # noqa: S311 - no secret here
     log = opened(bed, "latest_by_timestamp", segment__bytes=600)
     limits = replace(LIMITS, memory_bytes=SLOT_BYTES * 8)
@@ -160,7 +160,7 @@ def test_after_any_rounds_each_key_has_its_greatest_version(bed: LogBed, seed: i
 
 
 def test_two_policies_that_keep_one_record_a_key_are_refused(bed: LogBed) -> None:
-    """Together they would drop what the other keeps, and of a key nothing would be left."""
+    """Each policy would delete the record that the other one keeps, so that no record of a key might remain."""
     log = opened(bed, "compact,latest_by_timestamp")
     add(log, b"k", b"v")
     policies = {name: bed.host.policy(name) for name in log.config.cleanup_policy}
@@ -205,8 +205,9 @@ def test_a_segment_that_expired_whole_is_deleted_whole(bed: LogBed) -> None:
 
 
 def test_it_joins_with_compaction(bed: LogBed) -> None:
-    """A record is deleted if one of the two policies deletes it. If the newest record of a key has expired, the key has
-    no record.
+    """A record is deleted if one of the two policies deletes it.
+
+    If the newest record of a key has expired, no record of the key remains.
     """
     log = opened(bed, "compact,ttl", ttl__ms=1000)
     now_ms = bed.clock.now_ms()
@@ -225,10 +226,11 @@ def test_without_settings_nothing_expires(bed: LogBed) -> None:
 
 @pytest.mark.parametrize("policy", ["ttl", "compact,ttl"])
 def test_segments_of_which_nothing_expired_are_not_read(bed: LogBed, policy: str) -> None:
-    """The notes about a segment stay true if settings change later."""
+    """Facts about a segment that were recorded in an earlier round stay correct if settings change later."""
     log = opened(bed, policy, segment__bytes=100, ttl__ms=1000, ttl__header="expires")
     now_ms = bed.clock.now_ms()
-    add(log, b"first", b"v", at_ms=now_ms + 10**6)  # else what expired goes as a whole
+    # Not expired, so that the expired segments are no prefix, which would be deleted without a read.
+    add(log, b"first", b"v", at_ms=now_ms + 10**6)
     add(log, b"a", b"v", at_ms=now_ms)
     add(log, b"c", b"v", at_ms=now_ms, headers=(("expires", b"%d" % (now_ms + 500)),))
     clean(bed, log)

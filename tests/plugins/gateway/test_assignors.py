@@ -1,4 +1,4 @@
-"""The assignors of the consumer protocol, on random groups."""
+"""The assignors of the consumer protocol, tested with random groups."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ def member(*topics: uuid.UUID, instance: str | None = None, before: Partitions =
 
 def drawn(chance: Random, *, is_equal: bool) -> tuple[Subscribers, Counts]:
     counts = {topic: chance.randint(0, 9) for topic in TOPICS}
-    every = [(topic, number) for topic, count in counts.items() for number in range(count + 1)]  # some do not exist
+    # One partition of each topic does not exist.
+    every = [(topic, number) for topic, count in counts.items() for number in range(count + 1)]
     chance.shuffle(every)
     members = {}
     for number in range(chance.randint(1, 7)):

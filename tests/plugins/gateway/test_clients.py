@@ -28,7 +28,7 @@ def rdkafka_consumer(gateway: Served, **more: Any) -> Any:
 
 
 def polled(consumer: Any, count: int) -> list[Any]:
-    """The next ``count`` records."""
+    """Poll until ``count`` records have arrived, and return them."""
     found: list[Any] = []
     for _ in range(200):
         message = consumer.poll(0.1)
@@ -41,7 +41,7 @@ def polled(consumer: Any, count: int) -> list[Any]:
 
 
 def until(condition: Callable[[], object], *consumers: Any) -> None:
-    """Poll consumers until a condition holds."""
+    """Poll consumers until a condition is true."""
     for _ in range(300):
         if condition():
             return

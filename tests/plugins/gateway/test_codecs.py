@@ -1,4 +1,4 @@
-"""The codecs of Produce and Fetch, with kio's as the judge."""
+"""The codecs of Produce and Fetch read and write the same bytes as the library kio."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from stratalog_gateway.wire.produce_codec import ProduceResult, decode_produce, 
 names = st.text("abz.-_é", min_size=1, max_size=200)
 small = st.integers(0, (1 << 31) - 1)
 longs = st.integers(-1, (1 << 63) - 1)
-stamps = st.integers(-1, 253_402_300_799_999)  # kio reads them as dates, which end with the year 9999
+stamps = st.integers(-1, 253_402_300_799_999)  # kio reads timestamps as dates, which end with the year 9999
 partitions = st.integers(0, 1000)
 wrong = st.lists(st.tuples(small, names), max_size=2).map(tuple)
 errors = st.sampled_from([0, 1, 3, 6, 87])
 
 
 def transfer_of(data: bytes) -> Transfer:
-    """Batches in memory, ready to be sent."""
+    """Return a transfer with batches in memory."""
     bounds = LogOffsets(0, 0, 0, 0, 0, 1)
     return Transfer(Fetched((FileSlice.of(data),), 1, bounds, 0, cast(Components, None)), PosixVfs())
 
@@ -224,7 +224,7 @@ def test_every_cut_of_a_request_is_refused(api: str, version: int, decode: Any) 
             "rack_id": "",
         }
     data_, start = body_of(request(api, version, values), flexible=True)
-    end = len(data_) - (0 if api == "Produce" else 3)  # what follows the topics is not read
+    end = len(data_) - (0 if api == "Produce" else 3)  # the fields after the topics are not read
     for cut in range(start, end - 1):
         with pytest.raises(MalformedRequestError):
             decode(version, data_[:cut], start)

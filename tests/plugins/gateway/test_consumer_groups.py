@@ -1,4 +1,4 @@
-"""Groups of the consumer protocol (KIP-848): members, epochs, reconciliation, and the stored state."""
+"""Groups of the consumer protocol (KIP-848): members, epochs, reconciliation, and stored state."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def numbers(partitions: Partitions | None) -> set[int] | None:
 
 
 class Client:
-    """Member that releases revoked partitions immediately, and sends its owned partitions only after a change."""
+    """A member that releases revoked partitions at once, and sends its owned partitions only after a change."""
 
     def __init__(self, bed: Bed, member_id: str, **more: Any) -> None:
         self.bed, self.id, self.more = bed, member_id, more
@@ -395,11 +395,11 @@ def test_a_deleted_group_leaves_nothing(bed: Bed) -> None:
     assert (bed.groups.view("g"), bed.engine.group_states().states("g")) == (None, ())
 
 
-class Story:
-    """Random joins, heartbeats, departures, silences and changes of topics."""
+class RandomGroup:
+    """Random joins, heartbeats, departures, kills of clients, and new partitions."""
 
     def __init__(self, seed: int) -> None:
-        self.chance = Random(seed)  # noqa: S311 - the same story in each run
+        self.chance = Random(seed)  # noqa: S311 - the same steps in each run
         self.clients: dict[str, Client] = {}
         self.partitions, self._named = 4, 0
 
@@ -423,7 +423,7 @@ class Story:
                 client.beat()
 
     def wait(self, bed: Bed, duration_ms: int) -> None:
-        """Advance the clock, so that sessions of stopped clients expire."""
+        """Advance the clock in steps with heartbeats, so that sessions of killed clients expire."""
         for _ in range(3):
             bed.passed(duration_ms)
             for client in self.clients.values():
@@ -435,15 +435,15 @@ class Story:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_no_two_members_ever_use_one_partition(tmp_path: Path, seed: int) -> None:
-    story = Story(seed)
+    random_group = RandomGroup(seed)
     for _ in range(4):
         with opened(tmp_path) as bed:
-            for client in story.clients.values():
+            for client in random_group.clients.values():
                 client.bed = bed
             for _ in range(25):
-                story.step(bed)
-                assert len(story.used()) == len(set(story.used()))
-            story.wait(bed, 4_000)
-            if story.clients:
-                settle(*story.clients.values())
-                assert len(story.used()) == story.partitions
+                random_group.step(bed)
+                assert len(random_group.used()) == len(set(random_group.used()))
+            random_group.wait(bed, 4_000)
+            if random_group.clients:
+                settle(*random_group.clients.values())
+                assert len(random_group.used()) == random_group.partitions

@@ -1,4 +1,4 @@
-"""Sessions of fetches: a client names its partitions once, and gets only those that have changed."""
+"""Fetch sessions: a client names its partitions once, and later responses have only the changed partitions."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def ask(
     max_bytes: int = 1 << 20,
     partition_bytes: int = 1 << 20,
 ) -> Any:
-    """Fetch from partitions of ``orders`` at these offsets, without a wait."""
+    """Fetch from partitions of ``orders`` at these offsets, without waiting for records."""
     wanted = tuple(
         part(
             "Fetch",
@@ -80,7 +80,7 @@ def test_a_response_has_the_partitions_that_have_changed(orders: Served) -> None
         assert partitions(ask(wire, (session, 1), {})) == []
         append(orders, 1)
         assert partitions(ask(wire, (session, 2), {})) == [1]
-        assert partitions(ask(wire, (session, 3), {})) == [1]  # the client has not moved on
+        assert partitions(ask(wire, (session, 3), {})) == [1]  # the client still has the same offset
         assert partitions(ask(wire, (session, 4), {1: 1})) == []
         assert partitions(ask(wire, (session, 5), {})) == []
 
@@ -168,7 +168,7 @@ def request(session: tuple[int, int], *found: WantedPartition) -> FetchRequest:
 
 
 class Sessions:
-    """Sessions in a time that the test moves."""
+    """Fetch sessions with a time that the test sets."""
 
     def __init__(self) -> None:
         self.now_ns = 0
@@ -234,7 +234,7 @@ def test_a_session_without_partitions_is_not_opened() -> None:
 
 
 def test_what_was_withheld_is_sent_later(orders: Served) -> None:
-    """A throttled response has no partitions."""
+    """A throttled response has no partitions. The next response has them."""
     bounds = orders.engine.log("orders", 0).offsets()
     result = FetchResult("t", 0, 0, bounds.high_watermark, bounds.last_stable, bounds.log_start)
     sessions = Sessions()

@@ -12,7 +12,7 @@ LIMIT = 8 << 20
 
 
 def fed(frames: Frames, data: bytes, chunk: int) -> list[bytes]:
-    """All frames that ``data`` completes, if at most ``chunk`` bytes arrive together."""
+    """Return all frames in ``data``, which is received in pieces of at most ``chunk`` bytes."""
     found, at = [], 0
     while at < len(data):
         room = frames.room()

@@ -1,4 +1,7 @@
-"""The coordinator of groups. A manual clock moves only while a request waits."""
+"""The coordinator of classic groups.
+
+The clock of the tests is the system's clock, to which a test can add time.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ RANGE = (("range", b"r"), ("sticky", b"s"))
 
 
 class Clock(SystemClock):
-    """The system's clock, and a time that tests add."""
+    """The system's clock, plus a time that tests add."""
 
     def __init__(self) -> None:
         self.added_ns = 0
@@ -36,9 +39,9 @@ def clock() -> Clock:
 
 @pytest.fixture
 def groups(tmp_path: Path, clock: Clock, pool: ThreadPoolExecutor) -> Iterator[GroupCoordinator]:
-    del pool  # is closed after the coordinator, which ends the waits of its threads
+    del pool  # requested so that the pool is closed last; closing the coordinator ends the waits of the pool's threads
     with open_engine(tmp_path) as engine:
-        # at the first SyncGroup, it would take a part of the sessions
+        # Otherwise the first SyncGroup creates this topic, and takes time from the sessions.
         engine.create_topic("__consumer_offsets", partitions=1)
         node = Node(engine, GatewaySection(), clock)
         coordinator = GroupCoordinator(node)
@@ -76,14 +79,14 @@ def asked(
 
 
 def joined(groups: GroupCoordinator, pool: ThreadPoolExecutor, count: int) -> list[Joined]:
-    """The results of ``count`` members that join together, the leader first."""
+    """Return the results of ``count`` members that join together, the leader first."""
     ids = [groups.join(asked(needs_id=True)).member_id for _ in range(count)]
     found = [future.result(20) for future in [pool.submit(groups.join, asked(member_id)) for member_id in ids]]
     return sorted(found, key=lambda item: item.member_id != item.leader)
 
 
 def until(condition: Callable[[], bool]) -> None:
-    """Wait for another thread."""
+    """Wait until another thread has made the condition true."""
     pause = threading.Event()
     for _ in range(2_000):
         if condition():
@@ -163,7 +166,7 @@ def test_a_rebalance_does_not_wait_longer_than_its_time(
     until(lambda: waiting(groups) == 1)
     for _ in range(7):
         clock.added_ns += 9_000_000_000
-        groups.heartbeat("g", second.member_id, 1, None)  # alive, but it does not join
+        groups.heartbeat("g", second.member_id, 1, None)  # sends heartbeats, but does not join
     assert again.result(20).generation == 2
     assert groups.heartbeat("g", second.member_id, 1, None) == 25
 
@@ -229,5 +232,5 @@ def test_the_end_of_the_gateway_ends_all_waits(tmp_path: Path, pool: ThreadPoolE
 def test_a_wait_alone_ends_the_rebalance(tmp_path: Path) -> None:
     with open_engine(tmp_path / "other") as engine:
         groups = GroupCoordinator(Node(engine, GatewaySection(), ManualClock()))
-        groups.join(asked(needs_id=True))  # never joins with its id
+        groups.join(asked(needs_id=True))  # gets an id, but does not join with it
         assert groups.join(asked(groups.join(asked(needs_id=True)).member_id)).generation == 1

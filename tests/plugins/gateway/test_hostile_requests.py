@@ -1,4 +1,4 @@
-"""Damaged requests: each gets a response, or its connection is closed, and the gateway serves others."""
+"""Damaged requests: each gets a response, or its connection is closed; other connections are not affected."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ COUNT: Final = int(os.environ.get("GATEWAY_FUZZ_COUNT", "3000"))
 SEED: Final = int(os.environ.get("GATEWAY_FUZZ_SEED", "1"))
 
 
-class Impatient(ManualClock):
-    """Clock on which every wait advances the time by 35 years without waiting."""
+class JumpingClock(ManualClock):
+    """Clock that advances by about 35 years at each wait, and does not wait."""
 
     def wait(self, event: threading.Event, duration_ms: int) -> bool:
         self.advance_ms(max(duration_ms, 1 << 40))
@@ -37,7 +37,7 @@ class Impatient(ManualClock):
 
 
 def seeds() -> list[bytes]:
-    """Headers of every API and version, with bodies of zeros: valid ones for the simpler APIs."""
+    """Return requests of every API and version with a body of zeros, which is valid for the simpler APIs."""
     return [
         struct.pack(">hhih", number, version, 7, 1) + b"c" + bytes(64)
         for number, api in APIS.items()
@@ -46,7 +46,7 @@ def seeds() -> list[bytes]:
 
 
 def transactional_seeds() -> list[bytes]:
-    """Valid requests of a transactional producer, in the versions that differ."""
+    """Return valid requests of a transactional producer, in all versions whose formats differ."""
     partition = {"partition_index": 0, "committed_offset": 1, "committed_leader_epoch": -1, "committed_metadata": ""}
     who = {"transactional_id": "t", "producer_id": 7, "producer_epoch": 0}
     frames = []
@@ -73,7 +73,7 @@ def transactional_seeds() -> list[bytes]:
 
 
 def mutant(chance: Random, data: bytes) -> bytes:
-    """Some bytes changed, cut or added, but never the number of the API."""
+    """Return the request with some bytes changed, removed or added. The number of the API stays."""
     out = bytearray(data)
     for _ in range(chance.randint(1, 6)):
         at = chance.randrange(4, len(out))
@@ -95,7 +95,7 @@ def test_damaged_requests_raise_no_other_error(tmp_path: Path) -> None:
     with open_engine(tmp_path) as engine:
         for topic in ("orders", "__transaction_state", "__consumer_offsets"):
             engine.create_topic(topic)
-        node = Node(engine, GatewaySection(auto_create=False), Impatient())
+        node = Node(engine, GatewaySection(auto_create=False), JumpingClock())
         dispatch, client = Dispatcher(node, GroupCoordinator(node)), Client("127.0.0.1", node.settings.endpoints()[0])
         for _ in range(COUNT):
             try:

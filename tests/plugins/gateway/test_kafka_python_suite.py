@@ -1,6 +1,6 @@
 """kafka-python's own integration tests, from its source distribution, against the gateway.
 
-All of them pass against a broker of Kafka 4.1. The tests run with the interpreter of this run; their additional
+Against a broker of Kafka 4.1, all of them pass. The tests run with the Python of this test run. Their additional
 packages are installed into a folder of the cache.
 """
 
@@ -27,7 +27,7 @@ SUITES: Final = ("consumer", "producer", "admin")
 LEFT_OUT: Final = {
     "test_create_describe_delete_acls": "the gateway of this test has no file of ACLs",
 }
-# The distribution lacks the module that starts a broker; with KAFKA_URI the tests start none.
+# The distribution lacks the module that starts brokers. With KAFKA_URI, the tests use a running broker.
 SERVICE: Final = """
 class ExternalService:
     def __init__(self, host, port):
@@ -45,7 +45,7 @@ class SpawnedService(ExternalService):
 
 
 def pip(*arguments: str) -> None:
-    """Run pip; skip the test if it has no registry to ask."""
+    """Run pip. Skip the test if it fails, for example without a package index."""
     command = [sys.executable, "-m", "pip", "-q", "--disable-pip-version-check", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - pip, with our own arguments
     if done.returncode:
@@ -54,7 +54,7 @@ def pip(*arguments: str) -> None:
 
 @pytest.fixture(scope="module")
 def suite() -> Path:
-    """The unpacked distribution, with what its tests need in ``needs``."""
+    """Return the folder of the unpacked distribution, with the packages that its tests need in ``needs``."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "stratalog-suites"
     folder = cache / f"kafka_python-{version('kafka-python')}"
     if not (folder / "complete").exists():

@@ -120,7 +120,7 @@ def fetched(wire: Wire, topic: str) -> Any:
 
 
 def received(wire: Wire, server: KafkaServer) -> bytes | None:
-    """The next frame, which comes after the clock was moved by an hour."""
+    """Return the next frame, while another thread advances the server's clock by hours."""
     found: list[bytes | None] = []
     waiting = threading.Thread(target=lambda: found.append(wire.receive()))
     waiting.start()

@@ -1,4 +1,4 @@
-"""``kill -9`` of the gateway under load: nothing acknowledged is lost, and read_committed shows nothing twice."""
+"""``kill -9`` of the gateway under load: no acknowledged record is lost, and read_committed shows no record twice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Signals, a flood of connections, and a full disk: nothing acknowledged is lost, and clients get Kafka's codes."""
+"""Signals, many connections, and a full disk: no acknowledged record is lost, and clients get Kafka's error codes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ STORAGE_ERROR = 56
 
 
 def batch(directory: Path, value: bytes) -> bytes:
-    """A batch as a producer encodes it."""
+    """Return a batch as encoded by a producer."""
     with served(directory) as made:
         made.engine.create_topic("orders")
         return made.batch([value])
@@ -134,7 +134,7 @@ def test_a_full_disk_is_an_error_until_it_has_room(tmp_path: Path) -> None:
 
 
 def send_for_ever(wire: Wire, frame: bytes) -> None:
-    """Send requests, and read no response."""
+    """Send requests until the connection breaks, and read no response."""
     while True:
         wire.send(frame)
 

@@ -21,16 +21,16 @@ from stratalog_gateway.settings import GatewaySection
 from stratalog_gateway.wire.primitives import MalformedRequestError
 
 IDLE_S = 30.0
-LARGE = b"l" * (8 << 20)  # more than the buffers of two sockets
+LARGE = b"l" * (8 << 20)  # larger than the buffers of both sockets
 
 
 def framed(text: bytes, api: int = PRODUCE) -> bytes:
-    """A request, as the tests' own handler reads it."""
+    """Return a request in the form that ``Echo`` reads."""
     return struct.pack(">ih", len(text) + 2, api) + text
 
 
 class Echo:
-    """Answers a request with its text; some texts have an effect."""
+    """Handler that answers a request with its text. Some texts have another effect."""
 
     limit_bytes = 1000
 
@@ -48,7 +48,7 @@ class Echo:
 
 
 class Client:
-    """A client of the poller, and the thread of its connection."""
+    """A client, and the thread that serves its connection in the gateway."""
 
     def __init__(self, poller: Poller, pair: tuple[socket.socket, socket.socket], idle_s: float) -> None:
         server, self.socket = pair
@@ -63,7 +63,7 @@ class Client:
         return self.receive(len(text))
 
     def receive(self, size: int) -> bytes:
-        """The next bytes; fewer if the connection ends before."""
+        """Return the next ``size`` bytes; fewer if the connection ends before."""
         received = bytearray()
         while len(received) < size and (more := self.socket.recv(size - len(received))):
             received += more
@@ -199,7 +199,7 @@ def test_a_connection_is_not_shut_while_its_request_is_answered(connect: Connect
     client.echo.before = wait
     client.socket.sendall(framed(b"text"))
     assert reached.wait(IDLE_S)
-    assert connect(idle_s=0.05).receive(1) == b""  # the first client was silent for longer now
+    assert connect(idle_s=0.05).receive(1) == b""  # by now, the first client has been silent for longer
     goes_on.set()
     assert client.receive(4) == b"text"
 

@@ -1,4 +1,4 @@
-"""Read-only gateways, which follow a writer by its tier or by its directory."""
+"""Read-only gateways, which follow a writer through its tier or its directory."""
 
 from __future__ import annotations
 

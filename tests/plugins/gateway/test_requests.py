@@ -1,4 +1,4 @@
-"""Single requests, and the responses of Kafka."""
+"""Single requests, and the responses that a Kafka broker would send."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_acks_0_has_no_response_and_an_error_closes_the_connection(orders: Serve
     data = orders.batch([b"a"])
     with orders.wire() as wire:
         wire.send(produce_frame(data, acks=0))
-        assert wire.ask("ApiVersions", 0).error_code == 0  # the next response is that of the next request
+        assert wire.ask("ApiVersions", 0).error_code == 0  # the first response is that of this request
         assert orders.engine.log("orders", 0).offsets().log_end == 1
         wire.send(produce_frame(data, acks=0, topic="nothing"))
         assert wire.receive() is None

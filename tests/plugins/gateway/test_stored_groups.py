@@ -195,7 +195,7 @@ def test_offsets_that_a_transaction_would_replace_are_kept(bed: Bed) -> None:
 
 
 def test_the_same_directory_with_fewer_groups_in_memory(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A group without members need not be in memory: its generation is loaded again."""
+    """The generation of a group without members is loaded from the log if the group is not in memory."""
     monkeypatch.setattr("stratalog_gateway.groups.coordinator.MAX_GROUPS", 0)
     member = stable(bed)
     bed.groups.leave("g", member.member_id, None)

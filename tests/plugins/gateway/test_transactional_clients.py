@@ -16,7 +16,7 @@ ORDERS = TopicPartition("orders", 0)
 
 
 def prepare(engine: Engine) -> None:
-    """Create the topics; those with states have fewer partitions than usual, because each test creates them."""
+    """Create the topics. The internal ones have only one partition, because each test creates them."""
     engine.create_topic("orders", partitions=2)
     engine.create_topic("done", partitions=2)
     for topic in ("__transaction_state", "__consumer_offsets"):
@@ -58,7 +58,7 @@ def rdkafka_consumer(gateway: Served, topic: str, group: str = "g") -> Any:
 
 
 def polled(consumer: Any, count: int) -> list[Any]:
-    """The next ``count`` records."""
+    """Poll until ``count`` records have arrived, and return them."""
     found: list[Any] = []
     for _ in range(300):
         message = consumer.poll(0.1)

@@ -1,4 +1,4 @@
-"""Single requests of transactional producers, and the responses of Kafka."""
+"""Single requests of transactional producers, and the responses that a Kafka broker would send."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NO_ID, ABORTABLE, NOT_ATTEMPTED, UNKNOWN_TOPIC, INVALID_REQUEST = 105, 120, 55, 
 
 
 def prepare(engine: Engine) -> None:
-    """Create the topics; those with states have fewer partitions than usual, because each test creates them."""
+    """Create the topics. The internal ones have only one partition, because each test creates them."""
     engine.create_topic("orders", partitions=2)
     for topic in ("__transaction_state", "__consumer_offsets"):
         engine.create_topic(topic, config={"cleanup.policy": "compact"})
@@ -149,7 +149,7 @@ def test_a_new_producer_fences_the_one_before(orders: Served) -> None:
         add(wire, old, 0)
         send(orders, wire, old, b"old")
         new = begun(wire)
-        assert (new.producer_id, new.epoch) == (old.producer_id, old.epoch + 2)  # the abort has taken an epoch, too
+        assert (new.producer_id, new.epoch) == (old.producer_id, old.epoch + 2)  # the abort also used an epoch
         assert send(orders, wire, old, b"late", 1) == INVALID_EPOCH
         assert add(wire, old, 1) == [FENCED]
         assert add(wire, old, 1, version=1) == [INVALID_EPOCH]

@@ -1,4 +1,4 @@
-"""Service ``metrics`` serves the engine's metrics in a form that Prometheus' own parser reads."""
+"""The service ``metrics`` serves the engine's metrics in a form that Prometheus' own parser accepts."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def service(engine: Engine) -> Iterator[MetricsService]:
 
 
 def get(port: int, path: str, accept: str = "") -> tuple[int, str, str]:
-    """Status, content type and text."""
+    """Return the status, the content type and the text of the response."""
     connection = HTTPConnection("127.0.0.1", port, timeout=30)
     try:
         connection.request("GET", path, headers={"Accept": accept} if accept else {})
@@ -60,7 +60,7 @@ def test_every_metric_of_the_engine_is_served_with_its_kind_text_and_labels(
     assert (status, kind.partition(";")[0]) == (200, "text/plain")
     served = families(text)
     given = {sample.metric for sample in engine.metrics()} | {sample.metric for sample in engine.latencies()}
-    assert len(given) == len(METRICS) - 1  # no listener failed
+    assert len(given) == len(METRICS) - 1  # the missing metric exists only after a listener failed
     for metric in given:
         family = served[metric.name]
         assert (family.type, family.documentation) == (metric.kind, metric.doc)
@@ -144,7 +144,7 @@ def answer_of(port: int) -> int:
     try:
         return get(port, "/healthy")[0]
     except OSError:
-        with socket.socket() as waits:  # a pause without the clock: nobody sends anything
+        with socket.socket() as waits:  # a short pause: no client connects to this socket
             waits.bind(("127.0.0.1", 0))
             waits.listen()
             waits.settimeout(0.01)

@@ -1,4 +1,4 @@
-"""Service ``otel``: spans as OpenTelemetry's own exporter in memory gets them."""
+"""The service ``otel``: spans, as received by OpenTelemetry's in-memory exporter."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_a_tracer_that_raises_changes_nothing(engine: Engine, caplog: pytest.Log
 
 
 class Collector(BaseHTTPRequestHandler):
-    """Keeps the names of the spans that it gets."""
+    """HTTP handler that records the names of the received spans."""
 
     names: list[str]
 
@@ -104,7 +104,7 @@ class Collector(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, *_: object) -> None:
-        """Nothing."""
+        """Write no log."""
 
 
 def test_without_a_provider_spans_go_to_the_endpoint_of_the_environment(

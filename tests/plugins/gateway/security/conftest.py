@@ -16,7 +16,7 @@ from stratalog_gateway.security.users import ALGORITHMS, make_credential, save_u
 
 @pytest.fixture(scope="session")
 def users(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A file of users, with the passwords of PASSWORDS."""
+    """Return a file of users with the passwords of PASSWORDS."""
     path = tmp_path_factory.mktemp("users") / "users.json"
     made = {
         name: {kind: make_credential(kind, password, iterations=4096) for kind in ALGORITHMS}

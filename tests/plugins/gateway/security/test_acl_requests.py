@@ -1,4 +1,4 @@
-"""DescribeAcls, CreateAcls and DeleteAcls."""
+"""Requests and responses of DescribeAcls, CreateAcls and DeleteAcls."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def guarded(tmp_path: Path, acls: Path) -> Iterator[Served]:
 
 
 def described(wire: Wire, **values: Any) -> set[tuple[str, str]]:
-    """Names of resources with the principals of their ACLs."""
+    """Return pairs of the name of a resource and the principal of one of its ACLs."""
     found = wire.ask("DescribeAcls", 2, **{**ANY, **values})
     assert found.error_code == 0
     return {(resource.resource_name, acl.principal) for resource in found.resources for acl in resource.acls}

@@ -1,4 +1,4 @@
-"""The answers of each API to a client that lacks a permission."""
+"""The response of each API to a client that lacks a permission."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ALL_TOPIC = sum(1 << code for code in (3, 4, 5, 6, 7, 8, 10, 11))
 
 
 class Direct:
-    """Sends requests of a principal to the handlers, without a connection."""
+    """Sends requests of one principal to the handlers, without a connection."""
 
     def __init__(self, dispatch: Dispatcher, client: Client) -> None:
         self._dispatch, self._client = dispatch, client
@@ -39,7 +39,7 @@ class Direct:
 
 
 class Bed:
-    """An engine with two topics and the offsets of a group, and clients by principal."""
+    """An engine with two topics and committed offsets of a group. ``of`` returns the client of a principal."""
 
     def __init__(self, engine: Engine, acls: Path) -> None:
         self.engine = engine
@@ -375,7 +375,8 @@ def alter_scram(wire: Direct) -> int:
     return int(found.results[0].error_code)
 
 
-CALLS: dict[str, tuple[Callable[[Direct], int], int, tuple[str, ...], int]] = {  # refusal, what is needed, outcome then
+# Call, error code without permission, needed ACLs, error code with them.
+CALLS: dict[str, tuple[Callable[[Direct], int], int, tuple[str, ...], int]] = {
     "Produce": (produce, TOPIC, ("Write Topic orders",), 87),
     "Fetch": (fetch, TOPIC, ("Read Topic orders",), 0),
     "ListOffsets": (list_offsets, TOPIC, ("Describe Topic orders",), 0),
@@ -443,14 +444,15 @@ OTHERS = (
     "owner allow All TransactionalId mine",
     "deleter allow Delete Group g",
 )
-WITHOUT_ACLS = {"ApiVersions", "SaslHandshake", "SaslAuthenticate"}  # answered before the client has a principal
+# The gateway answers these requests before it knows the client's principal.
+WITHOUT_ACLS = {"ApiVersions", "SaslHandshake", "SaslAuthenticate"}
 OF_OWN_TESTS = {
     "Metadata",
     "DescribeTopicPartitions",
     "DescribeCluster",
     "ListGroups",
     "ListTransactions",
-}  # show less instead of an error
+}  # without a permission, the response has fewer entries instead of an error
 
 
 def test_each_api_has_its_permission_tested() -> None:

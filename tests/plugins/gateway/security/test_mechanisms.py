@@ -40,7 +40,7 @@ def test_names_with_commas_and_compatible_letters_are_found() -> None:
     server.evaluate(client.final(server.evaluate(client.first)))
     assert server.name == name
     server = Scram("SCRAM-SHA-256", {"IX": table[name]})
-    client = ScramClient("sha256", "\u2168", "p")  # a Roman nine as one letter
+    client = ScramClient("sha256", "\u2168", "p")  # the single character ROMAN NUMERAL NINE
     server.evaluate(client.final(server.evaluate(client.first)))
     assert server.name == "IX"
 
@@ -53,7 +53,8 @@ def test_a_wrong_password_and_an_unknown_user_fail_in_the_same_step(table: Users
         server.evaluate(client.final(first))
     assert found.value.message == ""
     assert server.name == ""
-    assert Scram("SCRAM-SHA-512", table).evaluate(client.first).split(b",")[1] == first.split(b",")[1]  # the salt
+    # The same salt in each attempt.
+    assert Scram("SCRAM-SHA-512", table).evaluate(client.first).split(b",")[1] == first.split(b",")[1]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""DescribeClientQuotas and AlterClientQuotas."""
+"""Requests and responses of DescribeClientQuotas and AlterClientQuotas."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def described(wire: Wire, *components: Any, strict: bool = False) -> list[dict[s
 
 
 def entry(entity: dict[str, str | None], **limits: float | None) -> Any:
-    """A change of an entity; None removes a limit."""
+    """Return the change of an entity's limits; None removes a limit."""
     return part(
         "AlterClientQuotas", 1, "EntryData",
         entity=tuple(

@@ -157,7 +157,10 @@ def test_a_wrong_exception_for_an_address_is_named(tmp_path: Path, text: str) ->
 
 
 def throttled(tmp_path: Path, **rates: int) -> tuple[list[int], list[int]]:
-    """Times of the waits (ms) of three Produce and three Fetch requests of 200 bytes, and the sizes of the fetches."""
+    """Return the throttle times (ms) of three Produce and three Fetch requests, and the sizes of the Fetch responses.
+
+    Each Produce request has 200 bytes.
+    """
     path = quota_file(tmp_path, {"client-id": "test", **rates})
     with open_engine(tmp_path / "logs") as engine:
         engine.create_topic("orders")
@@ -169,19 +172,19 @@ def throttled(tmp_path: Path, **rates: int) -> tuple[list[int], list[int]]:
             frame = request("Produce", 3, {"transactional_id": None, "acks": 1, "timeout": SECOND, "topic_data": ()})
             frame += bytes(200 - len(frame))
             found = produce(read_header(memoryview(frame)), memoryview(frame), client)
-            told = response("Produce", 3, frame_of(found.pieces)[4:])
-            assert told.throttle_time == dt.timedelta(milliseconds=found.throttle_ms)
+            answer = response("Produce", 3, frame_of(found.pieces)[4:])
+            assert answer.throttle_time == dt.timedelta(milliseconds=found.throttle_ms)
             waits.append(found.throttle_ms)
         for _ in range(3):
-            told, wait_ms = fetched(fetch, client)
+            answer, wait_ms = fetched(fetch, client)
             waits.append(wait_ms)
-            sizes.append(len(told.responses))
+            sizes.append(len(answer.responses))
         node.close()
     return waits, sizes
 
 
 def fetched(fetch: FetchHandler, client: Client, session: tuple[int, int] = (0, -1)) -> tuple[Any, int]:
-    """The response to a Fetch of ``orders`` from its start, and the time (ms) that the client has to wait."""
+    """Fetch ``orders`` from its start, and return the response and its throttle time in ms."""
     wanted = part("Fetch", 11, "FetchPartition", partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
     topics = (part("Fetch", 11, "FetchTopic", topic="orders", partitions=(wanted,)),)
     frame = request("Fetch", 11, {
@@ -190,10 +193,10 @@ def fetched(fetch: FetchHandler, client: Client, session: tuple[int, int] = (0, 
         "rack_id": "",
     })  # fmt: skip
     found = fetch(read_header(memoryview(frame)), memoryview(frame), client)
-    told = response("Fetch", 11, frame_of(found.pieces)[4:])
+    answer = response("Fetch", 11, frame_of(found.pieces)[4:])
     found.release()
-    assert told.throttle_time == dt.timedelta(milliseconds=found.throttle_ms)
-    return told, found.throttle_ms
+    assert answer.throttle_time == dt.timedelta(milliseconds=found.throttle_ms)
+    return answer, found.throttle_ms
 
 
 def test_a_producer_above_its_quota_is_answered_and_then_waits(tmp_path: Path) -> None:
@@ -221,11 +224,11 @@ def test_a_session_continues_after_a_throttled_fetch_and_is_not_opened_by_one(tm
         opened, _ = fetched(fetch, client, (0, 0))
         assert opened.session_id > 0
         for session, kept in (((opened.session_id, 1), opened.session_id), ((0, 0), 0)):
-            told, wait_ms = fetched(fetch, client, session)
-            assert (told.session_id, told.responses, wait_ms > 0) == (kept, (), True)
+            answer, wait_ms = fetched(fetch, client, session)
+            assert (answer.session_id, answer.responses, wait_ms > 0) == (kept, (), True)
         clock.advance_ms(11_000)
-        told, wait_ms = fetched(fetch, client, (opened.session_id, 2))
-        assert (told.session_id, len(told.responses), wait_ms) == (opened.session_id, 1, 0)
+        answer, wait_ms = fetched(fetch, client, (opened.session_id, 2))
+        assert (answer.session_id, len(answer.responses), wait_ms) == (opened.session_id, 1, 0)
         node.close()
 
 

@@ -1,4 +1,4 @@
-"""SASL by single requests."""
+"""Single requests of clients that authenticate with SASL."""
 
 from __future__ import annotations
 
@@ -111,7 +111,8 @@ def test_a_request_before_the_handshake_closes_the_connection(sasl: Served, api:
 
 def test_api_versions_comes_at_most_once_before_the_handshake(sasl: Served) -> None:
     with sasl.wire() as wire:
-        wire.send(b"\x00\x12\x00\x63\x00\x00\x00\x07\xff\xff\x00")  # version 99: the client then asks again
+        # Version 99, which the gateway refuses; the client then sends a lower version.
+        wire.send(b"\x00\x12\x00\x63\x00\x00\x00\x07\xff\xff\x00")
         frame = wire.receive()
         assert frame is not None
         assert response("ApiVersions", 0, frame).error_code == 35
@@ -145,7 +146,7 @@ def test_a_request_before_the_authentication_is_bounded(sasl: Served) -> None:
         assert wire.ask("SaslHandshake", 1, mechanism="PLAIN").error_code == 0
         assert token(wire, ALICE).error_code == 0
         wire.send_raw(struct.pack(">i", 600_000) + bytes(600_000))
-        assert wire.receive() is None  # not the size, but the contents
+        assert wire.receive() is None  # after the authentication, the size is allowed, but the content is wrong
 
 
 def answered(data: memoryview, client: Client) -> Response:
@@ -154,7 +155,7 @@ def answered(data: memoryview, client: Client) -> Response:
 
 
 class Session:
-    """A connection with a clock that the test moves."""
+    """A session of one connection, with a manual clock."""
 
     def __init__(self, users: Path, *, expires: Callable[[], Any] | None = None, **settings: Any) -> None:
         self.clock = ManualClock()
@@ -223,7 +224,7 @@ def test_a_client_authenticates_again_at_most_once_in_a_second(users: Path) -> N
     session.token()
     session.clock.advance_ms(999)
     found = session.requests(memoryview(request("SaslHandshake", 1, {"mechanism": "PLAIN"})))
-    assert found.pieces == [b"User:alice"]  # an ordinary request, whose handler refuses it
+    assert found.pieces == [b"User:alice"]  # a request that the handler gets, and refuses
 
 
 def test_credentials_limit_the_session(users: Path) -> None:

@@ -1,4 +1,4 @@
-"""DescribeUserScramCredentials and AlterUserScramCredentials."""
+"""Requests and responses of DescribeUserScramCredentials and AlterUserScramCredentials."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SALT = b"salt of carol"
 
 @pytest.fixture
 def file(users: Path, tmp_path: Path) -> Path:
-    """A file of users that a test may change."""
+    """Return a copy of the file of users that a test may change."""
     return Path(shutil.copy(users, tmp_path / "users.json"))
 
 
@@ -48,7 +48,7 @@ def altered(wire: Wire, *upsertions: Any, deletions: tuple[Any, ...] = ()) -> di
 
 
 def described(wire: Wire, *names: str) -> dict[str, tuple[int, list[tuple[int, int]]]]:
-    """Error code, mechanisms and iterations by user."""
+    """Return the error code and the list of (mechanism, iterations), by user."""
     asked = tuple(part("DescribeUserScramCredentials", 0, "UserName", name=name) for name in names)
     found = wire.ask("DescribeUserScramCredentials", 0, users=asked or None)
     assert found.error_code == 0

@@ -35,7 +35,7 @@ rsa = pytest.importorskip("cryptography.hazmat.primitives.asymmetric.rsa", reaso
 
 @dataclass(frozen=True)
 class Secured:
-    """A gateway with a listener for each protocol, and the files of its clients."""
+    """A gateway with a listener for each protocol, and the files and tokens of its clients."""
 
     served: Served
     authority: Path
@@ -114,16 +114,16 @@ def test_librdkafka_produces_and_sees_only_its_topic(secured: Secured, listener:
 
 def test_librdkafka_gets_an_error_for_a_wrong_password(secured: Secured) -> None:
     confluent = pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed")
-    told = threading.Event()
+    failed = threading.Event()
 
-    def hear(error: Any) -> None:
+    def on_error(error: Any) -> None:
         if error.name() == "_AUTHENTICATION":
-            told.set()
+            failed.set()
 
-    settings = rdkafka(secured, SASL_PLAINTEXT, "SCRAM-SHA-256", error_cb=hear) | {"sasl.password": "wrong"}
+    settings = rdkafka(secured, SASL_PLAINTEXT, "SCRAM-SHA-256", error_cb=on_error) | {"sasl.password": "wrong"}
     producer = confluent.Producer(settings)
     for _ in range(200):
-        if told.is_set():
+        if failed.is_set():
             return
         producer.poll(0.1)
     raise AssertionError("no error arrived")
@@ -137,7 +137,7 @@ def client_context(secured: Secured, listener: str) -> ssl.SSLContext:
 
 
 class Tokens:
-    """The provider of tokens that kafka-python and aiokafka want."""
+    """Token provider with the interface that kafka-python and aiokafka require."""
 
     def __init__(self, token: Callable[[], str]) -> None:
         self._token = token

@@ -62,7 +62,10 @@ def test_a_client_without_an_accepted_certificate_is_refused(authority: Authorit
 
 
 def answer_to_garbage(host: str, port: int, context: ssl.SSLContext) -> None:
-    """Send four bytes; raises if the handshake failed. In TLS 1.3 the client notices at its first read."""
+    """Send four bytes, and raise if the handshake failed or the connection was closed.
+
+    In TLS 1.3, a client notices a failed handshake only at its first read.
+    """
     with (
         socket.create_connection((host, port), 10) as raw,
         context.wrap_socket(raw, server_hostname=host) as asked,
@@ -78,7 +81,7 @@ def test_a_client_without_tls_or_without_data_does_not_affect_others(authority: 
         with Wire(made.bootstrap) as plain:
             plain.send(b"\0\x12\0\0\0\0\0\7\xff\xff")
             answer = plain.receive_raw()
-            assert answer == b"" or answer[:1] == b"\x15"  # an alert of TLS
+            assert answer == b"" or answer[:1] == b"\x15"  # a TLS alert
         with Wire(made.bootstrap) as silent:
             assert silent.receive() is None
         host, _, port = made.bootstrap.rpartition(":")
