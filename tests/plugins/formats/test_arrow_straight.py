@@ -1,4 +1,4 @@
-"""Records decoded directly into Arrow's buffers equal those decoded through columns, wrong bytes included."""
+"""Records decoded directly into Arrow's buffers equal those decoded through columns; errors are the same, too."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_buffers_are_as_large_as_what_is_in_them(compiled: Kernels) -> None:
 
 @pytest.mark.parametrize("sizes", [(10, 100), (None, 5), (300, None), (0, 0)])
 def test_only_used_memory_is_held(compiled: Kernels, sizes: tuple[int | None, int | None]) -> None:
-    """Before the columns' sizes are known each has room for all bytes."""
+    """During decoding, each column reserves memory for all bytes, because its size is not known before."""
     key, value = (None if size is None else bytes(size) for size in sizes)
     data = written([Record(key=key, value=value, timestamp_ms=5)] * 4000)
     pool = pa.proxy_memory_pool(pa.default_memory_pool())
@@ -109,7 +109,8 @@ def test_only_used_memory_is_held(compiled: Kernels, sizes: tuple[int | None, in
         data, scanned(data), None, 3, partial(pa.allocate_buffer, memory_pool=pool), Fields.ALL
     )
     assert buffers is not None
-    assert pool.bytes_allocated() <= buffers.batch().nbytes + 64 * 16  # what is not there, and Arrow's alignment
+    # Memory for absent columns, and Arrow's alignment.
+    assert pool.bytes_allocated() <= buffers.batch().nbytes + 64 * 16
     del buffers
 
 
@@ -141,7 +142,7 @@ def test_a_value_that_all_rows_share_is_in_memory_once(compiled: Kernels) -> Non
 
 @pytest.mark.parametrize("end", range(1, 40))
 def test_nothing_behind_the_bytes_is_read_into_the_columns(compiled: Kernels, end: int) -> None:
-    """The last records are too near the end to be copied in pieces."""
+    """Copies of several bytes at a time must not read past the end of the last records."""
     records = [Record(key=b"k" * (n % 3), value=bytes([n]) * (n % end), timestamp_ms=n) for n in range(40)]
     agrees(compiled, written(records))
 
@@ -181,7 +182,7 @@ def test_bytes_that_are_wrong_are_refused_as_by_decode(compiled: Kernels, lie: i
     good, bad = written([Record(value=b"v")]), written([Record(value=b"v")])
     bad[57:61] = lie.to_bytes(4, "big") if lie else b"\0\0\0\1"
     if not lie:
-        bad[61] = 0x7F  # the record's length
+        bad[61] = 0x7F  # the length of the record
     data = good + bad
     form = BatchFormat(twins.TABLE, compiled)
     assert packed(compiled, data) is None
@@ -216,7 +217,7 @@ def test_the_bytes_may_be_used_again_at_once(compiled: Kernels) -> None:
         data, scanned(data), partition=3, limit_bytes=LIMIT_BYTES
     )
     data[:] = b"\xff" * len(data)
-    data.clear()  # fails while a view exists
+    data.clear()  # raises BufferError if a view exists
     assert batch.equals(expected)
 
 
@@ -266,7 +267,7 @@ def test_chosen_columns_are_those_of_all(
 
 
 def test_offsets_alone_need_no_record(compiled: Kernels) -> None:
-    """The bytes of the records are not even decompressed."""
+    """The bytes of the records are not read or decompressed."""
     data = written([Record(value=b"v")] * 20, "zstd") + written([Record(value=b"w")] * 2)
     data[70:90] = bytes(20)
     data[-8:] = bytes(8)
@@ -291,7 +292,7 @@ def test_offsets_of_a_batch_that_lost_records_are_those_of_its_records(compiled:
 
 
 def test_a_count_that_the_bytes_cannot_hold_is_refused_for_offsets_too(compiled: Kernels) -> None:
-    """Both fields of the header name the same number of records, and the CRC is that of the header."""
+    """The two fields of the header agree on the number of records."""
     data = written([Record(value=b"v")])
     data[23:27], data[57:61] = (9_999).to_bytes(4, "big"), (10_000).to_bytes(4, "big")
     form = BatchFormat(twins.TABLE, compiled)

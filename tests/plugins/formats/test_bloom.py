@@ -1,4 +1,4 @@
-"""The extra index ``bloom``: no key of a segment is denied, few others are affirmed, and both twins agree."""
+"""The extra index ``bloom``: no key of a segment is missed, false positives are rare, and both kernels agree."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class TestBloom(ExtraIndexContract):
 
 
 class TestSmallBloom(TestBloom):
-    """One bit a key: nearly all keys seem to be present, and none is denied."""
+    """The contract for a filter with one bit for each key: most lookups are false positives, but no key is missed."""
 
     @staticmethod
     def config() -> TopicConfig:
@@ -37,7 +37,7 @@ class TestSmallBloom(TestBloom):
 
 
 def filter_of(keys: list[bytes | None], section: BloomSection, kernels: Kernels) -> bytes:
-    """Return the index of keys, each of which comes twice."""
+    """Return the index of keys, each of which is added twice."""
     builder = BloomIndex(kernels).builder(TopicConfig(sections={"bloom": section}))
     for _ in range(2):
         builder.add(RecordColumns.from_records([Record(key=found) for found in keys]))
@@ -72,7 +72,7 @@ def test_too_many_keys_get_no_filter(count: int) -> None:
 
 
 def test_the_bits_of_a_key_are_those_that_the_page_describes() -> None:
-    """The index must be readable for ever, whatever reader and writer become together."""
+    """Indexes in buckets must stay readable. Other tests would pass if the reader and the writer changed together."""
     data = filter_of([b"customer-17"], BloomSection(bits_per_key=40), twins.twins()[-1])
     size, count = struct.unpack_from("<IB", data)
     h = crc32c(b"customer-17") | crc32(b"customer-17") << 32

@@ -1,4 +1,4 @@
-"""The checksums of the compiled scan, on each way that a processor may have, against the libraries."""
+"""The checksums of the compiled scan, in each implementation for a processor, compared with those of libraries."""
 
 from __future__ import annotations
 

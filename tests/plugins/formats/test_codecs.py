@@ -1,4 +1,4 @@
-"""The codecs of Kafka keep the contract of every codec, and its own rules."""
+"""Kafka's codecs pass the contract of codecs, and follow the rules of Kafka's own implementations."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class TestGzip(CodecContract):
         assert bytes(codec.decompress(packed, limit_bytes=LIMIT_BYTES, magic=2)) == TEXT + b"more"
 
     def test_many_empty_members_are_read_in_one_pass(self, codec: Codec) -> None:
-        """The rest is not copied for each member: 20,000 of them take no time to speak of, and change nothing."""
+        """The rest of the input is not copied for each member, so that 20,000 members need little time."""
         packed = gzip.compress(b"") * 20_000 + gzip.compress(TEXT)
         assert bytes(codec.decompress(packed, limit_bytes=LIMIT_BYTES, magic=2)) == TEXT
 
@@ -49,7 +49,7 @@ class TestGzip(CodecContract):
         "end", [b"\x1f", b"\x1f\x8b", b"\x1f\x8b\x08" + bytes(15), b"\x1f\x8b" + bytes(40), bytes(40)]
     )
     def test_bytes_behind_the_first_gzip_member_are_ignored(self, codec: Codec, end: bytes) -> None:
-        """Java also ends the stream at a header that it cannot read, and at bytes that are too short for a member."""
+        """Java's GZIPInputStream, too, ends at an invalid header, and at bytes that are too few for a member."""
         packed = gzip.compress(TEXT) + end
         assert bytes(codec.decompress(packed, limit_bytes=LIMIT_BYTES, magic=2)) == TEXT
 
@@ -59,7 +59,10 @@ class TestGzip(CodecContract):
 
     @pytest.mark.parametrize("reserved", [0, 0xE1])
     def test_every_optional_part_of_a_header_is_passed_over(self, codec: Codec, reserved: int) -> None:
-        """Extra field, name, comment and the header's own CRC; flags that mean nothing are ignored, as Java does."""
+        """The header has an extra field, a name, a comment and its own CRC.
+
+        Like Java, the codec ignores reserved flags.
+        """
         head, checksum, rest = hostile_streams.gzip_with_every_part(TEXT, reserved=reserved)
         assert bytes(codec.decompress(head + checksum + rest, limit_bytes=LIMIT_BYTES, magic=2)) == TEXT
         for size in range(len(head) + 2):
@@ -69,13 +72,16 @@ class TestGzip(CodecContract):
             codec.decompress(head + checksum[::-1] + rest, limit_bytes=LIMIT_BYTES, magic=2)
 
     def test_members_of_equal_size_are_kept_apart(self, codec: Codec) -> None:
-        """The last one has the size of the first one, and the fast library compares only sizes."""
+        """The fast library decompresses only the first member, and takes its size from the end of the last one.
+
+        Here both sizes are equal, so the size does not show that there are two members.
+        """
         for other in (TEXT, TEXT[::-1]):
             packed = gzip.compress(TEXT) + gzip.compress(other)
             assert bytes(codec.decompress(packed, limit_bytes=LIMIT_BYTES, magic=2)) == TEXT + other
 
     def test_a_start_of_a_member_may_be_contents(self, codec: Codec) -> None:
-        """Stored contents show as they are; what looks like another member's start is none."""
+        """Level 0 stores the contents unchanged. Contents that look like a member must not be read as one."""
         size = (1 << 16) - 1
         data = bytearray(random.Random(3).randbytes(size))  # noqa: S311 - the same bytes each time
         data[500:507] = size.to_bytes(4, "little") + b"\x1f\x8b\x08"
@@ -84,7 +90,7 @@ class TestGzip(CodecContract):
         assert bytes(codec.decompress(packed, limit_bytes=LIMIT_BYTES, magic=2)) == data
 
     def test_levels_are_those_of_zlib(self, codec: Codec) -> None:
-        """A higher one never packs worse here, and 6 is the default."""
+        """For these data, a higher level never gives a larger result. The default level is 6."""
         data = random.Random(5).randbytes(200).hex().encode() * 20 + TEXT  # noqa: S311 - the same bytes each time
         sizes = [len(codec.compress(data, level=level, magic=2)) for level in (1, 6, 9)]
         assert sizes == sorted(sizes, reverse=True)
@@ -107,14 +113,17 @@ class TestSnappy(CodecContract):
         assert bytes(codec.decompress(packed, limit_bytes=LIMIT_BYTES, magic=2)) == TEXT * 100
 
     def test_one_raw_block_is_read_too(self, codec: Codec) -> None:
-        """librdkafka wrote them."""
+        """librdkafka writes raw blocks without the header of xerial."""
         block = bytes(cramjam.snappy.compress_raw(TEXT))
         assert bytes(codec.decompress(block, limit_bytes=LIMIT_BYTES, magic=1)) == TEXT
         with pytest.raises(DecompressedSizeError):
             codec.decompress(block, limit_bytes=len(TEXT) - 1, magic=1)
 
     def test_streams_may_start_again_between_blocks(self, codec: Codec) -> None:
-        """The first header may have any version; a later one must have version 1 or above."""
+        """A block may be followed by the header of another stream.
+
+        The first header may have any version, later ones must have version 1 or above.
+        """
         head, packed = b"\x82SNAPPY\0", codec.compress(TEXT, level=None, magic=2)
         first = head + bytes(8) + packed[16:]
         assert bytes(codec.decompress(first, limit_bytes=LIMIT_BYTES, magic=2)) == TEXT
@@ -125,7 +134,7 @@ class TestSnappy(CodecContract):
         assert bytes(codec.decompress(packed[:16], limit_bytes=0, magic=2)) == b""
 
     def test_more_blocks_than_are_remembered(self, codec: Codec) -> None:
-        """Thousands of small ones are read as a few large ones are."""
+        """The stream has more blocks than the codec keeps in memory between its two passes."""
         letters = [bytes([n % 256]) for n in range(3000)]
         blocks = [bytes(cramjam.snappy.compress_raw(letter)) for letter in letters]
         packed = b"\x82SNAPPY\0" + bytes(8) + b"".join(len(block).to_bytes(4, "big") + block for block in blocks)
@@ -146,7 +155,10 @@ class TestLz4(CodecContract):
         return hostile_streams.lz4_streams()
 
     def test_magic_0_has_a_header_checksum_of_its_own(self, codec: Codec) -> None:
-        """KAFKA-3160: it covers the frame's magic too. Newer formats refuse it, and take the right one."""
+        """KAFKA-3160: with magic 0, the header checksum also covers the frame's magic.
+
+        Readers of magic 0 accept both checksums; readers of later magics accept only the correct one.
+        """
         old, new = (codec.compress(TEXT, level=None, magic=magic) for magic in (0, 2))
         assert (old[6], new[6]) == (0x1A, 0x82)
         assert old[:6] + old[7:] == new[:6] + new[7:]
@@ -156,7 +168,7 @@ class TestLz4(CodecContract):
             codec.decompress(old, limit_bytes=LIMIT_BYTES, magic=1)
 
     def test_an_empty_stored_block_is_the_end_mark(self, codec: Codec) -> None:
-        """Kafka leaves out the bit of stored blocks before it looks for the end."""
+        """Like Kafka, the codec ignores the bit of stored blocks when it compares the size with 0, the end mark."""
         packed = codec.compress(TEXT, level=None, magic=2)
         assert packed[-4:] == bytes(4)
         ended = packed[:-4] + b"\0\0\0\x80"
@@ -172,7 +184,7 @@ class TestLz4(CodecContract):
             assert bytes(codec.decompress(packed, limit_bytes=len(data), magic=2)) == data
 
     def test_a_wrong_block_checksum_is_an_error_a_wrong_content_checksum_is_not(self, codec: Codec) -> None:
-        """Kafka verifies the one, and reads over the other."""
+        """Like Kafka, the codec verifies the checksums of blocks, and ignores the checksum of the content."""
         for kind, is_checked in (("block_checksum", True), ("content_checksum", False)):
             packed = bytearray(lz4.frame.compress(TEXT, block_linked=False, **{kind: True}))
             packed[-5 if is_checked else -1] ^= 1
@@ -183,7 +195,10 @@ class TestLz4(CodecContract):
                 assert bytes(codec.decompress(packed, limit_bytes=LIMIT_BYTES, magic=2)) == TEXT
 
     def test_a_size_in_front_of_a_block_is_no_part_of_one(self, codec: Codec) -> None:
-        """The library would take a block that fails for one behind a size of its own; Kafka does not."""
+        """If a block is invalid, the library reads its first bytes as a size and decompresses the rest.
+
+        Kafka does not, and neither must the codec.
+        """
         block = lz4.block.compress(TEXT, store_size=False)
         whole = hostile_streams.lz4_frame([(block, False)])
         assert bytes(codec.decompress(whole, limit_bytes=LIMIT_BYTES, magic=2)) == TEXT
@@ -193,13 +208,13 @@ class TestLz4(CodecContract):
                 codec.decompress(lying, limit_bytes=LIMIT_BYTES, magic=2)
 
     def test_blocks_that_begin_with_a_small_number(self, codec: Codec) -> None:
-        """The first bytes of a block of zeros look like a size, but are none."""
+        """The first bytes of a compressed block of zeros look like a size, but are part of the block."""
         for data in (bytes(5), bytes(8) + TEXT, bytes(60), bytes(300_000)):
             packed = codec.compress(data, level=None, magic=2)
             assert bytes(codec.decompress(packed, limit_bytes=len(data), magic=2)) == data
 
     def test_each_level_except_the_default_is_the_high_compression(self, codec: Codec) -> None:
-        """Kafka: 9 is its fast compressor, 1 and 2 are the high compression one as well."""
+        """As in Kafka, level 9 selects the fast compressor, and all other levels, also 1 and 2, the high compressor."""
         data = random.Random(7).randbytes(3000).hex().encode() * 3  # noqa: S311 - the same bytes each time
         fast = codec.compress(data, level=9, magic=2)
         assert fast == codec.compress(data, level=None, magic=2)
@@ -224,7 +239,7 @@ class TestZstd(CodecContract):
 
     @pytest.mark.long
     def test_frames_with_and_without_size_are_read(self, codec: Codec) -> None:
-        """In one piece, in pieces as Kafka's writer makes them, with a checksum, behind each other, between skipped ones."""
+        """Reads frames with and without size and checksum, single and joined, and skippable frames between them."""
         data = random.Random(9).randbytes(300_000) + TEXT * 20_000  # noqa: S311 - the same bytes each time
         skipped = b"\x5f\x2a\x4d\x18" + (3).to_bytes(4, "little") + b"abc"
         frames = [
@@ -243,7 +258,7 @@ class TestZstd(CodecContract):
             codec.decompress(joined, limit_bytes=4 * len(data) - 1, magic=2)
 
     def test_a_large_window_is_no_reason_to_refuse(self, codec: Codec) -> None:
-        """Up to 128 MiB, as Kafka's reader; a frame that needs one is read without it."""
+        """Like Kafka's reader, the codec accepts windows up to 128 MiB."""
         data = TEXT * 6000
         for window_log, is_fine in ((27, True), (28, False)):
             made = zstandard.ZstdCompressionParameters.from_level(3, window_log=window_log)

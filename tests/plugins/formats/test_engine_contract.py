@@ -1,4 +1,4 @@
-"""The bundled layouts, codecs, indexes and record formats in a whole engine."""
+"""The contract of engines, with the bundled layouts, codecs, indexes and record formats."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class TestFormatsInAnEngine(EngineContract):
 
 
 class TestEncryptedLayoutInAnEngine(EngineContract):
-    """An upgrade is here the rotation of the key."""
+    """The contract with the layout ``encrypted``. Its change of the setup is a rotation of the key."""
 
     entry_point = "formats"
     missing = "no record format with magic"
@@ -50,7 +50,7 @@ class TestEncryptedLayoutInAnEngine(EngineContract):
 
 
 def _keys(file: Path, active: str) -> dict[str, Any]:
-    """Write a file of two keys, and return the settings that name it."""
+    """Write a file with two keys, and return the settings that refer to it. ``active`` names the active key."""
     keys = "\n".join(f'{name} = "{base64.b64encode(name.encode() * 32).decode()}"' for name in "ab")
     file.write_text(f'active = "{active}"\n[keys]\n{keys}\n', encoding="utf-8")
     file.chmod(0o600)

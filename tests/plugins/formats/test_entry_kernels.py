@@ -1,4 +1,4 @@
-"""Making entries of offset and time indexes: both twins make the same ones, of anything."""
+"""Builders of entries of offset and time indexes: both kernels build the same entries from any batches."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ offsets = st.integers(BASE - 2, BASE + 30) | st.sampled_from([BASE + (1 << 31) -
 stamps = st.integers(-2, 20) | INT64
 batches = st.tuples(sizes, offsets, stamps)
 runs = st.tuples(st.booleans(), st.lists(batches, max_size=8))
-"""Whether they come as a table, and what comes."""
+"""Lists of batches, each with True if they are added as one table."""
 bounds = st.tuples(st.integers(0, 400), st.integers(0, 6))
 
 
@@ -36,37 +36,37 @@ def _times(kernels: Kernels, interval_bytes: int, max_entries: int) -> IndexBuil
     return kernels.time_entries(BASE, interval_bytes, max_entries, 0, BASE, -1)
 
 
-def _told(builder: IndexBuilder, told: list[tuple[int, int, int]], position: int, *, as_table: bool) -> bytes:
+def _add_batches(builder: IndexBuilder, drawn: list[tuple[int, int, int]], position: int, *, as_table: bool) -> bytes:
     if as_table:
         return (
-            builder.add(PreparedBatches(_table(sorted(told, key=lambda batch: batch[1]))), position, {})
-            if told
+            builder.add(PreparedBatches(_table(sorted(drawn, key=lambda batch: batch[1]))), position, {})
+            if drawn
             else b""
         )
-    table = _table(told)
+    table = _table(drawn)
     return b"".join([builder.add(PreparedBatches(table.take(row, row + 1)), position, {}) for row in range(len(table))])
 
 
-def _table(told: list[tuple[int, int, int]]) -> BatchTable:
-    starts = list(accumulate((size for size, _, _ in told), initial=0))
+def _table(drawn: list[tuple[int, int, int]]) -> BatchTable:
+    starts = list(accumulate((size for size, _, _ in drawn), initial=0))
     known = {
         "position": starts[:-1],
-        "size_bytes": [size for size, _, _ in told],
-        "base_offset": [last for _, last, _ in told],
-        "last_offset": [last for _, last, _ in told],
-        "max_timestamp_ms": [stamp for _, _, stamp in told],
+        "size_bytes": [size for size, _, _ in drawn],
+        "base_offset": [last for _, last, _ in drawn],
+        "last_offset": [last for _, last, _ in drawn],
+        "max_timestamp_ms": [stamp for _, _, stamp in drawn],
     }
-    columns = [memoryview(array("q", known.get(name, [0] * len(told)))) for name in BATCH_COLUMNS]
+    columns = [memoryview(array("q", known.get(name, [0] * len(drawn)))) for name in BATCH_COLUMNS]
     return BatchTable(2, columns, ScanStop.END, starts[-1])
 
 
-def _outcome(builder: IndexBuilder, told: list[tuple[bool, list[tuple[int, int, int]]]]) -> list[object]:
-    """Return a builder's results, or errors with their positions, up to the first error."""
+def _outcome(builder: IndexBuilder, drawn: list[tuple[bool, list[tuple[int, int, int]]]]) -> list[object]:
+    """Return the results of a builder up to its first error, and the text and position of this error."""
     seen: list[object] = []
     position = 0
-    for as_table, listed in told:
+    for as_table, listed in drawn:
         try:
-            seen.append(_told(builder, listed, position, as_table=as_table))
+            seen.append(_add_batches(builder, listed, position, as_table=as_table))
         except CorruptBatchError as error:
             return [*seen, str(error), error.position, builder.full]
         seen.append(builder.full)
@@ -77,22 +77,22 @@ def _outcome(builder: IndexBuilder, told: list[tuple[bool, list[tuple[int, int, 
 @given(bounds, st.lists(runs, max_size=6))
 @pytest.mark.long
 def test_the_twins_agree_on_anything(
-    bound: tuple[int, int], told: list[tuple[bool, list[tuple[int, int, int]]]]
+    bound: tuple[int, int], drawn: list[tuple[bool, list[tuple[int, int, int]]]]
 ) -> None:
     for opener in (_offsets, _times):
-        found = [_outcome(opener(kernels, *bound), told) for kernels in twins.twins()]
+        found = [_outcome(opener(kernels, *bound), drawn) for kernels in twins.twins()]
         assert found[1:] in ([], found[:1])
 
 
 @given(bounds, st.lists(st.tuples(sizes, st.integers(1, 9)), max_size=40))
 def test_an_entry_is_due_when_more_than_the_interval_came(bound: tuple[int, int], steps: list[tuple[int, int]]) -> None:
     interval_bytes, max_entries = bound
-    told = [
+    drawn = [
         (size, last, 0)
         for (size, _), last in zip(steps, accumulate((step for _, step in steps), initial=BASE), strict=False)
     ]
     expected, since, position = list[bytes](), 0, 0
-    for size, last, _ in told:
+    for size, last, _ in drawn:
         if since > interval_bytes:
             expected.append(ENTRY.pack(last - BASE, position))
             since = 0
@@ -100,5 +100,5 @@ def test_an_entry_is_due_when_more_than_the_interval_came(bound: tuple[int, int]
         position += size
     for kernels in twins.twins():
         builder = _offsets(kernels, interval_bytes, max_entries)
-        assert _told(builder, told, 0, as_table=False) == b"".join(expected[:max_entries])
+        assert _add_batches(builder, drawn, 0, as_table=False) == b"".join(expected[:max_entries])
         assert builder.full == (len(expected) >= max_entries)

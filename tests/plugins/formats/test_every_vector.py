@@ -1,6 +1,6 @@
 """Each of the 125 vectors is read and, if only one encoding is correct, also written.
 
-Other tests check the details; this one fails if no code handles a vector.
+Other tests check details. This test fails if no code handles a vector.
 """
 
 from __future__ import annotations
@@ -108,7 +108,8 @@ def check_coordinator_record(vector: Vector) -> None:
     if "_key" in name:
         record = parse_offsets_record(data, None)
         assert record is not None
-        assert offsets_key(record.kind, record.key)[2:] == data[2:]  # commits have had two versions of one key
+        # Two versions of the key of a commit have the same fields.
+        assert offsets_key(record.kind, record.key)[2:] == data[2:]
         return
     keys = {
         "offset_commit": raw(BY_NAME["offset_commit_key_v1"]),
@@ -125,7 +126,7 @@ def check_coordinator_record(vector: Vector) -> None:
 
 
 def check_remote_metadata(vector: Vector) -> None:
-    """No code here uses this topic, so the check writes its records with the primitives of the other topics."""
+    """stratalog does not use this topic, so the check writes its records with the primitives of the other topics."""
     inputs, none = vector["inputs"], schema.NO_TAGS
     named, unknown = "topic" in inputs, "segment_id" not in inputs
     where = b""
@@ -174,7 +175,7 @@ def check_crc32c(vector: Vector) -> None:
 
 
 def check_lz4_header(vector: Vector) -> None:
-    """Of the frames that are written: magic 0 has the sum over too much."""
+    """The header checksums of frames that the codec writes. For magic 0, the sum also covers the frame's magic."""
     written = Lz4Codec().compress(bytes(10), level=None, magic=0 if "legacy" in vector["name"] else 1)
     header = bytes.fromhex(vector["inputs"]["data"])
     assert written[: len(header)] == header or written[4 : 4 + len(header)] == header
@@ -219,7 +220,7 @@ def check_snapshot(vector: Vector) -> None:
 def check_offset_checkpoint(vector: Vector) -> None:
     offsets = {TopicPartition(topic, number): offset for topic, number, offset in vector["inputs"]["entries"]}
     assert parse_offsets(raw(vector), "vector") == offsets
-    # Kafka's order is a hash map's
+    # Kafka writes the lines in the order of a hash map.
     assert sorted(format_offsets(offsets).splitlines()) == sorted(raw(vector).splitlines())
 
 
@@ -234,7 +235,7 @@ def check_partition_metadata(vector: Vector) -> None:
 
 
 def check_clean_shutdown(vector: Vector) -> None:
-    """Ours differs in the broker's epoch alone: no broker wrote it."""
+    """stratalog's file differs from a broker's only in the broker's epoch, which it does not have."""
     ours = {**json.loads(CLEAN_SHUTDOWN), "brokerEpoch": vector["inputs"]["broker_epoch"]}
     assert json.dumps(ours, separators=(",", ":")).encode() == raw(vector)
 

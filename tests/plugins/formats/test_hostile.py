@@ -22,8 +22,9 @@ LIMIT_BYTES = 1 << 20
 INT32, INT64 = Struct(">i"), Struct(">q")
 LIES_32 = (-(1 << 31), -1, 0, 1, 1 << 16, (1 << 31) - 1)
 LIES_64 = (-(1 << 63), -1, 0, 1, (1 << 63) - 1)
-LAST_HEADER_BYTE = 110  # of a batch with its first record, or of a wrapper with its fields
-NO_CRC = {"v0": range(8), "v1": range(8), "v2": (*range(8), *range(12, 16))}  # offset, leader epoch: changed in place
+LAST_HEADER_BYTE = 110  # end of the header and the first record of a batch, or of a wrapper's fields
+# Offset and leader epoch, which the CRC does not cover.
+NO_CRC = {"v0": range(8), "v1": range(8), "v2": (*range(8), *range(12, 16))}
 SIZE = range(8, 12)
 
 
@@ -35,7 +36,7 @@ PAIRS = [(name, label) for name in ("v0", "v1", "v2") for label in named_codecs(
 
 
 def entry(name: str, label: str | None) -> bytes:
-    """One entry of several records, where the format can hold them in one."""
+    """Return one entry of several records, if the format supports that; else an entry of one record."""
     pairs = (("h", b"v"), ("n", None)) if name == "v2" else ()
     count = 4 if label or name == "v2" else 1
     records = [Record(timestamp_ms=1000 + n, key=b"key", value=b"value" * 5, headers=pairs) for n in range(count)]
@@ -43,11 +44,14 @@ def entry(name: str, label: str | None) -> bytes:
     return bytes(form.encode(records, BatchHeader(base_offset=10, leader_epoch=3), codec, None))
 
 
-# --- lies --------------------------------------------------------------------------------------------------------
+# --- wrong fields ----------------------------------------------------------------------------------------------------
 
 
 def lies(data: bytes) -> Iterator[bytearray]:
-    """Each place of the header gets each wrong value once, 32 and 64 bits wide, with a corrected CRC."""
+    """Yield copies with one wrong field and a corrected CRC.
+
+    Each position of the header gets each wrong number, with 32 and with 64 bits.
+    """
     for pack, numbers in ((INT32, LIES_32), (INT64, LIES_64)):
         for at in range(17, min(len(data) - pack.size, LAST_HEADER_BYTE)):
             for number in numbers:
@@ -74,13 +78,16 @@ def test_both_twins_survive_each_wrong_field_alike(name: str, label: str | None)
 @pytest.mark.parametrize(("name", "label"), [(name, label) for name, label in PAIRS if label and name != "v2"])
 @pytest.mark.parametrize("field", [*LIES_64, 1 << 31])
 def test_wrappers_with_wrong_offsets_get_no_offsets(name: str, label: str, field: int, twin: str) -> None:
-    """An arbitrary inner offset used to assign an offset that does not fit into the entry, and raise an untyped error."""
+    """In an earlier release, any inner offset was accepted.
+
+    Such a wrapper got an offset that does not fit into the entry, and raised an untyped error.
+    """
     form = twins.formats(twins.kernels_of(twin))[name]
     messages = entries_of(bytes(form.encode([Record()] * 3, BatchHeader(), None, None)))
     contents = b"".join([*messages[:2], INT64.pack(field) + messages[2][8:]])
     data = form.encode([Record()], BatchHeader(base_offset=100), replacing(twins.CODECS[label], contents), None)
     before, batches = bytes(data), PreparedBatches(form.scan(data, 0, len(data), check_crc=True), data)
-    if field in {0, 1}:  # the messages before have these offsets, which plain reading does not mind
+    if field in {0, 1}:  # an earlier message has the same offset, which a read accepts
         form.assign(batches, 70, 0, None)
         assert batches.last_offset == 70 + field
         return
@@ -98,7 +105,7 @@ def encoded_again(form: RecordFormat, data: bytearray) -> None:
 
 
 def replacing(codec: Codec, contents: bytes) -> Codec:
-    """A codec that compresses other bytes than it is given."""
+    """Return a codec that compresses ``contents`` instead of its input."""
 
     class Replacing(Codec):
         id = codec.id
@@ -120,8 +127,10 @@ def replacing(codec: Codec, contents: bytes) -> Codec:
 @pytest.mark.parametrize("twin", twins.TWINS)
 @pytest.mark.parametrize(("name", "label"), PAIRS)
 def test_every_flipped_bit_is_found_or_harmless(name: str, label: str | None, twin: str) -> None:
-    """Harmless are the fields that Kafka changes in place, outside of the CRC: offset and leader epoch. Nothing else of
-    a record changes with them. A bit of anything else is found by the scan, where the entry begins."""
+    """The scan finds each changed bit, except in the offset and the leader epoch.
+
+    Kafka changes these two fields in place, so the CRC does not cover them. They have no effect on other fields.
+    """
     form, data = twins.formats(twins.kernels_of(twin))[name], entry(name, label)
     intact = contents(form, data * 2, ScanStop.END)
     for bit in range(8 * len(data)):
@@ -137,7 +146,10 @@ def test_every_flipped_bit_is_found_or_harmless(name: str, label: str | None, tw
 
 
 def read_harmless(form: RecordFormat, damaged: bytearray) -> list[Record]:
-    """The records; none if a wrapper's offset is now below those inside, which is refused for its position."""
+    """Return the records.
+
+    If a wrapper's offset is below those of its messages, the read raises an error, and the result is empty.
+    """
     try:
         return contents(form, damaged, ScanStop.END)
     except CorruptBatchError as error:
@@ -153,7 +165,7 @@ def contents(form: RecordFormat, data: bytes | bytearray, stop: ScanStop) -> lis
 
 
 def without_place(records: list[Record]) -> list[Record]:
-    """All but the offset and the leader epoch."""
+    """Return the records without their offsets and leader epochs."""
     return [record._replace(offset=0, leader_epoch=0) for record in records]
 
 

@@ -29,7 +29,7 @@ from vectors import VECTORS
 SCENARIOS = {scenario["name"]: scenario for scenario in VECTORS["index_scenarios"]}
 FILES = {vector["name"]: vector for vector in VECTORS["vectors"]}
 
-# Of a V2 batch: base offset, size, last offset delta, maximum timestamp; of V0 the first two.
+# Fields of a V2 batch: base offset, size, last offset delta, largest timestamp. V0 has the first two.
 FRAME, V2_TIMES = Struct(">qi4xb"), Struct(">i8xq")
 
 T = 1_700_000_000_000
@@ -65,7 +65,7 @@ def test_providers_open_formats_of_their_role() -> None:
     }
 
 
-# --- what Kafka wrote ------------------------------------------------------------------------------------------------
+# --- compared with files that Kafka wrote ----------------------------------------------------------------------------
 
 
 def batches_of(data: bytes) -> Iterator[PreparedBatches]:
@@ -84,7 +84,7 @@ def config_of(scenario: dict[str, Any]) -> TopicConfig:
 
 
 def log_of(scenario: dict[str, Any]) -> bytes:
-    """The segment's bytes; where the last append was refused, those before it."""
+    """Return the bytes of the segment, without an append that was refused."""
     appends = [bytes.fromhex(append["hex"]) for append in scenario["appends"]]
     return b"".join(appends)[: scenario["expected"]["log_size"]]
 
@@ -178,7 +178,7 @@ def batch_at(last_offset: int, *, timestamp: int = T, size: int = 100, position:
 def test_the_interval_must_be_passed_not_reached() -> None:
     builder = OffsetIndex().builder(0, TopicConfig(index_interval_bytes=200))
     due = [offset for offset in range(10) if added(builder, batch_at(offset))]
-    assert due == [3, 6, 9]  # 300 bytes came before each: 200 are not enough
+    assert due == [3, 6, 9]  # 300 bytes came before each entry; 200 would not be more than the interval
 
 
 def test_bytes_since_the_last_entry_are_forgotten_when_reopening() -> None:
@@ -244,7 +244,7 @@ def test_a_time_index_keeps_a_slot_for_its_closing_entry(size: int, entries: int
 
 
 def test_a_transaction_index_is_never_full() -> None:
-    """If an entry were left out, aborted records would be visible. Kafka does not limit this index either."""
+    """If an aborted transaction were missing, its records would be visible. Kafka does not limit this index either."""
     builder = TransactionIndex().builder(0, TopicConfig(segment_index_bytes=12))
     made = b"".join(
         added(builder, stored_batch(0, 78, offset, offset, T), AbortedTransaction(1, offset, offset, offset))
@@ -301,9 +301,9 @@ def test_time_entries_outside_the_segment_are_refused(entry: tuple[int, int]) ->
     "entry",
     [
         (0, 1, 90, 99, 100),  # a marker before the segment
-        (0, 1, 90, 110, 111),  # one behind it
+        (0, 1, 90, 110, 111),  # a marker after the segment
         (0, 1, 106, 105, 106),  # a transaction that ends before it begins
-        (0, 1, 90, 105, 107),  # a last stable offset that was not there yet
+        (0, 1, 90, 105, 107),  # a last stable offset after the marker
         (0, 1, -1, 105, 106),
         (1 << 8, 1, 90, 105, 106),
     ],
@@ -315,7 +315,7 @@ def test_transaction_entries_outside_the_segment_are_refused(entry: tuple[int, .
 
 
 def test_only_the_first_byte_of_a_version_is_checked() -> None:
-    """As Kafka does: 1 to 255 pass, whatever comes first does not."""
+    """Like Kafka, the reader checks only the high byte of a version, so that it accepts the versions 0 to 255."""
     layout = Struct(">hqqqq")
     known = TransactionIndex().reader(layout.pack(255, 1, 2, 3, 4), 0)
     assert known[0] == AbortedTransaction(1, 2, 3, 4)

@@ -1,4 +1,4 @@
-"""Attacks on the bucket of an encrypted topic without the key: every one raises an error that names an object."""
+"""Attacks on the bucket of an encrypted topic without the key: every attack raises an error that names an object."""
 
 from __future__ import annotations
 
@@ -64,7 +64,10 @@ def with_policy(settings: dict[str, Any], policy: str) -> dict[str, Any]:
 
 @pytest.fixture
 def bucket(tmp_path: Path, settings: dict[str, Any]) -> Path:
-    """Topics ``t`` and ``u``, encrypted, with three segments each; the engine's directory is ``source``."""
+    """Return a bucket with the encrypted topics ``t`` and ``u``, with three segments each.
+
+    The directory of the engine is ``source``.
+    """
     found = tmp_path / "bucket"
     found.mkdir()
     with open_engine(tmp_path / "source", tier=found.as_uri(), config=settings) as engine:
@@ -134,7 +137,10 @@ def put_plaintext(bucket: Path, *, keeps_mac: bool) -> None:
 
 
 def put_older_object(bucket: Path) -> None:
-    """Name the object of another upload of the same base offset, with the envelope of its own key."""
+    """Replace the second entry by a copy of the first one, with the offsets of the second one.
+
+    The copy refers to the first object and has its key.
+    """
 
     def change(root: dict[str, Any]) -> None:
         older = json.loads(json.dumps(root["entries"][0]))
@@ -149,7 +155,7 @@ def change_offset(bucket: Path) -> None:
 
 
 def take_another_logs_root(bucket: Path) -> None:
-    """The root of topic ``u`` under the key of ``t``, with the names that ``t`` has."""
+    """Replace the root of ``t`` by that of topic ``u``, with the topic and topic id of ``t``."""
     mine, theirs = read_root(heads(bucket)[-1]), read_root(heads(bucket, "u")[-1])
     write_root(heads(bucket)[-1], {**theirs, "topic": mine["topic"], "topic_id": mine["topic_id"]})
 
@@ -159,7 +165,7 @@ def copy_another_logs_root(bucket: Path) -> None:
 
 
 def continue_the_chain(bucket: Path) -> None:
-    """Add a version with the content of the head."""
+    """Add a root with the next version and the content of the latest root."""
     head = heads(bucket)[-1]
     root = read_root(head)
     version = root["version"] + 1
@@ -303,7 +309,7 @@ def test_an_object_of_another_log_or_of_another_offset_is_refused(bucket: Path, 
 def test_a_rebuild_leaves_out_objects_that_were_moved_and_plaintext(
     tmp_path: Path, bucket: Path, settings: dict[str, Any]
 ) -> None:
-    """An older upload gets a name that makes it the newest; a segment of plaintext claims a higher epoch."""
+    """An older object is renamed so that it looks like the newest one. A plaintext segment claims a higher epoch."""
     put_plaintext(bucket, keeps_mac=True)
     planted = set[str]()
     for path in segments(bucket):
@@ -323,7 +329,7 @@ def test_a_rebuild_leaves_out_objects_that_were_moved_and_plaintext(
     assert read_root(heads(bucket)[-1])["mac"][1] == "first"
 
 
-# --- rolled back -----------------------------------------------------------------------------------------------------
+# --- rollbacks to an earlier state -----------------------------------------------------------------------------------
 
 
 def opened(tmp_path: Path, bucket: Path, settings: dict[str, Any]) -> list[bytes | None]:
@@ -401,7 +407,7 @@ def test_an_open_tier_refuses_an_older_root(bucket: Path, settings: dict[str, An
 def test_an_earlier_state_without_a_mac_must_be_the_one_that_was_continued(
     tmp_path: Path, settings: dict[str, Any]
 ) -> None:
-    """Its hash leads up to a root with a MAC, or it is refused."""
+    """A root without a MAC is accepted only if a later root with a MAC refers to it by its hash."""
     bucket = turned_on(tmp_path, settings)
     with open_reader(bucket.as_uri(), config=settings, as_of=2) as reader:
         assert reader.log("t", 0).offsets().log_end == 1
@@ -413,11 +419,11 @@ def test_an_earlier_state_without_a_mac_must_be_the_one_that_was_continued(
         reader.log("t", 0)
 
 
-# --- without keys, other keys, and before there were keys ------------------------------------------------------------
+# --- missing keys, other keys, and logs from before encryption -------------------------------------------------------
 
 
 def turned_on(tmp_path: Path, settings: dict[str, Any]) -> Path:
-    """Topic ``t``: one segment from before it was encrypted, one from after."""
+    """Return a bucket with topic ``t``: one segment from before its encryption, and an encrypted one."""
     bucket = tmp_path / "bucket"
     bucket.mkdir()
     with open_engine(tmp_path / "source", tier=bucket.as_uri(), config=settings) as engine:

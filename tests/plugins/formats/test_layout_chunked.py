@@ -18,7 +18,7 @@ from stratalog_formats.layouts.chunked import ChunkedLayout, ChunkedSection
 from stratalog_formats.layouts.chunks import RAW_BIT, ChunkIndexes, encode_sizes
 
 CHUNK = 4096
-TEXT = b"the quick brown fox jumps over the lazy dog, again and again; " * 1_000  # shrinks
+TEXT = b"the quick brown fox jumps over the lazy dog, again and again; " * 1_000  # can be compressed
 NOISE = random.Random(1).randbytes(60_000)  # noqa: S311 - the same in every run; what does not shrink
 
 
@@ -52,7 +52,7 @@ def test_a_chunk_that_does_not_shrink_is_stored_as_it_is(layout: ChunkedLayout, 
 def test_batches_that_producers_compressed_cost_few_tries(
     layout: ChunkedLayout, objects: MemoryObjects, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A segment of compressed batches must not be compressed again chunk by chunk, only to throw it away."""
+    """Chunks of compressed batches do not shrink, so the layout must stop trying to compress each of them."""
     tries = []
     compress = ZstdCodec.compress
 
@@ -61,7 +61,7 @@ def test_batches_that_producers_compressed_cost_few_tries(
         return compress(self, data, level=level, magic=magic)
 
     monkeypatch.setattr(ZstdCodec, "compress", counted)
-    noise = NOISE * 20  # 293 chunks, each by itself without pattern
+    noise = NOISE * 20  # 293 chunks; none of them can be compressed
     layout.write(a_segment(data=noise), objects, None)
     assert len(tries) <= 4 + len(noise) // CHUNK // 16 + 1
 
@@ -86,7 +86,7 @@ def test_a_range_fetches_the_index_and_its_chunks_only(
 
 
 def test_neighbouring_chunks_are_one_request(layout: ChunkedLayout, objects: MemoryObjects) -> None:
-    """Up to ``limits.fetch.chunk.bytes`` as stored."""
+    """Neighbouring chunks are read in requests of up to ``limits.fetch.chunk.bytes`` (stored size)."""
     stored = layout.write(a_segment(data=NOISE), objects, None)
     objects.reads.clear()
     joined(layout.read(stored, 0, len(NOISE), objects.fetch))
@@ -114,7 +114,10 @@ def test_indexes_that_are_known_are_few(objects: MemoryObjects) -> None:
 
 
 def with_index(stored: StoredSegment, objects: MemoryObjects, entries: list[int], **notes: object) -> StoredSegment:
-    """Return the segment with another chunk index and its right hash: an attacker with write access can make it."""
+    """Return the segment with another chunk index, and the hash of this index in its entry.
+
+    An attacker with write access to the bucket can make such a segment.
+    """
     place = log_slice(stored)
     index = encode_sizes(entries)
     old = stored.extra["chunks"]
@@ -155,7 +158,7 @@ def test_a_chunk_index_with_wrong_positions_is_corrupt(layout: ChunkedLayout, ob
 
 
 def test_a_bomb_is_refused_before_it_grows(layout: ChunkedLayout, objects: MemoryObjects) -> None:
-    """A chunk of 3 KiB that would become 64 MiB."""
+    """The chunk of 3 KiB would decompress to 64 MiB."""
     bomb = ZstdCodec().compress(bytes(64 << 20), level=19, magic=2)
     assert len(bomb) < CHUNK
     stored = layout.write(a_segment(data=TEXT[:CHUNK], files={}), objects, None)
@@ -173,7 +176,7 @@ def test_a_bomb_is_refused_before_it_grows(layout: ChunkedLayout, objects: Memor
 
 
 def test_a_large_segment_is_never_in_memory() -> None:
-    """Compressed into a temporary file, read from there."""
+    """The segment is compressed into a temporary file, and uploaded from there."""
 
     class Discarding(MemoryObjects):
         def put(self, source: Any, suffix: str = "seg") -> Any:

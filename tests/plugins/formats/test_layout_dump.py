@@ -1,4 +1,4 @@
-"""``stratalog dump`` of objects of each layout, with no key and no setting at hand."""
+"""``stratalog dump`` of objects of each layout, without keys and settings."""
 
 from __future__ import annotations
 

@@ -130,7 +130,7 @@ def test_nothing_of_a_file_is_in_the_bucket(stored: StoredSegment, objects: Memo
 
 
 def test_two_uploads_of_one_segment_have_nothing_in_common(layout: EncryptedLayout) -> None:
-    """Each has a key of its own, so that equal records do not show."""
+    """Each upload has its own key, so that equal records have different bytes."""
     first, second = MemoryObjects(), MemoryObjects()
     for objects in (first, second):
         layout.write(a_segment(), objects, None)
@@ -163,7 +163,10 @@ def test_the_entry_names_what_a_reader_needs(make_layout: MakeLayout, objects: M
 
 
 def test_a_changed_file_is_never_encrypted_under_one_nonce_twice(layout: EncryptedLayout) -> None:
-    """If two texts are encrypted under one nonce, both can be decrypted. A retry with other bytes is refused."""
+    """An attacker can decrypt two texts that are encrypted with the same key and nonce.
+
+    So a retry of an upload with other bytes is refused.
+    """
 
     class Changing(OddChunks):
         passes = 0
@@ -172,7 +175,7 @@ def test_a_changed_file_is_never_encrypted_under_one_nonce_twice(layout: Encrypt
             self.passes += 1
             yield from OddChunks(DATA if self.passes == 1 else DATA[::-1]).chunks(chunk_bytes)
 
-    twice = MemoryObjects(passes=2)  # one try breaks off behind its first chunk
+    twice = MemoryObjects(passes=2)  # the first attempt ends after its first chunk
     with pytest.raises(StorageError, match="changed during the upload"):
         layout.write(dataclasses.replace(a_segment(), log=Changing(DATA)), twice, None)
     assert twice.objects == {}
@@ -201,7 +204,7 @@ def test_chunks_are_bound_to_their_places(
 def test_an_object_is_bound_to_its_segment(
     layout: EncryptedLayout, stored: StoredSegment, objects: MemoryObjects
 ) -> None:
-    """An entry of another base offset does not open the envelope."""
+    """With the base offset of another segment, the envelope cannot be opened."""
     lied = dataclasses.replace(stored, info=dataclasses.replace(stored.info, base_offset=101))
     with pytest.raises(CorruptObjectError):
         joined(layout.read(lied, 0, 100, objects.fetch))
@@ -210,7 +213,10 @@ def test_an_object_is_bound_to_its_segment(
 def test_an_earlier_upload_does_not_take_the_place_of_a_later_one(
     layout: EncryptedLayout, stored: StoredSegment, objects: MemoryObjects
 ) -> None:
-    """Both are of one segment; even the envelope and the entry of the earlier one do not open it under the later name."""
+    """Both uploads are of the same segment. Under the name of the later object, the earlier one cannot be decrypted.
+
+    This holds even with the envelope and the manifest entry of the earlier upload.
+    """
     earlier = json.dumps(dataclasses.replace(stored, layout="encrypted@2").to_json())
     (old_key,) = objects.objects
     later = layout.write(a_segment(), objects, None)
@@ -308,7 +314,7 @@ def test_a_key_file_of_another_form_is_refused_and_not_shown(
 
 
 def locals_of(error: BaseException | None) -> str:
-    """Return the values of the local names in our frames, of an error and of its causes."""
+    """Return the local variables in the frames of an error and of its causes, except those of this test file."""
     text = ""
     while error is not None:
         frames = traceback.StackSummary.extract(traceback.walk_tb(error.__traceback__), capture_locals=True)

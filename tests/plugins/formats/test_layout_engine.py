@@ -1,4 +1,4 @@
-"""Each layout under a whole engine: offloaded, evicted, read back from the tier alone."""
+"""Each layout in a whole engine: segments are offloaded, evicted, and read from the tier only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kafka's own remote layout: what is refused, and with what words. What is read is compared with real Kafka elsewhere."""
+"""Kafka's own remote layout: refused input, and the texts of errors. tests/golden compares reads with real Kafka."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def put(folder: Path, base: int, data: bytes, segment: str = SEGMENT, **files: b
 
 @pytest.fixture
 def batches(tmp_path: Path) -> list[bytes]:
-    """Three of five records each."""
+    """Return three batches of five records each."""
     with LogBed(tmp_path / "unused", Registry.load()) as bed:
         return [bed.batch(base, records(5, start=base)) for base in (0, 5, 10)]
 
@@ -64,7 +64,7 @@ def test_an_index_that_leads_nowhere_is_reported(tmp_path: Path, batches: list[b
         offsets(tmp_path)
 
 
-# --- offsets that 31 bits do not span ------------------------------------------------------------------------------
+# --- segments whose offsets span more than 31 bits -------------------------------------------------------------------
 
 
 FAR = 5_000_000_000
@@ -77,7 +77,7 @@ def bed(tmp_path: Path) -> Iterator[LogBed]:
 
 
 def filled(bed: LogBed, *bases: int) -> bytes:
-    """Batches of five records of 400 bytes each."""
+    """Return batches of five records of 400 bytes, with these base offsets."""
     return b"".join(bed.batch(base, records(5, start=base, value_bytes=400)) for base in bases)
 
 

@@ -78,12 +78,12 @@ def stored_rows(data: bytes, **options: Any) -> pa.Table:
     return pq.read_table(io.BytesIO(parquet_of(objects)))
 
 
-# --- any log comes back -------------------------------------------------------------------------------------------
+# --- reads return the exact bytes of any log -------------------------------------------------------------------------
 
 
 @st.composite
 def batches(draw: st.DrawFn, base_offset: int) -> tuple[bytes, int]:
-    """One batch or run of messages in any format and codec, perhaps compacted; and the offset after it."""
+    """Return a batch, or a set of messages, in any format and codec, possibly compacted, and the offset after it."""
     name = draw(st.sampled_from(["v2", "v2", "v2", "v0", "v1"]))
     form = FORMATS[name]
     codec = draw(st.sampled_from([None, None, *twins.codecs_of(name)]))
@@ -118,7 +118,7 @@ def batches(draw: st.DrawFn, base_offset: int) -> tuple[bytes, int]:
 def logs(draw: st.DrawFn) -> bytes:
     offset, parts = draw(st.integers(0, 1 << 40)), list[bytes]()
     for _ in range(draw(st.integers(0, 5))):
-        with suppress(InvalidRecordError):  # this format cannot hold these records
+        with suppress(InvalidRecordError):  # the format does not support these records
             data, offset = draw(batches(offset))
             parts.append(data)
         offset += draw(st.integers(0, 3))
@@ -179,7 +179,7 @@ def frames_bytes(data: bytes) -> int:
     ],
 )
 def test_an_uncompressed_batch_is_stored_as_rows_alone(header: dict[str, Any]) -> None:
-    """Records that are rows and bytes too would double the size of the object."""
+    """If records were stored both as rows and as bytes, the object would be twice as large."""
     assert frames_bytes(a_batch(40, **header)) == 1 + 61
 
 
@@ -282,7 +282,7 @@ def test_a_small_range_fetches_one_group() -> None:
 
 
 def test_damage_is_found_in_a_group_that_was_read_before() -> None:
-    """A check of the bucket must not be answered from memory."""
+    """A repeated read must not use a cached group, so that a check of the bucket finds the damage."""
     layout, objects, data = made_layout(), MemoryObjects(), a_batch(0, 100)
     stored = layout.write(a_segment(data=data), objects, None)
     assert joined(layout.read(stored, 5, 50, objects.fetch)) == data[5:50]
@@ -296,7 +296,7 @@ def test_damage_is_found_in_a_group_that_was_read_before() -> None:
 
 
 def rebuilt(frames: bytes, log_bytes: int, first_row: int = 0, **changed: Any) -> Iterator[object]:
-    """Yield what each twin makes of frames and three rows: bytes, or the class of its error."""
+    """Yield the result of each kernel for frames and three rows: bytes, or the class of its error."""
     maker = RowMaker(twins.TABLE, LIMIT_BYTES, PYTHON)
     data = a_batch(0, 3)
     group = maker.group(data, maker.whole_batches(data)[0], 0)

@@ -1,4 +1,4 @@
-"""The layout parquet under a whole engine, for topics whose producers compress and use transactions."""
+"""The layout ``parquet`` in a whole engine, for topics whose producers compress and use transactions."""
 
 from __future__ import annotations
 
@@ -53,7 +53,10 @@ def append(log: Log, first: int, codec: str, **header: int | bool) -> None:
 
 
 def filled(engine: Engine) -> tuple[Log, list[Record], list[Record]]:
-    """Return a log of which only the tier has its records, and these as both isolation levels saw them on local disk."""
+    """Return a log whose records are only in the tier, and its records as read before from local disk.
+
+    The records are those of read_uncommitted and of read_committed.
+    """
     engine.create_topic("t", config=CONFIG)
     log = engine.log("t", 0)
     fill(log)

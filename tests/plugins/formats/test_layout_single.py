@@ -48,7 +48,7 @@ def only(objects: MemoryObjects) -> tuple[str, bytes]:
 
 
 def sealed(entry: object) -> bytes:
-    """A footer made by hand from the description of the format."""
+    """Return a footer, made from the description of the format without the layout's code."""
     canonical = json.dumps(entry, sort_keys=True, separators=(",", ":")).encode()
     value = {"entry": entry, "format": 1, "sha256": hashlib.sha256(canonical).hexdigest()}
     footer = json.dumps(value).encode()
@@ -152,14 +152,14 @@ def test_a_log_that_gives_too_little_is_not_stored(layout: SingleLayout, objects
 
 
 class Renaming(MemoryObjects):
-    """A sink that breaks its word about the key."""
+    """A sink that reports another key than that of the stored object."""
 
     def put(self, source: ByteSource, suffix: str = "seg") -> ObjectInfo:
         return dataclasses.replace(super().put(source, suffix), key="another")
 
 
 class Lazy(MemoryObjects):
-    """A sink that does not read what it is given."""
+    """A sink that does not read its source."""
 
     def put(self, source: ByteSource, suffix: str = "seg") -> ObjectInfo:
         return ObjectInfo(self.key(suffix), source.size_bytes)
@@ -174,7 +174,7 @@ def test_a_sink_that_breaks_its_word_is_noticed(layout: SingleLayout, kind: type
 def test_every_flipped_bit_of_the_footer_shows(
     layout: SingleLayout, stored: StoredSegment, objects: MemoryObjects
 ) -> None:
-    """A footer with another truth in it would attach a log with other offsets; one without magic is passed over."""
+    """A footer with a wrong field would attach a log with wrong offsets. An object without the magic is ignored."""
     key, data = only(objects)
     last = stored.slices[FileKind.EXTRA]
     for position in range(last.position + last.size_bytes, len(data)):
@@ -226,7 +226,7 @@ def test_a_newer_footer_is_refused(layout: SingleLayout, stored: StoredSegment, 
 def test_a_sealed_footer_that_speaks_of_other_bytes_is_corrupt(
     layout: SingleLayout, stored: StoredSegment, objects: MemoryObjects, change: str
 ) -> None:
-    """The hash is right, as a copied footer's would be: the slices must still tile this very object."""
+    """The hash of the footer is valid, as in a copied footer. The slices must cover exactly this object."""
     key, data = only(objects)
     last = stored.slices[FileKind.EXTRA]
     entry = dataclasses.replace(stored, layout="single@1").to_json()
@@ -250,7 +250,7 @@ def test_a_sealed_footer_that_speaks_of_other_bytes_is_corrupt(
 def test_footers_of_other_layouts_and_later_versions_are_passed_over(
     layout: SingleLayout, stored: StoredSegment, objects: MemoryObjects, label: str
 ) -> None:
-    """These footers are valid for other readers. An error would stop the rebuild of segments of this layout."""
+    """Such footers are valid for other layouts. An error would stop the rebuild of segments of this layout."""
     key, data = only(objects)
     last = stored.slices[FileKind.EXTRA]
     entry = dataclasses.replace(stored, layout=label).to_json()

@@ -1,4 +1,4 @@
-"""The contract of layouts, for every layout."""
+"""The contract of layouts, for the layouts ``plain`` and ``chunked``."""
 
 from __future__ import annotations
 

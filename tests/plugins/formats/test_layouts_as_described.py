@@ -35,11 +35,12 @@ BELOW: Final[dict[str, TierLayout]] = {
     "chunked": ChunkedLayout(5_000, ChunkedSection(chunk_bytes=CHUNK)),
     "parquet": ParquetLayout(CodecTable(), 1 << 20, ParquetSection(row_group_bytes=5 * CHUNK)),
 }
-ORDER: Final = ("index", "timeindex", "txnindex", "snapshot", "leader-epochs", "extra")  # of the small files
+# Order of the small files in an object.
+ORDER: Final = ("index", "timeindex", "txnindex", "snapshot", "leader-epochs", "extra")
 
 
 class Lookup:
-    """The table of layouts that the host passes to a layout over another layout."""
+    """The table of layouts that the engine passes to a layout which stores its files with another layout."""
 
     def label(self, name: str) -> str:
         return f"{name}@1"
@@ -56,7 +57,7 @@ def canonical(value: object) -> bytes:
 
 
 def ended(data: bytes, magic: bytes) -> tuple[bytes, dict[str, Any]]:
-    """Return the bytes before the JSON at the end of an object, and the JSON."""
+    """Return the bytes before the JSON at the end of an object, and the parsed JSON."""
     size, found = struct.unpack(">Q8s", data[-16:])
     assert found == magic
     said = json.loads(data[-16 - size : -16])
@@ -65,7 +66,7 @@ def ended(data: bytes, magic: bytes) -> tuple[bytes, dict[str, Any]]:
 
 
 def entry_in(data: bytes) -> tuple[bytes, dict[str, Any]]:
-    """Return the bytes before a footer, and the footer's entry, after a check of its hash."""
+    """Check the hash of a footer, and return the bytes before it and its entry."""
     before, said = ended(data, b"STLGSEG1")
     assert set(said) == {"entry", "format", "sha256"}
     assert (said["format"], said["sha256"]) == (1, hashlib.sha256(canonical(said["entry"])).hexdigest())

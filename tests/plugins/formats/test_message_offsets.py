@@ -17,7 +17,10 @@ CODECS = ("gzip", "snappy", "lz4")
 def test_every_message_of_later_wrappers_has_its_own_offset(
     tmp_path: Path, version: int, codec: str, *, as_batches: bool
 ) -> None:
-    """Wrappers of magic 0 were given an offset and kept 0, 1, 2 inside: DumpLogSegments and librdkafka saw it."""
+    """In an earlier release, wrappers of magic 0 got an offset, but their messages kept 0, 1, 2.
+
+    DumpLogSegments and librdkafka showed these wrong offsets.
+    """
     sizes = (3, 1, 4)
     given = [[Record(timestamp_ms=10 + i, key=b"%d" % i, value=bytes(40)) for i in range(size)] for size in sizes]
     config = {"record.version": version, "compression.type": codec}

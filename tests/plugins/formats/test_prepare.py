@@ -1,4 +1,4 @@
-"""The combined call that prepares batches or records has the result of the separate calls, or None."""
+"""One call that prepares batches or records for an append has the result of several separate calls, or None."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def written(*batches: list[Record], codec: str = "", producer: tuple[int, int, i
 
 
 def sealed(data: bytearray) -> bytearray:
-    """``data``, one batch, with the CRC that belongs to it."""
+    """Return ``data``, which is one batch, with its correct CRC."""
     data[CRC_POSITION:CHECKED_FROM] = crc32c(data[CHECKED_FROM:]).to_bytes(4)
     return data
 
@@ -65,7 +65,7 @@ def scanned(data: bytearray) -> BatchTable:
 
 
 def expected(data: bytearray) -> bool:
-    """True if scanning and decoding find whole batches that a leader may write unchanged."""
+    """Return True if scanning and decoding find complete batches that a leader may write unchanged."""
     table = scanned(data)
     if table.stop is not ScanStop.END or not len(table):
         return False
@@ -86,7 +86,7 @@ def expected(data: bytearray) -> bool:
 
 
 def check(found: PreparedBatches | None, data: bytearray) -> bool:
-    """Compare what was prepared with a scan. Return True if something was prepared."""
+    """Compare prepared batches with a scan of ``data``. Return True if batches were prepared."""
     assert (found is not None) == expected(data)
     if found is None:
         return False
@@ -140,7 +140,7 @@ def test_times_are_compared_without_overflow(form: BatchFormat) -> None:
 
 
 def test_a_wrong_batch_is_left_to_the_slow_path(form: BatchFormat) -> None:
-    """Every byte is changed, with the CRC made right again and without, alone and behind a good batch."""
+    """Each byte is changed, with and without a corrected CRC, in a single batch and in a batch after a good one."""
     chance = random.Random(5)  # noqa: S311 - the same bytes in every run
     good = written(
         [Record(timestamp_ms=NOW_MS + at, key=b"k", value=b"v" * at, headers=(("h", b"x"),)) for at in range(3)]
@@ -186,7 +186,7 @@ def test_records_are_encoded_as_the_long_way_does(form: BatchFormat, rows: list[
 @pytest.mark.parametrize("count", [1, 2, 1000, 20_000])
 @pytest.mark.parametrize("sizes", [(1, 100_000), (100_000, 1), (0, 0)])
 def test_the_buffer_grows_with_what_is_written(form: BatchFormat, count: int, sizes: tuple[int, int]) -> None:
-    """Records may be larger or smaller than those before them."""
+    """Later records may be larger or smaller than earlier ones."""
     first, other = sizes
     rows = [Record(timestamp_ms=NOW_MS, value=bytes(first))]
     rows += [Record(timestamp_ms=NOW_MS, value=bytes(other if number % 400 == 0 else 9)) for number in range(1, count)]

@@ -1,4 +1,4 @@
-"""The record formats of Kafka keep the contract of every record format."""
+"""Kafka's record formats pass the contract of record formats."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_zstd_is_refused_where_it_does_not_exist(form: RecordFormat) -> None:
 def test_a_message_in_a_wrapper_has_the_time_that_its_own_magic_has(
     outer: RecordFormat, inner: RecordFormat, kind: TimestampType
 ) -> None:
-    """Kafka reads the timestamp from the message, and only the timestamp type from the wrapper."""
+    """Like Kafka, the format reads the timestamp from the message, and only the timestamp type from the wrapper."""
 
     class Switched(GzipCodec):
         def compress(self, data: object, *, level: int | None, magic: int) -> bytes:
@@ -101,7 +101,7 @@ class TestV2(RecordFormatContract):
 
     @pytest.mark.parametrize("large", [127, 128, 8191, 8192, 70_000])
     def test_numbers_of_every_width_come_back(self, record_format: RecordFormat, large: int) -> None:
-        """Lengths, deltas of offsets and of times cross the borders of one, two and three bytes."""
+        """Lengths, offset deltas and timestamp deltas need one, two or three bytes."""
         given = [
             Record(timestamp_ms=(-1) ** n * n * large + (1 << 40), key=bytes(n % 300), value=bytes(large))
             for n in range(9)

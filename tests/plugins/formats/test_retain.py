@@ -1,4 +1,4 @@
-"""Results of cleaning for batches of magic 2 and for messages, beyond the contract of every format."""
+"""Results of cleaning for batches of magic 2 and for messages, in addition to the contract of all formats."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def cleaned(
     horizon_ms: int | None = None,
     empty: Sequence[bool] | None = None,
 ) -> bytes:
-    """Return the rest of batches of magic 2 after these verdicts; both twins must agree."""
+    """Clean batches of magic 2 by these verdicts, and return the remaining bytes; both kernels must agree."""
     table = V2.scan(data, 0, len(data), check_crc=True)
     verdicts = [bytes(word) for word in words]
     found = {
@@ -68,7 +68,7 @@ def cleaned(
 
 
 def only(data: bytes | bytearray, form: RecordFormat = V2) -> tuple[RecordBatch, list[Record]]:
-    """The one batch in ``data``, and its records."""
+    """Return the only batch in ``data``, and its records."""
     table = form.scan(data, 0, len(data), check_crc=True)
     (batch,) = table
     assert table.stop_position == len(data)
@@ -84,7 +84,7 @@ def only(data: bytes | bytearray, form: RecordFormat = V2) -> tuple[RecordBatch,
 
 
 def test_gaps_are_left_as_kafka_leaves_them() -> None:
-    """The vector's offsets 101, 102 and 104 were removed by Kafka."""
+    """In the vector, Kafka has removed some of the offsets 100 to 104."""
     kept = {record["offset"]: record for record in vector("v2_compacted_gaps")["inputs"]["records"]}
     given = [
         Record(
@@ -129,7 +129,7 @@ def test_an_emptied_batch_is_kafkas_to_the_byte() -> None:
 @pytest.mark.parametrize("codec", [None, *CODECS])
 @pytest.mark.parametrize("step_ms", [0, 1, 1_000_000, -7])
 def test_the_header_around_the_records_stays(codec: str | None, step_ms: int) -> None:
-    """Base and last offset, producer, epoch, flags and codec stay; time and count are new."""
+    """Base and last offset, producer, epoch, flags and codec stay. Timestamps and the number of records are new."""
     given = some(step_ms=step_ms)
     data = V2.encode(given, HEADER, CODECS[codec] if codec else None, None)
     before, _ = only(data)
@@ -148,7 +148,7 @@ def test_the_header_around_the_records_stays(codec: str | None, step_ms: int) ->
 
 @pytest.mark.parametrize("codec", [None, "gzip"])
 def test_a_rewritten_batch_is_what_encoding_its_records_gives(codec: str | None) -> None:
-    """Records may be copied, or encoded again with new timestamps."""
+    """The records of a rewritten batch may be copied, or encoded again with new timestamp deltas."""
     used = CODECS[codec] if codec else None
     for words in ([KEEP, KEEP, KEEP, KEEP, DROP], [DROP, KEEP, KEEP, KEEP, KEEP]):
         rest = [record for record, word in zip(some(), words, strict=True) if word is KEEP]
@@ -188,7 +188,7 @@ def test_no_horizon_is_set_without_a_tombstone_or_without_one_to_set() -> None:
 
 
 def test_a_marker_gets_a_horizon_and_stays_a_marker() -> None:
-    """KIP-534: the marker of a transaction of which nothing is left."""
+    """KIP-534: the marker gets a delete horizon when no record of its transaction is left."""
     data = bytes.fromhex(vector("v2_abort_marker")["hex"])
     batch, (record,) = only(cleaned(data, [AT_HORIZON], horizon_ms=HORIZON_MS))
     assert (batch.is_control, batch.is_transactional, batch.delete_horizon_ms) == (True, True, HORIZON_MS)
@@ -220,7 +220,7 @@ def test_neighbours_that_lose_nothing_are_one_piece_of_the_input() -> None:
 
 
 def test_batches_that_are_left_out_of_the_table_are_left_out() -> None:
-    """Some rows of a scan: the bytes between them are not copied."""
+    """Bytes between the rows of the table are not copied."""
     pieces = [bytes(V2.encode(some(2), BatchHeader(base_offset=offset), None, None)) for offset in range(0, 6, 2)]
     data = b"".join(pieces)
     table = V2.scan(data, 0, len(data), check_crc=True).keep([True, False, True])
@@ -261,7 +261,7 @@ def test_a_wrapper_takes_the_offset_of_the_last_message_that_stays(form: RecordF
 @pytest.mark.parametrize("codec", [None, "gzip"])
 @pytest.mark.parametrize("form", [V0, V1], ids=["v0", "v1"])
 def test_messages_have_no_empty_batches(form: RecordFormat, codec: str | None) -> None:
-    """Kafka calls it an illegal state."""
+    """Kafka throws IllegalStateException here."""
     data = form.encode(some(1), BatchHeader(), CODECS[codec] if codec else None, None)
     table = form.scan(data, 0, len(data), check_crc=True)
     with pytest.raises(InvalidRecordError, match="empty"):
@@ -271,7 +271,7 @@ def test_messages_have_no_empty_batches(form: RecordFormat, codec: str | None) -
 
 
 def test_twins_refuse_the_same_damage() -> None:
-    """Change each byte of the records to several values: both twins keep the same records, or both fail."""
+    """Each byte of the records is changed to several values. Both kernels keep the same records, or both fail."""
     listed = [replace_headers(record) for record in some(3)]
     data = V2.encode(listed, BatchHeader(), None, None)
     words = [bytes([KEEP, DROP, AT_HORIZON])]

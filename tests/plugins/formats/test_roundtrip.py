@@ -1,4 +1,4 @@
-"""Any records, in any format and codec: what was written is read, wherever it is given its place."""
+"""Any records, in any format and codec: written records are read back, before and after offsets are assigned."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ offsets = st.integers(0, 1 << 40)
 
 
 def record_of(stamp: int, key: bytes | None, value: bytes | None, headers: Headers) -> Record:
-    """Hypothesis would make up the fields that are not given."""
+    """Return a record with exactly these fields; ``st.builds(Record)`` would draw the others at random."""
     return Record(timestamp_ms=stamp, key=key, value=value, headers=headers)
 
 
 @st.composite
 def record_lists(draw: st.DrawFn, magic: int) -> list[Record]:
-    """Records that the format can hold: times far from and close to each other, headers in magic 2 alone."""
+    """Return records that the format supports: timestamps close to or far from each other, headers only in magic 2."""
     stamps = draw(st.sampled_from((times, near_times)))
     headers = pairs if magic == 2 else st.just(())
     return draw(st.lists(st.builds(record_of, stamps, blobs, blobs, headers), min_size=1, max_size=6))
@@ -112,10 +112,10 @@ def test_append_time_replaces_every_time_and_nothing_else(magic: int, name: str 
 def test_any_bytes_are_scanned_and_decoded_or_refused_typed(
     magic: int, raw: bytes, start: int, *, check_crc: bool
 ) -> None:
-    """This includes bytes after the magic byte. A scan never stops past the end."""
+    """Any bytes are decoded, or raise a typed error, also with a valid magic byte. A scan stops inside the bytes."""
     framed = bytearray(raw.ljust(17, b"\0"))
     framed[16] = magic
-    INT64.pack_into(framed, 4, len(framed) - 12)  # the size is its low half
+    INT64.pack_into(framed, 4, len(framed) - 12)  # the lower 4 bytes are the size
     for data, begin in ((raw, min(start, len(raw))), (bytes(framed), 0)):
         table = FORMATS[magic].scan(data, begin, len(data), check_crc=check_crc)
         assert begin <= table.stop_position <= len(data)
@@ -128,7 +128,10 @@ def test_any_bytes_are_scanned_and_decoded_or_refused_typed(
 
 @pytest.mark.parametrize("later_ms", [1, 63, 64, 200, 8191, 8192, 70_000, 1 << 40])
 def test_a_time_past_64_bits_wraps_however_its_delta_is_written(later_ms: int) -> None:
-    """Kafka adds Java longs. Deltas of one and two bytes were an error here, longer ones wrapped."""
+    """Kafka adds Java longs, which wrap.
+
+    In an earlier release, deltas of one or two bytes raised an error, and only longer ones wrapped.
+    """
     form = FORMATS[2]
     data = form.encode([Record(timestamp_ms=1000), Record(timestamp_ms=1000 + later_ms)], BatchHeader(), None, None)
     INT64.pack_into(data, 27, LAST_MS)  # the base timestamp

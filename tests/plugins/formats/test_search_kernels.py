@@ -1,4 +1,4 @@
-"""Searching the entries of an index: what looking at each would find, by either twin."""
+"""Binary search in the entries of an index has the result of a linear search, in both kernels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Both twins of each kernel do what its module describes, and agree byte by byte on the content of records."""
+"""Both implementations of each kernel, compiled and pure Python, do what its module describes, and agree."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def kernels(request: pytest.FixtureRequest) -> Kernels:
     return twins.kernels_of(request.param)
 
 
-@pytest.fixture(scope="module")  # of the whole module: shared by all examples of a property
+@pytest.fixture(scope="module")  # scope "module", because all examples of a property share the fixture
 def compiled() -> Kernels:
     return twins.kernels_of("compiled")
 
@@ -187,8 +187,9 @@ def test_bounds_outside_the_arena_are_an_error(kernels: Kernels, bounds: tuple[i
 
 
 def test_the_batch_that_cannot_hold_its_records_is_named_before_those_that_hold_wrong_ones(kernels: Kernels) -> None:
-    """Counts are compared with sizes before any batch is decoded. One twin used to do both per batch, and named another
-    batch.
+    """Counts are compared with sizes before any batch is decoded.
+
+    In an earlier release, one implementation did both for each batch, and named another batch.
     """
     data = bytes(batch(PYTHON))
     broken, lying = bytearray(data), bytearray(data)
@@ -201,7 +202,10 @@ def test_the_batch_that_cannot_hold_its_records_is_named_before_those_that_hold_
 
 
 def test_no_headers_begin_at_nought_however_that_is_written(kernels: Kernels) -> None:
-    """A count of zero headers may take several bytes. One twin then returned the start of the next headers."""
+    """A count of zero headers may be encoded in several bytes.
+
+    In an earlier release, one implementation then returned the start of the next headers.
+    """
     with_headers = bytes(batch(PYTHON, RECORDS[1:3]))[61:]
     body = with_headers + b"\x12\0\0\x06\1\1\x80\x80\x80\0" + with_headers
     data = bytearray(bytes(batch(PYTHON, RECORDS[1:3]))[:61] + body)
@@ -266,7 +270,7 @@ def test_gaps_between_offsets_are_kept_if_asked_for(kernels: Kernels) -> None:
 
 
 def _contiguous(columns: RecordColumns) -> RecordColumns:
-    """Slices with a step have gaps in memory; kernels take none."""
+    """Return a copy of the columns without gaps in memory, which kernels require."""
     parts = [getattr(columns, name) for name in twins.COLUMN_NAMES]
     return RecordColumns(columns.arena, columns.count, *(memoryview(array(p.format, p.tolist())) for p in parts))
 
@@ -372,7 +376,10 @@ def test_twins_assign_alike(
 
 
 def test_batches_that_are_not_inside_the_bytes_are_not_assigned(kernels: Kernels) -> None:
-    """The batches before them stay unchanged too. One twin once checked each batch only when it assigned it."""
+    """Earlier batches stay unchanged, too.
+
+    In an earlier release, one implementation checked each batch only when it assigned it.
+    """
     data = batch(PYTHON) * 2
     table = kernels.scan_batches(data, 0, len(data), True)
     short = data[:-1]

@@ -1,4 +1,4 @@
-"""The contract of record formats over each twin of the kernels, whichever is in use otherwise."""
+"""The contract of record formats for both implementations of the kernels, compiled and pure Python."""
 
 from __future__ import annotations
 

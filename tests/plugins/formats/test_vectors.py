@@ -1,4 +1,4 @@
-"""The formats against vectors that Kafka's own Java classes read and wrote."""
+"""The formats, compared with vectors that Kafka's own Java classes read and wrote."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def header_pairs(record: dict[str, Any]) -> Headers:
 
 
 def decoded(components: Components, data: bytes) -> list[Record]:
-    """Every record of a set that scans to its end; errors as the formats raise them."""
+    """Return every record of a set; raise the error of the format if the set is damaged."""
     found = scan(components.formats, data, 0, len(data), check_crc=True)
     if found.stop is ScanStop.CORRUPT:
         raise CorruptionError(found.reason, "vector", found.stop_position)
@@ -78,7 +78,7 @@ def test_a_vector_decodes_to_its_inputs(components: Components, vector: dict[str
 
 
 def expressible(vector: dict[str, Any]) -> bool:
-    """Return True if ``encode`` can write the set. Other code writes compacted sets and control batches."""
+    """Return True if ``encode`` can write the set. Compacted sets and control batches are written by other code."""
     inputs = vector["inputs"]
     offsets = [record["offset"] for record in inputs["records"]]
     ascending = offsets == list(range(inputs["base_offset"], inputs["base_offset"] + len(offsets)))
