@@ -11,7 +11,7 @@ from stratalog_local import stratalog_segment_stores
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Iterator[StoreBench]:
-    """A place for a log directory; at the end no descriptor may be left open."""
+    """Yield a test bench with the place of a log directory. At the end, check that all descriptors are closed."""
     (provider,) = stratalog_segment_stores()
     bench = StoreBench(provider, str(tmp_path / "logs"))
     yield bench

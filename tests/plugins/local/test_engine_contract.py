@@ -1,4 +1,4 @@
-"""The bundled segment store in a whole engine."""
+"""The contract of engines, with the bundled segment store."""
 
 from __future__ import annotations
 

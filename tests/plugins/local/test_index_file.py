@@ -22,14 +22,14 @@ DESCRIPTORS = Path("/proc/self/fd")
 
 @pytest.fixture
 def files(bench: StoreBench) -> Iterator[LogFiles]:
-    """The folder of one log, in an acquired directory."""
+    """Yield the folder of one log, in an acquired directory."""
     with bench.acquired() as store:
         yield store.open_log("a-0", create=True)
 
 
 @pytest.fixture
 def index(files: LogFiles) -> Iterator[IndexFile]:
-    """A new growing index, bound to 10 pages and a bit."""
+    """Yield a new growing index of at most 10 pages and 8 bytes."""
     with_room = files.open_index(NAME, max_bytes=10 * PAGE + 8, writable=True)
     yield with_room
     with_room.close()
@@ -66,13 +66,13 @@ def test_one_append_may_need_several_doublings(files: LogFiles, index: IndexFile
 
 
 def test_space_is_taken_before_it_is_mapped(bench: StoreBench, index: IndexFile) -> None:
-    """Writing through a map over a hole of a full disk kills the process."""
+    """If the disk is full, a write through a memory map to unallocated space would kill the process."""
     index.append(b"x" * (PAGE + 8))
     assert bench.files.names("allocate", "map") == [("allocate", NAME), ("map", NAME)]
 
 
 def test_holes_of_an_existing_index_are_filled_before_writing(bench: StoreBench, files: LogFiles) -> None:
-    """A crashed broker leaves a sparse index at its full size."""
+    """A crashed broker leaves a sparse index of full size."""
     path = Path(files.path(NAME))
     path.touch()
     os.truncate(path, 10 * PAGE)
@@ -126,7 +126,7 @@ def test_a_failed_sync_is_never_retried(bench: StoreBench, files: LogFiles, *, r
 
 
 def test_an_index_cut_by_another_process_is_not_mapped(files: LogFiles) -> None:
-    """Reading a map past the end of its file kills the process."""
+    """A read through a memory map past the end of its file would kill the process."""
     files.replace_small(NAME, b"x" * 100)
     index = files.open_index(NAME, max_bytes=1000, writable=True)
     os.truncate(files.path(NAME), 50)
@@ -149,7 +149,7 @@ def test_a_trimmed_index_holds_its_entries_alone_and_grows_again(files: LogFiles
 
 
 def test_no_entry_reappears_after_a_truncation(files: LogFiles, index: IndexFile) -> None:
-    """Kafka leaves what was cut in the file, behind the entries."""
+    """After a truncation, zeros follow the entries. Kafka leaves the truncated entries there."""
     index.append(b"x" * 80)
     index.truncate(8)
     index.append(b"y" * 8)
@@ -157,7 +157,7 @@ def test_no_entry_reappears_after_a_truncation(files: LogFiles, index: IndexFile
 
 
 def test_a_reader_of_what_was_cut_keeps_the_old_file(bench: StoreBench, files: LogFiles, index: IndexFile) -> None:
-    """A view into pages that the file no longer has would kill the process."""
+    """The index is replaced by a new file, because a view into removed pages would kill the process."""
     index.append(b"x" * 3 * PAGE)
     view = index.view()
     part = view[2 * PAGE : 2 * PAGE + 4]
@@ -182,7 +182,7 @@ def test_without_readers_the_file_is_cut_in_place(bench: StoreBench, index: Inde
 
 
 def test_a_closed_index_still_answers(index: IndexFile, files: LogFiles) -> None:
-    """A reader without a lock may come between the roll that closes an index and the view that leaves it out."""
+    """A reader without a lock may still use an index that a roll has just closed."""
     index.append(b"x" * 8)
     index.close()
     files.remove(NAME)
@@ -236,7 +236,7 @@ def test_views_cannot_be_written_through(index: IndexFile) -> None:
 
 @pytest.mark.skipif(not DESCRIPTORS.exists(), reason="the system does not list descriptors")
 def test_hundreds_of_growing_indexes_share_a_few_maps(tmp_path: Path) -> None:
-    """Each map holds a descriptor of its own."""
+    """The number of maps is limited, because each map holds a descriptor."""
     (provider,) = stratalog_segment_stores()
     bench = StoreBench(provider, str(tmp_path / "logs"), limits=Limits(open_files=8))
     with bench.acquired() as store:

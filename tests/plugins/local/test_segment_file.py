@@ -18,7 +18,7 @@ NAME = "00000000000000000000.log"
 
 @pytest.fixture
 def files(bench: StoreBench) -> Iterator[LogFiles]:
-    """The folder of one log, in an acquired directory."""
+    """Yield the folder of one log, in an acquired directory."""
     with bench.acquired() as store:
         yield store.open_log("a-0", create=True)
 
@@ -44,7 +44,7 @@ def test_a_short_write_is_cut_back(bench: StoreBench, files: LogFiles, prealloca
 
 
 def test_a_short_write_that_cannot_be_cut_back_ends_the_service(bench: StoreBench, files: LogFiles) -> None:
-    """The next append would follow half a batch."""
+    """If the truncation after a short write fails, the next append would follow a part of a batch."""
     segment = files.open_segment(NAME, create=True)
     bench.files.room_bytes = 2
     bench.files.rule = failing("truncate", errno.EIO, times=2)
@@ -59,7 +59,7 @@ def test_a_short_write_that_cannot_be_cut_back_ends_the_service(bench: StoreBenc
 
 @pytest.mark.parametrize("operation", ["write", "sync", "truncate"])
 def test_a_failed_change_is_never_retried(bench: StoreBench, files: LogFiles, operation: str) -> None:
-    """After a failed fsync, the next one may succeed although data is lost: no second fsync is tried."""
+    """After a failed fsync, another fsync may succeed although data is lost. So there is no second fsync."""
     segment = files.open_segment(NAME, create=True)
     segment.append(b"abc")
     bench.files.rule = failing(operation, errno.EIO)
@@ -81,7 +81,7 @@ def test_a_failed_change_is_never_retried(bench: StoreBench, files: LogFiles, op
 
 
 def test_a_full_disk_at_a_sync_ends_the_service_too(bench: StoreBench, files: LogFiles) -> None:
-    """If the file system allocates blocks late, records that were acknowledged as written are lost."""
+    """If the file system allocates blocks late, a full disk at a sync loses records that were written before."""
     segment = files.open_segment(NAME, create=True)
     segment.append(b"abc")
     bench.files.rule = failing("sync", errno.ENOSPC)
@@ -154,7 +154,7 @@ def test_thousands_of_segments_share_a_few_descriptors(tmp_path: Path) -> None:
         for turn in range(2):
             for base, segment in enumerate(segments):
                 assert segment.append(b"%d/%d;" % (base, turn)) == turn * len(b"%d/0;" % base)
-            assert len(bench.files.open_paths) <= 9  # with the lock
+            assert len(bench.files.open_paths) <= 9  # eight segments and the lock file
         piece = segments[0].slice(0, 100)
         for base, segment in enumerate(segments):
             assert bytes(segment.read(0, 100)) == b"%d/0;%d/1;" % (base, base)
@@ -199,7 +199,7 @@ def test_the_bytes_of_a_slice_are_read_when_they_are_used_first(bench: StoreBenc
 
 @pytest.mark.parametrize("kept_bytes", [1, 6])
 def test_bytes_that_may_have_changed_since_a_slice_was_made_are_not_read(files: LogFiles, kept_bytes: int) -> None:
-    """A log closes a file, truncates it by another handle, and appends to that."""
+    """A log closes a segment file, opens it again, truncates it, and appends to it."""
     segment = files.open_segment(NAME, create=True)
     segment.append(b"abcdef")
     piece = segment.slice(2, 4)

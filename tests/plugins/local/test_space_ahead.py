@@ -1,4 +1,4 @@
-"""Space that large segments allocate ahead: readers do not see it, and it is released."""
+"""Space that large segments reserve ahead of appends: readers do not see it, and unused space is released."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="no space is taken ah
 
 @pytest.fixture
 def files(bench: StoreBench) -> Iterator[LogFiles]:
-    """The folder of one log, in an acquired directory."""
+    """Yield the folder of one log, in an acquired directory."""
     with bench.acquired() as store:
         yield store.open_log("a-0", create=True)
 
@@ -72,14 +72,14 @@ def test_a_large_segment_has_space_ahead_that_no_size_shows(
 )
 def test_unused_space_is_given_back(segment: SegmentFile, path: Path, end: Callable[[SegmentFile], object]) -> None:
     segment.append(b"abc")
-    assert not end(segment)  # nothing that has to be made durable
+    assert not end(segment)  # the result is false: no change needs a sync
     assert path.stat().st_size in {LARGE_BYTES, LARGE_BYTES + 3}
     assert taken(path) < LARGE_BYTES + AHEAD_BYTES
 
 
 @linux
 def test_giving_back_leaves_the_time_of_the_last_append(bench: StoreBench, segment: SegmentFile, path: Path) -> None:
-    """Retention uses this time if records have no timestamp."""
+    """Retention uses the modification time if records have no timestamp."""
     segment.append(b"abc")
     bench.files.set_modified(str(path), 1_600_000_000_123)
     segment.trim()
@@ -123,7 +123,7 @@ def test_a_disk_with_little_room_takes_what_fits_and_is_asked_again_later(
 
 @linux
 def test_the_part_that_a_full_disk_granted_is_given_back(bench: StoreBench, segment: SegmentFile, path: Path) -> None:
-    """On ext4, a failed call may have reserved a part of the space."""
+    """On ext4, a call that fails may already have reserved a part of the space."""
 
     def full(operation: str, name: str) -> None:
         if operation == "reserve":

@@ -28,7 +28,7 @@ from stratalog.errors import (
 from stratalog.testing.faults import StoreBench, failing
 from stratalog_local import stratalog_segment_stores
 
-# What a JVM does for FileChannel.tryLock: a POSIX record lock over the whole file.
+# A JVM implements FileChannel.tryLock by a POSIX record lock over the whole file.
 RECORD_LOCK = """
 import fcntl, sys
 with open(sys.argv[1], "r+b") as file:
@@ -70,7 +70,7 @@ def folder(bench: StoreBench) -> Path:
 
 @pytest.fixture(params=[RECORD_LOCK, OTHER_ENGINE], ids=["broker", "engine"])
 def owner(request: pytest.FixtureRequest, folder: Path) -> Iterator[subprocess.Popen[str]]:
-    """Start another process that holds the directory until its input ends."""
+    """Start another process that holds the lock of the directory until its input ends."""
     folder.mkdir()
     (folder / ".lock").touch()
     with ran(request.param, folder / ".lock") as process:
@@ -91,7 +91,7 @@ def test_another_process_keeps_us_out(bench: StoreBench, owner: subprocess.Popen
 
 
 def test_a_broker_is_kept_out(bench: StoreBench, folder: Path) -> None:
-    """The lock also holds after another descriptor of the lock file was closed, which releases plain record locks."""
+    """A plain POSIX record lock would be released when the process closes any descriptor of the lock file."""
     with bench.acquired():
         os.close(os.open(folder / ".lock", os.O_RDWR))
         assert ran(TRY_RECORD_LOCK, folder / ".lock").communicate()[0] == "refused\n"
@@ -99,7 +99,7 @@ def test_a_broker_is_kept_out(bench: StoreBench, folder: Path) -> None:
 
 
 def test_the_lock_file_stays(bench: StoreBench, folder: Path) -> None:
-    """If the file were deleted, two owners could lock two files with one name."""
+    """If the lock file were deleted, two owners could lock two different files with the same name."""
     with bench.acquired():
         pass
     assert (folder / ".lock").exists()
@@ -113,7 +113,7 @@ def test_acquiring_twice_is_fine(bench: StoreBench) -> None:
         assert len(bench.files.open_paths) == 1
 
 
-# --- where and how ---------------------------------------------------------------------------------------------------
+# --- locations, folders and permissions ------------------------------------------------------------------------------
 
 
 def test_files_are_private_whatever_the_umask(bench: StoreBench, folder: Path) -> None:
@@ -213,7 +213,7 @@ def test_reading_touches_nothing(bench: StoreBench) -> None:
 
 
 def test_open_files_are_closed_with_their_store(bench: StoreBench) -> None:
-    """The lock is released, so a late write could change files of the next owner."""
+    """After the lock is released, a late write could change files of the next owner."""
     with bench.acquired() as store:
         files = store.open_log("a-0", create=True)
         segment = files.open_segment("00000000000000000000.log", create=True, preallocate_bytes=1000)
@@ -243,7 +243,7 @@ def test_open_files_are_closed_with_their_store(bench: StoreBench) -> None:
 
 
 def test_small_files_become_durable_in_order(bench: StoreBench) -> None:
-    """A checkpoint that was not synced is empty after a power loss (KAFKA-16541)."""
+    """Without the sync before the rename, a checkpoint may be empty after a power loss (KAFKA-16541)."""
     with bench.acquired() as store:
         bench.files.done.clear()
         store.replace_small("checkpoint", b"1")
@@ -397,7 +397,7 @@ def test_errors_of_the_system_become_typed_errors(bench: StoreBench, code: int, 
 
 
 def test_our_lock_is_no_plain_record_lock(bench: StoreBench, folder: Path) -> None:
-    """Two engines of one process are kept apart, which record locks do not do."""
+    """The lock also excludes a second engine in the same process, which a POSIX record lock does not."""
     with bench.acquired():
         descriptor = os.open(folder / ".lock", os.O_RDWR)
         try:

@@ -22,14 +22,14 @@ OpenStore = Callable[..., ObjectStore]
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Mark the tests against the second kind of server as long."""
+    """Mark tests with the second S3 server as long."""
     if isinstance(item, pytest.Function) and "server" in item.fixturenames:
         item.add_marker(pytest.mark.long)
 
 
 @pytest.fixture
 def open_store() -> Iterator[OpenStore]:
-    """Opens stores by URI through the plugin's providers, and closes them."""
+    """Yield a function that opens a store by its URI through the plugin's providers; close the stores at the end."""
     opened: list[ObjectStore] = []
 
     def open_(
@@ -64,7 +64,7 @@ def open_store() -> Iterator[OpenStore]:
 
 @pytest.fixture
 def deadline_ns() -> int:
-    """Long enough for any test."""
+    """Return a deadline that is late enough for any test."""
     return Env().clock.monotonic_ns() + 60_000_000_000
 
 
@@ -72,7 +72,7 @@ def deadline_ns() -> int:
 def raw_server() -> Iterator[Callable[[bytes | None], str]]:
     """Yield a function that starts a server and returns its endpoint.
 
-    The server responds to every request with the same bytes, or never if they are None.
+    The server answers every request with the same bytes. If they are None, it never answers.
     """
     with contextlib.ExitStack() as stack:
 
@@ -98,7 +98,7 @@ class _RawServer:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._listening.shutdown(socket.SHUT_RDWR)  # wakes accept
+        self._listening.shutdown(socket.SHUT_RDWR)  # ends the wait in accept
         self._listening.close()
         self._thread.join()
         for connection in self._held:
@@ -149,13 +149,14 @@ def stores(proxy: FaultProxy, local_s3: LocalS3) -> Iterator[tuple[ObjectStore, 
         )
 
     with opened(proxy.endpoint_url) as behind, opened(local_s3.endpoint_url) as around:
-        behind.list("", deadline_ns=Env().clock.monotonic_ns() + 30_000_000_000)  # connects, before a clock runs
+        # Connects before a deadline is measured.
+        behind.list("", deadline_ns=Env().clock.monotonic_ns() + 30_000_000_000)
         yield behind, around
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
-    """Yield a second kind of S3 server, which is built by Go."""
+    """Yield the second S3 server, which is built with Go."""
     try:
         with gateway(tmp_path_factory.mktemp("gateway")) as started:
             yield started

@@ -1,4 +1,4 @@
-"""Commands on S3 for a new user: the texts of errors, and the secrets that no text contains."""
+"""Commands on S3, as a new user runs them: the texts of errors, and that no text contains a secret."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from stratalog.testing.s3 import LocalS3
 
 SECRET = "canary-secret-of-nobody"
 KEY = "AKIACANARYOFNOBODY"
-Told = Callable[..., str]
+RunCli = Callable[..., str]
 
 
 @pytest.fixture
 def place(tmp_path: Path, local_s3: LocalS3, s3_tier: str) -> str:
-    """A tier of a topic with five segments, and its directory."""
+    """Return the URI of a tier with a topic of six segments; the engine's directory is ``data``."""
     with open_engine(tmp_path / "data", tier=s3_tier, tier_options=local_s3.options) as engine:
         engine.create_topic("orders", config={"retention.ms": -1})
         for number in range(6):
@@ -34,7 +34,7 @@ def place(tmp_path: Path, local_s3: LocalS3, s3_tier: str) -> str:
 
 @pytest.fixture(autouse=True)
 def _environment(monkeypatch: pytest.MonkeyPatch, local_s3: LocalS3, tmp_path: Path) -> None:
-    """An environment of a user of AWS: no credentials are on the command line."""
+    """Set the environment of a user of AWS, whose credentials are in variables and not on the command line."""
     settings = {
         "AWS_ACCESS_KEY_ID": KEY,
         "AWS_SECRET_ACCESS_KEY": SECRET,
@@ -49,17 +49,17 @@ def _environment(monkeypatch: pytest.MonkeyPatch, local_s3: LocalS3, tmp_path: P
 
 
 @pytest.fixture
-def told(capfd: pytest.CaptureFixture[str]) -> Told:
-    """Run a command that must end with this code; return all its output."""
+def run_cli(capfd: pytest.CaptureFixture[str]) -> RunCli:
+    """Return a function that runs a command, checks its exit code, and returns all its output."""
 
-    def tell(code: int, *arguments: str) -> str:
+    def run_command(code: int, *arguments: str) -> str:
         assert run(list(arguments)) == code
         said = "".join(capfd.readouterr())
         assert SECRET not in said
         assert "Traceback" not in said
         return said
 
-    return tell
+    return run_command
 
 
 def commands(uri: str, folder: Path) -> list[list[str]]:
@@ -80,39 +80,40 @@ def commands(uri: str, folder: Path) -> list[list[str]]:
 
 
 @pytest.mark.long
-def test_all_checks_pass_and_print_no_secret(place: str, tmp_path: Path, told: Told) -> None:
+def test_all_checks_pass_and_print_no_secret(place: str, tmp_path: Path, run_cli: RunCli) -> None:
     for command in commands(place, tmp_path):
-        told(1 if command[:2] in (["tier", "cost"], ["tier", "diff"]) else 0, *command)  # which found something
+        # These commands report findings.
+        run_cli(1 if command[:2] in (["tier", "cost"], ["tier", "diff"]) else 0, *command)
 
 
 @pytest.mark.long
-def test_a_bucket_that_is_missing_is_named(tmp_path: Path, told: Told) -> None:
+def test_a_bucket_that_is_missing_is_named(tmp_path: Path, run_cli: RunCli) -> None:
     for command in commands("s3://bucket-of-nobody/prefix", tmp_path):
         if command[0] not in {"offload", "archive"}:
-            said = told(2, *command)
+            said = run_cli(2, *command)
             assert "s3://bucket-of-nobody" in said
             assert "create the bucket" in said
 
 
 @pytest.mark.long
 def test_the_error_for_missing_credentials_names_the_places_searched(
-    place: str, tmp_path: Path, told: Told, monkeypatch: pytest.MonkeyPatch
+    place: str, tmp_path: Path, run_cli: RunCli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     for command in commands(place, tmp_path)[:5]:
-        assert "AWS_ACCESS_KEY_ID" in told(2, *command)
+        assert "AWS_ACCESS_KEY_ID" in run_cli(2, *command)
 
 
 @pytest.mark.long
 def test_the_error_for_missing_permissions_names_those_to_grant(
-    place: str, tmp_path: Path, told: Told, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
+    place: str, tmp_path: Path, run_cli: RunCli, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.endpoint_url)
     proxy.plan(ProxyFault(Misdeed.STATUS, times=10_000, status=403, code="AccessDenied"))
     try:
         for command in commands(place, tmp_path):
-            said = told(2, *command)
+            said = run_cli(2, *command)
             assert "AccessDenied" in said
             assert "grant" in said
             assert "key=:" not in said
@@ -121,21 +122,21 @@ def test_the_error_for_missing_permissions_names_those_to_grant(
 
 
 @pytest.mark.parametrize("uri", ["s3:/bucket", "s3://", "nosuch://bucket/x", "bucket/prefix"])
-def test_an_invalid_uri_is_refused(uri: str, told: Told) -> None:
-    assert "://" in told(2, "tier", "ls", uri)
+def test_an_invalid_uri_is_refused(uri: str, run_cli: RunCli) -> None:
+    assert "://" in run_cli(2, "tier", "ls", uri)
 
 
 @pytest.mark.long
-def test_a_check_continues_where_its_budget_ended(place: str, tmp_path: Path, told: Told) -> None:
+def test_a_check_continues_where_its_budget_ended(place: str, tmp_path: Path, run_cli: RunCli) -> None:
     state = str(tmp_path / "state")
-    assert "run the command again" in told(0, "verify", place, "--deep", "--budget", "requests=12", "--state", state)
+    assert "run the command again" in run_cli(0, "verify", place, "--deep", "--budget", "requests=12", "--state", state)
     assert Path(state).exists()
-    assert "nothing wrong" in told(0, "verify", place, "--deep", "--state", state)
+    assert "nothing wrong" in run_cli(0, "verify", place, "--deep", "--state", state)
     assert not Path(state).exists()
 
 
 @pytest.mark.long
-def test_following_ends_with_ctrl_c_and_continues_later(place: str, tmp_path: Path, told: Told) -> None:
+def test_following_ends_with_ctrl_c_and_continues_later(place: str, tmp_path: Path, run_cli: RunCli) -> None:
     uri = f"{place}-archive"
     arguments = ["archive", str(tmp_path / "data"), uri, "--follow", "--interval", "0.1", "--json"]
     with running_command(*arguments, stderr=subprocess.PIPE, text=True) as running:
@@ -146,5 +147,5 @@ def test_following_ends_with_ctrl_c_and_continues_later(place: str, tmp_path: Pa
     assert '"orders"' in first
     assert SECRET not in first + said + errors
     assert "Traceback" not in errors
-    assert told(0, "archive", str(tmp_path / "data"), uri)
-    assert "orders" in told(0, "tier", "ls", uri)
+    assert run_cli(0, "archive", str(tmp_path / "data"), uri)
+    assert "orders" in run_cli(0, "tier", "ls", uri)

@@ -1,4 +1,4 @@
-"""Stores over the fsspec libraries of Google and Azure, with a file system that accepts their keywords."""
+"""Stores over the fsspec libraries of Google and Azure, tested with a file system that accepts the same keywords."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OpenStore = Callable[..., ObjectStore]
 
 
 class CloudError(Exception):
-    """As gcsfs raises it: with the status as ``code``."""
+    """Error with the status as ``code``, like that of gcsfs."""
 
     def __init__(self, code: int) -> None:
         super().__init__(f"status {code}")
@@ -33,13 +33,13 @@ class CloudError(Exception):
 
 
 class Cloud(AsyncFileSystemWrapper):  # type: ignore[misc]  # fsspec has no types
-    """Memory behind coroutines, with an upload that is conditional as the clouds' are."""
+    """In-memory file system with coroutines, and with conditional uploads like those of the clouds."""
 
     lock: ClassVar[threading.Lock] = threading.Lock()
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.__dict__.pop("_pipe_file", None)  # the wrapper's own, which would hide those of the classes below
+        self.__dict__.pop("_pipe_file", None)  # the wrapper's method would hide those of the subclasses
 
     def taken(self, path: str) -> bool:
         return path in self.sync_fs.store

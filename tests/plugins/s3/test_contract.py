@@ -33,7 +33,10 @@ def test_uploads_without_an_end_are_reported_and_aborted(
 def test_an_engine_that_is_started_again_aborts_what_a_crash_left(
     tmp_path: Path, local_s3: LocalS3, s3_tier: str, open_store: OpenStore, deadline_ns: int
 ) -> None:
-    """The engine aborts unfinished uploads of the same leader epoch after an hour: a younger upload may be in progress."""
+    """The engine deletes objects without a root and aborts unfinished uploads only after an hour.
+
+    A younger upload of the same leader epoch may be in progress.
+    """
     clock = ManualClock(Env().clock.now_ms())
     store = open_store(s3_tier, local_s3.options)
 

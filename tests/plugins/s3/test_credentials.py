@@ -22,7 +22,7 @@ CANARY = "cAnArY-0123456789"
 
 
 class Provider:
-    """Provider of credentials that differ at each call."""
+    """Function that returns other credentials at each call."""
 
     def __init__(self, expires_ms: int | None = None) -> None:
         self.calls, self.expires_ms = 0, expires_ms
@@ -54,7 +54,7 @@ def test_requests_are_signed_with_what_the_function_gives(
 def test_ended_credentials_are_replaced_and_the_request_is_sent_again(
     store: ObjectStore, provider: Provider, local_s3: LocalS3, deadline_ns: int
 ) -> None:
-    """The store reports that nothing was done, so a create may be sent again, too."""
+    """The error shows that the request had no effect, so that a create can be repeated, too."""
     store.create("a", b"x", deadline_ns=deadline_ns)
     local_s3.counts.clear()
     local_s3.fail("PutObject", status=400, code="ExpiredToken")

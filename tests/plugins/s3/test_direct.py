@@ -1,4 +1,4 @@
-"""Ranged reads on connections of their own, without aiohttp: against a server that counts connections."""
+"""Ranged reads on the store's own connections, without aiohttp, against a server that counts connections."""
 
 from __future__ import annotations
 
@@ -30,7 +30,16 @@ HUGE: Final = 1 << 40
 
 @dataclass
 class Server:
-    """Behaviour of the server, and the requests that it got."""
+    """State and behaviour of the server.
+
+    Attributes:
+        endpoint: URL of the server.
+        connections: number of connections so far.
+        ended: set when a client has closed a stalled connection.
+        hangs_up: True to close the connection after each response.
+        stalls: True to send only the first byte of a body.
+        announces: Content-Length to send instead of the correct one.
+    """
 
     endpoint: str = ""
     connections: int = 0
@@ -40,12 +49,12 @@ class Server:
     announces: int | None = None
 
 
-def handler(told: Server) -> type[BaseHTTPRequestHandler]:
+def handler(state: Server) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def setup(self) -> None:
-            told.connections += 1
+            state.connections += 1
             super().setup()
 
         def do_GET(self) -> None:
@@ -53,17 +62,17 @@ def handler(told: Server) -> type[BaseHTTPRequestHandler]:
             first, last = (int(found[1]), int(found[2])) if found else (0, len(DATA) - 1)
             body = DATA[first : last + 1]
             self.send_response(206)
-            self.send_header("Content-Length", str(len(body) if told.announces is None else told.announces))
+            self.send_header("Content-Length", str(len(body) if state.announces is None else state.announces))
             self.send_header("Content-Range", f"bytes {first}-{last}/{len(DATA)}")
             self.end_headers()
-            if told.stalls:
+            if state.stalls:
                 self.wfile.write(body[:1])
-                if not self.rfile.read(1):  # until the client leaves
-                    told.ended.set()
+                if not self.rfile.read(1):  # until the client closes the connection
+                    state.ended.set()
                 self.close_connection = True
                 return
             self.wfile.write(body)
-            self.close_connection = told.hangs_up
+            self.close_connection = state.hangs_up
 
         def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name is the base class's
             pass
@@ -73,20 +82,20 @@ def handler(told: Server) -> type[BaseHTTPRequestHandler]:
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    told = Server()
-    yield from serve(told, None)
+    state = Server()
+    yield from serve(state, None)
 
 
-def serve(told: Server, context: ssl.SSLContext | None) -> Iterator[Server]:
-    listening = ThreadingHTTPServer(("127.0.0.1", 0), handler(told))
+def serve(state: Server, context: ssl.SSLContext | None) -> Iterator[Server]:
+    listening = ThreadingHTTPServer(("127.0.0.1", 0), handler(state))
     listening.handle_error = lambda *_: None  # type: ignore[method-assign]  # clients that leave are no news
     if context is not None:
         listening.socket = context.wrap_socket(listening.socket, server_side=True)
-    told.endpoint = f"{'http' if context is None else 'https'}://127.0.0.1:{listening.server_port}"
+    state.endpoint = f"{'http' if context is None else 'https'}://127.0.0.1:{listening.server_port}"
     thread = threading.Thread(target=listening.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     try:
-        yield told
+        yield state
     finally:
         listening.shutdown()
         thread.join()
@@ -160,7 +169,7 @@ def test_a_body_longer_than_what_was_asked_for_is_not_read(
         store.read("a", 5, 9, deadline_ns=deadline_ns)
     server.announces = None
     assert store.read("a", 5, 9, deadline_ns=deadline_ns) == DATA[5:9]
-    assert server.connections == 2  # what was left unread made the first one useless
+    assert server.connections == 2  # the first connection had unread bytes, and could not be reused
 
 
 def test_a_read_that_is_given_up_leaves_its_connection(store: ObjectStore, server: Server, deadline_ns: int) -> None:
@@ -218,7 +227,7 @@ def test_a_session_of_the_users_own_is_used(open_store: OpenStore, server: Serve
 
 @pytest.fixture
 def certificate(tmp_path: Path) -> Path:
-    """A key and a self-made certificate for 127.0.0.1, in one file."""
+    """Return a file with a key and a self-signed certificate for 127.0.0.1."""
     from cryptography import x509  # noqa: PLC0415 - an extra
     from cryptography.hazmat.primitives import hashes, serialization  # noqa: PLC0415 - the same
     from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415 - the same
@@ -270,13 +279,13 @@ def test_a_certificate_without_a_known_signer_is_refused(
 
 
 def test_the_session_knows_every_argument_that_aiobotocore_gives_to_one() -> None:
-    """A new argument may change how connections are made: ``_Reads.of`` must then honour it."""
+    """A new argument of aiobotocore may change how connections are made. Then ``_Reads.of`` must support it."""
     known = {
         "verify",
         "proxies",
         "timeout",
         "max_pool_connections",
-        "socket_options",  # the base class ignores them
+        "socket_options",  # the base class ignores this argument
         "client_cert",
         "proxies_config",
         "connector_args",
@@ -286,7 +295,7 @@ def test_the_session_knows_every_argument_that_aiobotocore_gives_to_one() -> Non
 
 
 def test_s3fs_still_has_its_one_private_method_that_is_used() -> None:
-    """``call_s3``, the public one, blocks its thread, and no deadline ends it."""
+    """The public ``call_s3`` blocks its thread, and cannot be ended at a deadline."""
     assert inspect.iscoroutinefunction(getattr(S3FileSystem, "_call_s3", None)), (
         "s3fs has no _call_s3: see Bucket._once"
     )

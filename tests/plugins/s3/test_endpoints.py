@@ -1,4 +1,4 @@
-"""A server that is not this machine, by its name, over plain HTTP: what MinIO, Ceph and versitygw are at first."""
+"""A server on another machine, by its name, over plain HTTP: the usual first setup of MinIO, Ceph and versitygw."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from stratalog.cli.app import run
 from stratalog.errors import ConfigError
 from versitygw import Gateway, resolved
 
-Told = Callable[..., str]
+RunCli = Callable[..., str]
 
 
 @pytest.fixture(autouse=True)
 def _elsewhere(monkeypatch: pytest.MonkeyPatch, server: Gateway, tmp_path: Path) -> None:
-    """The server has a name of another machine; credentials are where AWS's tools look for them."""
+    """Resolve the name of another machine to the server, and put the credentials where AWS's tools read them."""
     monkeypatch.setattr(socket, "getaddrinfo", resolved(socket.getaddrinfo))
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", str(server.options["key"]))
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", str(server.options["secret"]))
@@ -36,7 +36,7 @@ def uri(server: Gateway) -> str:
 
 @pytest.fixture
 def place(server: Gateway, uri: str, tmp_path: Path) -> str:
-    """A directory whose topic is in the tier, too."""
+    """Return a directory with a topic, whose segments are also in the tier."""
     options = {"endpoint_url": server.elsewhere, "region": "us-east-1", "allow_http": True}
     with open_engine(tmp_path / "data", tier=uri, tier_options=options) as engine:
         engine.create_topic("orders")
@@ -48,16 +48,16 @@ def place(server: Gateway, uri: str, tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def told(capfd: pytest.CaptureFixture[str]) -> Told:
-    """Run a command that ends with this code: all that it prints."""
+def run_cli(capfd: pytest.CaptureFixture[str]) -> RunCli:
+    """Return a function that runs a command, checks its exit code, and returns all its output."""
 
-    def tell(code: int, *arguments: str) -> str:
+    def run_command(code: int, *arguments: str) -> str:
         found = run(list(arguments))
         printed = "".join(capfd.readouterr())
         assert found == code, printed
         return printed
 
-    return tell
+    return run_command
 
 
 def test_it_is_refused_and_the_error_names_the_way_out(server: Gateway, uri: str) -> None:
@@ -128,7 +128,7 @@ def test_this_machine_needs_no_consent_and_no_warning(
 
 
 def commands(uri: str, data: str, folder: Path) -> Sequence[Sequence[str]]:
-    """Return every command that accepts a tier, in an order in which each finds its data."""
+    """Return every command that accepts a tier. Commands that need data follow those that write it."""
     log = ["-d", data, "--tier", uri]
     return [
         ["tier", "ls", uri],
@@ -164,7 +164,7 @@ def commands(uri: str, data: str, folder: Path) -> Sequence[Sequence[str]]:
 
 @pytest.mark.long
 def test_every_command_reaches_it_by_options_alone(
-    server: Gateway, place: str, uri: str, tmp_path: Path, told: Told, monkeypatch: pytest.MonkeyPatch
+    server: Gateway, place: str, uri: str, tmp_path: Path, run_cli: RunCli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("stratalog.cli.bench._ENOUGH_NS", 1)
     (tmp_path / "lines").write_text("five\n", encoding="utf-8")
@@ -176,13 +176,13 @@ def test_every_command_reaches_it_by_options_alone(
         code = run(with_json)
         if code not in {0, 1}:
             failed[" ".join(command[:2])] = code
-    assert not failed, told(0, "tier", "ls", uri, *given)
-    assert '"value": "five"' in told(0, "consume", "orders", "--dir", place, "--tier", uri, *given, "--json")
+    assert not failed, run_cli(0, "tier", "ls", uri, *given)
+    assert '"value": "five"' in run_cli(0, "consume", "orders", "--dir", place, "--tier", uri, *given, "--json")
 
 
 @pytest.mark.long
 def test_a_configuration_file_is_enough_for_a_command(
-    server: Gateway, place: str, uri: str, tmp_path: Path, told: Told
+    server: Gateway, place: str, uri: str, tmp_path: Path, run_cli: RunCli
 ) -> None:
     del place
     file = tmp_path / "stratalog.toml"
@@ -190,7 +190,7 @@ def test_a_configuration_file_is_enough_for_a_command(
         f'[plugins.s3]\nendpoint_url = "{server.elsewhere}"\nregion = "us-east-1"\nallow_http = true\n',
         encoding="utf-8",
     )
-    assert "orders" in told(0, "tier", "ls", uri, "--config", str(file))
+    assert "orders" in run_cli(0, "tier", "ls", uri, "--config", str(file))
 
 
 @pytest.mark.parametrize(
@@ -201,5 +201,5 @@ def test_a_configuration_file_is_enough_for_a_command(
         ("=x", "NAME=VALUE"),
     ],
 )
-def test_a_wrong_option_is_an_error_that_names_it(uri: str, told: Told, option: str, wrong: str) -> None:
-    assert wrong in told(2, "tier", "ls", uri, "--tier-option", option)
+def test_a_wrong_option_is_an_error_that_names_it(uri: str, run_cli: RunCli, option: str, wrong: str) -> None:
+    assert wrong in run_cli(2, "tier", "ls", uri, "--tier-option", option)

@@ -1,4 +1,4 @@
-"""The bundled object stores in a whole engine."""
+"""The contract of engines, with the bundled object stores."""
 
 from __future__ import annotations
 

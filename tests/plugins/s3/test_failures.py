@@ -30,7 +30,7 @@ def client_error(code: str, status: int) -> botocore.exceptions.ClientError:
 
 
 def translated(code: str, status: int) -> OSError:
-    """As s3fs hands it on: an OSError whose cause is botocore's."""
+    """Return an error as s3fs raises it: an OSError whose cause is botocore's error."""
     error = OSError(errno.EIO, "a sentence")
     error.__cause__ = client_error(code, status)
     return error
@@ -134,7 +134,7 @@ def test_a_store_may_set_the_time_until_the_next_request(said: str, pause_ms: in
 
 
 def test_a_reply_that_is_cut_short_is_no_answer_of_the_store() -> None:
-    """aiohttp reports the code 400 for these errors, which must not prevent a retry."""
+    """aiohttp reports the code 400 for an incomplete response. This code must not prevent a retry."""
     error = aiohttp.ClientPayloadError("not completed")
     error.__cause__ = aiohttp.http_exceptions.ContentLengthError("50 of 100 bytes")
     assert type(typed(error, "k", "s3://b", NO_SECRETS)) is StoreTimeoutError

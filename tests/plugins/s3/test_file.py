@@ -29,7 +29,7 @@ OpenStore = Callable[..., ObjectStore]
 
 
 class ListedVfs(PosixVfs):
-    """Counts the folders that are listed."""
+    """Counts the listed folders."""
 
     folders = 0
 
@@ -39,7 +39,10 @@ class ListedVfs(PosixVfs):
 
 
 class WatchedVfs(PosixVfs):
-    """Notes changes of the disk, and fails where the test plans it."""
+    """Records changes of the disk, and raises an error at the operation ``fail``.
+
+    If ``short`` is set, each write reports this number of written bytes.
+    """
 
     def __init__(self, fail: str = "", code: int = errno.EIO, short: int | None = None) -> None:
         self.fail, self.code, self.short = fail, code, short
@@ -164,7 +167,7 @@ def test_a_create_that_fails_leaves_nothing(open_store: OpenStore, tmp_path: Pat
 
 
 def test_a_full_disk_is_noticed_by_the_count(open_store: OpenStore, tmp_path: Path, deadline_ns: int) -> None:
-    """A full disk first returns a short write, and an error only for the next write."""
+    """On a full disk, the first write is short, and only the next write raises an error."""
     store = open_store(f"file://{tmp_path}", env=Env(files=WatchedVfs(short=1)))
     with pytest.raises(StoreError, match="full"):
         store.put_file("a", BytesSource(b"xyz"), deadline_ns=deadline_ns)
@@ -172,7 +175,7 @@ def test_a_full_disk_is_noticed_by_the_count(open_store: OpenStore, tmp_path: Pa
 
 
 class LateFailure(WatchedVfs):
-    """The name is there, and cannot be made durable."""
+    """File system in which a new name exists, but cannot be made durable."""
 
     def sync_folder(self, path: str) -> None:
         if "link" in self.done:
@@ -391,7 +394,10 @@ def test_a_page_reads_only_folders_that_may_hold_its_keys(
 
 
 def test_names_that_are_split_are_listed_in_the_order_of_their_keys(store: ObjectStore, deadline_ns: int) -> None:
-    """The folder of a long name's beginning holds keys from before and from after those of its neighbours."""
+    """A long key is stored in a folder that is named after its beginning.
+
+    Keys in this folder may sort before and after keys next to the folder.
+    """
     start = "n" * 254
     keys = sorted([f"{start}aa", f"{start}m", f"{start}zz", f"{start[1:]}q", f"{start}"])
     for key in keys:

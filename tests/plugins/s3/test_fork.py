@@ -1,4 +1,4 @@
-"""A child of a fork does not use its parent's connections, and waits for none of its parent's threads."""
+"""A child process after a fork does not use its parent's connections, and does not wait for its parent's threads."""
 
 import sys
 
@@ -11,7 +11,8 @@ from stratalog.testing.s3 import LocalS3
 
 pytestmark = [
     pytest.mark.skipif(sys.platform == "win32", reason="no fork"),
-    pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning"),  # Python 3.12 warns where there are threads
+    # Python 3.12 warns about a fork of a process with threads.
+    pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning"),
 ]
 
 

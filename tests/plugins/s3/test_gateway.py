@@ -1,4 +1,4 @@
-"""The S3 store against a server that is not moto: it keeps preconditions under races, and checks what it is sent."""
+"""The S3 store with a server that is not moto: preconditions hold in races, and the server verifies checksums."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Real processes, killed while they offload, evict, expire, compact and collect.
+"""Real processes are killed while they offload, evict, expire, compact and collect.
 
-Nothing is lost, nothing is named that is not there, and after one more pass nothing is there that is not named.
+No data is lost, and manifests refer to no missing object. After one more pass, there are no unreferenced objects.
 """
 
 from __future__ import annotations
@@ -45,7 +45,10 @@ def test_a_tier_on_a_second_server_survives_every_kill(tmp_path: Path, server: G
 
 @pytest.mark.long
 def test_a_kill_behind_each_write_to_a_second_server(tmp_path: Path, server: Gateway) -> None:
-    """Each upload, root and deletion of a pass that offloads, evicts, expires, compacts and collects, in turn."""
+    """The process is killed after each upload, root and deletion of its work.
+
+    The work consists of offload, eviction, expiry, compaction and collection.
+    """
     assert killed(tmp_path / "data", server.uri("each"), server.options, 0, 0) == ""
 
 

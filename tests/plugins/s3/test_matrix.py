@@ -1,4 +1,4 @@
-"""Every fault of a network or a store, at every operation: each ends right, and inside its deadline."""
+"""Every fault of a network or a store, at every operation: each operation ends correctly within its deadline."""
 
 from __future__ import annotations
 
@@ -36,18 +36,28 @@ from stratalog_s3.store import FsspecStore
 from tier_bed import TierBed
 
 DEADLINE_MS: Final = 400
-LONGER: Final = 4  # times so long, when a busy machine did not come to the faulty request in time
+LONGER: Final = 4  # factor of the deadline for each attempt, for a machine too busy to reach the fault in time
 TRIES: Final = 3
 ABORT_MS: Final = _ABORT_NS // 1_000_000
-PATIENT_MS: Final = 3_000  # where the second try must have time enough on a busy machine
-GRACE_MS: Final = 3_000  # of a busy machine
+PATIENT_MS: Final = 3_000  # deadline that allows a second attempt on a busy machine
+GRACE_MS: Final = 3_000  # additional time for a busy machine
 OF_FILE_SYSTEMS: Final = {"pipe_file", "cat_file", "put_file", "rm_file"}  # methods of fsspec
 LARGE: Final = bytes(range(256)) * (MIN_PART_BYTES // 256) + b"end"
 
 
 @dataclass(frozen=True, slots=True)
 class Bed:
-    """Three stores: one behind the proxy, one without it, and a generic one behind it that checks before it creates."""
+    """Stores of a test, and the prefix of its keys.
+
+    Attributes:
+        proxy: the proxy that causes faults.
+        behind: store behind the proxy.
+        server: the S3 server.
+        round: store without the proxy.
+        looking: generic store behind the proxy, which checks for a key before it creates it.
+        prefix: prefix of the keys of this test.
+        deadline_ms: deadline of an operation.
+    """
 
     proxy: FaultProxy
     behind: ObjectStore
@@ -58,7 +68,7 @@ class Bed:
     deadline_ms: int = DEADLINE_MS
 
     def guarded(self, store: ObjectStore | None = None) -> TierStore:
-        """With a fresh budget; never closed, as the store below is shared."""
+        """Return a tier store with a new retry budget. It is never closed, because the store below it is shared."""
         config = EngineConfig(store_deadline_ms=self.deadline_ms, store_retries=3)
         return TierStore(store or self.behind, Env(), config)
 
@@ -74,7 +84,8 @@ def looking(proxy: FaultProxy, local_s3: LocalS3) -> Iterator[ObjectStore]:
     location = parse_location(local_s3.uri("matrix"))
     options = SecretOptions({**local_s3.options, "endpoint_url": proxy.endpoint_url})
     with FsspecStore(location, options, Env().clock, read_only=False) as store:
-        store.list("", deadline_ns=Env().clock.monotonic_ns() + 30_000_000_000)  # connects, before a clock runs
+        # Connects before a deadline is measured.
+        store.list("", deadline_ns=Env().clock.monotonic_ns() + 30_000_000_000)
         yield store
 
 
@@ -92,7 +103,7 @@ def bed(
     proxy.heal()
 
 
-# --- operations: each returns nothing if it went well, and checks what it returned --------------------------------
+# --- operations: each checks its own result --------------------------------
 
 
 def put(bed: Bed, data: bytes) -> None:
@@ -128,7 +139,7 @@ def create_taken(bed: Bed) -> None:
 
 
 def read_segment(bed: Bed) -> None:
-    """As the tier reads: through a layout, which checks the hash of a whole log."""
+    """Read a segment through a layout, as the tier does, which checks the hash of a whole log."""
     layout, objects = SingleLayout(1 << 20), MemoryObjects()
     stored: StoredSegment = layout.write(a_segment(), objects, None)
     for key, data in objects.objects.items():
@@ -226,7 +237,7 @@ IN_PARTS: Final = {name for name in OPERATIONS if name.startswith("put in parts"
 
 
 def test_every_request_that_a_store_sends_has_a_row() -> None:
-    """Operations by botocore's names, as in the source; a look-up of the generic store is a HEAD."""
+    """Operations are named as in botocore. The generic store's check for a key is a HEAD."""
     source = "".join(path.read_text("utf-8") for path in Path(stratalog_s3.__file__).parent.glob("*.py"))
     asked = set(re.findall(r"(?:ask|begin|_call)\(\s*\"([a-z]+(?:_[a-z0-9]+)+)\"", source)) - OF_FILE_SYSTEMS
     assert {_name_of(method) for method in asked} | {"HeadObject"} == {
@@ -235,7 +246,10 @@ def test_every_request_that_a_store_sends_has_a_row() -> None:
 
 
 def run(bed: Bed, name: str, fault: ProxyFault, times: int) -> None:
-    """Run a cell in a new place each time: if the deadline passed before the fault, the cell shows nothing."""
+    """Run an operation with a fault. If the deadline passes before the fault, repeat it with a longer deadline.
+
+    Each attempt uses new keys.
+    """
     operation, call = OPERATIONS[name]
     planned = ProxyFault(fault.do, operation, times=times, status=fault.status, code=fault.code, headers=fault.headers)
     bed.proxy.plan(planned)
@@ -247,7 +261,10 @@ def run(bed: Bed, name: str, fault: ProxyFault, times: int) -> None:
 
 
 def timed(bed: Bed, name: str, call: Callable[[Bed], None]) -> None:
-    """Inside its deadline: a segment is read in six calls, and what failed in parts is aborted after it."""
+    """Run an operation, and check that it ends within its deadline.
+
+    A segment is read in several calls. A failed multipart upload may also use the time of its abort.
+    """
     clock = Env().clock
     before_ns = clock.monotonic_ns()
     call(bed)
@@ -269,11 +286,12 @@ def test_a_fault_that_does_not_end_is_left_at_the_deadline(bed: Bed, fault: str,
     run(bed, name, FAULTS[fault], times=1_000)
 
 
-@pytest.mark.parametrize("fault", ["503", "500", "409", "429", "reset before", "reset after", "cut", "garbage", "silent", "drip"])  # fmt: skip
+# Fmt: skip.
+@pytest.mark.parametrize("fault", ["503", "500", "409", "429", "reset before", "reset after", "cut", "garbage", "silent", "drip"])
 @pytest.mark.parametrize("name", ["put", "read", "list", "delete"])
 @pytest.mark.long
 def test_one_fault_is_overcome(bed: Bed, fault: str, name: str) -> None:
-    """The operation does not only end correctly: its second attempt succeeds."""
+    """The second attempt of the operation succeeds."""
     operation, _ = OPERATIONS[name]
     bed.round.put(bed.key("there"), BytesSource(DATA))
     store = TierStore(bed.behind, Env(), EngineConfig(store_deadline_ms=PATIENT_MS, store_retries=3))
@@ -298,7 +316,7 @@ def test_one_fault_is_overcome(bed: Bed, fault: str, name: str) -> None:
 
 
 def test_a_drip_ends_at_the_deadline_and_not_at_its_own_end(bed: Bed) -> None:
-    """Each received byte resets the library's time-out; without a deadline the reply would take half an hour."""
+    """Each received byte resets the library's time-out. Without a deadline, the response would take half an hour."""
     bed.round.put(bed.key("slow"), BytesSource(DATA))
     bed.proxy.plan(ProxyFault(Misdeed.DRIP, "GetObject", times=1_000))
     clock = Env().clock
@@ -329,13 +347,13 @@ def test_a_server_that_keeps_them_is(bed: Bed) -> None:
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.long
 def test_an_offload_is_committed_or_can_be_repeated(bed: Bed, fault: str, operation: str) -> None:
-    """A segment reported as committed is read from the tier; any other is offloaded again; no segment is there twice."""
+    """After a fault, a committed segment can be read, and another one can be offloaded again. None is there twice."""
     tier_bed, topic_id, shape = TierBed(layout=SingleLayout(1 << 20)), TopicId.from_uuid(uuid.uuid4()), FAULTS[fault]
     config = EngineConfig(store_deadline_ms=PATIENT_MS, store_retries=3)
     env, limits = Env(), tier_bed.limits
     store = TierStore(bed.behind, env, config, limits)
     tier = Tier.open(store, tier_bed.layouts(), env=env, limits=limits, config=config)
-    log = tier.log(LOG, topic_id)  # the tier is never closed, as the store is shared
+    log = tier.log(LOG, topic_id)  # the tier is never closed, because the store is shared
 
     def offload(start: int, end: int) -> None:
         segment = made_segment(start, end, data=DATA, files=FILES, topic_id=topic_id)

@@ -20,14 +20,15 @@ from stratalog.testing.s3 import LocalS3
 from stratalog.tier.store.availability import RETRY_MS
 
 ALWAYS: Final = 1_000_000
-DEADLINE_MS: Final = 3_000  # of a server that does not answer
-ANSWERED_MS: Final = 15_000  # of one that does, if only by an error: on a very busy machine it may take its time
+DEADLINE_MS: Final = 3_000  # deadline if the server does not answer
+# Deadline if the server answers, also by an error; long, because the machine may be very busy.
+ANSWERED_MS: Final = 15_000
 OUTAGES: Final = ("503", "500", "reset before", "silent", "garbage", "drip")
 CONFIG: Final = {"local.retention.bytes": 1, "retention.bytes": -1, "file.delete.delay.ms": 0}
 
 
 class LaterClock(SystemClock):
-    """The real clock with skipped seconds: no test waits until a store may be tried again."""
+    """The real clock, plus skipped time, so that tests need not wait until a store may be tried again."""
 
     skipped_ms = 0
 
@@ -44,7 +45,7 @@ def clock() -> LaterClock:
 def opened(
     tmp_path: Path, proxy: FaultProxy, local_s3: LocalS3, s3_tier: str, clock: LaterClock
 ) -> Callable[..., Engine]:
-    """Opens one engine's directory, with its tier behind the proxy."""
+    """Return a function that opens the engine's directory, with its tier behind the proxy."""
 
     proxy.heal()
 

@@ -1,4 +1,4 @@
-"""The rights in docs/object-stores.md are exactly those that the requests of the store need."""
+"""The permissions on the page docs/object-stores.md are exactly those that the requests of the store need."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from stratalog_s3.settings import MIN_PART_BYTES, S3Section
 
 PAGE = Path(__file__).parents[3] / "docs" / "object-stores.md"
 OpenStore = Callable[..., ObjectStore]
-RIGHTS = {  # AWS's service authorization reference
+RIGHTS = {  # from AWS's service authorization reference
     "PutObject": "s3:PutObject",
     "CreateMultipartUpload": "s3:PutObject",
     "UploadPart": "s3:PutObject",

@@ -36,16 +36,16 @@ from stratalog_formats.layouts.single import SingleLayout
 from tier_bed import TierBed
 
 DEADLINE_MS: Final = 1_000
-PATIENT_MS: Final = 3_000  # where the second try must have time enough
-ANSWERED_MS: Final = 15_000  # the same, where the first one costs none of it: for a very busy machine
-GRACE_MS: Final = 3_000  # of a busy machine
+PATIENT_MS: Final = 3_000  # deadline that allows a second attempt
+ANSWERED_MS: Final = 15_000  # deadline if the first attempt ends at once; long, because the machine may be very busy
+GRACE_MS: Final = 3_000  # additional time for a busy machine
 SEGMENTS, BATCHES = 4, 12
 OVERCOME: Final = FAULTS.keys() - {
     "412",
     "409",
     "garbage",
     "stale",
-}  # by asking again, or by asking for what came damaged
+}  # faults after which a retry succeeds
 
 
 def patience_ms(fault: str) -> int:
@@ -55,7 +55,14 @@ def patience_ms(fault: str) -> int:
 
 @dataclass(slots=True)
 class Place:
-    """A log of some segments in a tier, and how it is read through the proxy."""
+    """A tiered log of some segments, which is read through the proxy.
+
+    Attributes:
+        proxy: the proxy that causes faults.
+        behind: store behind the proxy.
+        components: the installed formats, codecs and indexes.
+        written: offset and value of each record of the log.
+    """
 
     proxy: FaultProxy
     behind: ObjectStore
@@ -63,7 +70,7 @@ class Place:
     written: list[tuple[int, bytes | None]]
 
     def tier(self, deadline_ms: int) -> Tier:
-        """Never closed, as the store is shared; its threads are ended by ``Tier.fetcher``."""
+        """Return a tier that is never closed, because its store is shared. Closing ``Tier.fetcher`` ends its threads."""
         bed = TierBed(layout=SingleLayout(1 << 20))
         limits = replace(bed.limits, prefetch_bytes=24 << 10, chunk_cache_bytes=1 << 20)
         config = EngineConfig(store_deadline_ms=deadline_ms, store_retries=3, reader_threads=3)
@@ -97,7 +104,7 @@ def written(
                 log.roll()
         layouts = TierBed(layout=SingleLayout(1 << 20))
         env, limits, config = Env(), layouts.limits, EngineConfig()
-        store = TierStore(stores[1], env, config, limits)  # without the proxy
+        store = TierStore(stores[1], env, config, limits)  # the store without the proxy
         tier = Tier.open(store, layouts.layouts(), env=env, limits=limits, config=config)
         view = log.view()
         sources = [offload_source(log, view, segment) for segment in view.segments[:-1]]
@@ -137,7 +144,10 @@ def read(log: LogReader, start: int = 0) -> tuple[list[tuple[int, bytes | None]]
 
 
 def well_again(log: LogReader) -> tuple[list[tuple[int, bytes | None]], StorageError | None]:
-    """With a short deadline on a busy machine even a good request may be late: a few tries."""
+    """Read until a read succeeds, at most six times.
+
+    With a short deadline on a busy machine, even a request without a fault may be late.
+    """
     return next((found for _ in range(5) if (found := read(log))[1] is None), read(log))
 
 

@@ -1,4 +1,4 @@
-"""A repair of a manifest that ends in its middle, by a kill or a loss of power: the next one ends it, and nothing is lost."""
+"""A repair of a manifest is interrupted by a kill or a power loss: the next repair completes it without data loss."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ OpenStore = Callable[..., ObjectStore]
 SEGMENTS: Final = 14
 BYTES: Final = [b"[%d, %d) " % (base, base + 10) * 9 for base in range(0, 10 * SEGMENTS, 10)]
 CHANGES: Final = frozenset({"create", "write", "sync", "rename", "remove", "link", "sync folder"})
-POWER_SHARE: Final = 0.15  # of the changes, before which the power is cut
+POWER_SHARE: Final = 0.15  # share of the changes before which a power loss is simulated
 
 
 @pytest.fixture(autouse=True)
@@ -53,7 +53,7 @@ def components(tmp_path: Path) -> Iterator[Components]:
 
 
 class Hasty(PosixVfs):
-    """File system that does not sync: these tests have no power loss."""
+    """File system that does not sync, for tests without a power loss."""
 
     def sync(self, descriptor: int) -> None:
         del descriptor
@@ -69,13 +69,13 @@ def layouts() -> LayoutTable:
 
 
 class Place:
-    """A bucket in a folder, and its reader."""
+    """A bucket in a folder, which tests write and read."""
 
     def __init__(self, bucket: Path, open_store: OpenStore) -> None:
         self.bucket, self._open_store = bucket, open_store
 
     def log(self, env: Env | None = None) -> TierLog:
-        """With nothing in a cache."""
+        """Open the log of the tier with empty caches."""
         world = env or Env(files=Hasty())
         limits, config = replace(Limits(), prefetch_bytes=0), EngineConfig()
         store = TierStore(self._open_store(f"file://{self.bucket}", env=world), world, config, limits)
@@ -132,7 +132,7 @@ def test_a_repair_that_ends_anywhere_can_be_repeated(
         if operation not in CHANGES:
             return
         state = tmp_path / f"state-{len(states)}-{operation.replace(' ', '-')}"
-        if operation in {"rename", "remove", "link"}:  # else nobody sees a difference
+        if operation in {"rename", "remove", "link"}:  # other changes are not visible to a reader
             shutil.copytree(bucket, state)
             states.append(state)
         if chance.random() < POWER_SHARE:
@@ -150,7 +150,10 @@ def test_a_repair_that_ends_anywhere_can_be_repeated(
 
 
 def check_goes_on(place: Place, components: Components) -> None:
-    """A reader gets the earlier records, or an error; a repair succeeds, and the engine continues after it."""
+    """Check that a reader returns the first records or an error, and that another repair succeeds.
+
+    After the repair, all records are there, and the log can be offloaded to.
+    """
     try:
         found = place.read()
     except StorageError:

@@ -1,4 +1,7 @@
-"""Requests of a tier on S3: for a segment, a GiB and an idle hour. ``stratalog tier cost`` uses these numbers."""
+"""Number of requests of a tier on S3: for a segment, for a GiB, and in an idle hour.
+
+``stratalog tier cost`` uses these numbers.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +23,14 @@ from stratalog_s3.settings import MIN_PART_BYTES, S3Section
 
 OpenStore = Callable[..., ObjectStore]
 WRITES = frozenset({"PutObject", "CreateMultipartUpload", "UploadPart", "CompleteMultipartUpload", "ListObjectsV2"})
-SETTLED_HOURS = 2  # longer than tier.history.ms
+SETTLED_HOURS = 2  # longer than tier.history.ms, so that old roots are deleted
 CONFIG = {"remote.storage.enable": True, "retention.ms": -1, "segment.bytes": 1 << 20}
 
 
 @pytest.fixture
 def clock() -> ManualClock:
-    return ManualClock(Env().clock.now_ms())  # the server's objects tell their age by the real one
+    # Starts at the real time, which determines the age of objects on the server.
+    return ManualClock(Env().clock.now_ms())
 
 
 @pytest.fixture
@@ -45,7 +49,7 @@ def offload_one(engine: Engine) -> None:
 
 
 def writes(counts: Counter[str]) -> int:
-    """Requests of the dearer class; listings are priced as writes are."""
+    """Return the number of requests in the more expensive class: writes and listings."""
     return sum(count for name, count in counts.items() if name in WRITES)
 
 
@@ -76,7 +80,7 @@ def test_the_bill_of_a_tier_is_what_the_server_was_asked(engine: Engine, local_s
 def test_an_idle_hour_costs_no_request(engine: Engine, local_s3: LocalS3, clock: ManualClock) -> None:
     for _ in range(2):
         offload_one(engine)
-    for _ in range(2 * SETTLED_HOURS):  # old roots are kept for a while, then collected
+    for _ in range(2 * SETTLED_HOURS):  # until old roots have been collected
         clock.advance_ms(3_600_000)
         engine.run_duties()
     local_s3.counts.clear()
@@ -99,7 +103,7 @@ class Zeros:
 def test_a_segment_of_sixteen_parts_is_at_most_21_writes(
     open_store: OpenStore, local_s3: LocalS3, s3_tier: str, deadline_ns: int
 ) -> None:
-    """As 1 GiB in parts of 64 MiB; here the parts are as small as S3 allows."""
+    """This is the number for 1 GiB in parts of 64 MiB. Here, the parts are as small as S3 allows."""
     store = open_store(s3_tier, local_s3.options, section=S3Section(part_bytes=MIN_PART_BYTES))
     store.list("", deadline_ns=deadline_ns)
     local_s3.counts.clear()

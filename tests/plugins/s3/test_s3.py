@@ -30,7 +30,7 @@ KEYS = {"key": "made-up-key", "secret": "made-up-secret"}
 
 
 class Zeros:
-    """A large source that is never in memory as a whole, and ``missing`` bytes shorter than its size."""
+    """A large source that is never completely in memory. It yields ``missing`` bytes less than its size."""
 
     def __init__(self, size_bytes: int, missing: int = 0) -> None:
         self._size_bytes, self._missing = size_bytes, missing
@@ -55,7 +55,7 @@ def store(open_store: OpenStore, local_s3: LocalS3, s3_tier: str, deadline_ns: i
 
 @pytest.fixture(autouse=True)
 def no_faults_left(local_s3: LocalS3) -> Iterator[None]:
-    """A fault that a test planted and did not use must not hit the next one."""
+    """Remove faults that a test planned but did not reach, so that they do not affect the next test."""
     yield
     local_s3.heal()
 
@@ -244,7 +244,7 @@ def test_an_answer_becomes_a_typed_error_after_one_try(
 def test_a_create_that_may_have_been_applied_is_unknown(
     store: ObjectStore, local_s3: LocalS3, deadline_ns: int, status: int, *, applied: bool
 ) -> None:
-    """A proxy between the client and the store can send responses with a status of 500 or above."""
+    """A response with a status of 500 or above may come from a proxy between the client and the store."""
     local_s3.fail("PutObject", status=status, code="SlowDown", applied=applied)
     assert store.create("new", b"x", deadline_ns=deadline_ns) is Created.UNKNOWN
     assert local_s3.counts["PutObject"] == 1
@@ -254,7 +254,10 @@ def test_a_create_that_may_have_been_applied_is_unknown(
 def test_a_conflicting_create_is_retried_instead_of_reported_as_existing(
     store: ObjectStore, local_s3: LocalS3, deadline_ns: int
 ) -> None:
-    """Taking 409 for "exists" is bug 852 of the Rust object_store crate: the other writer may fail as well."""
+    """With status 409, the other writer may fail as well.
+
+    The Rust crate object_store reported "exists" in this case (bug 852).
+    """
     local_s3.fail("PutObject", status=409, code="ConditionalRequestConflict")
     with pytest.raises(StoreThrottledError) as caught:
         store.create("new", b"x", deadline_ns=deadline_ns)
@@ -359,14 +362,15 @@ def test_a_server_that_never_answers_is_left_at_the_deadline(open_store: OpenSto
 def test_a_create_without_answer_is_unknown(open_store: OpenStore, raw_server: RawServer) -> None:
     store = open_store("s3://bucket/p", {**KEYS, "endpoint_url": raw_server(None)})
     with pytest.raises(StoreTimeoutError):
-        store.read("a", 0, 5, deadline_ns=soon_ns())  # sets the client up, so that the next call is sent at once
+        store.read("a", 0, 5, deadline_ns=soon_ns())  # creates the client, so that the next call is sent without delay
     assert store.create("a", b"x", deadline_ns=soon_ns()) is Created.UNKNOWN
 
 
 def test_a_create_that_was_never_sent_raises(open_store: OpenStore, raw_server: RawServer, deadline_ns: int) -> None:
     endpoint = raw_server(None)
     port = int(endpoint.rpartition(":")[2])
-    store = open_store("s3://bucket/p", {**KEYS, "endpoint_url": f"http://127.0.0.2:{port}"})  # nobody listens there
+    # No server listens at this address.
+    store = open_store("s3://bucket/p", {**KEYS, "endpoint_url": f"http://127.0.0.2:{port}"})
     with pytest.raises(StoreTimeoutError):
         store.create("a", b"x", deadline_ns=deadline_ns)
 
@@ -410,7 +414,7 @@ HEAD = b"HTTP/1.1 %s\r\nContent-Type: binary/octet-stream\r\nConnection: close\r
 def test_another_range_than_asked_for_is_not_taken(
     open_store: OpenStore, raw_server: RawServer, deadline_ns: int, answer: bytes
 ) -> None:
-    """A server that ignores ``Range`` is detected: bytes of other positions must not be read as records."""
+    """A server may ignore ``Range``. Bytes of other positions must not be read as records."""
     store = open_store("s3://bucket/p", {**KEYS, "endpoint_url": raw_server(answer)})
     with pytest.raises(StoreError):
         store.read("a", 10, 15, deadline_ns=deadline_ns)
@@ -472,7 +476,7 @@ def test_a_store_opened_for_reading_refuses_writes(
 def test_another_process_makes_a_connection_of_its_own(
     store: ObjectStore, deadline_ns: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Event loops do not survive a fork; the child must not use its parent's."""
+    """Event loops do not survive a fork, and a child must not use its parent's connections."""
     import s3fs  # noqa: PLC0415 - as the plugin does, at use
 
     connected, connect = list[object](), s3fs.S3FileSystem.set_session

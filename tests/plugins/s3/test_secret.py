@@ -21,12 +21,12 @@ from stratalog_s3.secret import SecretOptions
 OpenStore = Callable[..., ObjectStore]
 RawServer = Callable[[bytes | None], str]
 CANARY = "cAnArY9876543210"
-NOBODY = "http://127.0.0.1:9"  # where no server listens
+NOBODY = "http://127.0.0.1:9"  # no server listens at this address
 OPTIONS: dict[str, object] = {"key": f"{CANARY}-key", "secret": f"{CANARY}-secret", "token": f"{CANARY}-token"}
 
 
 def shown(error: BaseException) -> str:
-    """All that a log would have of an error."""
+    """Return all texts of an error that a log may contain."""
     return "".join(traceback.format_exception(error)) + repr(error) + str(error)
 
 
@@ -85,7 +85,7 @@ def test_a_cause_that_shows_a_secret_is_dropped() -> None:
 
 
 def test_a_cause_comes_without_the_frames_of_libraries() -> None:
-    """Check all errors of the chain: their local variables may hold a signed request."""
+    """The frames of all errors in the chain are removed, because their local variables may hold a signed request."""
 
     def fail() -> None:
         try:
@@ -160,7 +160,7 @@ def test_credentials_in_addresses_are_refused_unseen(
 
 
 def test_refused_options_are_in_no_frame_of_stratalog(open_store: OpenStore, deadline_ns: int) -> None:
-    """The same applies to the result of a function that returns an unknown option."""
+    """This is also true if a function for credentials returns an unknown option."""
     with pytest.raises(ConfigError) as caught:
         open_store("s3://bucket/p", {**OPTIONS, "asynchronous": True})
     assert CANARY not in with_locals(caught.value)
@@ -211,7 +211,7 @@ def test_a_whole_engine_at_debug_leaves_no_secret_anywhere(
 def test_logs_show_no_secret(
     open_store: OpenStore, local_s3: LocalS3, s3_tier: str, deadline_ns: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """botocore prints the session token at DEBUG; a program that logs everything must not get it from us."""
+    """At level DEBUG, botocore would log the session token."""
     caplog.set_level(logging.DEBUG)
     store = open_store(s3_tier, {**local_s3.options, **OPTIONS})
     store.create("a", b"x", deadline_ns=deadline_ns)

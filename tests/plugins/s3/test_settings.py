@@ -1,4 +1,4 @@
-"""Settings of uploads and storage classes: checked at the server that got them."""
+"""Settings of uploads and storage classes, checked at the server that received the requests."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_segment_is_kept_according_to_the_settings(
 def test_a_manifest_is_encrypted_and_tagged_and_never_cold(
     open_store: OpenStore, local_s3: LocalS3, s3_tier: str, client: Any, deadline_ns: int
 ) -> None:
-    """Cold classes charge for at least 128 KiB and 30 days of what lives for an hour."""
+    """Cold storage classes charge for at least 128 KiB and 30 days. A manifest is small and lives for about an hour."""
     settings = section(encryption="AES256", storage_class="GLACIER_IR", tags="team=data")
     store = open_store(s3_tier, local_s3.options, section=settings)
     store.create("m", b"{}", deadline_ns=deadline_ns)
@@ -93,7 +93,7 @@ def test_every_kind_of_checksum_is_taken(
 
 
 def test_checksums_are_those_of_the_standards() -> None:
-    """Check values of CRC-32C and CRC-32 of the digits 1 to 9 (their catalogues), MD5 of nothing (RFC 1321)."""
+    """The values are the check values of CRC-32C and CRC-32 for "123456789", and the MD5 of no bytes (RFC 1321)."""
     assert CHECKSUMS["crc32c"].of(b"123456789").hex() == "e3069283"
     assert CHECKSUMS["crc32"].of(b"123456789").hex() == "cbf43926"
     assert CHECKSUMS["md5"].of(b"").hex() == "d41d8cd98f00b204e9800998ecf8427e"
@@ -140,7 +140,7 @@ class Streamed:
 def test_uploads_stay_inside_their_share_of_memory(
     open_store: OpenStore, raw_server: Callable[[bytes | None], str], deadline_ns: int
 ) -> None:
-    """64 MiB in parts of 5 MiB, two of them at a time."""
+    """Upload 64 MiB in parts of 5 MiB, two of them at a time."""
     answer = (
         b'HTTP/1.1 200 OK\r\nETag: "e"\r\nContent-Type: application/xml\r\nConnection: close\r\nContent-Length: 108\r\n\r\n'
         b"<CompleteMultipartUploadResult><UploadId>u</UploadId><Bucket>b</Bucket></CompleteMultipartUploadResult>     "
@@ -165,7 +165,7 @@ def test_uploads_stay_inside_their_share_of_memory(
 def test_an_upload_in_one_request_takes_its_size_once(
     open_store: OpenStore, raw_server: Callable[[bytes | None], str], deadline_ns: int
 ) -> None:
-    """A list of chunks, what they are joined to, and the client's copy would be three times as much."""
+    """A list of chunks, the joined bytes, and a copy in the client would need three times the size of the upload."""
     answer = b'HTTP/1.1 200 OK\r\nETag: "e"\r\nConnection: close\r\nContent-Length: 0\r\n\r\n'
     store = open_store("s3://bucket/p", {"key": "k", "secret": "s", "endpoint_url": raw_server(answer)})
     store.put_file("warm", BytesSource(b""), deadline_ns=deadline_ns)
@@ -182,7 +182,7 @@ def test_a_share_that_is_taken_is_waited_for_until_the_deadline() -> None:
     from stratalog.errors import StoreTimeoutError  # noqa: PLC0415 - only here
 
     budget = PartBudget(10)
-    budget.take(100, 0, "key")  # one part always is let in
+    budget.take(100, 0, "key")  # a single part is always accepted, also a larger one than the budget
     with pytest.raises(StoreTimeoutError):
         budget.take(1, 0, "key")
     budget.give_back(100)

@@ -24,7 +24,7 @@ OpenStore = Callable[..., ObjectStore]
 
 
 class AsyncStore(FsspecStore):
-    """Over a file system whose methods are coroutines, as those of the clouds are."""
+    """Store over a file system whose methods are coroutines, like those of the clouds."""
 
     def _make(self) -> Any:
         made, root = super()._make()
@@ -63,7 +63,7 @@ def test_a_large_object_is_written_through_a_temporary_file(store: FsspecStore, 
 def test_a_failed_upload_is_discarded_and_its_error_kept(
     store: FsspecStore, deadline_ns: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """fsspec's own upload makes half an object visible when a write fails."""
+    """fsspec's own upload makes an incomplete object visible when a write fails."""
 
     def put_half(self: MemoryFileSystem, lpath: str, rpath: str, **_: object) -> None:
         del lpath
@@ -161,7 +161,7 @@ def test_offering_stores_imports_no_library() -> None:
 
 
 class Pieces:
-    """Bytes in pieces of the sizes given."""
+    """A source that yields chunks of the given sizes."""
 
     def __init__(self, *sizes: int) -> None:
         self._sizes = sizes

@@ -1,4 +1,4 @@
-"""A whole tier over each store of the plugin: probe, offload, read back, fence."""
+"""A whole tier on each store of the plugin: probe, offload, reads, and fencing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FILES = {FileKind.OFFSET_INDEX: b"offsets", FileKind.TIME_INDEX: b"times"}
 def opener(
     request: pytest.FixtureRequest, open_store: OpenStore, local_s3: LocalS3, s3_tier: str, tmp_path: Path
 ) -> Callable[..., Tier]:
-    """Opens tiers over one place, each with a store of its own."""
+    """Return a function that opens tiers at one location, each with its own store."""
     uri = {"s3": s3_tier, "file": f"file://{tmp_path}", "memory": f"memory://{uuid.uuid4().hex}"}[request.param]
     bed = TierBed(layout=SingleLayout(4096))
 

@@ -1,4 +1,4 @@
-"""No option, variable, file or session turns the verification of TLS off."""
+"""No option, environment variable, file or session turns the verification of TLS off."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_tls_is_not_left_out_by_use_ssl(value: object, table: bool) -> None:  # 
 @pytest.mark.parametrize("variable", ["AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE"])
 @pytest.mark.parametrize("value", ["", " ", "false", "0"])
 def test_a_variable_without_a_bundle_is_refused(monkeypatch: pytest.MonkeyPatch, variable: str, value: str) -> None:
-    """Releases of botocore before 2026 verify nothing if the variable is empty."""
+    """Releases of botocore before 2026 do not verify certificates if the variable is empty."""
     monkeypatch.setenv(variable, value)
     with pytest.raises(ConfigError, match=f"environment variable {variable}"):
         filesystem_options({})
@@ -65,7 +65,7 @@ def test_the_session_that_sends_requests_verifies_whatever_set_it_up(value: obje
 
 
 class _Client:
-    """A client's configuration, as botocore shows it."""
+    """Stub of a botocore client with this configuration."""
 
     def __init__(self, **config: object) -> None:
         self.meta = self
@@ -73,7 +73,7 @@ class _Client:
 
 
 class _Session:
-    """A session's variable ``ca_bundle``, from AWS's file or set by the caller."""
+    """Stub of a botocore session, whose ``ca_bundle`` comes from AWS's file or from the caller."""
 
     def __init__(self, ca_bundle: object) -> None:
         self._ca_bundle = ca_bundle
