@@ -45,7 +45,7 @@ serve(job_of)
 """
 
 
-class Noted(Side):
+class RecordingSide(Side):
     """Side that notes each call in ``notes``, and reports a fixed time for each call."""
 
     def __init__(self, name: str, notes: list[str], wall_s: float) -> None:
@@ -73,9 +73,9 @@ def result(**walls: tuple[float, ...]) -> Result:
     return Result(Case("c", "", (), 0, 0), figures)
 
 
-def test_sides_are_checked_first_and_then_take_turns() -> None:
+def test_sides_are_checked_first_and_then_measured_alternately() -> None:
     notes: list[str] = []
-    case = Case("c", "", [Noted("a", notes, 2.0), Noted("b", notes, 1.0)], 1, 1)
+    case = Case("c", "", [RecordingSide("a", notes, 2.0), RecordingSide("b", notes, 1.0)], 1, 1)
     measured = measure(case, Plan(rounds=3, sample_s=4.0, warm_up_s=0))
     assert notes == ["check a", "check b", "a", "b", "a", "b", "b", "a", "a", "b"]
     assert {name: figures.calls for name, figures in measured.figures.items()} == {"a": 2, "b": 4}

@@ -136,7 +136,7 @@ def test_every_port_is_bound_to_this_machine() -> None:
     assert [port for port in ports if not port.startswith("127.0.0.1:")] == []
 
 
-def test_no_image_floats() -> None:
+def test_every_image_has_a_fixed_version() -> None:
     images = [service["image"] for service in COMPOSE["services"].values() if "image" in service]
     assert [image for image in images if ":" not in image or image.endswith(":latest")] == []
 

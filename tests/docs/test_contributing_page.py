@@ -19,11 +19,11 @@ def chain(layers: list[str]) -> str:
     return " > ".join(", ".join(layer.split(" | ")) for layer in layers if layer != "__main__")
 
 
-def test_the_rooms_stand_in_the_order_that_is_checked() -> None:
+def test_the_packages_are_in_the_order_that_is_checked() -> None:
     assert chain(LAYERS["stratalog"]) in PAGE
 
 
 @pytest.mark.parametrize("room", sorted(LAYERS.keys() - {"stratalog"}))
-def test_the_modules_of_a_large_room_stand_in_the_order_that_is_checked(room: str) -> None:
+def test_the_modules_of_a_large_package_are_in_the_order_that_is_checked(room: str) -> None:
     name = room.removeprefix("stratalog.")
     assert re.search(rf"^{name}: +{re.escape(chain(LAYERS[room]))}$", PAGE, re.MULTILINE)

@@ -34,14 +34,14 @@ def root(tmp_path: Path) -> Path:
         "mailto:nobody@elsewhere.invalid",
     ],
 )
-def test_links_that_lead_somewhere(root: Path, link: str) -> None:
+def test_valid_links_are_accepted(root: Path, link: str) -> None:
     (root / "README.md").write_text(f"# Here\n\n[text]({link})\n")
     result = run(root)
     assert (result.returncode, result.stdout) == (0, "")
 
 
 @pytest.mark.parametrize("link", ["docs/none.md", "docs/page.md#none", "#none", "../outside.md", "/etc"])
-def test_links_that_lead_nowhere(root: Path, link: str) -> None:
+def test_broken_links_are_reported(root: Path, link: str) -> None:
     (root / "README.md").write_text(f"# Here\n\n[text]({link})\n")
     result = run(root)
     assert result.returncode == 1

@@ -111,7 +111,7 @@ def test_a_group_reads_on_and_commits(stored: Golden, logs: Path) -> None:
 
 
 @pytest.mark.parametrize("stored", DIRECTORIES, indirect=True)
-def test_transactional_producers_stand_where_their_broker_left_them(stored: Golden, logs: Path) -> None:
+def test_transactional_producers_continue_in_the_state_that_their_broker_stored(stored: Golden, logs: Path) -> None:
     expected = dumped_states(stored)
     assert expected
     with open_engine(logs, env=at(EARLY_MS)) as engine:

@@ -101,7 +101,7 @@ def test_both_show_the_same_committed_records(results: Results) -> None:
     assert 0 < len(ours) < len(results.given_back[TRANSACTIONAL])
 
 
-def test_the_dump_tool_is_content_with_the_broker_and_stratalog_in_one_log(results: Results) -> None:
+def test_the_dump_tool_reports_no_error_in_a_log_of_the_broker_and_stratalog(results: Results) -> None:
     assert results.complaints == []
 
 

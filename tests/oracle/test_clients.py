@@ -134,5 +134,5 @@ def test_the_broker_continues_with_both(results: Results) -> None:
     assert results.last_groups[OURS] == {ORDERS: CommittedOffset(11)}
 
 
-def test_the_dump_tool_is_content(results: Results) -> None:
+def test_the_dump_tool_reports_no_error(results: Results) -> None:
     assert results.complaints == []

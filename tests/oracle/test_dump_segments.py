@@ -71,7 +71,7 @@ def lower_the_last_offset(file: Path) -> None:
         (".snapshot", flip_a_byte),
     ],
 )
-def test_the_judge_sees_damage(
+def test_the_dump_tool_reports_damage(
     kafka_tools: KafkaTools, written: Path, tmp_path: Path, suffix: str, damage: Callable[[Path], None]
 ) -> None:
     folder = shutil.copytree(written / "v2-lz4-0", tmp_path / "v2-lz4-0")

@@ -51,7 +51,7 @@ def check_keys(engine: Engine) -> None:
             assert [(found.offset, found.value) for found in log.records_with_key(key)] == every.get(key, [])
 
 
-def test_a_broker_leaves_them_alone(kafka_tools: KafkaTools, tmp_path: Path) -> None:
+def test_a_broker_ignores_files_of_extra_indexes(kafka_tools: KafkaTools, tmp_path: Path) -> None:
     plugin = ExtraPlugin()
     with KafkaBroker(kafka_tools, tmp_path, BROKER) as broker:
         broker.create_topics(dict.fromkeys(TOPICS, 1), CONFIGS)

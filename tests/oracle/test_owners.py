@@ -191,7 +191,7 @@ def test_the_broker_logs_no_warning_about_the_directory(rounds: list[Round]) -> 
     assert [played.remarks for played in rounds] == [[]] * len(rounds), f"seed={SEED}"
 
 
-def test_the_dump_tool_is_content(rounds: list[Round], kafka_tools: KafkaTools, tmp_path: Path) -> None:
+def test_the_dump_tool_reports_no_error(rounds: list[Round], kafka_tools: KafkaTools, tmp_path: Path) -> None:
     for number, played in enumerate(rounds):
         if played.ours.clean:  # after a crash, indexes have reserved space, in Kafka and in stratalog
             for topic in TOPICS:

@@ -84,7 +84,7 @@ def check(beds: tuple[LogBed, LogBed], kafka: KafkaCleaner) -> list[int]:
 @pytest.mark.parametrize("magic", [2, 0])
 @pytest.mark.parametrize("whole", range(len(KEPT) + 1))
 @pytest.mark.parametrize("more", [0, 1, 17, -1])
-def test_a_torn_one_is_swapped_in_and_cut(
+def test_a_torn_swap_file_is_swapped_in_and_truncated(
     beds: tuple[LogBed, LogBed], kafka_cleaner: KafkaCleaner, whole: int, more: int, magic: int
 ) -> None:
     """The file has some complete batches and a part of the next one, or lacks only the last byte."""
@@ -96,7 +96,7 @@ def test_a_torn_one_is_swapped_in_and_cut(
 
 @pytest.mark.parametrize("whole", range(len(KEPT)))
 @pytest.mark.parametrize("at", [40, 62])
-def test_one_with_a_bad_batch_is_swapped_in_and_cut_there(
+def test_a_swap_file_with_a_bad_batch_is_swapped_in_and_truncated_there(
     beds: tuple[LogBed, LogBed], kafka_cleaner: KafkaCleaner, whole: int, at: int
 ) -> None:
     path, bounds = write(beds[0])

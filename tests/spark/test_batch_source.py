@@ -394,7 +394,7 @@ def test_a_function_where_rows_are_read_may_leave_them_and_sees_what_the_plan_sa
             mapped(tmp_path, first, "offset bigint", **options)
 
 
-def test_aborted_transactions_are_hidden_from_who_reads_committed(read: Read, tmp_path: Path) -> None:
+def test_read_committed_hides_aborted_transactions(read: Read, tmp_path: Path) -> None:
     with open_engine(tmp_path) as engine:
         engine.create_topic("orders")
         with engine.producer(transactional_id="t") as producer:

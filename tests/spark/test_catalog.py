@@ -189,7 +189,7 @@ def test_a_mistake_ends_with_its_correction(catalog: Any, statement: str, text: 
         catalog.sql(statement).collect()
 
 
-def test_a_table_whose_tier_went_away_fails_before_its_tasks(catalog: Any, data: Path, tmp_path: Path) -> None:
+def test_a_table_whose_tier_was_deleted_fails_before_its_tasks(catalog: Any, data: Path, tmp_path: Path) -> None:
     import shutil  # noqa: PLC0415 - of this test alone
 
     from pyspark.errors import PySparkException  # noqa: PLC0415 - may not be there

@@ -155,7 +155,7 @@ def siphash(key: bytes, secret: bytes) -> int:
 
 
 @given(st.lists(st.tuples(keys, values), max_size=200))
-def test_it_is_a_dictionary(listed: list[tuple[bytes | None, bytes | None]]) -> None:
+def test_a_map_has_the_verdicts_of_a_dictionary(listed: list[tuple[bytes | None, bytes | None]]) -> None:
     records, found = columns(listed), open_key_map(401, 400, SECRET)
     found.observe(records)
     last = {key: offset for offset, (key, _) in enumerate(listed)}

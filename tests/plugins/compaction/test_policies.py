@@ -119,7 +119,7 @@ def test_a_late_record_loses_against_what_an_earlier_round_kept(bed: LogBed) -> 
 
 
 @pytest.mark.parametrize(("encoding", "versions"), [("text", (b"12", b"-3", b"x")), ("int64", (12, -3, b"123"))])
-def test_versions_stand_in_a_header(bed: LogBed, encoding: str, versions: tuple[bytes | int, ...]) -> None:
+def test_versions_are_read_from_a_header(bed: LogBed, encoding: str, versions: tuple[bytes | int, ...]) -> None:
     log = opened(bed, "latest_by_header", latest_by_header__name="v", latest_by_header__encoding=encoding)
     for number in versions:
         raw = number if isinstance(number, bytes) else number.to_bytes(8, "big", signed=True)
@@ -204,7 +204,7 @@ def test_a_segment_that_expired_whole_is_deleted_whole(bed: LogBed) -> None:
     assert (first.end, "ttl.ms=1000" in first.reason) == (2, True)
 
 
-def test_it_joins_with_compaction(bed: LogBed) -> None:
+def test_ttl_can_be_combined_with_compaction(bed: LogBed) -> None:
     """A record is deleted if one of the two policies deletes it.
 
     If the newest record of a key has expired, no record of the key remains.

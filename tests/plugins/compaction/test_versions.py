@@ -85,7 +85,7 @@ def test_twins_agree(listed: list[Row], slots: int, chance: random.Random) -> No
 
 
 @given(st.lists(rows, max_size=200))
-def test_it_is_a_dictionary(listed: list[Row]) -> None:
+def test_a_map_has_the_verdicts_of_a_dictionary(listed: list[Row]) -> None:
     found = open_version_map(401, 400, SECRET)
     found.observe(*columns(listed))
     known: dict[bytes, tuple[int, int]] = {}

@@ -133,7 +133,7 @@ class TestSnappy(CodecContract):
                 codec.decompress(packed + bad, limit_bytes=LIMIT_BYTES, magic=2)
         assert bytes(codec.decompress(packed[:16], limit_bytes=0, magic=2)) == b""
 
-    def test_more_blocks_than_are_remembered(self, codec: Codec) -> None:
+    def test_more_blocks_than_the_codec_keeps_in_memory_are_read(self, codec: Codec) -> None:
         """The stream has more blocks than the codec keeps in memory between its two passes."""
         letters = [bytes([n % 256]) for n in range(3000)]
         blocks = [bytes(cramjam.snappy.compress_raw(letter)) for letter in letters]

@@ -373,7 +373,7 @@ def test_without_the_library_only_encrypted_objects_are_refused(
             call()
 
 
-def test_it_does_not_stand_on_itself() -> None:
+def test_the_layout_cannot_store_its_files_with_itself() -> None:
     with pytest.raises(ConfigError):
         EncryptedSection.from_mapping({"over": "encrypted"}, "[plugins.encrypted]")
 

@@ -133,7 +133,7 @@ def test_epochs_that_are_malformed_are_reported(tmp_path: Path, batches: list[by
         offsets(tmp_path)
 
 
-def test_nothing_is_written_in_it(tmp_path: Path) -> None:
+def test_segments_cannot_be_written_in_this_layout(tmp_path: Path) -> None:
     (tmp_path / "bucket").mkdir()
     with stratalog.open_engine(tmp_path / "data", tier=f"file://{tmp_path}/bucket") as engine:
         engine.create_topic("orders", config={"tier.layout": "kafka_local_tiered"})

@@ -166,7 +166,7 @@ class Lazy(MemoryObjects):
 
 
 @pytest.mark.parametrize("kind", [Renaming, Lazy])
-def test_a_sink_that_breaks_its_word_is_noticed(layout: SingleLayout, kind: type[MemoryObjects]) -> None:
+def test_a_sink_with_a_wrong_result_raises_an_error(layout: SingleLayout, kind: type[MemoryObjects]) -> None:
     with pytest.raises(StorageError):
         layout.write(a_segment(), kind(), None)
 
@@ -199,7 +199,7 @@ def test_a_cut_object_is_passed_over_or_corrupt(
 
 
 @pytest.mark.parametrize("footer_bytes", [MAX_FOOTER_BYTES + 1, (1 << 64) - 1, 100])
-def test_a_lying_footer_size_is_corrupt_and_allocates_nothing(layout: SingleLayout, footer_bytes: int) -> None:
+def test_a_wrong_footer_size_is_corrupt_and_allocates_nothing(layout: SingleLayout, footer_bytes: int) -> None:
     data = bytes(50) + footer_bytes.to_bytes(8, "big") + b"STLGSEG1"
     with pytest.raises(CorruptObjectError):
         discovered(layout, "key", data)
@@ -223,7 +223,7 @@ def test_a_newer_footer_is_refused(layout: SingleLayout, stored: StoredSegment, 
 
 
 @pytest.mark.parametrize("change", ["key", "gap", "overlap", "no log", "long"])
-def test_a_sealed_footer_that_speaks_of_other_bytes_is_corrupt(
+def test_a_footer_with_a_valid_hash_and_wrong_slices_is_corrupt(
     layout: SingleLayout, stored: StoredSegment, objects: MemoryObjects, change: str
 ) -> None:
     """The hash of the footer is valid, as in a copied footer. The slices must cover exactly this object."""

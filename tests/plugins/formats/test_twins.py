@@ -201,7 +201,7 @@ def test_the_batch_that_cannot_hold_its_records_is_named_before_those_that_hold_
     assert caught.value.position == len(data)
 
 
-def test_no_headers_begin_at_nought_however_that_is_written(kernels: Kernels) -> None:
+def test_a_record_without_headers_has_the_first_header_0(kernels: Kernels) -> None:
     """A count of zero headers may be encoded in several bytes.
 
     In an earlier release, one implementation then returned the start of the next headers.

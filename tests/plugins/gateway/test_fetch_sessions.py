@@ -233,7 +233,7 @@ def test_a_session_without_partitions_is_not_opened() -> None:
     assert Sessions().open() == 0
 
 
-def test_what_was_withheld_is_sent_later(orders: Served) -> None:
+def test_partitions_withheld_by_throttling_are_sent_later(orders: Served) -> None:
     """A throttled response has no partitions. The next response has them."""
     bounds = orders.engine.log("orders", 0).offsets()
     result = FetchResult("t", 0, 0, bounds.high_watermark, bounds.last_stable, bounds.log_start)

@@ -229,7 +229,7 @@ def test_the_end_of_the_gateway_ends_all_waits(tmp_path: Path, pool: ThreadPoolE
         assert join.result(20).error == 15
 
 
-def test_a_wait_alone_ends_the_rebalance(tmp_path: Path) -> None:
+def test_a_rebalance_ends_after_its_wait(tmp_path: Path) -> None:
     with open_engine(tmp_path / "other") as engine:
         groups = GroupCoordinator(Node(engine, GatewaySection(), ManualClock()))
         groups.join(asked(needs_id=True))  # gets an id, but does not join with it

@@ -194,7 +194,7 @@ def test_offsets_that_a_transaction_would_replace_are_kept(bed: Bed) -> None:
     assert bed.engine.group_offsets("g")[ORDERS].offset == 7
 
 
-def test_the_same_directory_with_fewer_groups_in_memory(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_group_that_is_not_in_memory_continues_its_generation(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
     """The generation of a group without members is loaded from the log if the group is not in memory."""
     monkeypatch.setattr("stratalog_gateway.groups.coordinator.MAX_GROUPS", 0)
     member = stable(bed)

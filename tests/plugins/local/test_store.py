@@ -90,7 +90,7 @@ def test_another_process_keeps_us_out(bench: StoreBench, owner: subprocess.Popen
         store.acquire()
 
 
-def test_a_broker_is_kept_out(bench: StoreBench, folder: Path) -> None:
+def test_a_broker_cannot_lock_an_acquired_directory(bench: StoreBench, folder: Path) -> None:
     """A plain POSIX record lock would be released when the process closes any descriptor of the lock file."""
     with bench.acquired():
         os.close(os.open(folder / ".lock", os.O_RDWR))
@@ -163,7 +163,7 @@ def test_locations_are_paths_or_file_uris(tmp_path: Path, form: str) -> None:
 
 
 @pytest.mark.parametrize("location", ["", "file://"])
-def test_no_location_is_not_where_we_are(location: str) -> None:
+def test_an_empty_location_is_not_the_current_folder(location: str) -> None:
     (provider,) = stratalog_segment_stores()
     bench = StoreBench(provider, location)
     with pytest.raises(ConfigError, match="is not a log directory"):
@@ -171,7 +171,7 @@ def test_no_location_is_not_where_we_are(location: str) -> None:
     bench.close()
 
 
-def test_a_relative_location_is_taken_from_where_we_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_relative_location_is_below_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (provider,) = stratalog_segment_stores()
     bench = StoreBench(provider, "logs")
@@ -396,7 +396,7 @@ def test_errors_of_the_system_become_typed_errors(bench: StoreBench, code: int, 
         assert isinstance(caught.value.__cause__, OSError)
 
 
-def test_our_lock_is_no_plain_record_lock(bench: StoreBench, folder: Path) -> None:
+def test_the_lock_is_no_plain_record_lock(bench: StoreBench, folder: Path) -> None:
     """The lock also excludes a second engine in the same process, which a POSIX record lock does not."""
     with bench.acquired():
         descriptor = os.open(folder / ".lock", os.O_RDWR)

@@ -65,7 +65,7 @@ def test_ended_credentials_are_replaced_and_the_request_is_sent_again(
     assert local_s3.counts == Counter(PutObject=2, GetObject=2)
 
 
-def test_they_may_end_while_a_small_object_is_on_its_way(
+def test_credentials_may_expire_during_the_upload_of_a_small_object(
     store: ObjectStore, provider: Provider, local_s3: LocalS3, deadline_ns: int
 ) -> None:
     data = bytes(range(256)) * 4096
@@ -76,7 +76,7 @@ def test_they_may_end_while_a_small_object_is_on_its_way(
 
 
 @pytest.mark.parametrize("operation", ["UploadPart", "CompleteMultipartUpload"])
-def test_they_may_end_in_the_middle_of_an_upload_in_parts(
+def test_credentials_may_expire_during_a_multipart_upload(
     open_store: OpenStore, provider: Provider, local_s3: LocalS3, s3_tier: str, deadline_ns: int, operation: str
 ) -> None:
     options = {"endpoint_url": local_s3.endpoint_url, "credentials": provider}
@@ -88,7 +88,7 @@ def test_they_may_end_in_the_middle_of_an_upload_in_parts(
     assert store.read("large", deadline_ns=deadline_ns) == data
 
 
-def test_a_store_that_refuses_the_new_ones_too_is_believed(
+def test_an_error_is_raised_if_the_new_credentials_are_refused_too(
     store: ObjectStore, provider: Provider, local_s3: LocalS3, deadline_ns: int
 ) -> None:
     store.create("a", b"x", deadline_ns=deadline_ns)
@@ -112,7 +112,7 @@ def test_credentials_are_read_again_from_their_source_without_a_function(
     assert store.read("a", deadline_ns=deadline_ns) == b"x"
 
 
-def test_fixed_ones_are_not_tried_twice(
+def test_fixed_credentials_are_not_tried_twice(
     open_store: OpenStore, local_s3: LocalS3, s3_tier: str, deadline_ns: int
 ) -> None:
     store = open_store(s3_tier, local_s3.options)
@@ -124,7 +124,7 @@ def test_fixed_ones_are_not_tried_twice(
     assert local_s3.counts == Counter(GetObject=1)
 
 
-def test_they_are_asked_for_a_minute_before_they_end() -> None:
+def test_credentials_are_renewed_a_minute_before_they_expire() -> None:
     clock = ManualClock()
     provider = Provider(expires_ms=clock.now_ms() + 10 * EARLY_MS)
     credentials = RotatingCredentials(provider, clock, SecretOptions({}))

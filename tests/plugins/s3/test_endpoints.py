@@ -60,7 +60,7 @@ def run_cli(capfd: pytest.CaptureFixture[str]) -> RunCli:
     return run_command
 
 
-def test_it_is_refused_and_the_error_names_the_way_out(server: Gateway, uri: str) -> None:
+def test_plain_http_is_refused_and_the_error_names_the_option(server: Gateway, uri: str) -> None:
     with pytest.raises(ConfigError, match=r"is not encrypted.*allow_http=true"):
         open_reader(uri, tier_options={"endpoint_url": server.elsewhere})
 
@@ -163,7 +163,7 @@ def commands(uri: str, data: str, folder: Path) -> Sequence[Sequence[str]]:
 
 
 @pytest.mark.long
-def test_every_command_reaches_it_by_options_alone(
+def test_every_command_reaches_the_server_with_options_only(
     server: Gateway, place: str, uri: str, tmp_path: Path, run_cli: RunCli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("stratalog.cli.bench._ENOUGH_NS", 1)

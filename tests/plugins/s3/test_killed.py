@@ -44,7 +44,7 @@ def test_a_tier_on_a_second_server_survives_every_kill(tmp_path: Path, server: G
 
 
 @pytest.mark.long
-def test_a_kill_behind_each_write_to_a_second_server(tmp_path: Path, server: Gateway) -> None:
+def test_a_kill_after_each_write_to_a_second_server(tmp_path: Path, server: Gateway) -> None:
     """The process is killed after each upload, root and deletion of its work.
 
     The work consists of offload, eviction, expiry, compaction and collection.
@@ -53,7 +53,7 @@ def test_a_kill_behind_each_write_to_a_second_server(tmp_path: Path, server: Gat
 
 
 @pytest.mark.long
-def test_a_kill_behind_each_write_to_a_folder(tmp_path: Path) -> None:
+def test_a_kill_after_each_write_to_a_folder(tmp_path: Path) -> None:
     bucket = tmp_path / "bucket"
     bucket.mkdir()
     assert killed(tmp_path / "data", bucket.as_uri(), {}, 0, 0) == ""

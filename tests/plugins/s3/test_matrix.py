@@ -275,7 +275,7 @@ def timed(bed: Bed, name: str, call: Callable[[Bed], None]) -> None:
 @pytest.mark.parametrize("name", OPERATIONS)
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.long
-def test_one_fault_ends_right(bed: Bed, fault: str, name: str) -> None:
+def test_an_operation_ends_correctly_after_one_fault(bed: Bed, fault: str, name: str) -> None:
     run(bed, name, FAULTS[fault], times=1)
 
 
@@ -287,7 +287,9 @@ def test_a_fault_that_does_not_end_is_left_at_the_deadline(bed: Bed, fault: str,
 
 
 # Fmt: skip.
-@pytest.mark.parametrize("fault", ["503", "500", "409", "429", "reset before", "reset after", "cut", "garbage", "silent", "drip"])
+@pytest.mark.parametrize(
+    "fault", ["503", "500", "409", "429", "reset before", "reset after", "cut", "garbage", "silent", "drip"]
+)
 @pytest.mark.parametrize("name", ["put", "read", "list", "delete"])
 @pytest.mark.long
 def test_one_fault_is_overcome(bed: Bed, fault: str, name: str) -> None:
@@ -336,7 +338,7 @@ def test_a_server_that_ignores_preconditions_is_not_shared(bed: Bed) -> None:
     assert "although it declares that it does not" in probed.reason
 
 
-def test_a_server_that_keeps_them_is(bed: Bed) -> None:
+def test_a_server_that_keeps_preconditions_is_shared(bed: Bed) -> None:
     assert probe(bed.guarded(), Env()).shared
 
 

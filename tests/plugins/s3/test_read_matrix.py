@@ -143,7 +143,7 @@ def read(log: LogReader, start: int = 0) -> tuple[list[tuple[int, bytes | None]]
     return found, None
 
 
-def well_again(log: LogReader) -> tuple[list[tuple[int, bytes | None]], StorageError | None]:
+def read_until_success(log: LogReader) -> tuple[list[tuple[int, bytes | None]], StorageError | None]:
     """Read until a read succeeds, at most six times.
 
     With a short deadline on a busy machine, even a request without a fault may be late.
@@ -187,7 +187,7 @@ def test_a_fault_that_does_not_end_ends_the_read_inside_its_deadline(place: Plac
         assert found == place.written[: len(found)] != place.written
         assert isinstance(error, StorageError)
         place.proxy.heal()
-        assert well_again(log) == (place.written, None)
+        assert read_until_success(log) == (place.written, None)
     finally:
         watch = Stopwatch()
         tier.fetcher.close()
@@ -216,7 +216,9 @@ def test_one_fault_while_the_newest_state_is_searched(place: Place, fault: str, 
 @pytest.mark.parametrize("operation", ["ListObjectsV2", "GetObject"])
 @pytest.mark.parametrize("fault", sorted(FOR_GOOD))
 @pytest.mark.long
-def test_a_store_that_stays_away_is_reported_inside_the_deadline(place: Place, fault: str, operation: str) -> None:
+def test_a_store_that_stays_unavailable_is_reported_within_the_deadline(
+    place: Place, fault: str, operation: str
+) -> None:
     tier = place.tier(DEADLINE_MS)
     try:
         place.plan(fault, operation, times=1_000)

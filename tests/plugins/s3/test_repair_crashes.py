@@ -52,7 +52,7 @@ def components(tmp_path: Path) -> Iterator[Components]:
         yield bed.components
 
 
-class Hasty(PosixVfs):
+class UnsyncedVfs(PosixVfs):
     """File system that does not sync, for tests without a power loss."""
 
     def sync(self, descriptor: int) -> None:
@@ -76,7 +76,7 @@ class Place:
 
     def log(self, env: Env | None = None) -> TierLog:
         """Open the log of the tier with empty caches."""
-        world = env or Env(files=Hasty())
+        world = env or Env(files=UnsyncedVfs())
         limits, config = replace(Limits(), prefetch_bytes=0), EngineConfig()
         store = TierStore(self._open_store(f"file://{self.bucket}", env=world), world, config, limits)
         return Tier.open(store, layouts(), env=world, limits=limits, config=config).log(LOG, TOPIC_ID)
@@ -146,10 +146,10 @@ def test_a_repair_that_ends_anywhere_can_be_repeated(
     assert place.read() == BYTES
     assert states
     for state in (*states, bucket):
-        check_goes_on(Place(state, open_store), components)
+        check_next_repair(Place(state, open_store), components)
 
 
-def check_goes_on(place: Place, components: Components) -> None:
+def check_next_repair(place: Place, components: Components) -> None:
     """Check that a reader returns the first records or an error, and that another repair succeeds.
 
     After the repair, all records are there, and the log can be offloaded to.

@@ -90,7 +90,7 @@ def test_a_client_that_accepts_openmetrics_gets_it(service: MetricsService) -> N
     assert "stratalog_logs" in {family.name for family in parsed}
 
 
-def test_an_engine_is_well_until_something_is_wrong(service: MetricsService, engine: Engine, files: FaultyVfs) -> None:
+def test_an_engine_is_healthy_until_a_log_has_failed(service: MetricsService, engine: Engine, files: FaultyVfs) -> None:
     assert get(service.port, "/healthy")[::2] == (200, "well\n")
     files.rule = failing("sync", errno.EIO)
     with pytest.raises(StorageError):
@@ -101,17 +101,17 @@ def test_an_engine_is_well_until_something_is_wrong(service: MetricsService, eng
     assert "stratalog_log_failed orders 1\n" in text
 
 
-def test_there_is_nothing_else(service: MetricsService) -> None:
+def test_other_paths_are_not_found(service: MetricsService) -> None:
     assert get(service.port, "/")[0] == 404
 
 
-def test_a_closed_engine_is_no_longer_there(service: MetricsService, engine: Engine) -> None:
+def test_a_closed_engine_is_unavailable(service: MetricsService, engine: Engine) -> None:
     engine.close()
     assert get(service.port, "/metrics")[0] == 503
     assert get(service.port, "/healthy")[0] == 503
 
 
-def test_a_silent_guest_holds_up_no_stop(service: MetricsService) -> None:
+def test_a_silent_client_does_not_delay_the_stop(service: MetricsService) -> None:
     with socket.create_connection(("127.0.0.1", service.port), 30) as silent:
         assert get(service.port, "/healthy")[0] == 200
         port = service.port
