@@ -52,7 +52,7 @@ _Row = Callable[[Sequence[Server], Options], list[Verdict]]
 
 
 def main() -> int:
-    """Run the benchmark; return 1 if a server does not do the work."""
+    """Run the benchmark. Return 1 if a server does not do the work, otherwise 0."""
     options = parse_options(__doc__ or "")
     report = Reporter(as_json=options.json)
     report.machine(Machine.now(["kio"]))

@@ -172,7 +172,7 @@ def fill(
 
 
 def sides(tier: Path) -> Iterator[tuple[str, Callable[[], int]]]:
-    """Yield each side: a function that counts by key, and returns the sum of the counts."""
+    """Yield the name and the function of each side; the function counts by key and returns the sum of the counts."""
     for layout in ("plain", "parquet"):
         yield f"stratalog and DuckDB over {layout}", partial(counted_of_log, tier, layout)
     yield "DuckDB over the bucket", partial(counted, f"read_parquet('{tier}/parquet-0-*/*/segments/*.parquet')")

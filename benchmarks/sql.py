@@ -55,7 +55,7 @@ def main(arguments: list[str] | None = None) -> None:
 def _sides(
     data: Path, parquet: Path, result: Path, opened: ExitStack, reporter: Reporter
 ) -> Iterator[tuple[str, Callable[[], int]]]:
-    """Yield each side: a function that counts, and returns the sum of the counts."""
+    """Yield the name and the function of each side; the function counts and returns the sum of the counts."""
     yield "stratalog", lambda: _command(_QUERY.format(TOPIC), data, result)
     yield "DuckDB over Parquet", lambda: _over_parquet(parquet, result)
     try:

@@ -29,7 +29,7 @@ Loop = Callable[[DirtyLog, Aiokafka], int]
 
 
 def beyond_bounds() -> list[Bound | CpuBound]:
-    """Return the required ratios."""
+    """Return the bounds: the required speed and processor time of stratalog, relative to other sides."""
     titles = {BY_TIMESTAMP: "by timestamp", BY_HEADER: "by a header", ERASE: "erasing a key"}
     return [
         *(CpuBound(title, case, OURS, BY_OFFSET, _AT_MOST) for case, title in titles.items()),

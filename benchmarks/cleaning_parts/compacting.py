@@ -29,7 +29,7 @@ _LITTLE_TARGET: Final = "a clean log that has little dirt"
 
 
 def compact_bounds() -> list[Bound]:
-    """Return the required ratios."""
+    """Return the bounds: the required speed of sides, relative to other sides."""
     return [
         Bound(_TARGET, COMPACT, OURS, KAFKA, 3),
         Bound(_TARGET, COMPACT, OURS, AIOKAFKA, 10),

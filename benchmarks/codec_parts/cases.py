@@ -55,12 +55,12 @@ def shapes(*, quick: bool, full: bool) -> list[Shape]:
 
 
 def operations_on(shape: Shape) -> list[Operation]:
-    """Return the operations measured on a shape; an operation that only repeats another one is measured on the target alone."""
+    """Return the operations measured on a shape. ``GATHERED``, which repeats ``COLUMNS``, is measured only on the target."""
     return [operation for operation in Operation if shape == TARGET or operation is not Operation.GATHERED]
 
 
 def bounds() -> list[Bound]:
-    """Return the required ratios of the operations, on the target's workload."""
+    """Return the bounds: the required speed of stratalog on the target's workload, relative to other sides."""
     return [
         Bound("pure twin" if side == PURE_NAME else operation.does, f"{operation}/{TARGET.name}", side, peer, at_least)
         for operation, side, peer, at_least in _BOUNDS

@@ -91,7 +91,7 @@ def library_cases(shapes: Sequence[Shape]) -> Iterator[Case]:
 
 
 def library_bounds(shape: Shape) -> list[Bound]:
-    """Return the required ratios of each codec."""
+    """Return the bounds: the required speed of each codec, relative to its library."""
     return [
         Bound("each codec, whole path", f"{verb}/{name}/{shape.name}", NAME, LIBRARIES[name].name, _AT_LEAST)
         for name in CODECS

@@ -78,7 +78,7 @@ def decode(data: bytes, limit_bytes: int) -> str:
 
 
 def main(arguments: list[str]) -> None:
-    """Run the measurement that the arguments name."""
+    """Run the measurement that the command line selects, and print its result as JSON."""
     told: dict[str, object] | None
     try:
         told = read(*arguments[1:]) if arguments[0] == "read" else hostile(arguments[1], int(arguments[2]))

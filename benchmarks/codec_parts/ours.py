@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 
 class Stratalog(Peer):
-    """Public calls of the record format; each call gets the whole buffer."""
+    """The side of stratalog, which calls the public API of the record format with the whole buffer."""
 
     name = name_here()
     distribution = "stratalog"
 
     def makers(self) -> dict[Operation, Maker]:
-        """Return the makers of all operations."""
+        """Return a function that makes the job, for each operation."""
         return {
             Operation.COLUMNS: _columns_job,
             Operation.GATHERED: lambda workload: gathered_job(_columns_job(workload)),

@@ -47,7 +47,7 @@ class Client(Peer):
         self._codecs: ModuleType = importlib.import_module(f"{package}.codec")
 
     def makers(self) -> dict[Operation, Maker]:
-        """Return the makers of the operations that these classes support."""
+        """Return a function that makes the job, for each operation that these classes support."""
         return {
             Operation.COLUMNS: lambda workload: lists_job(self._parts(workload)),
             Operation.GATHERED: lambda workload: gathered_job(lists_job(self._parts(workload))),

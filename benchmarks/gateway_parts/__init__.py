@@ -1,1 +1,1 @@
-"""Parts of the gateway's benchmark: the servers, the client, and what each case does."""
+"""Parts of the gateway's benchmark: servers, client and cases."""

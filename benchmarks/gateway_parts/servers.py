@@ -42,11 +42,11 @@ class Server:
     start_s: float
 
     def cpu_s(self) -> float:
-        """Return the processor time of all threads of the server until now."""
+        """Return the processor seconds that all threads of the server have used until now."""
         return process_cpu_s(self.pid)
 
     def memory_mib(self) -> float:
-        """Return the proportional set size of the server."""
+        """Return the proportional set size of the server in MiB."""
         for line in Path(f"/proc/{self.pid}/smaps_rollup").read_text().splitlines():
             if line.startswith("Pss:"):
                 return int(line.split()[1]) / 1024

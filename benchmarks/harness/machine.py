@@ -32,7 +32,7 @@ class Machine:
 
     @classmethod
     def now(cls, packages: Iterable[str]) -> Machine:
-        """Return this machine, and the versions of these distributions."""
+        """Return a description of this machine and its current load, with the versions of these packages."""
         return cls(
             processor=_processor(),
             processors=os.cpu_count() or 1,

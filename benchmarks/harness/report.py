@@ -30,7 +30,7 @@ class Reporter:
             print("\n".join(machine.lines()))
 
     def missing(self, reasons: Iterable[str]) -> None:
-        """Print the sides that cannot take part, with the reasons."""
+        """Print the reasons why sides cannot be measured."""
         for reason in reasons:
             if self._as_json:
                 self._line("missing", reason=reason)

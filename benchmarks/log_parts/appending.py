@@ -32,7 +32,7 @@ _SEGMENT_BYTES: Final = 1 << 30
 
 
 def append_bounds() -> list[Bound]:
-    """Return the required ratios."""
+    """Return the bounds: the required speed of stratalog, relative to other sides."""
     return [
         Bound(_TITLES[RECORDS], RECORDS, OURS, AIOKAFKA, 2.5),
         Bound(_TITLES[RECORDS], RECORDS, OURS, KAFKA, 1.2),

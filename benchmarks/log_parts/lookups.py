@@ -26,7 +26,7 @@ _RANGE_BYTES: Final = 1 << 20
 
 
 def lookup_bounds() -> list[Bound | Rate]:
-    """Return the required ratios and rates."""
+    """Return the bounds: the required look-ups per second, and the required speed relative to other sides."""
     return [
         Rate(_TITLES[OFFSETS], OFFSETS, OURS, 60_000),
         Rate(_TITLES[TIMESTAMPS], TIMESTAMPS, OURS, 25_000),

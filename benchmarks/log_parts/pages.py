@@ -1,6 +1,6 @@
-"""Reserved memory for files.
+"""Functions that reserve memory before a measurement.
 
-A virtual machine returns freed memory to its host; requesting it from the host costs more than writing to it.
+A virtual machine returns freed memory to its host. To get it back costs more time than to write to it.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ _TITLES: Final = {
 
 
 def read_bounds() -> list[Bound]:
-    """Return the required ratios."""
+    """Return the bounds: the required speed of stratalog, relative to other sides."""
     return [
         Bound(_TITLES[FETCH], FETCH, OURS, PREAD, 0.9),
         Bound(_TITLES[RECORDS], RECORDS, OURS, AIOKAFKA, 3),

@@ -86,7 +86,7 @@ KAFKA_CASES: Final = tuple(_TITLES)
 
 
 def kafka_bounds() -> list[Bound | CpuBound]:
-    """Return the required ratios."""
+    """Return the bounds: the required speed and processor time of stratalog, relative to Kafka."""
     walls = [Bound(_TITLES[case], case, _OURS, KAFKA, at_least) for case, at_least in _AT_LEAST.items()]
     served = [CpuBound(_TITLES[CONSUME], CONSUME, side, KAFKA, _CONSUME_SHARE) for side in (ON_S3, IN_A_FOLDER)]
     return [*walls, *served]

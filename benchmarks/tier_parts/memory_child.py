@@ -34,7 +34,7 @@ def read(store: Store) -> int:
 
 
 def main(how: str, folder: str, uri: str, options: str) -> None:
-    """Run the measurement that the arguments name."""
+    """Run the measurement that the command line selects, and print its result as JSON."""
     store = Store(uri, json.loads(options))
     told: int | None
     try:

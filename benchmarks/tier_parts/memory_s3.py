@@ -114,7 +114,7 @@ class _Request:
 
 
 class _Handler(socketserver.BaseRequestHandler):
-    """The requests of one connection."""
+    """Handles the requests of one connection."""
 
     def handle(self) -> None:
         """Answer requests until the client closes the connection."""

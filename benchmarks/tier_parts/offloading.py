@@ -26,7 +26,7 @@ _MEMORY_BYTES: Final = 256 << 20  # more than any side allocates
 
 
 def offload_bounds() -> list[Bound | CpuBound]:
-    """Return the required ratios."""
+    """Return the bounds: the required speed and processor time of stratalog, relative to s3fs."""
     return [
         Bound(_TITLE, OFFLOAD, _OURS, _ALONE, _SPEED),
         CpuBound(_TITLE, OFFLOAD, _OURS, _ALONE, _CPU),

@@ -37,7 +37,7 @@ _SURPLUS_BYTES: Final = 10_000
 
 
 def reading_bounds() -> list[Bound]:
-    """Return the required ratios."""
+    """Return the bounds: the required speed of stratalog, relative to GETs and to local disk."""
     cold = [Bound(_COLD_TITLE, case, _OURS, _GETS, _WORTH) for case in (COLD_S3, COLD_DISK, COLD_FILE)]
     return [*cold, Bound(_WARM_TITLE, WARM, _OURS, _LOCAL, _WORTH)]
 

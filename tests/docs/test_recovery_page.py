@@ -1,4 +1,4 @@
-"""The examples of the page on recovery work as the page describes."""
+"""The examples of the page on recovery run with the results that the page describes."""
 
 from __future__ import annotations
 

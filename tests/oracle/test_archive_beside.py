@@ -95,7 +95,7 @@ def results(kafka_tools: KafkaTools, tmp_path_factory: pytest.TempPathFactory) -
         committed_there = broker.read([TRANSACTIONS], isolation="read_committed")
         left_there = broker.read([COMPACTED, SHORT])
         broker.stop()
-        # No warnings: it warns about its crash.
+        # Only errors, because the broker also warns about its crash.
         errors_of_broker = [line for line in broker.remarks() if "] ERROR " in line]
     assert run(["archive", str(broker.log_dir), f"file://{bucket}"]) == 0
     with stratalog.open_reader(f"file://{bucket}") as reader:

@@ -1,4 +1,4 @@
-"""A real broker opens a directory that stratalog wrote, and stratalog opens the broker's."""
+"""A real broker opens a directory that stratalog wrote, and stratalog opens the directory of a broker."""
 
 from __future__ import annotations
 

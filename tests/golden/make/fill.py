@@ -415,7 +415,7 @@ COMMANDS: Final[dict[str, Callable[[Filler], None]]] = {
 
 
 def main() -> None:
-    """Run the command of the command line."""
+    """Run the command that the command line selects."""
     parser = argparse.ArgumentParser(description="Fill a Kafka broker, or read from it.")
     parser.add_argument("address")
     parser.add_argument("seed", type=int)

@@ -137,7 +137,7 @@ def test_segments_below_the_log_start_are_deleted_first() -> None:
 
 
 def test_a_log_start_in_the_active_segment_leaves_nothing_to_do() -> None:
-    """KAFKA-9826: the cleaner selected a log like this in each round."""
+    """Kafka's cleaner selected such a log in each round (KAFKA-9826)."""
     assert bounds(plan(log_of([100, 100], log_start=15), min_cleanable_dirty_ratio=0)) is None
 
 

@@ -70,7 +70,7 @@ class Place:
     written: list[tuple[int, bytes | None]]
 
     def tier(self, deadline_ms: int) -> Tier:
-        """Return a tier that is never closed, because its store is shared. Closing ``Tier.fetcher`` ends its threads."""
+        """Return a tier that is never closed, because its store is shared. ``Tier.fetcher`` must be closed."""
         bed = TierBed(layout=SingleLayout(1 << 20))
         limits = replace(bed.limits, prefetch_bytes=24 << 10, chunk_cache_bytes=1 << 20)
         config = EngineConfig(store_deadline_ms=deadline_ms, store_retries=3, reader_threads=3)
