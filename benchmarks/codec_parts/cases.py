@@ -55,7 +55,7 @@ def shapes(*, quick: bool, full: bool) -> list[Shape]:
 
 
 def operations_on(shape: Shape) -> list[Operation]:
-    """Return the operations measured on a shape. ``GATHERED``, which repeats ``COLUMNS``, is measured only on the target."""
+    """Return the operations measured on a shape. ``GATHERED`` is measured only on the target."""
     return [operation for operation in Operation if shape == TARGET or operation is not Operation.GATHERED]
 
 

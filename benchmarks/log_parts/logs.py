@@ -44,7 +44,7 @@ class MadeLog:
 
     @property
     def total(self) -> int:
-        """Sum of the offsets, timestamps, and lengths of keys and values of all records: the expected sum of every side."""
+        """Sum of all offsets, timestamps, and lengths of keys and values, which every side must also compute."""
         offsets = self.records * (self.records - 1) // 2
         return 2 * offsets + self.records * (FIRST_MS + _KEY_BYTES + _VALUE_BYTES)
 

@@ -151,7 +151,7 @@ def test_a_changed_offset_is_found_where_it_contradicts_another(damaged: Damaged
 
 
 def contradiction(place: Place, changed_offset: int) -> Batch | None:
-    """Return the batch at which a reader detects that ``place.batch`` has the offset ``changed_offset``; None if it may be valid.
+    """Return the batch at which a reader detects the ``changed_offset`` of ``place.batch``; None if it may be valid.
 
     It is ``place.batch`` itself if the next batch begins exactly where the unchanged batch ends.
     """
