@@ -366,7 +366,9 @@ def test_settings_are_described_and_altered(orders: Served) -> None:
         assert alter(wire, ("retention.ms", 0, "abc")) == 40
         assert alter(wire, ("no.setting", 0, "1")) == 40
         assert described(wire, "nothing").error_code == 3
-        assert described(wire, "1", kind=4).error_code == 0
+        broker = described(wire, "1", kind=4)
+        assert broker.error_code == 0
+        assert {item.name for item in broker.configs}.isdisjoint({"port", "users.file", "read.only.refresh.ms"})
         assert described(wire, "9", kind=4).error_code == 42
 
 
@@ -423,6 +425,22 @@ def test_offsets_are_committed_read_and_deleted(orders: Served) -> None:
         assert orders.engine.group_offsets("g") == {}
         orders.engine.alter_group_offsets("g", {TopicPartition("orders", 1): 3})
         assert [item.error_code for item in wire.ask("DeleteGroups", 2, groups_names=("g", "h")).results] == [0, 69]
+
+
+def test_offsets_of_a_group_of_another_type_can_be_deleted_when_its_members_have_left(orders: Served) -> None:
+    orders.engine.alter_group_offsets("g", {TopicPartition("orders", 0): 3})
+    deleted = part("OffsetDelete", 0, "OffsetDeleteRequestPartition", partition_index=0)
+    topics = (part("OffsetDelete", 0, "OffsetDeleteRequestTopic", name="orders", partitions=(deleted,)),)
+    with orders.wire() as wire:
+        protocol = part("JoinGroup", 3, "JoinGroupRequestProtocol", name="default", metadata=b"")
+        joined = wire.ask(
+            "JoinGroup", 3, group_id="g", session_timeout=SECOND * 60, rebalance_timeout=SECOND * 60, member_id="",
+            protocol_type="connect", protocols=(protocol,),
+        )  # fmt: skip
+        assert wire.ask("OffsetDelete", 0, group_id="g", topics=topics).error_code == 68
+        assert wire.ask("LeaveGroup", 1, group_id="g", member_id=joined.member_id).error_code == 0
+        assert wire.ask("OffsetDelete", 0, group_id="g", topics=topics).error_code == 0
+    assert orders.engine.group_offsets("g") == {}
 
 
 def test_a_group_is_coordinated_here(gateway: Served) -> None:

@@ -23,6 +23,7 @@ _STATIC_BROKER: Final = 4
 _TYPES: Final[Mapping[type, int]] = {bool: 1, str: 2, int: 5, float: 6, tuple: 7, list: 7}
 _OWN_SETTINGS: Final = frozenset({
     "host", "port", "insecure", "advertised.host", "cluster.id", "users.file", "acls.file", "quotas.file",
+    "read.only.refresh.ms",
 })  # fmt: skip
 _SECRETS: Final = frozenset({"ssl.key.password"})
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)

@@ -214,7 +214,7 @@ class GroupOffsetHandlers:
         view, known = self._groups.view(body.group_id), self._node.engine.group_offsets(body.group_id)
         if view is None and not known:
             return make(error_code=Code.GROUP_ID_NOT_FOUND, topics=())
-        if view is not None and view.protocol_type != "consumer":
+        if view is not None and view.members and view.protocol_type != "consumer":
             return make(error_code=Code.NON_EMPTY_GROUP, topics=())
         subscribed = set() if view is None else _subscribed(view)
         hidden = {
