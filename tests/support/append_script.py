@@ -1,6 +1,7 @@
-"""Random steps of producers and their coordinator on a log: correct, late, repeated, out of order, from another epoch.
+"""Random steps of producers and transaction coordinators on a log, as a script for two storage engines.
 
-The same steps, given to two storage engines, must get the same answers.
+The steps include valid batches, retries, sequence gaps, stale epochs, and markers of replaced coordinators. Both
+engines must accept and refuse the same steps.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from stratalog.spi.formats import BatchHeader
 
 REMEMBERED: Final = 5
 SEQUENCES: Final = 1 << 31
-_COMMITTED: Final = 0.6  # share of ends
+_COMMITTED: Final = 0.6  # share of markers that commit
 _TAKEN_OVER: Final = 0.2  # share of markers before which another coordinator begins
 UNCOMPRESSED: Final = "none"
 CODECS: Final = (UNCOMPRESSED, "gzip", "snappy", "lz4", "zstd")
@@ -25,7 +26,11 @@ CODECS: Final = (UNCOMPRESSED, "gzip", "snappy", "lz4", "zstd")
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """A batch of a producer; ``accepted`` is None where a restart may have made the log forget."""
+    """Step that appends one batch of a producer.
+
+    ``accepted`` is True if the log must accept the batch, False if the log must refuse it, and None if both are
+    allowed: after a restart, the log may no longer remember the earlier batch.
+    """
 
     what: str
     topic: str
@@ -35,7 +40,7 @@ class Append:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """A marker of the coordinator."""
+    """Step that appends a transaction marker of a coordinator."""
 
     what: str
     topic: str
@@ -48,7 +53,7 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Records are deleted up to ``share`` of the way from the log start to its end."""
+    """Step that deletes the records below one offset. ``share`` is its place between log start (0) and log end (1)."""
 
     what: str
     topic: str
@@ -61,7 +66,7 @@ Step: TypeAlias = Append | End | Cut
 
 @dataclass(slots=True)
 class _Author:
-    """A producer, as it knows itself."""
+    """Expected state of one producer."""
 
     producer_id: int
     transactional: bool
@@ -73,13 +78,13 @@ class _Author:
 
 
 class ScriptWriter:
-    """Writes steps for some topics; each call continues after the last one.
+    """Generates steps for some topics. Each call of ``steps`` continues after the previous call.
 
     Args:
-        seed: decides everything.
-        topics: each with producers of its own.
-        components: formats and codecs.
-        start_ms: of the first record; each is some milliseconds later.
+        seed: seed of all random decisions.
+        topics: names of the topics. Each topic has its own producers.
+        components: record formats and codecs.
+        start_ms: timestamp of the first record; each later record is some milliseconds later.
     """
 
     def __init__(self, seed: int, topics: Sequence[str], components: Components, start_ms: int) -> None:
@@ -96,7 +101,7 @@ class ScriptWriter:
         ]
 
     def steps(self, rounds: int) -> list[Step]:
-        """Each topic gets each kind of step so many times, in any order, and is cut once."""
+        """Return each kind of step this many times for each topic, in random order, and one ``Cut`` for each topic."""
         kinds: list[Callable[[str], Iterator[Step]]] = [
             *([self._next] * 5),
             self._again,
@@ -117,7 +122,7 @@ class ScriptWriter:
         return [step for topic, kind in order for step in kind(topic)]
 
     def forget(self) -> None:
-        """The log was opened again: of each producer it knows the last batch for certain."""
+        """Expect that the log was opened again: the log then remembers at least the last batch of each producer."""
         for authors in self._authors.values():
             for author in authors:
                 while len(author.sent) > 1:
@@ -156,7 +161,7 @@ class ScriptWriter:
         yield Append("nobody", topic, self._encoded(BatchHeader()), accepted=True)
 
     def _outside(self, topic: str) -> Iterator[Step]:
-        """A plain batch while a transaction is open."""
+        """Yield a non-transactional batch of a producer whose transaction is open."""
         for author in self._one(topic, lambda found: found.is_open):
             yield self._refused("outside", topic, author, author.sequence, author.epoch, transactional=False)
 
@@ -168,7 +173,10 @@ class ScriptWriter:
             yield self._marker("end", topic, author, author.epoch)
 
     def _fence(self, topic: str) -> Iterator[Step]:
-        """An end under the next epoch, as when a producer's time is up or a successor begins."""
+        """Yield a marker with the next producer epoch.
+
+        A coordinator writes such a marker after a transaction timeout, or when a new producer with the same id starts.
+        """
         for author in self._one(topic, lambda found: found.transactional):
             author.epoch, author.sequence, author.is_open = author.epoch + 1, 0, False
             author.sent.clear()
@@ -205,7 +213,11 @@ class ScriptWriter:
     def _refused(
         self, what: str, topic: str, author: _Author, sequence: int, epoch: int, *, transactional: bool | None = None
     ) -> Append:
-        """Its records are as old as the first of all: a broker rolls for what is newer even if it then refuses it."""
+        """Return an append that the log must refuse.
+
+        All its records have the oldest timestamp. A broker rolls the segment for newer timestamps even if it then
+        refuses the batch.
+        """
         is_in = author.transactional if transactional is None else transactional
         header = _header(author, sequence, epoch, transactional=is_in)
         old = [record._replace(timestamp_ms=self._start_ms) for record in self._records()]

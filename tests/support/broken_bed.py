@@ -1,4 +1,4 @@
-"""An engine all of whose components come from a stranger's distribution, of which one method breaks the contract."""
+"""An engine whose components all come from one third-party plugin, of which one method breaks the contract."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SOURCE: Final = "import broken_bed\n" + "".join(
 LISTENER: Final = "listener.stratalog_on_segment_rolled"
 TOPIC: Final = "t"  # compressed, with a tier
 PLAIN: Final = "plain"
-_END_S: Final = 60  # ends a test that would otherwise never end
+_END_S: Final = 60  # ends a test that would otherwise never end, in seconds
 _BESIDE_S: Final = 5  # for a step that does not wait for another thread that hangs
 _CALL: Final = "stratalog-call-"  # threads of calls with a deadline
 _DEADLINE_MS: Final = 1_000  # of calls that hang; sound calls take less on a busy machine
@@ -144,18 +144,18 @@ def stratalog_on_segment_rolled(event: SegmentRolled) -> None:
 
 @dataclass(eq=False)
 class Bed:
-    """One engine with one log in a tier, and the records that were acknowledged.
+    """One engine with one log in a tier, and the records that the engine acknowledged.
 
     Attributes:
-        folder: the place of the log directory and the bucket.
+        folder: folder of the log directory and of the bucket.
         breaker: breaks one method.
-        tier: URI of the tier; "" is the bucket in the folder.
-        tier_options: its options.
+        tier: URI of the tier; "" for the bucket in ``folder``.
+        tier_options: options of the tier.
         acknowledged: values of the records whose append returned, by topic and offset.
         steps: outcome of each step: "", the text of its error, or ``hangs``.
-        results: what the steps returned, as text.
-        untyped: errors that are no StorageError.
-        wrong_reads: records that a read returned with another value.
+        results: return values of the steps, as text.
+        untyped: errors that are not a StorageError.
+        wrong_reads: topic and offset of each record that a read returned with another value.
     """
 
     folder: Path
@@ -179,7 +179,7 @@ class Bed:
         (self.folder / "bucket").mkdir()
 
     def fill(self) -> None:
-        """Append records in three segments, of which the tier gets the first. Nothing is broken yet."""
+        """Append records in three segments, and offload the first two. The method is not broken yet."""
         engine = self._open()
         engine.create_topic(TOPIC, config=_CONFIG)
         engine.create_topic(PLAIN, config={"retention.ms": -1})
@@ -196,7 +196,7 @@ class Bed:
             self._open(_DEADLINE_MS)
 
     def use(self) -> None:
-        """Break the method, use the engine in all ways, and close it; each step may fail."""
+        """Break the method, call each operation of the engine, and close it; each step may fail."""
         engine = self._opened()
         self.breaker.on = True
         log, other = engine.log(TOPIC, 0), engine.log("other", 0)
@@ -234,7 +234,7 @@ class Bed:
         self._step("close", engine.close, may_hang=False)
 
     def reopen(self) -> None:
-        """Leave the engine as a killed process does, and open it again with a broken method."""
+        """Abandon the engine as a killed process does, and open the directory again with the broken method."""
         engine = self._opened()
         self.breaker.on = True
         for store in _stores:
@@ -284,7 +284,10 @@ class Bed:
         return Outcome.LOGGED if names(" ".join(self.results) + messages, self.breaker.target) else Outcome.UNSEEN
 
     def checked_outcome(self, messages: str) -> Outcome:
-        """Check that no record is lost, that no close hangs, and that an error names the culprit; return the outcome."""
+        """Check the result of the steps, and return the outcome of the broken method.
+
+        No record may be lost, no close may hang, and each error must be a StorageError that names the plugin.
+        """
         outcome = self.outcome(messages)
         assert self.steps.get("close") != "hangs"
         found = self.sound_records()
@@ -313,7 +316,7 @@ class Bed:
         return self._engine
 
     def _step(self, name: str, work: Callable[[], object], *, may_hang: bool = True) -> bool:
-        """Run a step on its own thread. Return False if it waits for a call that hangs."""
+        """Run a step on its own thread. Return False if the step waits for a call that hangs."""
         is_over = threading.Event()
 
         def run() -> None:
@@ -342,7 +345,7 @@ class Bed:
         return is_over.is_set()
 
     def _hangs_beside(self) -> bool:
-        """Return True if a call hangs on a thread that the step may wait for without a deadline."""
+        """Return True if a call hangs on a thread without a deadline. The step may wait for such a thread."""
         return any(not thread.name.startswith(_CALL) for thread in list(self.breaker.hung))
 
     def _append(self, engine: Engine) -> None:
@@ -379,7 +382,7 @@ class Bed:
 
 
 def _names(text: str, target: str) -> bool:
-    """Return True if a text names a method of a component, and the distribution of the component."""
+    """Return True if a text names the method ``target`` of a component, and the distribution of the component."""
     method = target.rpartition(".")[2]
     return re.search(rf"{DISTRIBUTION} [^:]*\): {method} ", text) is not None or f"listener {method}" in text
 
@@ -387,7 +390,7 @@ def _names(text: str, target: str) -> bool:
 def _names_component(text: str, target: str) -> bool:
     """Return True if a text names a component of the kind of ``target``, and its distribution.
 
-    The consequence of a lie is often found in the result of another method.
+    If a method returns a wrong value, the engine often detects this in the result of another method of the component.
     """
     part = target.partition(".")[0]
     title = next(

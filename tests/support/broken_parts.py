@@ -1,4 +1,4 @@
-"""Components of plugins that break the contract in one method, in one of several ways, while everything else works."""
+"""Components of plugins in which one method breaks the contract. All other methods are correct."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Fault(enum.StrEnum):
 
 
 class Stranger:
-    """A value of a type that no method returns."""
+    """Value of a type that no method of the contract returns."""
 
 
 # The classes of one kind of component, the component's own class first.
@@ -100,7 +100,7 @@ def methods(part: type[Any]) -> list[str]:
 
 
 def parts_and_methods() -> Iterator[tuple[str, str]]:
-    """Yield each kind with each of its methods, as ``Class.method``."""
+    """Yield each kind of component with each of its methods, as ``Class.method``."""
     for kind, parts in PARTS.items():
         for part in parts:
             yield from ((kind, f"{part.__name__}.{name}") for name in methods(part))
@@ -108,14 +108,14 @@ def parts_and_methods() -> Iterator[tuple[str, str]]:
 
 @dataclass(eq=False)
 class Breaker:
-    """Breaks one method as long as it is on.
+    """Breaks one method while ``on`` is True.
 
     Attributes:
-        target: ``Class.method``.
+        target: the broken method, as ``Class.method``.
         fault: the way in which the method breaks the contract.
         calls: number of broken calls.
         hung: threads of the calls that hang.
-        gate: ends the hanging of all calls when it is set.
+        gate: event that ends all hanging calls when it is set.
     """
 
     target: str = ""
@@ -154,7 +154,7 @@ def _put_nothing(store: ObjectStore, key: str, source: Any, **_: Any) -> ObjectI
     return ObjectInfo(key, sum(len(chunk) for chunk in source.chunks(1 << 20)))
 
 
-# Methods that answer as if they had done their work, and did nothing.
+# Methods whose broken call returns without an error and does no work.
 _WITHOUT_EFFECT: Final[Mapping[str, Callable[..., Any]]] = {
     "ObjectStore.put_file": _put_nothing,
     "ObjectStore.create": lambda *_: Created.CREATED,
@@ -164,7 +164,7 @@ _WITHOUT_EFFECT: Final[Mapping[str, Callable[..., Any]]] = {
 
 
 def lie(value: Any) -> Any:
-    """Return another value of the same type."""
+    """Return another value of the same type, which is wrong."""
     return next((other(value) for kind, other in _LIES if isinstance(value, kind)), value)
 
 
@@ -208,7 +208,7 @@ _classes: dict[tuple[type[Any], type[Any]], type[Any]] = {}
 
 
 def broken(sound: Any, part: type[Any], breaker: Breaker) -> Any:
-    """Return a component that does the work of ``sound``, except where the breaker stops it."""
+    """Return a component that calls ``sound``, except for the method that the breaker breaks."""
     key = (part, type(sound))
     if key not in _classes:
         _classes[key] = _class_of(part, type(sound))

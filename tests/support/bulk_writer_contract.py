@@ -1,4 +1,4 @@
-"""Contract tests of bulk writers, which stage records in tasks and publish them in one commit a log."""
+"""Contract tests of bulk writers, which stage records in tasks and publish them in one commit for each log."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SEGMENT_BYTES: Final = 20_000
 
 
 def made_records(count: int, task: int = 0, *, offset: int = 0, step: int = 1) -> list[Record]:
-    """Return records that contain their number and task; some have no key, no value, or headers."""
+    """Return records whose values contain their number and task. Some have no key, no value, or headers."""
     return [
         Record(
             offset=offset + number * step,
@@ -58,7 +58,10 @@ class BulkWriterContract:
 
     @staticmethod
     def stage(target: WriteTarget, records: Sequence[Record]) -> list[StagedSegment]:
-        """Stage the records as one task; return the staged segments after pickling, as for another process."""
+        """Stage the records as one task, and return the staged segments.
+
+        The staged segments were pickled and unpickled, as if another process had staged them.
+        """
         with target.open() as writer, writer.stage(LOG) as stage:
             for start in range(0, len(records), 100):
                 stage.add(RecordColumns.from_records(records[start : start + 100]))
@@ -106,9 +109,9 @@ class BulkWriterContract:
         assert len(self.read(target)) == 2000
 
     def test_a_round_is_published_once(self, target: WriteTarget) -> None:
-        """An append of the same round or of an earlier round is a duplicate.
+        """An append of the same round or of an earlier round is reported as a duplicate, and publishes nothing.
 
-        This holds even if another attempt staged other records.
+        This holds even if another attempt of the round staged other records.
         """
         first = self.stage(target, made_records(150))
         with target.open() as writer:
@@ -123,7 +126,7 @@ class BulkWriterContract:
         assert [told(record) for record in self.read(target)] == [told(record) for record in made_records(150)]
 
     def test_rounds_of_several_writers_do_not_meet(self, target: WriteTarget) -> None:
-        """Each writer name has its own round numbers, and appends at the log end."""
+        """Each writer name has its own round numbers, and its rounds are appended at the log end."""
         for number in range(3):
             for name in ("one", "two"):
                 staged = self.stage(target, made_records(10, number))
@@ -181,7 +184,7 @@ class BulkWriterContract:
     def test_rounds_that_are_small_leave_few_segments(self, target: WriteTarget) -> None:
         """Merging the log end after each small round keeps the number of segments low.
 
-        The bytes of the batches do not change, and the marks of the rounds stay.
+        The merge changes neither the bytes of the batches nor the write marks of the rounds.
         """
         rounds, records, copied = 72, list[Record](), 0
         with target.open() as writer:
@@ -207,7 +210,7 @@ class BulkWriterContract:
         assert (late.base_offset, late.duplicate) == (3 * rounds, False)
 
     def test_segments_at_the_end_are_merged_only_where_it_is_worth_it(self, target: WriteTarget) -> None:
-        """``merge_end`` does nothing for a few segments, across a large segment, or above the bound."""
+        """``merge_end`` does nothing for a few segments, across a large segment, or above the size bound."""
         for count in (3, 3, 3, 500, 3, 3, 3, 3, 3, 3, 3):
             with target.open() as writer:
                 writer.append(LOG, self.stage(target, made_records(count)))
@@ -227,7 +230,7 @@ class BulkWriterContract:
 
     @staticmethod
     def batches(target: WriteTarget) -> bytes:
-        """Return all batches of the log, as stored."""
+        """Return the stored bytes of all batches of the log."""
         with open_settled(target.location, target.settings(), tier_options=target.tier_options) as reader:
             log, at, found = reader.log(*LOG), 0, b""
             while True:

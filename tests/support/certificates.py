@@ -19,7 +19,7 @@ DAY = dt.timedelta(days=1)
 
 
 class Authority:
-    """Signs certificates; ``file`` has its own."""
+    """Certificate authority that signs certificates. ``file`` is the PEM file with the authority's own certificate."""
 
     def __init__(self, folder: Path, name: str = "authority") -> None:
         self._folder, self._key = folder, ec.generate_private_key(ec.SECP256R1())
@@ -29,7 +29,7 @@ class Authority:
         self.file.write_bytes(self._certificate.public_bytes(serialization.Encoding.PEM))
 
     def issue(self, file: str, common_name: str, organization: str = "Example") -> Path:
-        """A file with a new key and its certificate, for 127.0.0.1 and for clients."""
+        """Write a private key and its certificate, for 127.0.0.1 and for clients. Return the path of the PEM file."""
         key = ec.generate_private_key(ec.SECP256R1())
         names = ((NameOID.COUNTRY_NAME, "DE"), (NameOID.ORGANIZATION_NAME, organization))
         subject = x509.Name(
@@ -80,7 +80,10 @@ def trusting(authority: Authority, certificate: Path | None = None) -> ssl.SSLCo
 
 
 def handshake(server: TlsContext, client: ssl.SSLContext) -> tuple[ssl.SSLSocket, ssl.SSLSocket]:
-    """Both ends of a connection whose handshake is complete, done step by step without threads."""
+    """Return the server's and the client's socket of one TLS connection whose handshake is complete.
+
+    Both handshakes advance alternately on the calling thread.
+    """
     near, far = socket.socketpair()
     accepted = server.encrypted(near)
     asked = client.wrap_socket(far, server_hostname="127.0.0.1", do_handshake_on_connect=False)

@@ -23,18 +23,18 @@ DAY_MS = 86_400_000
 
 @dataclass
 class Script:
-    """Appends by seed: keys that come again, tombstones, and what the settings ask for.
+    """Appends random batches to a log: repeated keys, tombstones, and optionally compression and transactions.
 
     Attributes:
-        log: what is appended to.
-        bed: where it is.
-        chance: decides.
-        magic: of the records.
-        codecs: names to draw from, None for no compression.
-        transactions: whether producers write, some in transactions that end either way.
-        keys: how many there are.
-        sequences: of the producers, the next ones.
-        open: producers with an open transaction.
+        log: log that receives the batches.
+        bed: bed of the log.
+        chance: source of all random decisions.
+        magic: magic of the batches.
+        codecs: names of codecs to choose from; None means no compression.
+        transactions: True if idempotent producers also write, some of them in transactions that commit or abort.
+        keys: number of different keys.
+        sequences: next sequence of each producer.
+        open: ids of the producers with an open transaction.
     """
 
     log: Log
@@ -48,7 +48,7 @@ class Script:
     open: set[int] = field(default_factory=set)
 
     def append(self, batches: int) -> None:
-        """Do this number of appends; the clock advances with each."""
+        """Append this number of batches, with random rolls. The clock advances before each batch."""
         for _ in range(batches):
             self.bed.clock.advance_ms(self.chance.randrange(500))
             if self.transactions and self.chance.random() < 0.7:
@@ -96,7 +96,7 @@ class Script:
 
 
 def topic(**settings: object) -> TopicConfig:
-    """Small segments, to be compacted whenever there is something dirty."""
+    """Return settings for compaction: small segments, and a round runs if at least one record is dirty."""
     base = {
         "cleanup.policy": "compact",
         "segment.bytes": 4000,
@@ -109,18 +109,18 @@ def topic(**settings: object) -> TopicConfig:
 
 
 def uncompacted(config: TopicConfig) -> TopicConfig:
-    """Return the same settings for a writer, without compaction: records without keys are accepted."""
+    """Return the settings without compaction and retention. A log with these settings accepts records without keys."""
     return replace(config, cleanup_policy=("delete",), retention_ms=-1)
 
 
 def local_plan(log: Log, policies: Mapping[str, CleanupPolicy], now_ms: int = 0) -> CompactionPlan:
-    """Return the policies' plan for a log that has no tier."""
+    """Return the policies' compaction plan for a log without a tier."""
     (plan,) = plan_parts(log, policies, None, has_tier=False, now_ms=now_ms)
     return plan
 
 
 def clean(bed: LogBed, log: Log, limits: CleanerLimits = LIMITS, **more: CleanupPolicy) -> CompactionResult | None:
-    """Run one round, if there is anything to clean."""
+    """Run one compaction round. Return its result, or None if there is nothing to clean."""
     policies = {"compact": bed.host.policy("compact"), **more}
     now_ms = bed.clock.now_ms()
     plan = local_plan(log, policies, now_ms)
@@ -130,7 +130,10 @@ def clean(bed: LogBed, log: Log, limits: CleanerLimits = LIMITS, **more: Cleanup
 
 
 def described(bed: LogBed, data: bytes) -> list[object]:
-    """All batches: header and records, without what compression makes of the bytes."""
+    """Return the header and the records of each batch in ``data``.
+
+    Positions are 0. Size and CRC are 0 for compressed batches, because compressors may produce different bytes.
+    """
     found: list[object] = []
     scanned = scan(bed.components.formats, data, 0, len(data), check_crc=True)
     assert not scanned.reason, scanned
@@ -146,7 +149,7 @@ def described(bed: LogBed, data: bytes) -> list[object]:
 
 
 def contents(bed: LogBed, data: bytes) -> list[tuple[object, ...]]:
-    """Return all records, of each format."""
+    """Return offset, timestamp, key and value of each record in ``data``, for any record format."""
     scanned = scan(bed.components.formats, data, 0, len(data), check_crc=True)
     found: list[tuple[object, ...]] = []
     for table in scanned.tables:

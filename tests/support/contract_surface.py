@@ -1,6 +1,6 @@
-"""The public surface of contract version 1 as text: names and signatures of ``stratalog.spi``, its hooks and kit.
+"""The public API of contract version 1 as text: names and signatures of ``stratalog.spi``, its hooks and test kit.
 
-Run this file to write ``tests/data/contract-1.txt`` again after an addition. A removed or changed line breaks plugins.
+After an addition, run this file to rewrite ``tests/data/contract-1.txt``. A removed or changed line breaks plugins.
 """
 
 from __future__ import annotations

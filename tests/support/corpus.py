@@ -1,4 +1,4 @@
-"""Topics that between them use every feature of the formats: what is appended, and what must be read back."""
+"""Topics that together use every feature of the record formats: their appends, and the records to read back."""
 
 from __future__ import annotations
 
@@ -27,12 +27,15 @@ class Topic:
 
     @property
     def record_version(self) -> int:
-        """The record format that the appends write."""
+        """Return the magic of the record format of the topic."""
         return int(str(self.config.get("record.version", 2)))
 
 
 def some_records(name: str, count: int, *, headers: bool = True) -> Iterator[Record]:
-    """``count`` records that ``name`` determines: null, empty and full keys and values, timestamps out of order."""
+    """Return ``count`` records, with null, empty and other keys and values, and unordered timestamps.
+
+    The same ``name`` returns the same records.
+    """
     for i in range(count):
         digest = hashlib.shake_256(f"{name}-{i}".encode()).digest(128)
         value = (
@@ -52,7 +55,7 @@ def _headers(digest: bytes) -> Iterator[tuple[str, bytes | None]]:
 
 
 def in_appends(records: Iterator[Record], *sizes: int) -> list[list[Record]]:
-    """The records cut into appends of these many records, over and over."""
+    """Split the records into appends. The numbers of records are ``sizes``, repeated as often as needed."""
     rest = list(records)
     appends: list[list[Record]] = []
     while rest:
@@ -63,7 +66,7 @@ def in_appends(records: Iterator[Record], *sizes: int) -> list[list[Record]]:
 
 
 def topics() -> list[Topic]:
-    """All topics of the corpus."""
+    """Return all topics of the corpus."""
     every = [
         Topic(
             f"v2-{codec}", {"compression.type": codec, **SMALL_SEGMENTS}, in_appends(some_records(codec, 400), 1, 7, 25)
@@ -94,10 +97,10 @@ def topics() -> list[Topic]:
 
 
 def write(directory: Path, every: Sequence[Topic]) -> dict[str, list[Record]]:
-    """Write the topics to ``directory`` with an engine that is closed and opened again half way.
+    """Write the topics to ``directory`` with an engine that is closed and opened again after half of the appends.
 
     Returns:
-        By topic, the records as a reader must see them (leader epochs left out).
+        By topic, the records that a reader must return, without leader epochs.
     """
     expected: dict[str, list[Record]] = {topic.name: [] for topic in every}
     for half in (0, 1):
@@ -114,7 +117,10 @@ def write(directory: Path, every: Sequence[Topic]) -> dict[str, list[Record]]:
 
 
 def as_read(topic: Topic, records: Sequence[Record], result: stratalog.AppendResult) -> Iterator[Record]:
-    """The appended ``records`` as they are read: with offsets, and the timestamps that the topic's format can hold."""
+    """Yield the appended ``records`` as a reader returns them.
+
+    They have their offsets, and the timestamps that the topic's record format can store.
+    """
     assert result.last_offset == result.base_offset + len(records) - 1
     for offset, record in enumerate(records, result.base_offset):
         stamp, kind = record.timestamp_ms, TimestampType.CREATE_TIME

@@ -1,4 +1,4 @@
-"""Records as examples are drawn of them, and the pure Python format that encodes them."""
+"""Strategies for random records, and the record format in Python that encodes them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The output of ``stratalog dump --json`` in the words of Kafka's dump tool, to compare both."""
+"""Conversion of the output of ``stratalog dump --json`` to the objects of Kafka's dump tool, to compare both."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MARKER: Final = re.compile(r"endTxnMarker: (?P<type>\w+) coordinatorEpoch: (?P<
 
 
 def dumped_file(name: str, items: list[Item]) -> DumpedFile:
-    """All that was printed of a file, as the tool's output is parsed."""
+    """Return the items of one file as the object that ``dump_parser`` makes of the tool's output."""
     found = DumpedFile(name)
     for item in items:
         kind = item["kind"]
@@ -65,9 +65,9 @@ def _batch(item: Item) -> DumpedBatch:
 
 
 def agrees(record: Item, said: str) -> bool:
-    """Return True if a record is decoded as in the rest of the tool's line.
+    """Return True if ``said``, the decoded part of a line of Kafka's tool, agrees with the record.
 
-    Records of cluster and tier metadata are of no topic that is decoded here.
+    stratalog does not decode the records of Kafka's cluster metadata and remote log metadata topics.
     """
     if not said or said.startswith("payload: "):
         return "decoded" not in record and "control_record" not in record
@@ -87,7 +87,7 @@ def agrees(record: Item, said: str) -> bool:
 
 def _json(payload: str) -> Item | None:
     if not payload.startswith("{"):
-        return None  # a tombstone, for which the tool has words of its own
+        return None  # a tombstone, which the tool prints with other words
     found: Item = json.loads(payload)
     return found
 
@@ -171,7 +171,7 @@ def _member(member: Item, version: int) -> Item:
 
 
 def _base64(item: Item, name: str) -> str | None:
-    """Bytes as the tool prints them, always base64."""
+    """Return a field in base64, as Kafka's tool always prints bytes; None if it is null."""
     if f"{name}_base64" in item:
         return str(item[f"{name}_base64"])
     return None if item[name] is None else base64.b64encode(item[name].encode()).decode()

@@ -28,8 +28,8 @@ class DumpedRecord:
 
     ``sequence`` is -1 and ``header_keys`` is empty if the format does not store them (V0, V1). The tool separates
     header keys by commas, so a key that contains a comma appears as two keys. ``crc`` is the CRC of a V0 or V1 message,
-    else None. ``contents`` is the text after it, printed by the tool's decoder or for a control record. Comparisons of
-    records ignore ``crc`` and ``contents``.
+    else None. ``contents`` is the rest of the line: the output of the tool's decoder, or the contents of a control
+    record. Comparisons of records ignore ``crc`` and ``contents``.
     """
 
     offset: int
@@ -144,8 +144,8 @@ class DumpedFile:
 class Dump:
     """All files of one run of the tool by name, and its other messages: mismatches, gaps between offsets, errors.
 
-    The tool also reports gaps between batches, which are normal after compaction. It also reports index entries of V0
-    and V1 that name the last of several entries of one append, as Kafka writes them.
+    The tool also reports gaps between batches, which are normal after compaction. In V0 and V1, Kafka's index entries
+    point to the last of several entries of one append; the tool reports them too.
     """
 
     files: dict[str, DumpedFile]
@@ -197,7 +197,7 @@ _TYPES: Final = {str(kind): kind for kind in TimestampType}
 
 
 def parse_dump(text: str) -> Dump:
-    """Parse the tool's output; raise nothing: an unknown line becomes a remark."""
+    """Parse the tool's output. An unknown line is added to ``remarks``; no error is raised."""
     files: dict[str, DumpedFile] = {}
     remarks: list[str] = []
     current = DumpedFile("")
@@ -211,7 +211,7 @@ def parse_dump(text: str) -> Dump:
 
 
 def _take(file: DumpedFile, line: str) -> bool:
-    """Add the contents of ``line`` to ``file``; return False if the line describes no contents."""
+    """Add the contents of ``line`` to ``file``; return False if the line contains no contents."""
     if found := _RECORD.fullmatch(line):
         if not file.batches:
             return False

@@ -1,4 +1,4 @@
-"""Runs of ``stratalog dump`` over files that a test wrote, for machines and for people."""
+"""Runs of ``stratalog dump`` over files that a test wrote, as JSON and as text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from stratalog.cli.app import run
 
 
 class DumpRunner:
-    """Dumps files twice, with ``--json`` and without; exit code, items, and what people are shown."""
+    """Dumps files with ``--json`` and then as text. Returns the exit code, the JSON items, and the text."""
 
     def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
         self._capsys = capsys
@@ -26,11 +26,11 @@ class DumpRunner:
 
 
 def written(folder: Path, name: str, data: bytes) -> Path:
-    """A file with these bytes."""
+    """Write a file with these bytes, and return its path."""
     (folder / name).write_bytes(data)
     return folder / name
 
 
 def rows(items: list[Item], *names: str) -> list[tuple[object, ...]]:
-    """Return these values of each item."""
+    """Return the values of these fields, for each item."""
     return [tuple(item[name] for name in names) for item in items]

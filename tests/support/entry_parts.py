@@ -39,7 +39,7 @@ _STAMPED: Final = (*_MESSAGE, ("timestamp", 8))
 
 
 def entries_of(data: bytes) -> list[bytes]:
-    """Return the entries of a valid set."""
+    """Return the entries of a valid sequence of entries."""
     entries, at = [], 0
     while at < len(data):
         end = at + OVERHEAD_BYTES + number_of(data[at + SIZE_POSITION : at + OVERHEAD_BYTES])
@@ -82,7 +82,7 @@ def parts_of_records(section: bytes) -> list[list[Part]]:
 
 
 def seal(entry: bytearray) -> None:
-    """Write the right CRC for the magic over the bytes that the size field covers, if the size is valid."""
+    """Write the correct CRC for the magic over the bytes that the size field covers, if the size is valid."""
     end = OVERHEAD_BYTES + number_of(entry[SIZE_POSITION:OVERHEAD_BYTES])
     if not 26 <= end <= len(entry):
         return

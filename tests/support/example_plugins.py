@@ -1,4 +1,4 @@
-"""The plugins in ``examples/`` as a stranger gets them."""
+"""The plugins in ``examples/``, built and inspected as a user of them would."""
 
 from __future__ import annotations
 
@@ -22,6 +22,6 @@ def wheel_of(name: str, folder: Path) -> tuple[set[str], str]:
 
 
 def imported_of_stratalog(name: str) -> set[str]:
-    """Return the modules of stratalog that the package of ``examples/NAME`` imports."""
+    """Return the modules of stratalog that the source files of ``examples/NAME`` import."""
     lines = [line for path in (EXAMPLES / name / name).glob("*.py") for line in path.read_text().splitlines()]
     return {line.split()[1] for line in lines if line.startswith(("import stratalog", "from stratalog"))}

@@ -1,4 +1,4 @@
-"""Extra indexes for tests: they contain exactly the keys and values of a segment, and fail on request."""
+"""Extra indexes for tests: they contain exactly the keys or values of a segment, and can fail as planned."""
 
 from __future__ import annotations
 
@@ -25,23 +25,33 @@ _HEAD = b"SET"
 
 @dataclass
 class Told:
-    """Calls to the indexes of one plugin, and planned failures: of a builder, a reader, or a reader's answers."""
+    """Counts of the calls to the indexes of one plugin, and planned failures of builders, readers, or results.
+
+    Attributes:
+        builders: number of builders that were created.
+        records: number of records that builders got.
+        failing: operations that fail: ``builder``, ``add``, ``finish``, ``reader``, ``answer``.
+        failing_index: name of the index whose builders all fail.
+        made: bytes that ``finish`` returns instead of the index; None for the index.
+        answer: tuple with the result of ``may_hold_key``; None for the correct result.
+    """
 
     builders: int = 0
     records: int = 0
     failing: frozenset[str] = frozenset()
-    failing_index: str = ""  # the index all of whose builders fail
-    made: bytes | None = None  # what builders make instead
-    answer: tuple[Any] | None = None  # what ``may_hold_key`` returns instead; Any: whatever its author returns
+    failing_index: str = ""  # all builders of the index of this name fail
+    made: bytes | None = None  # bytes that ``finish`` returns instead of the index
+    # result of ``may_hold_key`` instead of the correct one; Any: tests also return wrong types
+    answer: tuple[Any] | None = None
 
     def check(self, what: str) -> None:
-        """Raise if ``what`` must fail."""
+        """Raise ZeroDivisionError if the operation ``what`` must fail."""
         if what in self.failing:
             raise ZeroDivisionError(f"the {what} fails")
 
 
 class SetReader(ExtraIndexReader):
-    """Reads what ``SetBuilder`` makes; ``items`` are the keys, or the values."""
+    """Reads the bytes that ``SetBuilder`` writes; ``items`` are the keys, or the values."""
 
     def __init__(self, data: Buffer, told: Told) -> None:
         told.check("reader")
@@ -55,7 +65,7 @@ class SetReader(ExtraIndexReader):
             raise CorruptIndexError("this is no set of bytes", "", 0) from error
 
     def may_hold_key(self, key: bytes) -> bool:
-        """Exactly the keys that are there."""
+        """Return True if the segment contains the key."""
         self._told.check("answer")
         if self._told.answer is not None:
             return self._told.answer[0]  # type: ignore[no-any-return] # a plugin may return anything
@@ -63,15 +73,15 @@ class SetReader(ExtraIndexReader):
 
 
 class ValueReader(SetReader):
-    """Of values; of keys it knows nothing."""
+    """Reader of an index of values."""
 
     def may_hold_key(self, key: bytes) -> bool:
-        """As the default."""
+        """Return the default of ``ExtraIndexReader``: an index of values does not know keys."""
         return ExtraIndexReader.may_hold_key(self, key)
 
 
 class SetBuilder(ExtraIndexBuilder):
-    """Collects the keys, or the values."""
+    """Builder that collects the keys, or the values, of a segment."""
 
     def __init__(self, told: Told, fields: Fields) -> None:
         told.check("builder")
@@ -81,7 +91,7 @@ class SetBuilder(ExtraIndexBuilder):
         self._told, self._fields, self._items = told, fields, set[bytes]()
 
     def add(self, records: RecordColumns) -> None:
-        """Collect."""
+        """Collect the keys or values that are not null."""
         self._told.check("add")
         self._told.records += records.count
         items = records.keys() if self._fields is Fields.KEY else records.values()
@@ -89,7 +99,7 @@ class SetBuilder(ExtraIndexBuilder):
         self._items.update(item for item in items if item is not None)
 
     def finish(self) -> bytes:
-        """All of them, in order."""
+        """Return the collected items in ascending order."""
         self._told.check("finish")
         if self._told.made is not None:
             return self._told.made
@@ -97,41 +107,41 @@ class SetBuilder(ExtraIndexBuilder):
 
 
 class KeySet(ExtraIndex):
-    """The keys of a segment."""
+    """Extra index of the keys of a segment."""
 
     def __init__(self, told: Told) -> None:
         self._told = told
 
     def builder(self, config: TopicConfig) -> ExtraIndexBuilder:
-        """A builder."""
+        """Return a builder."""
         del config
         return SetBuilder(self._told, self.fields)
 
     def reader(self, data: Buffer) -> ExtraIndexReader:
-        """A reader."""
+        """Return a reader of these bytes."""
         return SetReader(data, self._told)
 
 
 class ValueSet(KeySet):
-    """The values of a segment."""
+    """Extra index of the values of a segment."""
 
     fields: ClassVar[Fields] = Fields.VALUE
 
     def reader(self, data: Buffer) -> ExtraIndexReader:
-        """A reader."""
+        """Return a reader of these bytes."""
         return ValueReader(data, self._told)
 
 
 @dataclass(eq=False)
 class ExtraPlugin:
-    """Offers ``keyset`` and ``valueset``; ``version`` is that of the bytes."""
+    """Plugin with the extra indexes ``keyset`` and ``valueset``. ``version`` is the version of their bytes."""
 
     version: int = 1
     told: Told = field(default_factory=Told)
 
     @hookimpl
     def stratalog_extra_indexes(self) -> Iterable[Provider[ExtraIndex]]:
-        """Both."""
+        """Offer both indexes."""
 
         def keys(context: OpenContext) -> ExtraIndex:
             del context

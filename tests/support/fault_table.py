@@ -1,7 +1,7 @@
-"""The table of ``docs/plugins.md`` that shows the result of each wrong method.
+"""The table of ``docs/plugins.md`` that shows the result of each broken method.
 
-To make the table again, run ``tests/core/registry/test_wrong_components.py`` with ``FAULT_OUTCOMES=FILE``, and then this
-file as a program with the same FILE.
+To write the table again, run ``tests/core/registry/test_wrong_components.py`` with ``FAULT_OUTCOMES=FILE``, and then
+run this file as a program with the same FILE.
 """
 
 from __future__ import annotations
@@ -71,7 +71,10 @@ METHODS: Final = [*(method for _, method in parts_and_methods()), LISTENER]
 
 
 def documented(method: str, fault: Fault, outcome: Outcome) -> str:
-    """Return the result that the page has for a wrong method; ``outcome`` itself if the table is being made."""
+    """Return the documented result of a broken method.
+
+    If ``FAULT_OUTCOMES`` is set, add ``outcome`` to that file and return it instead.
+    """
     record = os.environ.get("FAULT_OUTCOMES")
     if record is not None:
         with Path(record).open("a", encoding="utf-8") as file:
@@ -81,7 +84,7 @@ def documented(method: str, fault: Fault, outcome: Outcome) -> str:
 
 
 def documented_unseen_lies() -> set[str]:
-    """Return the methods whose lies are unseen according to the page."""
+    """Return the methods for which the page says that wrong results (lies) are not detected."""
     return {method for method, outcomes in _page().items() if outcomes[list(Fault).index(Fault.LIES)] == Outcome.UNSEEN}
 
 
@@ -94,7 +97,7 @@ def _page() -> dict[str, list[str]]:
 
 
 def write(record: Path) -> None:
-    """Write the recorded results into the page. Results that are not recorded stay."""
+    """Write the recorded results into the page. Results in the page that were not recorded stay."""
     found = {(method, fault.name): row[number] for method, row in _page().items() for number, fault in enumerate(Fault)}
     for line in record.read_text(encoding="utf-8").splitlines():
         method, fault, outcome = line.split()

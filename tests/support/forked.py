@@ -8,7 +8,10 @@ WAIT_S = 60
 
 
 def in_child(*checks: Callable[[], object]) -> list[str]:
-    """Call functions in a forked child, which is killed if one of them waits; ``""`` or the error of each."""
+    """Call functions in a forked child. Return "" or the error of each call, as text.
+
+    The child is killed if a call takes too long; the results of later calls are then missing.
+    """
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -33,7 +36,7 @@ def _outcome(check: Callable[[], object]) -> str:
 
 
 def is_refusal(outcome: str) -> bool:
-    """True if a call was refused because of the fork."""
+    """Return True if the object refused a call because the process was forked after it was opened."""
     return outcome.startswith("ClosedError: ") and outcome.endswith(
         "was opened before a fork: open another one in the child process"
     )

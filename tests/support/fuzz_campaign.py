@@ -1,8 +1,9 @@
-"""Many mutants of one record format, judged by both twins in a separate process, which reports fatal mutants.
+"""Fuzzing of one record format with both twins (Python and compiled), in a separate process.
 
 ``run`` starts this file as a script. A failure shows how to repeat it: the seed, the mutant's bytes, and a smaller
-mutant that fails in the same way. ``STRATALOG_FUZZ_SEED`` chooses the mutants, and ``STRATALOG_FUZZ_COUNT`` the number
-of scrambled ones; the number of inconsistent ones is a twenty-fifth of it.
+mutant that fails in the same way. If the process crashes, the failure shows its last mutant. ``STRATALOG_FUZZ_SEED``
+chooses the mutants, and ``STRATALOG_FUZZ_COUNT`` the number of scrambled mutants; the number of mutants with one wrong
+field is a twenty-fifth of it.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ _TOLERANT: Final = bool(os.environ.get("STRATALOG_SANITIZED"))  # a sanitizer ke
 
 
 def run(name: str, kind: str, count: int, seed: str = SEED) -> Counter[str]:
-    """Return the number of accepted, refused and unrecognised mutants; the test fails if a mutant misbehaves."""
+    """Return the numbers of accepted, refused and stopped mutants. Fail the test if a mutant causes an error."""
     with tempfile.NamedTemporaryFile() as journal:
         journal.truncate(_JOURNAL_BYTES)
         command = [sys.executable, __file__, name, kind, seed, str(count), journal.name]
@@ -68,11 +69,11 @@ def run(name: str, kind: str, count: int, seed: str = SEED) -> Counter[str]:
 
 
 class MisbehaviourError(AssertionError):
-    """A twin differs from the other, takes too long, or reports bytes that do not exist."""
+    """The twins return different results, a twin takes too long, or a twin reports bytes that do not exist."""
 
 
 def examine(forms: list[RecordFormat], data: bytes, *, check_crc: bool, fields: Fields) -> str:
-    """Return the result of ``data`` if all forms agree: "accepted", "refused" or "stopped"."""
+    """Return the result of ``data`` if all twins agree: "accepted", "refused" or "stopped"."""
     start = time.thread_time()
     verdict = twins.judged(forms[0], data, check_crc=check_crc, limit_bytes=LIMIT_BYTES, fields=fields)
     for form in forms[1:]:
@@ -102,7 +103,10 @@ def examine(forms: list[RecordFormat], data: bytes, *, check_crc: bool, fields: 
 
 
 def campaign(name: str, kind: str, seed: str, count: int, journal: mmap.mmap) -> Counter[str]:
-    """Examine ``count`` mutants; the last one begun is in the journal, behind its size."""
+    """Examine ``count`` mutants, and count the results.
+
+    The journal has the mutant that is being examined: its size in 4 bytes, then its bytes.
+    """
     forms = [twins.formats(kernels)[name] for kernels in twins.twins()]
     chance, make, found = Random(f"{seed} {name} {kind}"), _maker(name, kind), Counter[str]()  # noqa: S311 - repeatable
     peak = 0
@@ -157,7 +161,7 @@ def _peak_bytes() -> int:
 
 
 def corpus(name: str) -> tuple[list[bytes], list[bytes]]:
-    """Small valid sets of a format: uncompressed, and compressed with each codec."""
+    """Return small valid inputs of a format: uncompressed ones, and ones that are compressed with each codec."""
     form = twins.formats(PYTHON)[name]
     header = BatchHeader(base_offset=10, leader_epoch=3)
     stamped = BatchHeader(base_offset=70, timestamp_type=TimestampType.LOG_APPEND_TIME, append_time_ms=5000)
@@ -185,7 +189,7 @@ def corpus(name: str) -> tuple[list[bytes], list[bytes]]:
 
 
 def main() -> None:
-    """``fuzz_campaign.py FORMAT KIND SEED COUNT JOURNAL``: prints what was found, as JSON."""
+    """Run ``fuzz_campaign.py FORMAT KIND SEED COUNT JOURNAL``, and print the counts of the results as JSON."""
     name, kind, seed, count, path = sys.argv[1:]
     faulthandler.enable()
     with Path(path).open("r+b") as file, mmap.mmap(file.fileno(), 0) as journal:

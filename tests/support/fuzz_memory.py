@@ -1,7 +1,7 @@
-"""Memory cost of hostile entries: the peak of resident memory of a process, which includes memory outside of Python.
+"""Memory cost of hostile entries: the growth of a process's peak resident memory, including memory outside of Python.
 
 ``measure`` runs this file as a script, which forks a child for every case. A child begins with the memory of its
-parent; its peak above that is the cost of the case.
+parent. The difference between the child's peak and that memory is the cost of the case.
 """
 
 from __future__ import annotations
@@ -41,8 +41,9 @@ class Cost(NamedTuple):
 
 
 def measure() -> list[Cost]:
-    """The cost of each case for each twin."""
-    # Nothing that was freed stays with the parent, for a child to find: its peak would not show it.
+    """Return the cost of each case for each twin."""
+    # glibc returns freed memory to the system at once. Otherwise a child could reuse memory that the parent freed, and
+    # its peak would not grow.
     environment = os.environ | {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
     done = subprocess.run([sys.executable, __file__], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -53,7 +54,7 @@ def measure() -> list[Cost]:
 
 
 def cases() -> Iterator[tuple[str, str, bytes]]:
-    """The name of a case, that of the format, and the entry."""
+    """Yield the name of each case, the name of its record format, and its entry."""
     for name in ("v0", "v1", "v2"):
         form = twins.formats(PYTHON)[name]
         for label, codec in [("plain", None), *((label, twins.CODECS[label]) for label in _labels(name))]:
@@ -76,7 +77,7 @@ def _labels(name: str) -> list[str]:
 
 
 def _batches() -> Iterator[tuple[str, bytes, int]]:
-    """Yield records sections of magic 2 and their record counts."""
+    """Yield hostile records sections of magic 2: the name, the bytes, and the record count of the batch header."""
     zeros = bytes(LIMIT_BYTES - 100)
     yield "a count that lies, within the size", zeros, len(zeros) // 7
     yield "a count that lies", zeros, _MOST
@@ -87,7 +88,8 @@ def _batches() -> Iterator[tuple[str, bytes, int]]:
     yield "a header count that lies", b"\x14\0\0\0\1\1" + _HUGE, 1
     yield "a header key length that lies", b"\x18\0\0\0\1\1\2" + _HUGE + b"\1", 1
     yield "a header value length that lies", b"\x18\0\0\0\1\1\2\0" + _HUGE, 1
-    # Columns of records that are there are paid for too: 48 bytes for each in one twin, 90 in the other.
+    # Valid records before the wrong one also need memory for their columns: 48 bytes for each in one twin, 90 in the
+    # other.
     many = b"\x0c\0\0\0\1\1\0" * 99_999 + b"\x0c\0\0\0\1\1\2"
     yield "the last of many records lies", many, 100_000
     room = LIMIT_BYTES - 100
@@ -96,7 +98,7 @@ def _batches() -> Iterator[tuple[str, bytes, int]]:
 
 
 def _messages(form: RecordFormat) -> Iterator[tuple[str, bytes, int]]:
-    """Sets that a wrapper holds, with a zero in place of the record count."""
+    """Yield hostile contents of a wrapper message: the name, the bytes, and 0 in place of a record count."""
     one = bytearray(form.encode([Record(value=bytes(LIMIT_BYTES - 200))], BatchHeader(), None, None))
     yield "a message as large as the limit that is cut", bytes(one[:-1]), 0
     for story, at, number in (("a size", 8, _MOST), ("a key length", len(one) - LIMIT_BYTES + 192, _MOST)):
@@ -113,7 +115,7 @@ def _entry(name: str, contents: bytes, count: int, codec: Codec | None) -> bytes
 
 
 def _packed_entry(name: str, packed: bytes, count: int, codec_id: int) -> bytes:
-    """A batch, or a wrapper, that is valid except for its content."""
+    """Return a batch or a wrapper message that is valid except for its compressed content ``packed``."""
     magic = int(name[1])
     if magic == 2:
         entry = bytearray(61) + packed
@@ -140,7 +142,7 @@ def _varint(number: int) -> bytes:
 
 
 def main() -> None:
-    """Print the cost of each case for each twin, one JSON array a line."""
+    """Print the cost of each case for each twin, one JSON array for each line."""
     every = list(cases())
     for kernels in twins.twins():
         for case, name, data in every:
@@ -163,7 +165,10 @@ def _cost(kernels: Kernels, case: str, name: str, data: bytes) -> Cost:
 
 
 def _outcome(form: RecordFormat, data: bytes) -> str:
-    """Return the class of the error that refuses the entry, or ""; the columns are freed one after the other."""
+    """Return the class name of the error that refuses the entry, or "".
+
+    Only one decoded chunk is in memory at a time.
+    """
     table = form.scan(data, 0, len(data), check_crc=True)
     try:
         for columns in form.decode(data, table, limit_bytes=LIMIT_BYTES):

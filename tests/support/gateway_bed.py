@@ -42,19 +42,19 @@ def served(directory: Path, *, tier: str | None = None, **settings: Any) -> Iter
 
 
 class Served:
-    """An engine and the gateway that serves it."""
+    """An engine, and the gateway that serves it."""
 
     def __init__(self, engine: Engine, gateway: Gateway) -> None:
         self.engine, self.bootstrap, self.addresses = engine, gateway.address, gateway.addresses
 
     def wire(self, listener: str | None = None) -> Wire:
-        """A new connection, to the first listener or to the one of a name."""
+        """Return a new connection to the listener of this name, or to the first listener."""
         return Wire(self.bootstrap if listener is None else self.addresses[listener])
 
     def batch(
         self, values: Iterable[bytes], *, producer: tuple[int, int, int] = (-1, -1, -1), transactional: bool = False
     ) -> bytes:
-        """A batch as a producer encodes it, for the topic ``orders``; ``producer`` is id, epoch and sequence."""
+        """Return an encoded batch for the topic ``orders``. ``producer`` is producer id, epoch and base sequence."""
         header = BatchHeader(
             producer_id=producer[0], producer_epoch=producer[1], base_sequence=producer[2], transactional=transactional
         )
@@ -63,25 +63,25 @@ class Served:
 
 
 class Wire:
-    """One connection. A context manager; for one thread."""
+    """One connection, for one thread. It is a context manager."""
 
     def __init__(self, bootstrap: str) -> None:
         host, _, port = bootstrap.rpartition(":")
         self._socket = socket.create_connection((host, int(port)), ANSWER_SECONDS)
 
     def ask(self, api: str, version: int, /, **values: Any) -> Any:
-        """Send a request of named fields, and return the response. ``kind`` makes the messages inside it."""
+        """Send a request with these field values, and return the response message."""
         self.send(request(api, version, values))
         frame = self.receive()
         assert frame is not None
         return response(api, version, frame)
 
     def send(self, frame: bytes) -> None:
-        """Send a frame with its size."""
+        """Send a frame, preceded by its size."""
         self._socket.sendall(struct.pack(">i", len(frame)) + frame)
 
     def send_raw(self, data: bytes) -> None:
-        """Send bytes as they are."""
+        """Send bytes without a size in front of them."""
         self._socket.sendall(data)
 
     def end(self) -> None:
@@ -89,7 +89,7 @@ class Wire:
         self._socket.shutdown(socket.SHUT_WR)
 
     def receive(self) -> bytes | None:
-        """The next frame; None if the gateway closed the connection."""
+        """Return the next frame without its size; None if the gateway closed the connection."""
         try:
             head = self._exactly(4)
             return None if head is None else self._exactly(struct.unpack(">i", head)[0])
@@ -97,7 +97,7 @@ class Wire:
             return None
 
     def receive_raw(self) -> bytes:
-        """Some bytes; none if the gateway closed the connection."""
+        """Return the bytes of one ``recv``; b"" if the gateway closed the connection."""
         try:
             return self._socket.recv(4096)
         except ConnectionResetError:
@@ -113,7 +113,7 @@ class Wire:
         return data
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         self._socket.close()
 
     def __enter__(self) -> Self:
@@ -126,13 +126,13 @@ class Wire:
 
 
 def part(api: str, version: int, kind: str, /, **values: Any) -> Any:
-    """A message inside a request."""
+    """Return an object for a nested field of a request; ``kind`` is the name of its class."""
     schema: Any = load_request_schema(_NUMBERS[api], version)
     return getattr(sys.modules[schema.__module__], kind)(**values)
 
 
 def request(api: str, version: int, values: dict[str, Any]) -> bytes:
-    """The frame of a request, without its size; the correlation id is 7."""
+    """Return the frame of a request without its size. Its correlation id is 7."""
     schema: Any = load_request_schema(_NUMBERS[api], version)
     out = io.BytesIO(_HEAD.pack(_NUMBERS[api], version, 7, 4) + b"test" + (b"\0" if schema.__flexible__ else b""))
     out.seek(0, io.SEEK_END)
@@ -142,12 +142,12 @@ def request(api: str, version: int, values: dict[str, Any]) -> bytes:
 
 
 def frame_of(pieces: Iterable[Piece]) -> bytes:
-    """The frame of a response in pieces, with its size."""
+    """Return the bytes of a response that consists of several pieces, with its size."""
     return b"".join(piece.read() if isinstance(piece, Transfer) else piece for piece in pieces)
 
 
 def response(api: str, version: int, frame: bytes) -> Any:
-    """The message of a response."""
+    """Decode the response message of a frame."""
     schema: Any = load_response_schema(_NUMBERS[api], version)
     assert struct.unpack_from(">i", frame)[0] == 7
     start = 5 if schema.__flexible__ and api != "ApiVersions" else 4

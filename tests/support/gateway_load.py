@@ -24,7 +24,7 @@ _PAUSE_S: Final = 0.01
 
 
 class Killable:
-    """``stratalog serve`` in a process of its own, on a port that stays. A context manager."""
+    """``stratalog serve`` in its own process. Each start uses the same port. It is a context manager."""
 
     def __init__(self, directory: Path, port: int) -> None:
         self.bootstrap = f"127.0.0.1:{port}"
@@ -32,17 +32,17 @@ class Killable:
         self._running: subprocess.Popen[str] | None = None
 
     def start(self) -> None:
-        """Start, and wait until clients are served."""
+        """Start the process, and wait until it accepts connections."""
         self._running = subprocess.Popen(self._command, stdout=subprocess.PIPE, text=True)
         assert self._running.stdout is not None
         assert self._running.stdout.readline().strip() == self.bootstrap
 
     def kill(self) -> None:
-        """End the process as ``kill -9`` does."""
+        """Kill the process with SIGKILL."""
         self._end(subprocess.Popen.kill)
 
     def stop(self) -> None:
-        """Stop in order."""
+        """Stop the process with SIGTERM."""
         self._end(subprocess.Popen.terminate)
 
     def _end(self, end: Callable[[subprocess.Popen[str]], None]) -> None:
@@ -61,14 +61,17 @@ class Killable:
 
 
 class Load:
-    """Clients in threads of their own.
+    """Three clients, each in its own thread.
+
+    One client appends to the topic ``plain``, one writes transactions to ``whole``, and one (the worker) copies
+    ``plain`` to ``done`` in transactions.
 
     Attributes:
         acknowledged: values of ``plain`` whose append was acknowledged.
         committed: numbers of the transactions in ``whole`` whose commit was acknowledged.
-        aborted: numbers of those whose abort was acknowledged.
-        worked: number of commits of the workers that read ``plain`` and write ``done``.
-        failures: names of the errors with which records of ``whole`` were not delivered.
+        aborted: numbers of the transactions in ``whole`` whose abort was acknowledged.
+        worked: number of commits of the worker.
+        failures: number of records of ``whole`` that were not delivered, by the name of the error.
     """
 
     def __init__(self, bootstrap: str) -> None:
@@ -91,7 +94,7 @@ class Load:
             thread.start()
 
     def wait(self, steps: int) -> None:
-        """Wait until so many further transactions of each client have ended."""
+        """Wait until each client has ended this many further transactions."""
         with self._steps:
             until = [count + steps for count in self._ended()]
             is_reached = self._steps.wait_for(
@@ -104,7 +107,7 @@ class Load:
         return len(self.committed) + len(self.aborted), self.worked
 
     def finish(self) -> None:
-        """End the producers, and the worker after it has worked on all records."""
+        """Stop the producers, and wait until the worker has processed all records of ``plain``."""
         self._ends.set()
         for thread in self._threads:
             thread.join(2 * PATIENCE_S)
@@ -112,7 +115,7 @@ class Load:
         self.check()
 
     def check(self) -> None:
-        """Raise the error of a client."""
+        """Raise the first error of a client, if there is one."""
         if self._errors:
             raise self._errors[0]
 
@@ -129,7 +132,7 @@ class Load:
             self._steps.notify_all()
 
     def _plain(self) -> None:
-        """Append numbers with an idempotent producer."""
+        """Append numbers to ``plain`` with an idempotent producer."""
 
         def delivered(error: Any, message: Any) -> None:
             assert error is None, error
@@ -144,7 +147,7 @@ class Load:
         self._produced.set()
 
     def _whole(self) -> None:
-        """Append transactions of some records; each fourth one is aborted."""
+        """Write transactions of several records to ``whole``; every fourth one is aborted."""
         number = 0
         while not self._ends.is_set():
             with self._transactional("whole") as producer:
@@ -178,7 +181,7 @@ class Load:
             self.failures[error.name()] += 1
 
     def _work(self) -> None:
-        """Read ``plain``, and write ``done`` and the offsets in one transaction, until all is done."""
+        """Read ``plain``, and write ``done`` and the offsets in one transaction, until all records are processed."""
         left = True
         while left:
             with (
@@ -204,7 +207,7 @@ class Load:
             if not error.args[0].txn_requires_abort():
                 raise
             _persistent(producer.abort_transaction)
-            raise _TryAgainError from error  # the consumer is behind the offsets that were not committed
+            raise _TryAgainError from error  # the next consumer starts at the last committed offsets
         self.worked += 1
         self._step()
 
@@ -233,10 +236,10 @@ class Load:
             consumer.close()
 
     def _common(self) -> dict[str, Any]:
-        """Settings of all clients.
+        """Return the settings of all clients.
 
-        If all brokers are unavailable, librdkafka 2.16 forgets them and begins with the bootstrap servers. A call to
-        send offsets to a transaction, which waits for a forgotten broker, then lasts until its timeout.
+        If all brokers are unavailable, librdkafka 2.16 forgets them and connects to the bootstrap servers again. A call
+        that sends offsets to a transaction would then wait for a forgotten broker until its timeout.
         """
         return {
             "bootstrap.servers": self._bootstrap, "metadata.recovery.strategy": "none", "retry.backoff.ms": 20,
@@ -245,7 +248,7 @@ class Load:
 
 
 class _TryAgainError(Exception):
-    """A transaction was aborted: begin with new clients."""
+    """A transaction was aborted. The caller must continue with new clients."""
 
 
 def _persistent(call: Callable[[float], None]) -> None:

@@ -1,4 +1,4 @@
-"""Users that tests of the gateway know."""
+"""Users and passwords for tests of the gateway."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One golden log, copied to be damaged, and what a reader or a recovering engine then makes of it."""
+"""Copies of one golden log that tests damage, and the results of reading or recovering them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from stratalog.model.names import CLEAN_SHUTDOWN_FILE, RECOVERY_POINTS_FILE
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The records that were read, and the error that ended the reading, if one did."""
+    """The records that were read, and the error that ended the read, or None."""
 
     records: list[Record]
     error: StorageError | None
@@ -43,10 +43,10 @@ class DamagedLog:
     """A copy of one log of a golden directory.
 
     Attributes:
-        folder: the log directory, with this log alone.
-        log_folder: the log's own folder.
-        expected: what a client read of the whole log.
-        files: the ``.log`` files, ascending.
+        folder: the copied log directory, which has only this log.
+        log_folder: the folder of the log.
+        expected: the records that a Kafka client read from the undamaged log.
+        files: the ``.log`` files in ascending order.
     """
 
     def __init__(self, golden: Golden, name: TopicPartition, folder: Path) -> None:
@@ -59,19 +59,19 @@ class DamagedLog:
         self._original = {file: file.read_bytes() for file in self.files}
 
     def batches(self, file: Path) -> list[Batch]:
-        """The batches of a ``.log`` file as it was."""
+        """Return the batches that a ``.log`` file had before it was damaged."""
         return self._batches[file]
 
     def original(self, file: Path) -> bytes:
-        """A ``.log`` file as it was."""
+        """Return the bytes that a ``.log`` file had before it was damaged."""
         return self._original[file]
 
     def records_below(self, offset: int) -> list[Record]:
-        """The records that come before an offset."""
+        """Return the expected records below an offset."""
         return [record for record in self.expected.records if record.offset < offset]
 
     def read(self, isolation: str = "read_uncommitted") -> Outcome:
-        """Read everything with a reader, which must not change anything."""
+        """Read all records with a reader, and check that the reader changes no file."""
         before = hashes(self.folder)
         with stratalog.open_reader(self.folder) as reader:
             outcome = read_all(reader.log(*self.name), isolation)
@@ -86,12 +86,12 @@ def forget_the_stop(folder: Path) -> None:
 
 
 def repeatable(seed: int) -> random.Random:
-    """Chance that makes the same damage in every run."""
+    """Return a random generator that causes the same damage in every run."""
     return random.Random(seed)  # noqa: S311 - a test must be repeatable
 
 
 def read_all(log: stratalog.LogReader, isolation: str = "read_uncommitted") -> Outcome:
-    """All records of a log up to the first error."""
+    """Return all records of a log up to the first error, and the error."""
     records: list[Record] = []
     try:
         for record in log.records(isolation=isolation):

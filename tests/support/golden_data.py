@@ -1,7 +1,7 @@
 """Golden directories: log directories that real Kafka wrote, with the output of its clients and tools.
 
-They come from the archives in ``tests/golden/data``, or from the folder that the variable ``GOLDEN_FOLDER`` names,
-with directories of the same kinds in it.
+The directories come from the archives in ``tests/golden/data``. If the variable ``GOLDEN_FOLDER`` is set, they come
+from that folder instead.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _TYPES: Final = {str(kind): kind for kind in TimestampType}
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """A broker's client's view of one log: its bounds for an isolation level, and all records."""
+    """Contents of one log, read by a broker's client: log start, end for the isolation level, and all records."""
 
     log_start: int
     end: int
     records: list[Record]
 
     def from_offset(self, start: int) -> list[Record]:
-        """The records from an offset on."""
+        """Return the records at or above an offset."""
         return [record for record in self.records if record.offset >= start]
 
 
@@ -54,21 +54,21 @@ class ListedOffset:
 
 @dataclass(frozen=True, slots=True)
 class Golden:
-    """One golden directory, unpacked; not to be written to."""
+    """One golden directory, unpacked. Tests must not write to it."""
 
     path: Path
 
     @property
     def logs(self) -> Path:
-        """The broker's log directory."""
+        """Return the broker's log directory."""
         return self.path / "logs"
 
     def partitions(self) -> list[TopicPartition]:
-        """The logs in it, sorted."""
+        """Return the names of the logs in the log directory, sorted."""
         return sorted(name for folder in self.logs.iterdir() if (name := parse_partition_folder(folder.name)))
 
     def copy_logs(self, target: Path, *names: TopicPartition) -> Path:
-        """A copy of the log directory that may be written to; with names, of these logs and no others."""
+        """Copy the log directory to ``target``, and return ``target``. With ``names``, copy only these logs."""
         kept = {str(name) for name in names}
 
         def left_out(folder: str, entries: list[str]) -> list[str]:
@@ -77,7 +77,7 @@ class Golden:
         return shutil.copytree(self.logs, target, ignore=left_out)
 
     def expected(self, log: TopicPartition, isolation: str) -> Expected:
-        """Return the records that a client read."""
+        """Return the records that a client read with this isolation level."""
         name = f"{log}.{isolation.removeprefix('read_')}.jsonl.gz"
         lines = gzip.decompress((self.path / "expected" / name).read_bytes()).splitlines()
         bounds = json.loads(lines[0])
@@ -89,7 +89,7 @@ class Golden:
         return parse_dump((self.path / "dumps" / name).read_text(encoding="utf-8"))
 
     def dumped_files(self, name: str) -> Iterator[tuple[Path, DumpedFile]]:
-        """Return the files that a dump describes, each with its description."""
+        """Yield each file of a dump and the dump of this file."""
         place, _, folder = name.removesuffix(".txt").partition("-")
         for file, dumped in self.dump(name).files.items():
             if place == "remote":
@@ -100,7 +100,7 @@ class Golden:
             yield path, dumped
 
     def listed_offsets(self, log: TopicPartition) -> list[ListedOffset]:
-        """The queries by timestamp in ``offsets.json``."""
+        """Return the queries by timestamp in ``offsets.json``, with the broker's responses."""
         answers = json.loads((self.path / "offsets.json").read_text(encoding="utf-8"))[str(log)]
         return [
             ListedOffset(isolation, asked["query"], asked["answer"]["offset"])
@@ -109,7 +109,7 @@ class Golden:
         ]
 
     def assemble(self, target: Path) -> Path:
-        """One log directory with the remote and the local segments of every log, as if nothing had been evicted."""
+        """Write a log directory with the remote and local segments of every log, as if no segment had been evicted."""
         self.copy_logs(target)
         for remote in self.path.glob("remote/*/*/*"):
             folder = target / remote.parent.name[:-_TOPIC_ID_CHARACTERS]
@@ -122,7 +122,7 @@ class Golden:
 
 
 def _merge_epochs(checkpoint: Path, other: Path) -> None:
-    """Add the epochs of another checkpoint; the smaller start of an epoch that is in both."""
+    """Add the epochs of another checkpoint. If both have an epoch, keep the smaller start offset."""
     epochs: dict[int, int] = {}
     for file in (checkpoint, other):
         for line in file.read_text(encoding="utf-8").splitlines()[2:]:
@@ -138,7 +138,8 @@ def _record(line: bytes, partition: int) -> Record:
     epoch = item["leader_epoch"]
     return Record(
         offset=item["offset"],
-        timestamp_ms=-1 if kind is TimestampType.NONE else item["timestamp"],  # the client shows 0, Kafka stores none
+        # the client reports 0; Kafka stores no sequence
+        timestamp_ms=-1 if kind is TimestampType.NONE else item["timestamp"],
         timestamp_type=kind,
         key=_bytes(item["key"]),
         value=_bytes(item["value"]),
@@ -157,7 +158,7 @@ def _bytes(text: str | None) -> bytes | None:
 
 @cache
 def _members() -> dict[str, frozenset[str]]:
-    """The names of all files below each golden directory, relative to it."""
+    """Return the relative paths of all files in each golden directory."""
     folder = os.environ.get(FOLDER_VARIABLE)
     if folder:
         roots = [path.parent for path in Path(folder).glob("*/logs")]
@@ -180,22 +181,22 @@ def _with_folder(folder: str, *, wanted: bool) -> Iterator[str]:
 
 
 def plain_directories() -> list[str]:
-    """Directories of a broker that stopped in order and knew no tier."""
+    """Return the directories of brokers without a tier that stopped cleanly."""
     return [name for name in _with_folder("remote", wanted=False) if name in {*_with_folder("recovered", wanted=False)}]
 
 
 def crashed_directories() -> list[str]:
-    """Directories of a broker that was killed; ``recovered`` is what Kafka made of them."""
+    """Return the directories of brokers that were killed. Their folder ``recovered`` has the files after recovery."""
     return list(_with_folder("recovered", wanted=True))
 
 
 def tiered_directories() -> list[str]:
-    """Directories of a broker with a tier, ``remote``."""
+    """Return the directories of brokers with a tier. Their folder ``remote`` has the tier."""
     return list(_with_folder("remote", wanted=True))
 
 
 def expected_logs(*directories: str) -> list[tuple[str, TopicPartition]]:
-    """The logs of these directories of which is known what a client read."""
+    """Return directory and name of each log whose expected records are stored."""
     found = []
     for directory in directories:
         for member in sorted(_members()[directory]):
@@ -208,7 +209,7 @@ def expected_logs(*directories: str) -> list[tuple[str, TopicPartition]]:
 
 
 def dumps() -> list[tuple[str, str]]:
-    """All dumps: directory and file name."""
+    """Return directory and file name of each dump."""
     return [
         (directory, Path(member).name)
         for directory, members in sorted(_members().items())
@@ -218,11 +219,11 @@ def dumps() -> list[tuple[str, str]]:
 
 
 def unpack(name: str, folder: Path) -> Golden:
-    """The golden directory of this name, below ``folder`` if it has to be unpacked."""
+    """Return the golden directory of this name, and unpack it into ``folder`` if necessary."""
     given = os.environ.get(FOLDER_VARIABLE)
     if given:
         return Golden(Path(given) / name)
     with tarfile.open(ARCHIVES / f"{name}.tar.xz") as tar:
-        tar.extraction_filter = getattr(tarfile, "data_filter", None)  # which Python before 3.11.4 does not have
+        tar.extraction_filter = getattr(tarfile, "data_filter", None)  # Python before 3.11.4 has no filters
         tar.extractall(folder)  # noqa: S202 - our own archive
     return Golden(folder / name)

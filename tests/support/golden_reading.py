@@ -1,4 +1,4 @@
-"""A client's interpretation of fetched bytes and of Arrow tables, written independently of the engine."""
+"""Independent decoding of fetched bytes and Arrow tables, to check the library's own reads."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LIMIT_BYTES: Final = 64 << 20
 
 
 def batches_in(data: Buffer, components: Components) -> Iterator[tuple[RecordBatch, list[Record]]]:
-    """Every batch in ``data``, which has nothing else, with its records; CRCs are checked."""
+    """Yield every batch in ``data`` with its records. ``data`` must contain whole batches only; CRCs are checked."""
     found = scan(components.formats, data, 0, len(data), check_crc=True)
     assert (found.stop, found.stop_position, found.reason) == (ScanStop.END, len(data), "")
     for table in found.tables:
@@ -33,7 +33,7 @@ def batches_in(data: Buffer, components: Components) -> Iterator[tuple[RecordBat
 
 
 def fetched_records(log: LogReader, max_bytes: int, isolation: str, components: Components) -> list[Record]:
-    """All records of a log as a consumer gets them: fetch after fetch, from the log start on."""
+    """Return all records that a consumer gets from a log by repeated fetches, from the log start on."""
     records: list[Record] = []
     offset = log.offsets().log_start
     while True:
@@ -48,7 +48,7 @@ def fetched_records(log: LogReader, max_bytes: int, isolation: str, components: 
 
 
 def _shown(data: bytes, aborted: tuple[AbortedTransaction, ...], components: Components) -> Iterator[Record]:
-    """Return the records that a consumer shows of fetched batches. Source: apache/kafka CompletedFetch."""
+    """Yield the records of fetched batches that a consumer returns. Source: apache/kafka CompletedFetch."""
     waiting = sorted(aborted, key=lambda transaction: transaction.first_offset)
     producers: set[int] = set()
     for batch, records in batches_in(data, components):
@@ -80,7 +80,10 @@ def from_arrow(table: pa.Table) -> list[Record]:
 
 
 def hashes(folder: Path) -> dict[str, tuple[int, str]]:
-    """Time of change (ns) and SHA-256 of everything below a folder: equal only if nothing was written."""
+    """Return the modification time (ns) and SHA-256 of everything below a folder, by path.
+
+    Two results are equal only if nothing was written in between.
+    """
     return {
         str(path.relative_to(folder)): (
             path.stat().st_mtime_ns,

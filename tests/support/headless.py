@@ -16,7 +16,7 @@ _START_S = 30
 
 
 class Browser:
-    """One window. ``texts`` and ``run`` see the page that was opened last."""
+    """One browser window. ``open`` loads a page; the other methods refer to this page."""
 
     def __init__(self, address: str) -> None:
         self._address = address
@@ -34,7 +34,7 @@ class Browser:
             return json.load(answer)["value"]
 
     def size(self, width: int, height: int = 900) -> None:
-        """Set the width of pages in CSS pixels, which may be below the smallest window."""
+        """Set the width of pages in CSS pixels. It may be below the smallest possible window width."""
         metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}
         self.command("Emulation.setDeviceMetricsOverride", metrics)
 
@@ -47,11 +47,11 @@ class Browser:
         self._call("POST", f"{self._session}/url", {"url": url})
 
     def run(self, script: str) -> Any:
-        """Return the result of JavaScript, the body of a function."""
+        """Run JavaScript as the body of a function, and return its result."""
         return self._call("POST", f"{self._session}/execute/sync", {"script": script, "args": []})
 
     def complaints(self) -> list[str]:
-        """Return what the browser has logged since the last call: refused styles and scripts, failed requests."""
+        """Return the browser's log messages since the last call: refused styles and scripts, failed requests."""
         found = self._call("POST", f"{self._session}/se/log", {"type": "browser"})
         return [entry["message"] for entry in found]
 
@@ -67,7 +67,7 @@ class Browser:
 
 @contextmanager
 def browser() -> Iterator[Browser]:
-    """Start a browser, and end it."""
+    """Start a browser, and end it after the block."""
     driver = subprocess.Popen(
         ["chromedriver", "--port=0"],  # noqa: S607 - from the PATH
         stdout=subprocess.PIPE,

@@ -186,7 +186,7 @@ def _varint(number: int) -> bytes:
 
 
 def _mangled(raw: bytes, chance: Random) -> bytes:
-    """Return changed bytes; their size usually differs from their length field."""
+    """Return changed bytes; their size usually differs from the size in their header."""
     at = chance.randrange(len(raw) + 1)
     return chance.choice((b"", raw[:at], raw[at:], raw + raw[:at], raw[:at] + b"\xff" + raw[at + 1 :], raw + b"\0"))
 
@@ -227,7 +227,7 @@ def scramble(sets: Sequence[bytes], chance: Random) -> Mutant:
 
 
 def _place(data: bytearray, chance: Random) -> int:
-    """Return a random position; about every fifth time one in the first 26 bytes, the frame of the first entry."""
+    """Return a random position. About one in five positions is in the first 26 bytes, the header of the first entry."""
     return int(chance.random() * (len(data) if chance.random() < 0.8 else min(len(data), 26)))
 
 

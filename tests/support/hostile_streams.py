@@ -19,7 +19,7 @@ WINDOW_OF_128_MIB = b"\x88"
 
 
 def gzip_streams() -> dict[str, bytes]:
-    """Wrong sizes, endless members, and headers that mislead the fast path."""
+    """Return gzip streams with wrong sizes, very many members, or headers that the fast path does not support."""
     zeros = gzip.compress(bytes(40 * MIB), 9)
     commented = zeros[:3] + b"\x10" + zeros[4:10] + b"comment\0" + zeros[10:]
     return {
@@ -35,7 +35,7 @@ def gzip_streams() -> dict[str, bytes]:
 
 
 def snappy_streams() -> dict[str, bytes]:
-    """Sizes that blocks cannot have, and streams of next to nothing."""
+    """Return snappy streams with impossible block sizes, and streams of many nearly empty blocks."""
     head = b"\x82SNAPPY\0" + INT32.pack(1) * 2
     block = bytes(cramjam.snappy.compress_raw(bytes(40 * MIB)))
     return {
@@ -51,7 +51,7 @@ def snappy_streams() -> dict[str, bytes]:
 
 
 def lz4_frame(blocks: list[tuple[bytes, bool]], size_code: int = 4) -> bytes:
-    """A frame of these blocks (bytes, and whether they are stored)."""
+    """Return an LZ4 frame of these blocks: pairs of bytes, and True if the bytes are stored uncompressed."""
     descriptor = bytes((0x60, size_code << 4))
     checksum = bytes((xxh32_intdigest(descriptor) >> 8 & 0xFF,))
     parts = [LITTLE_32.pack(len(data) | stored << 31) + data for data, stored in blocks]
@@ -59,7 +59,7 @@ def lz4_frame(blocks: list[tuple[bytes, bool]], size_code: int = 4) -> bytes:
 
 
 def lz4_streams() -> dict[str, bytes]:
-    """Blocks that could be far larger, or of next to nothing."""
+    """Return LZ4 streams whose blocks could be far larger than they are, and streams of nearly empty blocks."""
     full = {code: lz4.block.compress(bytes(1 << 8 + 2 * code), store_size=False) for code in (4, 7)}
     return {
         "a bomb of large blocks": lz4_frame([(full[7], False)] * 10, 7),
@@ -74,14 +74,14 @@ def lz4_streams() -> dict[str, bytes]:
 
 
 def zstd_frame(blocks: bytes, size: int | None = None) -> bytes:
-    """A frame with a window of 128 MiB, and its size if one is given."""
+    """Return a Zstandard frame with a window of 128 MiB. Its header has the content size unless ``size`` is None."""
     if size is None:
         return ZSTD_MAGIC + b"\0" + WINDOW_OF_128_MIB + blocks
     return ZSTD_MAGIC + b"\xc0" + WINDOW_OF_128_MIB + LITTLE_64.pack(size) + blocks
 
 
 def zstd_streams() -> dict[str, bytes]:
-    """Wrong sizes, needlessly large windows, and tiny frames and blocks."""
+    """Return Zstandard streams with wrong sizes, needlessly large windows, or tiny frames and blocks."""
     run, last_run = ((LITTLE_32.pack(1 << 20 | 2 | last)[:3] + b"a") for last in (0, 1))  # 128 KiB of one letter
     runs = run * 319 + last_run  # 40 MiB
     nothing = b"\1\0\0"
@@ -103,7 +103,10 @@ def zstd_streams() -> dict[str, bytes]:
 
 
 def gzip_with_every_part(data: bytes, *, reserved: int = 0) -> tuple[bytes, bytes, bytes]:
-    """Header with extra field, name and comment; its checksum; the rest of a member of ``data``."""
+    """Return a gzip member of ``data`` in three parts.
+
+    The parts are the header with extra field, name and comment; the checksum of the header; and the rest.
+    """
     plain = gzip.compress(data)
     head = plain[:3] + bytes((0x1E | reserved,)) + plain[4:10] + b"\x03\0abc" + b"name\0" + b"comment\0"
     return head, (zlib.crc32(head) & 0xFFFF).to_bytes(2, "little"), plain[10:]

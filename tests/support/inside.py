@@ -1,4 +1,4 @@
-"""The only place where tests read private attributes of engines and logs, for tests of the room that owns the object."""
+"""Access to private attributes of engines and logs. Tests read private attributes only through this module."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from stratalog.log.state.log_state import LogState
 
 
 def clients(engine: Engine) -> Clients:
-    """Return the groups and transactions of an engine."""
+    """Return the state of the engine's consumer groups and transactional producers."""
     return engine._clients
 
 
@@ -19,7 +19,7 @@ def log_state(log: Log) -> LogState:
 
 
 def tell_listeners(engine: Engine) -> None:
-    """Wait until all listeners have got the events so far."""
+    """Wait until all listeners have received the events so far."""
     engine._logs.notifier.drain()
 
 

@@ -1,4 +1,4 @@
-"""A real Kafka broker on loopback, and what librdkafka reads from it."""
+"""A real Kafka broker on loopback, and clients (librdkafka) that write to it and read from it."""
 
 from __future__ import annotations
 
@@ -28,28 +28,28 @@ STOP_SECONDS: Final = 60
 CLIENT_SECONDS: Final = 30
 DUTY_SECONDS: Final = 60
 _STARTED: Final = re.compile(r"Kafka Server started|\[KafkaServer id=1\] started")
-# Errors of everything that keeps or reads files, and warnings of the code that handles the files themselves. Warnings of
+# Errors of all code that keeps or reads files, and warnings of the code that handles the files themselves. Warnings of
 # coordinators and of the replica manager are about time (a late heartbeat, a slow flush), which depends on the machine.
 _REMARK: Final = re.compile(
     r"\] (WARN (kafka\.log|org\.apache\.kafka\.(storage|server\.log))|"
     r"ERROR (kafka\.(log|cluster|coordinator|server\.ReplicaManager)|"
     r"org\.apache\.kafka\.(storage|coordinator|server\.(log|common))))"
 )
-_ANSWERED: Final = "Error processing append operation"  # clients get an error, too
-_INTERRUPTED: Final = "Stopped loading records from"  # a coordinator that the broker's own stop came upon
-SYSLOG_ERROR: Final = 3  # librdkafka tells of retries while a broker starts, too
+_ANSWERED: Final = "Error processing append operation"  # harmless: the client also gets the error
+_INTERRUPTED: Final = "Stopped loading records from"  # harmless: the broker's stop interrupted a coordinator
+SYSLOG_ERROR: Final = 3  # librdkafka also logs retries while a broker starts
 
 
 class KafkaBroker:
     """A broker and controller in one process, with its log directory in ``folder / "logs"``.
 
-    A context manager: entering formats the directory and starts, leaving stops. May be stopped and started in between; the
-    broker then continues with the contents of the log directory.
+    It is a context manager: entering formats the directory and starts the broker, leaving stops it. The broker can be
+    stopped and started in between. It then continues with the contents of the log directory.
 
     Args:
-        tools: of Kafka.
-        folder: an empty one.
-        settings: in its properties file, beside what it needs to start.
+        tools: Kafka's jars.
+        folder: an empty folder.
+        settings: additional settings for the properties file.
     """
 
     def __init__(self, tools: KafkaTools, folder: Path, settings: Mapping[str, str] | None = None) -> None:
@@ -75,7 +75,7 @@ class KafkaBroker:
         }
 
     def _cluster(self) -> dict[str, str]:
-        """Return the settings of a cluster with one broker, in the names of this version of Kafka."""
+        """Return the settings of a cluster with one broker, for the Kafka versions that use KRaft."""
         controller = f"127.0.0.1:{self._second_port}"
         return {
             "process.roles": "broker,controller",
@@ -94,7 +94,7 @@ class KafkaBroker:
         return self
 
     def _prepare(self, properties: Path) -> None:
-        """Make what must be there before the first start."""
+        """Format the log directory before the first start."""
         result = self.tools.run(
             "kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(properties), folder=self._folder
         )
@@ -131,7 +131,7 @@ class KafkaBroker:
                 started.set()
 
     def stop(self) -> None:
-        """Stop cleanly; the log directory is complete afterwards. Nothing happens if it does not run."""
+        """Stop the broker cleanly; its log directory is complete afterwards. Do nothing if it is not running."""
         if self._process is None:
             return
         self._process.terminate()
@@ -141,7 +141,7 @@ class KafkaBroker:
             self._kill()
 
     def kill(self) -> None:
-        """End it as a crash does: files are as they are, and there is no clean shutdown marker."""
+        """Kill the broker as a crash does: files stay as they are, without a clean shutdown marker."""
         self._kill()
 
     def remarks(self) -> list[str]:
@@ -164,7 +164,7 @@ class KafkaBroker:
     def create_topics(
         self, topics: Mapping[str, int], configs: Mapping[str, Mapping[str, object]] | None = None
     ) -> None:
-        """Create topics with so many partitions, that keep records of any age; ``configs`` are of some of them."""
+        """Create topics with these numbers of partitions and without time retention; ``configs`` adds settings."""
         own = {name: {key: str(value) for key, value in config.items()} for name, config in (configs or {}).items()}
         new = [
             NewTopic(name, count, 1, config={"retention.ms": "-1", **own.get(name, {})})
@@ -176,12 +176,12 @@ class KafkaBroker:
 
     @property
     def pid(self) -> int:
-        """The running process."""
+        """Return the id of the running process."""
         assert self._process is not None
         return self._process.pid
 
     def await_state(self, is_reached: Callable[[Path], bool], what: str) -> None:
-        """Look at the log directory of the running broker until its duties have made it so; fails after a minute."""
+        """Wait until ``is_reached`` returns True for the log directory; fail after a minute."""
         clock = SystemClock()
         end_ns = clock.monotonic_ns() + DUTY_SECONDS * 1_000_000_000
         while not is_reached(self.log_dir):
@@ -189,21 +189,21 @@ class KafkaBroker:
             clock.sleep_ms(50)
 
     def take_over(self, source: Path, name: str = "") -> None:
-        """Put the segment files and leader epochs of the log in ``source`` in place of this stopped broker's own.
+        """Replace the segment files and leader epochs of a log of this stopped broker by the files in ``source``.
 
-        ``name`` is the broker's folder, if it is not that of ``source``.
+        ``name`` is the broker's folder of the log. By default, it is the folder name of ``source``.
         """
         assert self._process is None
         target = self.log_dir / (name or source.name)
         for file in target.iterdir():
-            if file.name != PARTITION_METADATA_FILE:  # the topic id is the cluster's
+            if file.name != PARTITION_METADATA_FILE:  # the topic id belongs to the broker's cluster
                 file.unlink()
         for file in source.iterdir():
             if parse_segment_file(file.name) or file.name == LEADER_EPOCHS_FILE:
                 shutil.copy(file, target)
 
     def produce(self, topics: Iterable[str], records: Sequence[Record]) -> None:
-        """Produce the records to partition 0 of each topic, idempotently, and wait until the broker has everything."""
+        """Produce the records to partition 0 of each topic with an idempotent producer. Wait until all are stored."""
         producer = Producer({**self._client(), "enable.idempotence": True})
         for topic in topics:
             _send(producer, topic, records)
@@ -215,7 +215,7 @@ class KafkaBroker:
         transactions: Sequence[tuple[Sequence[Record], bool]],
         transactional_id: str = "oracle",
     ) -> None:
-        """Produce to partition 0, one transaction for each pair; the second item of a pair is "commit" or "abort"."""
+        """Produce to partition 0, one transaction for each pair of records and True for commit, False for abort."""
         producer = Producer({**self._client(), "transactional.id": transactional_id})
         producer.init_transactions(CLIENT_SECONDS)
         for records, is_committed in transactions:
@@ -225,15 +225,15 @@ class KafkaBroker:
             (producer.commit_transaction if is_committed else producer.abort_transaction)(CLIENT_SECONDS)
 
     def leave_open(self, topic: str, records: Sequence[Record], transactional_id: str) -> None:
-        """Produce to partition 0 in a transaction that stays open."""
+        """Produce to partition 0 in a transaction, and leave it open. The producer is not returned."""
         self.begin(topic, records, transactional_id)
 
     def producer(self, **settings: str | bool) -> Producer:
-        """A client that may outlive a stop of the broker: it finds the next one at the same address."""
+        """Return a client that survives a restart of the broker: the address stays the same."""
         return Producer({**self._client(), **settings})
 
     def begin(self, topic: str, records: Sequence[Record], transactional_id: str) -> Producer:
-        """Produce to partition 0 in a transaction, and leave the transaction open."""
+        """Produce to partition 0 in a transaction, leave it open, and return the producer."""
         producer = self.producer(**{"transactional.id": transactional_id})
         producer.init_transactions(CLIENT_SECONDS)
         producer.begin_transaction()
@@ -242,12 +242,15 @@ class KafkaBroker:
 
     @staticmethod
     def send(producer: Producer, topic: str, records: Sequence[Record]) -> None:
-        """Produce to partition 0, and wait until the broker has everything."""
+        """Produce to partition 0, and wait until all records are acknowledged."""
         _send(producer, topic, records)
         assert producer.flush(CLIENT_SECONDS) == 0
 
     def delete_records(self, topic: str, share: float) -> int:
-        """Delete records of partition 0 up to this share of the way from its start to its end; the new log start."""
+        """Delete records of partition 0 and return the new log start.
+
+        ``share`` is the place of the new log start between the old log start (0) and the log end (1).
+        """
         name = TopicPartition(topic, 0)
         settings = {**self._client(), "group.id": "oracle", "isolation.level": "read_uncommitted"}
         with closing(Consumer(settings)) as consumer:
@@ -258,7 +261,7 @@ class KafkaBroker:
         return int(future.result(CLIENT_SECONDS).low_watermark)
 
     def commit(self, group: str, topic: str, offset: int) -> None:
-        """Commit an offset of partition 0, without metadata: this client would add a byte of its own."""
+        """Commit an offset of partition 0, without metadata."""
         with closing(Consumer({**self._client(), "group.id": group})) as consumer:
             for done in consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False) or ():
                 assert done.error is None
@@ -271,7 +274,7 @@ class KafkaBroker:
             return found.offset, found.metadata
 
     def read(self, topics: Iterable[str], *, isolation: str = "read_uncommitted") -> dict[str, list[Record]]:
-        """All records of partition 0 of each topic, as librdkafka reads them, CRCs checked."""
+        """Return all records of partition 0 of each topic, as librdkafka reads them. It checks the CRCs."""
         settings: dict[str, str | int | float | bool | None] = {
             **self._client(),
             "group.id": "oracle",
@@ -300,7 +303,7 @@ class KafkaBroker:
         return records
 
     def _admin(self) -> AdminClient:
-        """Return a client that knows the controller; keep it until its futures are done.
+        """Return a client that knows the controller. The caller must keep it until its futures are done.
 
         A broker that has just started may know neither a controller nor itself. If the first metadata of a client lacks
         the controller, librdkafka 2.16 does not request it later, and requests time out. Each attempt therefore uses a

@@ -1,4 +1,4 @@
-"""Kafka's own Cleaner, in one process that runs many rounds."""
+"""Kafka's own Cleaner, in one process that runs many compaction rounds."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from stratalog.config.topic import TopicConfig
 
 
 class KafkaCleaner:
-    """A process that cleans log folders on request, one at a time. A context manager.
+    """A process that cleans log folders on request, one at a time. It is a context manager.
 
     Args:
-        command: runs ``KafkaCleaner.java``.
+        command: command line that runs ``KafkaCleaner.java``.
     """
 
     def __init__(self, command: Sequence[str]) -> None:
@@ -34,11 +34,11 @@ class KafkaCleaner:
         self._process.stdout.close()
 
     def clean(self, folder: Path, now_ms: int, dirty_start: int, memory_bytes: int, config: TopicConfig) -> list[int]:
-        """One round: its end, bytes read, records read, records kept."""
+        """Run one round. Return the end offset of the round, bytes read, records read, and records kept."""
         return self._asked(folder, now_ms, dirty_start, memory_bytes, config)
 
     def recover(self, folder: Path, now_ms: int, config: TopicConfig) -> int:
-        """Open a log as after a crash, and close it; where it ends."""
+        """Open a log as after a crash, and close it. Return its log end offset."""
         return self._asked(folder, now_ms, 0, 0, config)[0]
 
     def _asked(self, folder: Path, now_ms: int, dirty_start: int, memory_bytes: int, config: TopicConfig) -> list[int]:
@@ -46,7 +46,8 @@ class KafkaCleaner:
         assert self._process.stdout is not None
         stored = config.to_mapping()
         settings = [f"{name}={stored[name]}" for name in ("index.interval.bytes", "delete.retention.ms")]
-        settings.append(f"internal.segment.bytes={config.segment_bytes}")  # which may be as small as a test needs it
+        # smaller than the broker's minimum if a test needs it
+        settings.append(f"internal.segment.bytes={config.segment_bytes}")
         print(folder, now_ms, dirty_start, memory_bytes, *settings, file=self._process.stdin, flush=True)
         answer = self._process.stdout.readline()
         assert answer[:1].isdigit(), answer

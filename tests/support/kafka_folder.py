@@ -1,4 +1,4 @@
-"""A log directory as a broker changes it while others read: appends, rolls, retention, cleaning, all without an engine."""
+"""A log directory whose files change as a broker changes them, during reads: appends, rolls, retention, cleaning."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ START_MS: Final = 1_700_000_000_000
 
 @dataclass(slots=True)
 class Batch:
-    """Encoded, with its offsets [base, end)."""
+    """An encoded batch with the offsets [base, end)."""
 
     base: int
     end: int
@@ -40,14 +40,14 @@ class Batch:
 
 @dataclass(slots=True)
 class KafkaFolder:
-    """One log of a broker; its files are written as a broker writes them. Readers create the indexes.
+    """One log of a broker, written without an engine and without index files. Readers create the indexes.
 
     Attributes:
-        bed: where it is, and the formats.
-        topic_id: of its topic.
-        segments: batches by base offset; the last is the active one.
+        bed: bed with the folder and the record formats.
+        topic_id: id of the topic.
+        segments: batches by base offset of their segment; the last segment is the active one.
         history: every batch that was ever written.
-        epochs: as checkpointed.
+        epochs: leader epochs in the checkpoint.
     """
 
     bed: LogBed
@@ -65,7 +65,7 @@ class KafkaFolder:
 
     @property
     def end(self) -> int:
-        """The log end offset."""
+        """Return the log end offset."""
         return self.history[-1].end if self.history else 0
 
     def path(self, base: int, state: str = "") -> Path:
@@ -73,7 +73,7 @@ class KafkaFolder:
         return self.bed.folder / (segment_file(base, LOG_SUFFIX) + state)
 
     def lead(self, epoch: int) -> None:
-        """A new leader epoch begins at the log end."""
+        """Begin a new leader epoch at the log end."""
         if epoch > self.epochs[-1].epoch:
             self.epochs.append(EpochEntry(epoch, self.end))
         _replace(self.bed.folder / LEADER_EPOCHS_FILE, format_epochs(self.epochs))
@@ -97,7 +97,7 @@ class KafkaFolder:
             self.path(self.end).touch()
 
     def fill(self, segments: int, batches: int = 4) -> None:
-        """So many segments, rolled and confirmed, and an active one with a batch."""
+        """Write this many closed segments and an active one with a batch; move the high watermark to the log end."""
         for _ in range(segments):
             for _ in range(batches):
                 self.append()
@@ -106,7 +106,7 @@ class KafkaFolder:
         self.confirm()
 
     def confirm(self, offset: int | None = None) -> None:
-        """Checkpoint the high watermark; the log end if no offset is given."""
+        """Store the high watermark; by default, the log end."""
         self._checkpoint(HIGH_WATERMARKS_FILE, self.end if offset is None else offset)
 
     def _checkpoint(self, name: str, offset: int) -> None:
@@ -122,10 +122,13 @@ class KafkaFolder:
             self.path(oldest, DELETED_SUFFIX).unlink()
 
     def clean(self, first: int, last: int, *, keep_every: int = 1, stop_at: str = "") -> None:
-        """Replace closed segments, counted from the oldest, by one segment with some of their batches, as the cleaner
-        does.
+        """Replace closed segments by one segment with some of their batches, as Kafka's cleaner does.
 
-        ``stop_at``: stop after this step: ``cleaned``, ``swap`` or ``deleted``.
+        Args:
+            first: index of the first segment to replace, counted from the oldest.
+            last: index of the last segment to replace.
+            keep_every: keep one of this many batches.
+            stop_at: stop after this step: ``cleaned``, ``swap`` or ``deleted``; "" to complete the replacement.
         """
         bases = sorted(self.segments)[:-1][first : last + 1]
         if not bases:
@@ -151,7 +154,7 @@ class KafkaFolder:
                 self.path(base, DELETED_SUFFIX).unlink()
 
     def tables(self, data: bytes) -> tuple[BatchTable, ...]:
-        """The batches in some bytes, CRCs checked."""
+        """Return the batches in ``data``; CRCs are checked."""
         found = scan(self.bed.components.formats, data, 0, len(data), check_crc=True)
         assert found.stop_position == len(data), found.reason
         return found.tables

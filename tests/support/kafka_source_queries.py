@@ -1,9 +1,9 @@
-"""The same queries through Spark's Kafka source and through ours, in a session of its own.
+"""Equal queries with Spark's Kafka source and with stratalog's source, in one Spark session.
 
     python kafka_source_queries.py ADDRESS JARS DIRECTORY FOLDER
 
-Only the format and the path differ between the two sides. The last line that is printed has, for each query, the schema and
-the rows of both sides, or the kind of error. ``DIRECTORY`` is that of the broker, and ``FOLDER`` is empty.
+Only the format and the path differ between the two sources. For each query, the last printed line has the schema and
+the rows of both sources, or the error. ``DIRECTORY`` is the log directory of the broker, and ``FOLDER`` is empty.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 FIRST_MS: Final = 1_700_000_000_000
 ORDERS, PER_PARTITION = 3, 40  # partitions of "orders", and records of each, one second apart
-OPTIONS: Final = {  # beside the servers: what jobs set, and what only a consumer understands
+OPTIONS: Final = {  # options beside the servers: some that jobs set, and some that only a consumer understands
     "groupIdPrefix": "nightly",
     "kafka.max.poll.records": "7",
     "kafkaConsumer.pollTimeoutMs": "60000",
@@ -34,14 +34,14 @@ SETTINGS: Final = {
 
 
 class Query(NamedTuple):
-    """Options of the source, and what is done with its frame."""
+    """Options of the source, and a function of its data frame."""
 
     options: dict[str, str]
     use: Callable[[Any], Any] = lambda frame: frame
 
 
 def offsets(**partitions: int) -> str:
-    """Options' JSON for the partitions of ``orders``: p0=3, p1=-2."""
+    """Return the JSON text of offsets in ``orders``; the arguments are p0=3, p1=-2 for partitions 0 and 1."""
     return json.dumps({"orders": {name.removeprefix("p"): value for name, value in partitions.items()}})
 
 
@@ -160,12 +160,12 @@ def _function(name: str) -> Callable[..., Any]:
 
 
 class Program:
-    """Both sides of a session.
+    """Runs queries with either source (``side``: ``kafka`` or ``stratalog``) in a Spark session.
 
     Args:
-        spark: the session. Any: Spark is not typed for a process that has not installed it.
-        address: of the broker.
-        directory: its log directory.
+        spark: the session. Any: a process may lack Spark and its types.
+        address: address of the broker.
+        directory: log directory of the broker.
         folder: an empty folder.
     """
 
@@ -174,7 +174,7 @@ class Program:
         self._paths = {"kafka": (), "stratalog": (directory,)}
 
     def load(self, side: str, options: dict[str, str], *, streaming: bool = False) -> Any:
-        """The frame of a side."""
+        """Return the data frame of a source."""
         reader = self._spark.readStream if streaming else self._spark.read
         given = {"kafka.bootstrap.servers": self._address, **OPTIONS, **options}
         return reader.format(side).options(**given).load(*self._paths[side])
@@ -184,7 +184,7 @@ class Program:
         return told(query.use(self.load(side, query.options)))
 
     def failure(self, side: str, options: dict[str, str]) -> dict[str, Any]:
-        """Return ``failed`` as True, and the error, if a query fails before its first row."""
+        """Return ``failed``, True if the query fails, and then the text of the error."""
         try:
             self.load(side, options).collect()
         except Exception as error:  # noqa: BLE001 - the two sides raise different ones
@@ -209,7 +209,7 @@ class Program:
         return {**told(self._spark.table(table)), "batches": len(files), "end": end}
 
     def written(self, side: str, target: dict[str, str], options: dict[str, str]) -> None:
-        """Write with columns in any case and of both types, to a topic of the option or of the column."""
+        """Write records with either sink. The topic is an option or a column; column types and option names vary."""
         frame = self.load("stratalog", {"subscribe": "orders", "includeHeaders": "true"})
         chosen = frame.selectExpr(
             "string(key) AS key", "value", "'copies' AS topic", "(partition + 1) % 3 AS partition", "headers",
@@ -221,13 +221,13 @@ class Program:
 
 
 def told(frame: Any) -> dict[str, Any]:
-    """Schema and rows of a frame."""
+    """Return the schema and the sorted rows of a data frame."""
     schema = [[field.name, field.dataType.simpleString(), field.nullable] for field in frame.schema.fields]
     return {"schema": schema, "rows": sorted(str(tuple(row)) for row in frame.collect())}
 
 
 def main() -> None:
-    """The command."""
+    """Run all queries with both sources, and print the results as JSON."""
     from stratalog_spark import local_session  # noqa: PLC0415 - needs pyspark
 
     address, jars, directory, place = sys.argv[1:]

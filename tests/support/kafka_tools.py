@@ -1,4 +1,4 @@
-"""Real Kafka's jars, from Maven, and its dump tool as a judge of segment files."""
+"""The jars of real Kafka, from Maven, and Kafka's dump tool, which checks segment files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DUMPED_SUFFIXES: Final = (".log", ".index", ".timeindex", ".txnindex", ".snapsho
 
 
 class OracleMissingError(Exception):
-    """Real Kafka is not available; the text names the missing part."""
+    """Real Kafka is not available; the text says which program is missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +32,10 @@ class KafkaTools:
 
     @classmethod
     def find(cls, pom: Path) -> KafkaTools:
-        """Java, and the jars that ``pom`` names: from the cache folder, or by Maven into it.
+        """Return Java and the jars that ``pom`` lists. The jars are in a cache folder; Maven downloads them if needed.
 
         Raises:
-            OracleMissingError: there is no Java of at least version 17, or no Maven when the cache is empty.
+            OracleMissingError: Java 17 or newer is missing, or the cache is empty and Maven is missing.
         """
         java = shutil.which("java")
         if java is None:
@@ -51,9 +51,10 @@ class KafkaTools:
         return cls(libraries, java)
 
     def command(self, main: str, *arguments: str) -> list[str]:
-        """The command line that runs the class ``main``."""
+        """Return the command line that runs the class ``main``."""
         quick = ["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-        started = ("kafka.server.KafkaRaftServer", "kafka.server.KafkaServer")  # they say when a broker has
+        # these classes log that the broker has started
+        started = ("kafka.server.KafkaRaftServer", "kafka.server.KafkaServer")
         logging = ["defaultLogLevel=warn", *(f"log.{name}=info" for name in started)]
         options = [*quick, *(f"-Dorg.slf4j.simpleLogger.{setting}" for setting in logging)]
         return [self.java, *options, "-cp", f"{self.libraries}/*", main, *arguments]
@@ -61,7 +62,7 @@ class KafkaTools:
     def run(self, main: str, *arguments: str, folder: Path, given: str = "") -> subprocess.CompletedProcess[str]:
         """Run the class ``main`` in ``folder`` to its end, with ``given`` as its standard input.
 
-        Standard output and errors are together in ``stdout``.
+        ``stdout`` of the result has both standard output and standard error.
         """
         return subprocess.run(
             self.command(main, *arguments),
@@ -74,10 +75,10 @@ class KafkaTools:
         )
 
     def complaints(self, directory: Path) -> list[str]:
-        """Return DumpLogSegments' complaints about the segment files of all logs in ``directory``; empty if there are none.
+        """Return DumpLogSegments' complaints about the segment files of all logs in ``directory``, or [].
 
-        It checks the CRC of each batch, iterates over all records, and compares each index with its log; its sanity
-        check of an index is the one that a broker makes.
+        The tool checks the CRC of each batch, iterates over all records, and compares each index with its log. Its
+        sanity check of an index is the check that a broker makes.
         """
         files = sorted(
             str(file.relative_to(directory)) for file in directory.glob("*/*") if file.suffix in DUMPED_SUFFIXES
@@ -115,5 +116,5 @@ def _fetch_libraries(pom: Path, libraries: Path) -> None:
         try:
             jars.rename(libraries)  # whole or not at all
         except OSError:
-            if not libraries.is_dir():  # else another worker of the tests was faster
+            if not libraries.is_dir():  # otherwise another test process was faster
                 raise

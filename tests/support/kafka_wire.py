@@ -1,4 +1,4 @@
-"""Requests to a broker that no client library makes: batches byte for byte, and markers of transactions.
+"""Requests to a broker that client libraries do not offer: appends of given bytes, and transaction markers.
 
 Source: apache/kafka ProduceRequest.json (version 7), WriteTxnMarkersRequest.json (version 1).
 """
@@ -30,9 +30,9 @@ class Answer(NamedTuple):
 
 
 class KafkaWire:
-    """One connection to a broker. A context manager, for one thread. All requests use partition 0.
+    """One connection to a broker, for one thread. It is a context manager. All requests use partition 0.
 
-    A broker that has just started may not lead its partitions yet: requests are repeated until it does.
+    A broker that has just started may not lead its partitions yet. Requests are repeated until it does.
     """
 
     def __init__(self, address: str) -> None:
@@ -41,7 +41,7 @@ class KafkaWire:
         self._number = 0
 
     def produce(self, topic: str, data: bytes) -> Answer:
-        """Append a batch unchanged; return the response of the broker after the append."""
+        """Append a batch unchanged, and return the response."""
         body = _text(b"any") + Struct(">hii").pack(-1, ANSWER_SECONDS * 1000, 1)
         body += _text(topic.encode()) + Struct(">iii").pack(1, 0, len(data)) + data
         return self._until_led(lambda: _produced(self._ask(_PRODUCE, 7, body), topic))
@@ -49,7 +49,7 @@ class KafkaWire:
     def end_transaction(
         self, topic: str, producer_id: int, producer_epoch: int, *, commit: bool, coordinator_epoch: int
     ) -> Answer:
-        """Append a marker, as a transaction coordinator does."""
+        """Append a transaction marker, as a transaction coordinator does."""
         name = topic.encode()
         body = b"\0\2" + Struct(">qh?").pack(producer_id, producer_epoch, commit)  # tags of the header; one marker
         body += bytes((2, len(name) + 1)) + name + b"\2" + bytes(4) + b"\0"

@@ -1,6 +1,7 @@
-"""Kills writers at random points, many times, and checks that all acknowledged records are there.
+"""Kills writers at random points, many times, and checks that no acknowledged record is lost.
 
-kill_loop.py FOLDER CYCLES SEED: exit code 0, or the story of what was lost. Each writer is a fork of this process.
+Usage: kill_loop.py FOLDER CYCLES SEED. The exit code is 0 if no record is lost; otherwise the program prints what is
+lost. Each writer is a fork of this process.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ MOST_APPENDS: Final = 40
 
 
 def write_for_ever(folder: str, told: int) -> None:
-    """Append numbers, one after the other; print each offset when it is written."""
+    """Append numbers, and write each acknowledged offset to the descriptor ``told``. Never return."""
     with open_engine(folder) as engine:
         log = engine.log("t", 0)
         while True:
@@ -27,7 +28,10 @@ def write_for_ever(folder: str, told: int) -> None:
 
 
 def kill_one(folder: str, appends: int) -> int:
-    """Run a writer for this many appends, or kill it while it opens; return the last offset that it printed, or -1."""
+    """Run a writer, and kill it after this many appends; 0 kills it while it opens.
+
+    Return the last offset that it acknowledged, or -1.
+    """
     ours, theirs = os.pipe()
     child = os.fork()
     if not child:

@@ -1,4 +1,4 @@
-"""Topics and tables for tests of ``stratalog_spark.sync``, whose tasks run here and not on Spark."""
+"""Topics and tables for tests of ``stratalog_spark.sync``. The tasks run in this process, without Spark."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ START_MS = 1_790_000_000_000 // HOUR_MS * HOUR_MS
 
 
 def prefixed(schema_id: int, body: bytes) -> bytes:
-    """A value with the prefix of a schema registry."""
+    """Return a message body with the prefix of a schema registry: 0, and the schema id."""
     return b"\0" + schema_id.to_bytes(4, "big") + body
 
 
@@ -25,12 +25,12 @@ def record(key: bytes | None, value: bytes | None, *, hour: float = 0) -> Record
 
 @dataclass
 class Lake:
-    """A topic, the tables that ``kind`` names, and the way from one to the other.
+    """A topic, lake tables, and the writer that copies records from the topic to the tables.
 
     Attributes:
-        folder: place of everything.
-        engine: the engine of the topic.
-        kind: ``iceberg`` or ``delta``.
+        folder: folder of the log directory and the tables.
+        engine: engine with the topic.
+        kind: kind of the tables, ``iceberg`` or ``delta``.
     """
 
     folder: Path
@@ -45,7 +45,7 @@ class Lake:
         write_checkpoints(self.engine)
 
     def target(self, name: str = "orders") -> Any:
-        """The table with a name; Any: the classes are of a plugin."""
+        """Return the table of this name. Any: its class is from a plugin."""
         import stratalog_spark  # noqa: PLC0415 - needs pyspark
 
         if self.kind == "delta":
@@ -68,7 +68,7 @@ class Lake:
         maintenance: Any = None,
         **options: str,
     ) -> Any:
-        """The writer of the micro-batches, as ``sync`` makes it for a stream."""
+        """Return the writer of micro-batches that ``sync`` would create for a stream."""
         from stratalog_spark.lake import syncer as module  # noqa: PLC0415 - needs pyspark
         from stratalog_spark.lake.schemas import SchemaSet  # noqa: PLC0415 - the same
         from stratalog_spark.lake.table import Layout  # noqa: PLC0415 - the same
@@ -88,7 +88,7 @@ class Lake:
         return made
 
     def splits(self, start: Mapping[int, int], end: Mapping[int, int]) -> list[Any]:
-        """The splits of a micro-batch, as Spark would repeat it."""
+        """Return the splits of a micro-batch from ``start`` to ``end``, offsets by partition."""
         from stratalog import TopicPartition  # noqa: PLC0415 - only here
         from stratalog_spark.options.read_options import Options  # noqa: PLC0415 - needs pyspark
         from stratalog_spark.read.stream import Offsets, Planner  # noqa: PLC0415 - the same
@@ -106,12 +106,12 @@ class Lake:
         return {number: self.engine.log(TOPIC, number).offsets().log_end for number in (0, 1)}
 
     def sync(self, syncer: Any, start: Mapping[int, int] | None = None) -> int:
-        """One micro-batch from ``start`` to the end; its records."""
+        """Run one micro-batch from ``start`` to the end of the topic; return its number of records."""
         count: int = syncer.apply(None, self.splits(start or {0: 0, 1: 0}, self.ends()))
         return count
 
     def rows(self, name: str = "orders") -> list[dict[str, Any]]:
-        """The rows of a table, as its own library reads them, by partition and offset."""
+        """Return the rows of a table, ordered by partition and offset. The table format's own library reads them."""
         table = self.target(name).open_table()._table  # noqa: SLF001 - the library's own table
         found = table.scan().to_arrow() if self.kind == "iceberg" else table.to_pyarrow_table()
         rows: list[dict[str, Any]] = found.to_pylist()
@@ -121,12 +121,12 @@ class Lake:
         return sorted(rows, key=lambda row: tuple(row[column] for column in columns))
 
     def places(self, name: str = "orders") -> list[tuple[int, int]]:
-        """Partition and offset of the rows of a table."""
+        """Return partition and offset of each row of a table."""
         prefix = "" if name.endswith("quarantine") else "kafka_"
         return [(row[f"{prefix}partition"], row[f"{prefix}offset"]) for row in self.rows(name)]
 
     def files(self, name: str = "orders") -> list[str]:
-        """The URIs or paths of the data files of a table."""
+        """Return the URIs or paths of the data files of a table."""
         table = self.target(name).open_table()._table  # noqa: SLF001 - as above
         if self.kind == "iceberg":
             return [task.file.file_path for task in table.scan().plan_files()]

@@ -48,7 +48,7 @@ def records(count: int, *, start: int = 0, timestamp_ms: int = 1_700_000_000_000
 
 
 def offsets_in(log: LogReader) -> list[int]:
-    """Return the offsets of all records of a log that was filled by ``records``; check that each has its own key."""
+    """Return the offsets of all records of a log that ``records`` filled; check that each has the key of its offset."""
     listed = list(log.records())
     assert [record.key for record in listed] == [b"k%d" % record.offset for record in listed]
     return [record.offset for record in listed]
@@ -69,7 +69,7 @@ class LogBed(Closeable):
         files_port: file system.
         log_start: checkpointed log start offset; None if there is none.
         recovery_point: checkpointed recovery point.
-        events: events that listeners got.
+        events: events that listeners received.
         watermark: rule that moves the high watermark.
     """
 
@@ -114,11 +114,11 @@ class LogBed(Closeable):
         return sorted(path.name for path in self.folder.iterdir())
 
     def contents(self) -> dict[str, bytes]:
-        """Return the files in the log's folder, with their bytes."""
+        """Return the bytes of each file in the log's folder, by name."""
         return {path.name: path.read_bytes() for path in sorted(self.folder.iterdir())}
 
     def write(self, contents: Mapping[str, bytes]) -> None:
-        """Replace the folder's files with these files."""
+        """Replace the files in the log's folder by these files."""
         self.folder.mkdir(parents=True, exist_ok=True)
         for path in self.folder.iterdir():
             path.unlink()
@@ -160,7 +160,7 @@ class LogBed(Closeable):
         return log
 
     def _checkpoint(self) -> None:
-        """Store the bounds, as a log directory does."""
+        """Keep the bounds of the log as its next checkpoints, as a log directory does."""
         for log in self._opened:
             self.recovery_point, self.log_start = log.offsets().recovery_point, log.offsets().log_start
 

@@ -1,4 +1,4 @@
-"""Locks that check the order of ``LockRank``, in place of the locks that production code uses."""
+"""Locks that check their order (see ``LockRank``), as replacements of the locks of production code."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from stratalog.env.lock_order import LockRank
 
 
 class LockOrderError(AssertionError):
-    """A thread acquires a lock while it holds one of the same or of a later rank."""
+    """A thread acquires a lock while it holds a lock of the same or of a later rank."""
 
 
 _LOCKS: ContextVar[Sequence[OrderedLock]] = ContextVar("locks", default=())
@@ -25,7 +25,7 @@ _LOCKS: ContextVar[Sequence[OrderedLock]] = ContextVar("locks", default=())
 class _Held(threading.local):
     """The locks that the current thread holds, in the order in which it acquired them.
 
-    ``around`` are the locks of the thread from which this thread has its context, which waits.
+    ``around`` are the locks of the thread that started this thread and waits for it.
     """
 
     def __init__(self) -> None:
@@ -39,10 +39,10 @@ FOUND: list[str] = []
 
 
 class OrderedLock:
-    """A lock of one rank, which refuses to be acquired in the wrong order. ``Condition`` accepts it.
+    """A lock of one rank, which raises LockOrderError if it is acquired in the wrong order. ``Condition`` accepts it.
 
-    An attempt that does not wait cannot cause a deadlock, and is not checked. Locks that a thread held when it created
-    this lock do not count: a crash test opens a copy of a log within an operation on the log.
+    An attempt that does not wait cannot cause a deadlock, and is not checked. Locks that the creating thread held when
+    it created this lock are also ignored: a crash test opens a copy of a log within an operation on the log.
     """
 
     def __init__(self, rank: LockRank, *, is_reentrant: bool) -> None:
@@ -106,7 +106,7 @@ class OrderedLock:
 
 @contextmanager
 def checked_lock_order() -> Iterator[None]:
-    """Make all locks of a ``LockRank`` that are created within the block check their order."""
+    """Make all locks of a ``LockRank`` check their order if they are created within the block."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(LockRank, "lock", lambda rank: cast(threading.Lock, OrderedLock(rank, is_reentrant=False)))
         patch.setattr(LockRank, "rlock", lambda rank: cast("threading.RLock", OrderedLock(rank, is_reentrant=True)))

@@ -1,4 +1,4 @@
-"""Engines over one bucket whose store may be away, and logs that are partly in the tier."""
+"""Engines over one bucket whose store can be unavailable, and logs that are partly in the tier."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ CONFIG: Final = {"file.delete.delay.ms": 0, "local.retention.bytes": 1, "retenti
 
 @dataclass(eq=False)
 class Place:
-    """Log directories, one bucket, and the availability of its store; the events in order.
+    """Log directories, one bucket, the faults of its store, and the events of the engines.
 
     Attributes:
-        fault: of every request, as long as it is set.
-        fault_of: asked for the fault of each request, if it is set.
-        during: called inside each request, if it is set.
-        asked: the requests, in order, whatever became of them.
+        fault: outcome of every request.
+        fault_of: returns the outcome of each request; None to use ``fault``.
+        during: called inside each request; None to call nothing.
+        asked: all requests in order, including failed ones.
     """
 
     folder: Path
@@ -75,25 +75,28 @@ class Place:
         )
 
     def rival(self) -> Place:
-        """Another machine, which reaches the same bucket."""
+        """Return a place for another machine that uses the same bucket."""
         other = Place(self.folder, self.clock)
         other.bucket = self.bucket
         return other
 
     def wait(self) -> None:
-        """Until the store may be tried again."""
+        """Advance the clock until engines request the store again."""
         self.clock.advance_ms(RETRY_MS)
 
 
 def fill(log: Log, segments: int, size_bytes: int = 100) -> None:
-    """Closed segments with one record each, whose value is its offset; the active segment stays empty."""
+    """Append closed segments with one record each, whose value is its offset; the active segment stays empty."""
     for _ in range(segments):
         log.append([Record(value=b"%d" % log.offsets().log_end + b"." * size_bytes)])
         log.roll()
 
 
 def tiered(place: Place, segments: int = 5, config: Mapping[str, object] | None = None) -> None:
-    """A log whose closed segments but the last are in the tier alone, and one record that no segment closes; orderly stopped."""
+    """Write a log whose local files are the last closed segment and one later record, and stop the engine cleanly.
+
+    All closed segments are in the tier.
+    """
     with place.engine() as engine:
         engine.create_topic("t", config={**CONFIG, **(config or {})})
         log = engine.log("t", 0)
@@ -106,7 +109,7 @@ def tiered(place: Place, segments: int = 5, config: Mapping[str, object] | None 
 
 @contextlib.contextmanager
 def away(place: Place, segments: int = 0) -> Iterator[tuple[Engine, Log]]:
-    """An engine that was opened while its store is away, and its log, to which so many segments were appended since."""
+    """Open an engine while its store is unavailable, and append this many segments. Yield the engine and its log."""
     tiered(place)
     place.fault = ObjectFault.NOT_APPLIED
     with place.engine() as engine:

@@ -1,4 +1,4 @@
-"""The command ``stratalog`` in a process of its own, as a shell would start it."""
+"""The command ``stratalog`` in its own process, as a shell would start it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-# A shell that runs us in the background has Ctrl-C ignored, and so would all that we start.
+# If a shell runs the tests in the background, SIGINT is ignored in them and in all processes that they start.
 _BEGIN = "import signal as s; s.signal(s.SIGINT, s.default_int_handler); from stratalog_command import main; main()"
 
 
@@ -19,7 +19,7 @@ def own_command(*arguments: str) -> list[str]:
 
 @contextlib.contextmanager
 def running_command(*arguments: str, **options: Any) -> Iterator[subprocess.Popen[Any]]:
-    """Start the command with pipes for its output; a test that fails kills it, instead of waiting for its end.
+    """Start the command with pipes for its output, and kill it after the block if it has not ended.
 
     Args:
         arguments: arguments of the command.

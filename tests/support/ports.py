@@ -7,15 +7,15 @@ import random
 import socket
 from typing import Final
 
-# Below those that Linux, macOS and Windows give to outgoing connections: one of these may come up on a port that a server
-# has left for a moment, and keep it from starting again.
+# These ports are below the ones that Linux, macOS and Windows use for outgoing connections. Otherwise, an outgoing
+# connection could take the port of a server during its restart.
 _PORTS: Final = range(10_000, 30_000)
 
 
 def free_ports(count: int) -> list[int]:
     """Return different free ports of the loopback address."""
-    chance = random.SystemRandom()  # several processes look at a time
-    with contextlib.ExitStack() as held:  # together, so that they differ
+    chance = random.SystemRandom()  # several test processes search for free ports at the same time
+    with contextlib.ExitStack() as held:  # all open at the same time, and therefore different
         found = list[int]()
         while len(found) < count:
             port = chance.choice(_PORTS)

@@ -1,4 +1,4 @@
-"""One script over a log, with a look at what a loss of power would leave before every change of the disk."""
+"""A random script of operations on a log. Before every disk change, it checks what a power loss could leave."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ PRODUCER = 7
 
 @dataclass
 class PowerSearch:
-    """One random script over a log, every change of which is preceded by a look at what a crash would leave.
+    """One random script over a log. Before every disk change, it checks the files that a power loss could leave.
 
-    ``attempted`` are the values written, by offset; those below ``durable`` must survive.
+    ``attempted`` are the values written, by offset; the values below ``durable`` must survive.
     """
 
     tmp_path: Path
@@ -50,7 +50,7 @@ class PowerSearch:
         self.bed.close()
 
     def step(self, log: Log) -> Log:
-        """Do something, and note what is promised then."""
+        """Run one random operation on the log, and update ``durable``. Return the log, which may be a new one."""
         draw = self.chance.random()
         if draw < 0.75:
             base = len(self.attempted)
@@ -75,7 +75,7 @@ class PowerSearch:
             assert log.close()
             self.durable = len(self.attempted)
             self.bed.recovery_point = self.durable
-            for image in self.files.images(self.chance, SAMPLES):  # the clean marker may be believed from now on
+            for image in self.files.images(self.chance, SAMPLES):  # from now on, a clean shutdown marker may exist
                 self.recover(image, clean=True)
             log = self.bed.open()
         return log
@@ -85,7 +85,7 @@ class PowerSearch:
         return producers[PRODUCER].last_sequence + 1 if PRODUCER in producers else 0
 
     def look(self, what: str) -> None:
-        """Called before each change."""
+        """Recover some of the possible states after a power loss now. The file system calls this before each change."""
         del what
         for image in self.files.images(self.chance, SAMPLES):
             state = (self.durable, hash(frozenset(image.items())))
@@ -94,10 +94,10 @@ class PowerSearch:
                 self.recover(image, clean=False)
 
     def recover(self, image: Image, *, clean: bool) -> None:
-        """Open the files, compare, continue; at times the power fails again meanwhile."""
+        """Open the log from these files, check it, and continue it. Sometimes the power fails again in recovery."""
         again: list[Image] = []
         bed = LogBed(self.tmp_path / "after", self.registry, self.topic)
-        bed.recovery_point = self.chance.choice([0, self.durable])  # as the checkpoint says, which may be an old one
+        bed.recovery_point = self.chance.choice([0, self.durable])  # the checkpoint may be an old one
         bed.write(image)
         files = PowerLossVfs(bed.folder)
         if self.chance.random() < self.nested:
@@ -105,7 +105,7 @@ class PowerSearch:
         bed.files_port = files
         with bed:
             found = self.compared(bed.open(clean=clean))
-            log = bed.open(clean=self.chance.random() < 0.5)  # either way: it was closed in order
+            log = bed.open(clean=self.chance.random() < 0.5)  # both are allowed: the log was closed cleanly
             log.append([Record(value=b"later")], durability="durable")
             after = [*found, b"later"]
             assert [record.value for record in log.records()] == after
@@ -119,7 +119,7 @@ class PowerSearch:
                 assert [value for value in values if value != b"later"] == self.attempted[: len(found)][: len(values)]
 
     def compared(self, log: Log) -> list[bytes | None]:
-        """Check that the log holds a prefix of all attempted records, with all durable ones."""
+        """Check that the log has a prefix of all attempted records, with all durable ones. Return its values."""
         self.checked += 1
         listed = list(log.records())
         values = [record.value for record in listed]

@@ -1,4 +1,4 @@
-"""Metrics and labels that a PromQL expression uses, by the parser of Prometheus' language."""
+"""Metrics and labels that a PromQL expression uses, found with the parser of Prometheus."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ TARGET_LABELS = {"instance", "job"}
 
 
 def selectors(expression: Any) -> Iterator[tuple[str, set[str]]]:
-    """Yield each metric of a parsed expression, with the labels that its matchers or an aggregation name."""
+    """Yield each metric of a parsed expression, with the labels that its matchers or aggregations use."""
     yield from _selectors(expression, frozenset())
 
 
 def labels_left(expression: Any) -> set[str] | None:
-    """Return the labels that the result of an aggregation has; None if the expression keeps those of its metric."""
+    """Return the labels that the result of an aggregation has; None if the expression keeps all labels."""
     if isinstance(expression, promql_parser.AggregateExpr):
         return set(expression.modifier.labels) if expression.modifier is not None else set()
     for part in _parts(expression):

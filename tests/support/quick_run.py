@@ -1,4 +1,4 @@
-"""Benchmarks, run as a user runs them, on little data."""
+"""Runs of benchmarks in their own process, with little data."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
 def quick_run(script: str, *options: str) -> list[dict[str, Any]]:
-    """Return the output lines of ``benchmarks/SCRIPT --quick --json``, which must succeed."""
+    """Run ``benchmarks/SCRIPT --quick --json``, which must succeed. Return its output lines."""
     return [json.loads(line) for line in quick_text(script, "--json", *options).splitlines()]
 
 
 def quick_text(script: str, *options: str) -> str:
-    """Return the output of ``benchmarks/SCRIPT --quick``, which must succeed."""
+    """Run ``benchmarks/SCRIPT --quick``, which must succeed. Return its output."""
     command = [sys.executable, str(_BENCHMARKS / script), "--quick", *options]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -25,5 +25,5 @@ def quick_text(script: str, *options: str) -> str:
 
 
 def verdicts(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The lines that hold a figure against its bound."""
+    """Return the lines of the kind ``verdict``, which compare a figure with its bound."""
     return [line for line in lines if line["kind"] == "verdict"]

@@ -1,4 +1,4 @@
-"""Columns of records for tests: good ones over an arena with gaps, and such as no decoder makes."""
+"""Columns of records for tests: valid ones whose arena has gaps, and invalid ones that no decoder returns."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def columns_of(listed: Sequence[Record]) -> RecordColumns:
 
 @st.composite
 def hostile_columns(draw: st.DrawFn) -> RecordColumns:
-    """Columns of every field whose numbers are not true: negative, past the arena, out of the flat columns."""
+    """Draw columns with invalid numbers in every field: negative, beyond the arena, or beyond the header columns."""
     count, total = draw(st.integers(0, 3)), draw(st.integers(0, 3))
     arena = draw(st.binary(max_size=12))
     small = st.integers(-2, 13)
@@ -108,12 +108,12 @@ def hostile_columns(draw: st.DrawFn) -> RecordColumns:
 
 
 def changed(columns: RecordColumns, name: str, column: memoryview) -> RecordColumns:
-    """The columns with another one of this name."""
+    """Return the columns with one column replaced."""
     fields: dict[str, Any] = {name: column}  # Any: one type for all fields
     return replace(columns, **fields)
 
 
-def outcome(call: Callable[[], Any]) -> Any:  # Any: whatever the call gives
+def outcome(call: Callable[[], Any]) -> Any:  # Any: the result of the call
     """Return the result of a call, or the type of its error."""
     try:
         return call()

@@ -1,4 +1,4 @@
-"""A replica as Kafka's follower is one: fetches, and what it makes of the answers."""
+"""A replica that fetches from a leader and handles its responses as Kafka's follower does."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from stratalog.model.offsets import EpochEnd
 
 
 def replicate(leader: Log, follower: Log, max_bytes: int = 1 << 20, *, moves_watermark: bool = True) -> int:
-    """One fetch of ``follower`` from ``leader``; how many offsets the follower's log end moved.
+    """Run one fetch of ``follower`` from ``leader``. Return the change of the follower's log end offset.
 
     Source: apache/kafka AbstractFetcherThread.processFetchRequest, truncateOnFetchResponse, fetchOffsetAndTruncate;
-    Partition.fetchRecords, which counts a replica's offset only where the logs do not part.
+    Partition.fetchRecords, which updates a replica's offset only if the logs do not diverge.
     """
     before = follower.offsets().log_end
     last_epoch = follower.view().epochs.latest
@@ -30,7 +30,7 @@ def replicate(leader: Log, follower: Log, max_bytes: int = 1 << 20, *, moves_wat
         if fetched.diverging is not None:
             cut(follower, fetched.diverging)
         else:
-            if moves_watermark:  # a fetch that does not part says what the follower has
+            if moves_watermark:  # a fetch without a diverging epoch tells the leader the follower's log end
                 leader.set_high_watermark(before)
             bounds = leader.offsets()
             follower.append_as_follower(fetched.read(), bounds.high_watermark, bounds.log_start)
@@ -38,9 +38,10 @@ def replicate(leader: Log, follower: Log, max_bytes: int = 1 << 20, *, moves_wat
 
 
 def cut(follower: Log, diverging: EpochEnd) -> None:
-    """Truncate to where the logs part; maybe not far enough, then the next fetch says so.
+    """Truncate the follower to the point where its log diverges from the leader's log.
 
-    Source: apache/kafka AbstractFetcherThread.getOffsetTruncationState.
+    One call may truncate too little; the next fetch then reports a diverging epoch again. Source: apache/kafka
+    AbstractFetcherThread.getOffsetTruncationState.
     """
     log_end = follower.offsets().log_end
     own = follower.end_offset_for_epoch(diverging.epoch)
@@ -54,11 +55,11 @@ def cut(follower: Log, diverging: EpochEnd) -> None:
 
 
 def out_of_range(leader: Log, follower: Log) -> None:
-    """The leader has nothing at the follower's end: it is shorter, or has deleted that."""
+    """Handle a fetch at an offset that the leader does not have: its log is shorter, or it has deleted the offset."""
     there, here = leader.offsets(), follower.offsets()
     if there.log_end < here.log_end:
         follower.truncate_to(there.log_end)
     elif there.log_start > here.log_end:
         follower.truncate_fully_and_start_at(there.log_start)
-    else:  # the leader knows nothing of the last epoch here
+    else:  # the leader does not know the follower's last epoch
         follower.truncate_to(here.high_watermark)

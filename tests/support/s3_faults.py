@@ -1,4 +1,4 @@
-"""Faults of a network or a store, by name: the rows of matrices."""
+"""Faults of a network or a store, by name, for parametrized tests."""
 
 from __future__ import annotations
 
@@ -22,5 +22,7 @@ FAULTS: Final = {
     "stale": ProxyFault(Misdeed.STALE),
     "garbage": ProxyFault(Misdeed.GARBAGE),
 }
-FOR_GOOD: Final = {"500", "503", "reset before", "drip", "silent"}  # those that last until the deadline, in some cells
-ANSWERED: Final = FAULTS.keys() - {"silent", "drip"}  # at once: a deadline may be long and costs nothing
+# faults that can last until the deadline of the request
+FOR_GOOD: Final = {"500", "503", "reset before", "drip", "silent"}
+# faults that are reported immediately: a long deadline takes no time
+ANSWERED: Final = FAULTS.keys() - {"silent", "drip"}

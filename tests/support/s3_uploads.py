@@ -1,4 +1,4 @@
-"""Unfinished uploads in parts, as a killed writer leaves them."""
+"""Unfinished multipart uploads, as a killed writer leaves them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from stratalog.spi import ObjectStore
 
 
 def left_upload(uri: str, options: Mapping[str, Any], key: str) -> str:
-    """Begin an upload below ``uri``, send one part, and leave it; return its upload id."""
+    """Begin a multipart upload below ``uri``, send one part, and do not complete it. Return its upload id."""
     client = boto3.client(
         "s3",
         endpoint_url=options["endpoint_url"],
@@ -28,7 +28,7 @@ def left_upload(uri: str, options: Mapping[str, Any], key: str) -> str:
 
 
 def check_unfinished(store: ObjectStore, uri: str, options: Mapping[str, Any], deadline_ns: int) -> None:
-    """Uploads are listed by prefix, aborted one by one, and several of one key are separate."""
+    """Check that a store lists unfinished uploads by prefix and aborts each one, also if a key has several."""
     made = {(key, left_upload(uri, options, key)) for key in ("a/x", "a/x", "a/y", "b/z")}
     assert {(found.key, found.upload_id) for found in store.unfinished("", deadline_ns=deadline_ns)} == made
     found = store.unfinished("a/", deadline_ns=deadline_ns)

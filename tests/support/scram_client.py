@@ -8,7 +8,7 @@ import hmac
 
 
 class ScramClient:
-    """One authentication: ``first``, then ``final`` of the server's response."""
+    """One authentication: send ``first``, then ``final`` with the server's response."""
 
     def __init__(self, algorithm: str, name: str, password: str, *, nonce: str = "abcdefgh") -> None:
         self._algorithm, self._password = algorithm, password
@@ -16,7 +16,7 @@ class ScramClient:
         self.first = f"n,,{self._bare}".encode()
 
     def final(self, server_first: bytes, *, binding: str = "biws") -> bytes:
-        """The final message; ``expected`` is then the signature of an honest server."""
+        """Return the final message, and set ``expected`` to the signature that the server must send."""
         fields = dict(part.split("=", 1) for part in server_first.decode().split(","))
         salt, rounds = base64.b64decode(fields["s"]), int(fields["i"])
         salted = hashlib.pbkdf2_hmac(self._algorithm, self._password.encode(), salt, rounds)

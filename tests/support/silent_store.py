@@ -1,4 +1,4 @@
-"""A plugin for settings to name: a store under ``sim://`` that never answers."""
+"""A plugin module that settings can name: an object store for ``sim://`` that never responds."""
 
 from __future__ import annotations
 
@@ -14,5 +14,5 @@ def _opened(context: OpenContext) -> ObjectStore:
 
 @hookimpl
 def stratalog_object_stores() -> Iterable[Provider[ObjectStore]]:
-    """Offer it."""
+    """Offer the store."""
     return (Provider(name="silent", open=_opened, schemes=frozenset({"sim"})),)

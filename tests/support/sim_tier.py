@@ -21,7 +21,7 @@ class SimTier:
         self.store = self.connected()
 
     def connected(self) -> SimObjectStore:
-        """Another connection; the bucket of all is the same."""
+        """Return a new connection to the bucket."""
         return SimObjectStore(self.bucket, before=self.before, faults=self._faults, uri=URI)
 
     @hookimpl

@@ -1,4 +1,4 @@
-"""A disk on which only so many bytes fit."""
+"""A disk on which only a limited number of bytes fits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from stratalog.env import PosixVfs
 
 
 class SmallDisk(PosixVfs):
-    """A file system of which ``folder`` is a disk: so many bytes fit, counted over what is written and deleted."""
+    """File system whose ``folder`` is a disk with ``room_bytes`` bytes. A write that does not fit fails."""
 
     def __init__(self, folder: Path, room_bytes: int = 0) -> None:
         self._folder, self.room_bytes = folder, room_bytes
@@ -28,7 +28,7 @@ class SmallDisk(PosixVfs):
         super().close(descriptor)
 
     def used_bytes(self) -> int:
-        """The entries on the disk."""
+        """Return the total size of the files on the disk."""
         total = 0
         for folder, _, names in os.walk(self._folder):
             for name in names:

@@ -1,9 +1,9 @@
-"""Steps of a user of Spark, in an environment and a session of its own: fill a topic, read, write, stream, run jobs.
+"""Steps of a Spark user in one session: fill a topic, read, write, stream, run jobs.
 
     python spark_story.py FOLDER local|connect|submit
 
-``submit`` is for ``spark-submit``, which gives the session its settings; it reads and writes a batch and no more, as without
-kernels all takes longer. The last line that is printed tells what came of it.
+``submit`` is for ``spark-submit``, which configures the session. It only reads and writes a batch, because everything
+takes longer without the compiled modules. The last printed line has the results as JSON.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SETTINGS = {
 
 
 def fill(folder: Path) -> None:
-    """A topic of two partitions, and places to write to."""
+    """Create a topic of two partitions, and a folder for the tier."""
     with open_engine(folder / "data") as engine:
         engine.create_topic("orders", partitions=PARTITIONS, config={"segment.bytes": 5_000})
         for partition in range(PARTITIONS):
@@ -39,7 +39,7 @@ def fill(folder: Path) -> None:
 
 
 def session(how: str) -> Any:
-    """As each way of running Spark has it."""
+    """Return a Spark session for ``local``, ``connect`` or ``submit``."""
     from pyspark.sql import SparkSession  # noqa: PLC0415 - where it is not installed, help is shown
 
     if how == "local":
@@ -58,7 +58,7 @@ def session(how: str) -> Any:
 
 
 def modules(batches: Iterable[Any]) -> Iterator[Any]:
-    """In tasks: where the library was found."""
+    """Yield the path from which tasks import the library."""
     import pyarrow as pa  # noqa: PLC0415 - in the worker
 
     import stratalog as there  # noqa: PLC0415 - the same
@@ -68,12 +68,12 @@ def modules(batches: Iterable[Any]) -> Iterator[Any]:
 
 
 def load(spark: Any, place: str, topic: str) -> Any:
-    """A topic, all of it."""
+    """Return the data frame of a whole topic."""
     return spark.read.format("stratalog").option("subscribe", topic).load(place)
 
 
 def batch(spark: Any, folder: Path, tier: str) -> dict[str, object]:
-    """Read a batch, write it, and read the result."""
+    """Read a batch, write it, and read it back. Return the results."""
     orders = load(spark, str(folder / "data"), "orders")
     counts = orders.selectExpr("string(key)").groupBy("key").count().collect()
     tasks = {row["file"] for row in orders.mapInArrow(modules, "file string").collect()}
@@ -87,7 +87,7 @@ def batch(spark: Any, folder: Path, tier: str) -> dict[str, object]:
 
 
 def sql(spark: Any, folder: Path) -> list[object] | None:
-    """Return the answers of the catalog in the JVM; None without its jar."""
+    """Return the results of SQL queries with the catalog in the JVM; None without its jar."""
     if not spark.conf.get("spark.sql.catalog.stratalog", ""):
         return None
     place = folder / "data"
@@ -103,7 +103,7 @@ def sql(spark: Any, folder: Path) -> list[object] | None:
 
 
 def stream(spark: Any, folder: Path, tier: str) -> int:
-    """Return the number of records that a query wrote."""
+    """Return the number of records that a streaming query wrote."""
     query = (
         spark.readStream.format("stratalog")
         .options(subscribe="orders", startingOffsets="earliest")
@@ -121,7 +121,7 @@ def stream(spark: Any, folder: Path, tier: str) -> int:
 
 
 def main() -> None:
-    """The command."""
+    """Run all steps, and print the results."""
     if len(sys.argv) != 3 or sys.argv[2] not in {"local", "connect", "submit"}:
         sys.exit(__doc__)
     folder, how = Path(sys.argv[1]), sys.argv[2]

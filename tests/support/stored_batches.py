@@ -1,4 +1,4 @@
-"""Batches as an appender and index builders take them."""
+"""Batches in the form that appenders and index builders take."""
 
 from __future__ import annotations
 
@@ -11,17 +11,20 @@ from stratalog.spi.indexes import IndexBuilder
 
 
 def stored_batch(position: int, size_bytes: int, base_offset: int, last_offset: int, stamp: int) -> PreparedBatches:
-    """Return one batch at a position (bytes) of a ``.log`` file."""
+    """Return one batch at a position (in bytes) of a ``.log`` file."""
     row = (position, size_bytes, base_offset, last_offset, stamp, stamp, -1, -1, -1, -1, 1, 0, 0)
     return PreparedBatches(BatchTable.from_rows(2, [row], ScanStop.END, position + size_bytes))
 
 
 def prepared(formats: FormatTable, data: Buffer) -> PreparedBatches:
-    """Return the batches of ``data``, which have one magic and their offsets already."""
+    """Return the batches of ``data``. All must have one magic, and their final offsets."""
     (table,) = scan(formats, data, 0, len(data), check_crc=True).tables
     return PreparedBatches(table, bytearray(data))
 
 
 def added(builder: IndexBuilder, batch: PreparedBatches, aborted: AbortedTransaction | None = None) -> bytes:
-    """Add a batch, which ends ``aborted`` if that is given, and return the entries."""
+    """Add a batch to a builder, and return the new index entries.
+
+    ``aborted`` is the transaction that the batch aborts, if any.
+    """
     return builder.add(batch, 0, {} if aborted is None else {batch.last_offset: aborted})

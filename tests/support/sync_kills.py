@@ -1,7 +1,7 @@
 """Program that kills a driver of ``sync`` with SIGKILL before every step of a micro-batch, and repeats the micro-batch.
 
-Usage: sync_kills.py FOLDER iceberg|delta BUCKETS. It prints the steps, as a list of JSON. Every driver is a process of its own,
-forked before any library has started a thread.
+Usage: sync_kills.py FOLDER iceberg|delta BUCKETS. It prints the names of the steps as a JSON list. Every driver is a
+separate process. The program forks it before any library has started a thread.
 """
 
 from __future__ import annotations
@@ -49,7 +49,10 @@ PARTS = ("data", "iceberg", "delta")
 
 
 def driver(folder: Path, kind: str, buckets: int, work: Callable[[Lake, Callable[..., int]], None]) -> int:
-    """Run ``work`` in a driver of its own, with a function that runs the micro-batch. Return its exit code, below 0 if it was killed."""
+    """Run ``work`` in a forked driver. Return its exit code, which is negative if it was killed.
+
+    ``work`` gets a lake, and a function that runs the micro-batch.
+    """
     sys.stdout.flush()
     pid = os.fork()
     if pid:
@@ -75,10 +78,10 @@ def driver(folder: Path, kind: str, buckets: int, work: Callable[[Lake, Callable
 
 
 def kill_at(number: int, lake: Lake, told: Path) -> None:
-    """Kill this process at the step with this number, and write the name of the step to ``told`` before.
+    """Arrange that this process kills itself at the step with this number.
 
-    Steps are the begin and the end of each change of a table and of each deletion of files, and in an Iceberg table each file of
-    metadata that a change writes.
+    The process writes the name of the step to ``told`` first. The steps are the begin and the end of each change of a
+    table and of each deletion of files. In an Iceberg table, each metadata file that a change writes is also a step.
     """
     table = lake.target().open_table()
     count, depth = 0, 0
@@ -121,7 +124,7 @@ def kill_at(number: int, lake: Lake, told: Path) -> None:
 
 
 def first(lake: Lake, micro_batch: Callable[..., int]) -> None:
-    """Sync a micro-batch, and append the records of the next one, which has a new field and a bad record."""
+    """Sync one micro-batch, and append the records of the next one, which has a new field and a bad record."""
     lake.engine.create_topic(TOPIC, partitions=2, config={"retention.ms": -1})
     for partition, row in FIRST:
         lake.append(partition, [row])
@@ -143,7 +146,7 @@ def again(lake: Lake, micro_batch: Callable[..., int]) -> None:
 
 
 def copy_parts(source: Path, target: Path) -> None:
-    """Replace the topic and the tables in one folder by those of another one."""
+    """Replace the topic and the tables in ``target`` by copies of those in ``source``."""
     for name in PARTS:
         shutil.rmtree(target / name, ignore_errors=True)
         if (source / name).exists():
@@ -151,7 +154,7 @@ def copy_parts(source: Path, target: Path) -> None:
 
 
 def main(folder: Path, kind: str, buckets: int) -> None:
-    """Print the steps."""
+    """Kill a driver at each step, check the result of each repetition, and print the steps."""
     for module in MODULES[kind]:  # they start no threads before they are used
         import_module(module)
     assert driver(folder, kind, buckets, first) == 0

@@ -56,7 +56,7 @@ class PairLayout(TierLayout):
 
 
 def made_segments(*bounds: int, leader_epoch: int = 0) -> list[SegmentSource]:
-    """Return adjacent closed segments with these bounds: one segment less than there are bounds."""
+    """Return adjacent closed segments; each pair of neighbouring ``bounds`` is one segment."""
     return [made_segment(base, end, leader_epoch=leader_epoch) for base, end in pairwise(bounds)]
 
 
@@ -99,7 +99,7 @@ class TierBed:
         return TierStore(store or SimObjectStore(self.bucket), env, self.config, self.limits)
 
     def pages(self, store: ObjectStore | None = None, cache: PageCache | None = None) -> Pages:
-        """Return the pages of ``LOG`` in the bucket, or in another store; without ``cache``, they get a new one."""
+        """Return the pages of ``LOG`` in the bucket, or in another store. Without ``cache``, they get a new cache."""
         return Pages(
             self._store(store, self.env()), LOG, TOPIC_ID, cache or PageCache(), limit_bytes=self.limits.manifest_bytes
         )

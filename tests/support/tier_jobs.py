@@ -1,4 +1,4 @@
-"""Jobs that replace segments of a tier, with their tasks run here and not on Spark, and tiers for them."""
+"""Jobs that replace segments of a tier, and tiers for them. The tasks run in this process, without Spark."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ COMPACTED = {"cleanup.policy": "compact", "segment.bytes": 4_000, "retention.ms"
 def run_here(
     _spark: object, tasks: Sequence[Any], work: Callable[[Any], Any], *, task: Any, result: Any, **_: object
 ) -> list[Any]:
-    """In place of ``run_tasks``: each task twice, as Spark does where it guesses that one is slow; as messages."""
+    """Replace ``run_tasks``: run each task twice, as Spark does with slow tasks. Tasks and results pass as messages."""
     for given in tasks:
         work(task.unpack(task.pack(given)))
     return [result.unpack(result.pack(work(task.unpack(task.pack(given))))) for given in tasks]
 
 
 class Frame:
-    """The rows that the three steps of a compaction make, as Spark would hand them on."""
+    """Replacement of the Spark data frame with which a compaction runs its three steps."""
 
     def __init__(self, work: Any) -> None:
         self._work = work
@@ -51,7 +51,7 @@ def groups(table: Any, name: str) -> Iterable[Any]:
 
 
 def without_spark(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The jobs, each task of which runs here; each bucket of a compaction holds 200 records."""
+    """Patch the jobs to run their tasks in this process. Each bucket of a compaction has 200 records."""
     import stratalog_spark  # noqa: PLC0415 - needs pyspark
     from stratalog_spark.jobs import compact, convert, erase, merge  # noqa: PLC0415 - the same
 
@@ -70,7 +70,10 @@ def fill(
     partitions: int = 2,
     later: dict[str, object] | None = None,
 ) -> str:
-    """A tier whose engine has stopped, of a topic that got other settings ``later``; its URI."""
+    """Write a topic to a tier, stop the engine, and return the URI of the tier.
+
+    ``later`` are settings that change after the records are appended.
+    """
     tier = folder / "tier"
     tier.mkdir()
     with open_engine(folder / "data", tier=tier.as_uri()) as engine:

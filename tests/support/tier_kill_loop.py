@@ -1,8 +1,9 @@
-"""Kills engines with a tier at any moment, again and again, and looks whether everything is there and nothing hangs.
+"""Kills engines with a tier at any point, many times, and checks that no record is lost and no engine hangs.
 
-tier_kill_loop.py FOLDER URI OPTIONS CYCLES SEED: exit code 0, or the story of what was lost. CYCLES of 0 kills an engine behind
-each request that changes the tier, in turn, until one comes to its end. Each engine, and each look, is a fork of this
-process, which itself opens none: the threads of an S3 client do not survive a fork.
+Usage: tier_kill_loop.py FOLDER URI OPTIONS CYCLES SEED. The exit code is 0 if no record is lost; otherwise the program
+prints what is lost. If CYCLES is 0, it kills one engine after the first request that changes the tier, the next one
+after the second request, and so on, until an engine completes its work. Each engine and each check runs in a fork of
+this process. The process itself opens no engine: the threads of an S3 client do not survive a fork.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ LEAST_STEPS: Final = 12
 MOST_TOLD: Final = 250
 LOOK_EVERY: Final = 5
 LONGEST_WAIT_S: Final = 0.01
-DAYS_MS: Final = 3 * 86_400_000  # longer than all that is kept for a while
+DAYS_MS: Final = 3 * 86_400_000  # longer than the grace time and the history
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,55 +69,58 @@ class Place:
     options: dict[str, Any]
 
     def opened(self, env: Env | None = None) -> Engine:
-        """An engine; nothing runs by itself."""
+        """Open an engine."""
         return open_engine(self.folder, tier=self.uri, tier_options=self.options, env=env)
 
     def opened_later(self, times: int, files: PosixVfs | None = None) -> Engine:
-        """An engine that finds everything from before these times older than all that is kept for a while."""
+        """Open an engine whose clock is ``times`` periods ahead.
+
+        Each period is longer than the grace time and the history of the tier.
+        """
         clock = ManualClock(Env().clock.now_ms() + times * DAYS_MS)
         return self.opened(Env(clock=clock) if files is None else Env(clock=clock, files=files))
 
 
 class TellingFiles(PosixVfs):
-    """Tells of each step that changes something, so that a kill can come at any of them."""
+    """File system that writes a message before each change, so that the parent can kill the process at any change."""
 
     def __init__(self, told: int) -> None:
         super().__init__()
         self._told, self.offset = told, -1
 
     def tell(self) -> None:
-        """The last offset that was written."""
+        """Write ``offset``, the last acknowledged offset, to the parent."""
         os.write(self._told, self.offset.to_bytes(8, "big", signed=True))
 
     def write(self, descriptor: int, position: int, data: bytes | bytearray | memoryview) -> int:
-        """Tell, then write."""
+        """Write a message, then the data."""
         self.tell()
         return super().write(descriptor, position, data)
 
     def sync(self, descriptor: int) -> None:
-        """Tell, then sync."""
+        """Write a message, then sync."""
         self.tell()
         super().sync(descriptor)
 
     def rename(self, old: str, new: str) -> None:
-        """Tell, then rename."""
+        """Write a message, then rename."""
         self.tell()
         super().rename(old, new)
 
     def link(self, old: str, new: str) -> None:
-        """Tell, then link."""
+        """Write a message, then link."""
         self.tell()
         super().link(old, new)
 
     def remove(self, path: str) -> None:
-        """Tell, then remove."""
+        """Write a message, then remove."""
         self.tell()
         super().remove(path)
 
 
 @contextlib.contextmanager
 def behind_each_write(act: Callable[[], object]) -> Iterator[None]:
-    """Act behind each request that changes the tier, once the store has answered."""
+    """Call ``act`` after each request that changes the tier, once the store has responded."""
 
     def acting(method: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(method)
@@ -134,7 +138,7 @@ def behind_each_write(act: Callable[[], object]) -> Iterator[None]:
 
 
 def append(engine: Engine, count: int) -> int:
-    """Write so many numbers to both topics; the last one's offset, the same in both."""
+    """Append this many numbers to both topics. Return the offset of the last one, which is the same in both."""
     for _ in range(count):
         offset = engine.log("t", 0).offsets().log_end
         engine.log("t", 0).append([Record(value=b"%0300d" % offset)])
@@ -145,7 +149,7 @@ def append(engine: Engine, count: int) -> int:
 
 
 def pass_over(engine: Engine) -> None:
-    """Every duty once."""
+    """Run each duty once."""
     engine.offload()
     engine.apply_retention()
     engine.run_cleaner()
@@ -153,7 +157,7 @@ def pass_over(engine: Engine) -> None:
 
 
 def work_once(place: Place, told: int, step: int) -> None:
-    """Do all of it once, and die behind the request that changes the tier as the ``step``-th."""
+    """Append, and run each duty once. Kill this process after the ``step``-th request that changes the tier."""
     files, left = TellingFiles(told), [step]
 
     def die() -> None:
@@ -169,7 +173,7 @@ def work_once(place: Place, told: int, step: int) -> None:
 
 
 def work_for_ever(place: Place, told: int, seed: int) -> None:
-    """Append numbers, move them to the tier, evict, expire and collect."""
+    """Append numbers, and run random duties: offload, retention, collection, cleaning. Never return."""
     chance, files = random.Random(seed), TellingFiles(told)  # noqa: S311 - a run that can be repeated
     with place.opened(Env(files=files)) as engine, behind_each_write(files.tell):
         duties: tuple[Callable[[], object], ...] = (
@@ -188,7 +192,7 @@ def work_for_ever(place: Place, told: int, seed: int) -> None:
 
 
 def kill_at(place: Place, step: int) -> tuple[bool, int]:
-    """Run an engine up to a step; return True if it was killed there, and the last offset that it printed."""
+    """Run an engine up to a step. Return True if it was killed at the step, and its last acknowledged offset."""
     ours, theirs = os.pipe()
     child = os.fork()
     if not child:
@@ -211,7 +215,7 @@ def kill_at(place: Place, step: int) -> tuple[bool, int]:
 
 
 def kill_one(place: Place, chance: random.Random) -> int:
-    """Run an engine up to this step, and kill it; return the last offset that it printed, or -1."""
+    """Run an engine up to a random step, and kill it. Return the last offset that it acknowledged, or -1."""
     ours, theirs = os.pipe()
     seed = chance.randrange(1 << 30)
     child = os.fork()
@@ -219,7 +223,7 @@ def kill_one(place: Place, chance: random.Random) -> int:
         os.close(ours)
         try:
             work_for_ever(place, theirs, seed)
-        except FencedEpochError:  # the last request of the one before came to a slow server only now
+        except FencedEpochError:  # a slow server has carried out the last request of the previous engine only now
             while True:
                 os.write(theirs, b"\xff" * 8)
         except BaseException:  # noqa: BLE001 - no code after a fork may continue
@@ -231,7 +235,7 @@ def kill_one(place: Place, chance: random.Random) -> int:
         last = max(last, int.from_bytes(os.read(ours, 8) or b"\xff", "big", signed=True))
     poll = select.poll()
     poll.register(ours, select.POLLIN)
-    poll.poll(chance.random() * LONGEST_WAIT_S * 1000)  # the next step may be a request, which tells nothing
+    poll.poll(chance.random() * LONGEST_WAIT_S * 1000)  # the next step may be a request, which writes no message
     os.kill(child, signal.SIGKILL)
     _, status = os.waitpid(child, 0)
     while rest := os.read(ours, 8):
@@ -243,7 +247,7 @@ def kill_one(place: Place, chance: random.Random) -> int:
 
 
 def in_fork(look: Callable[[], str]) -> str:
-    """Return the findings of a check in a process of its own."""
+    """Run a check in a forked process, and return its findings; "" if there are none."""
     ours, theirs = os.pipe()
     child = os.fork()
     if not child:
@@ -261,7 +265,7 @@ def in_fork(look: Callable[[], str]) -> str:
 
 
 def made(place: Place) -> str:
-    """The topic."""
+    """Create the topics, and return ""."""
     with place.opened() as engine:
         engine.create_topic("t", config=CONFIG)
         engine.create_topic("c", config=COMPACTED)
@@ -269,10 +273,10 @@ def made(place: Place) -> str:
 
 
 def looked(place: Place, told: int) -> str:
-    """Do the next pass; what was lost, or is named and not there."""
+    """Run each duty once. Return a description of lost records and missing objects; "" if there are none."""
     try:
         return _looked(place, told)
-    except FencedEpochError:  # as above, and the next one sees what came
+    except FencedEpochError:  # as above; the next engine finds the result of the late request
         return _looked(place, told)
 
 
@@ -283,7 +287,10 @@ def _looked(place: Place, told: int) -> str:
 
 
 def ended(place: Place, told: int, times: int = 1) -> str:
-    """Days later, after one more pass in the same leader epoch, nothing is in the tier that no root names."""
+    """Open an engine with a later clock, run each duty, and check the log and the tier. Return the findings.
+
+    At this time, no root may exist that refers to a missing object, and no object that no root refers to.
+    """
     with place.opened_later(times) as engine:
         append(engine, 1)
         for name in ("t", "c"):
@@ -304,7 +311,7 @@ def _lost(engine: Engine, told: int) -> str:
 
 
 def _superseded_wrongly(engine: Engine, told: int) -> str:
-    """True if the newest value of each key is there, and no value that was never written."""
+    """Return "" if the newest value of each key exists and no value is invented; otherwise a description."""
     log = engine.log("c", 0)
     end, latest = log.offsets().log_end, dict[bytes, int]()
     for record in log.records():
@@ -316,7 +323,7 @@ def _superseded_wrongly(engine: Engine, told: int) -> str:
 
 
 def _flaws(engine: Engine, harmless: set[FindingKind]) -> str:
-    """Return the findings of a deep check of the tier."""
+    """Return the findings of a deep check of the tier, without the harmless kinds."""
     assert engine.tier is not None
     found = list[Finding]()
     for name in ("t", "c"):
@@ -331,7 +338,7 @@ def _flaws(engine: Engine, harmless: set[FindingKind]) -> str:
 
 
 def each_step(place: Place) -> str:
-    """Kill behind each write in turn, and look after each; what was lost, "" if nothing."""
+    """Kill one engine after each request in turn, and check the tier after each kill. Return what is lost, or ""."""
     story, told, step, was_killed = in_fork(lambda: made(place)), -1, 0, True
     while was_killed and not story:
         step += 1
@@ -344,7 +351,7 @@ def each_step(place: Place) -> str:
 
 
 def main(folder: str, uri: str, options: str, cycles: int, seed: int) -> str:
-    """Return a description of the lost records, "" if there are none."""
+    """Kill engines, and check the tier regularly. Return a description of the lost records, or ""."""
     place, chance, told = Place(folder, uri, json.loads(options)), random.Random(seed), -1  # noqa: S311 - the same
     if not cycles:
         return each_step(place)

@@ -1,4 +1,4 @@
-"""Any number of writers of one topic in a tier, whose store fails where the test plans it."""
+"""Writers of one topic in a tier, whose store fails as the test plans it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LOG = TopicPartition("orders", 0)
 
 @dataclass
 class Bed:
-    """A bucket with one topic of one partition, and any number of writers over it, each a process of its own."""
+    """A bucket with one topic of one partition, and any number of its writers. Each writer acts as its own process."""
 
     registry: Registry
     clock: ManualClock = field(default_factory=lambda: ManualClock(1_700_000_000_000))
@@ -72,7 +72,7 @@ class Bed:
             writer.append(LOG, staged, mark)
 
     def remote(self) -> TierLog:
-        """The log as an engine sees it."""
+        """Return the log in the tier, as an engine opens it."""
         host = self.host()
         tier = self.tier(host)
         (name,) = tier.logs()
@@ -90,7 +90,7 @@ class Bed:
 
 
 def after(requests: int, fault: ObjectFault) -> Callable[[SimObjectStore], None]:
-    """Let the request fail that comes so many requests from now on."""
+    """Return a function that plans a fault of a store: ``fault`` for the request after this many requests."""
 
     def arm(store: SimObjectStore) -> None:
         store.faults = scripted_faults({store.counts.total() + requests: fault})

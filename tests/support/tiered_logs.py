@@ -1,4 +1,4 @@
-"""Logs whose closed segments are in a bucket in memory, letter by letter."""
+"""Logs whose closed segments are in a bucket in memory. Tests describe the records as letters."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ CONFIG: Final = {
 
 @dataclass
 class TieredLogs:
-    """A folder, a bucket and a clock that stands still; engines over them.
+    """A folder, a bucket, a clock that only the test moves, and engines that use them.
 
     Attributes:
-        folder: of log directories.
-        settings: of every engine.
+        folder: parent folder of the log directories.
+        settings: settings of every engine.
     """
 
     folder: Path
@@ -45,13 +45,13 @@ class TieredLogs:
 
     @property
     def env(self) -> Env:
-        """The clock that all share."""
+        """Return an environment with the shared clock."""
         return Env(clock=self.clock)
 
     def engine(
         self, name: str = "data", *, attach: bool = False, sim: SimTier | None = None, files: Vfs | None = None
     ) -> Engine:
-        """An engine over one log directory; closed at the end."""
+        """Open an engine over one log directory. ``close`` closes it."""
         settings = {"log.dirs": [str(self.folder / name)], "store.retries": 0, **self.settings}
         chance = random.Random(len(self._engines))  # noqa: S311 - a test must be repeatable
         env = Env(clock=self.clock, chance=chance, files=files or PosixVfs())
@@ -66,7 +66,10 @@ class TieredLogs:
 
 
 def filled(engine: Engine, *segments: str, **config: object) -> Log:
-    """A log of closed segments; each letter is a record of that key, a capital one a tombstone of the small one."""
+    """Create a log with one closed segment for each text. Each letter is a record with that letter as its key.
+
+    A capital letter is a tombstone of the key in lower case.
+    """
     settings = {name.replace("_", "."): value for name, value in config.items()}
     engine.create_topic("t", config={**CONFIG, **settings})
     log = engine.log("t", 0)
@@ -77,14 +80,14 @@ def filled(engine: Engine, *segments: str, **config: object) -> Log:
 
 
 def append(log: Log, keys: str) -> None:
-    """Append one batch for each letter."""
+    """Append one batch for each letter, as ``filled`` does."""
     for key in keys:
         value = None if key.isupper() else b"v%d" % log.offsets().log_end
         log.append([Record(key=key.lower().encode(), value=value, timestamp_ms=log.components.env.clock.now_ms())])
 
 
 def letters(log: LogReader) -> str:
-    """Return the offsets and keys of the records of ``append`` that are still there."""
+    """Return offset and letter of each record in the log, as ``0a 1b 3A``."""
     found = log.records()
     return " ".join(
         f"{record.offset}{(record.key or b'').decode() if record.value is not None else (record.key or b'').decode().upper()}"
@@ -93,12 +96,12 @@ def letters(log: LogReader) -> str:
 
 
 def remote_of(log: LogReader) -> RemoteView:
-    """The tier's side of a log, as it is seen now."""
+    """Return the log's current view of the tier."""
     remote = log.view().remote
     assert remote is not None
     return remote
 
 
 def committed(log: LogReader) -> list[tuple[int, int]]:
-    """The bounds of the segments that the tier has."""
+    """Return the bounds of the segments in the tier."""
     return [(segment.base_offset, segment.end_offset) for segment in remote_of(log).segments]

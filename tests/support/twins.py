@@ -1,4 +1,4 @@
-"""Both twins of the kernels, what they make of bytes, and whether that is the same."""
+"""Both twins of the kernels (the Python and the compiled implementation), and comparable results of their functions."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def kernels_of(name: str) -> Kernels:
 
 
 def twins() -> list[Kernels]:
-    """Return the twins that are there, the pure one first; fail if the compiled one is required."""
+    """Return the available twins, the Python twin first. Fail if the compiled twin is required and missing."""
     if COMPILED is None and is_required(Requirement.KERNELS):
         pytest.fail(_absence())
     return [PYTHON] if COMPILED is None else [PYTHON, COMPILED]
@@ -62,7 +62,7 @@ def _absence() -> str:
 
 
 def formats(kernels: Kernels) -> dict[str, RecordFormat]:
-    """The record formats, over one twin."""
+    """Return the record formats by name, with the kernels of one twin."""
     return {
         "v0": MessageFormatV0(TABLE, kernels),
         "v1": MessageFormatV1(TABLE, kernels),
@@ -71,19 +71,19 @@ def formats(kernels: Kernels) -> dict[str, RecordFormat]:
 
 
 def codecs_of(name: str) -> list[Codec]:
-    """The codecs that a format knows."""
+    """Return the codecs that a record format supports."""
     return [codec for codec in CODECS.values() if name == "v2" or codec.id < 4]
 
 
 def columns_as_lists(columns: RecordColumns) -> list[object]:
-    """The bytes and every column, for comparison."""
+    """Return the arena and every column as lists, to compare them."""
     return [bytes(columns.arena), columns.count, *(getattr(columns, name).tolist() for name in COLUMN_NAMES)]
 
 
 def judged(
     form: RecordFormat, data: Buffer, *, check_crc: bool, limit_bytes: int, fields: Fields = Fields.ALL
 ) -> Verdict:
-    """Scan and decode. What is raised but is no typed error comes out."""
+    """Scan and decode ``data``; return the results and a typed error. Other errors are raised."""
     table = form.scan(data, 0, len(data), check_crc=check_crc)
     found: Verdict = (table.stop, table.stop_position, table.reason, [column.tolist() for column in table.columns])
     if not len(table):
@@ -101,7 +101,7 @@ def judged(
 
 
 def arrowed(form: RecordFormat, data: Buffer, *, check_crc: bool, limit_bytes: int) -> tuple[object, ...]:
-    """Scan and decode to Arrow: the batches, and what ended them if that was an error."""
+    """Scan ``data`` and decode it to Arrow. Return the batches, and the type and text of the error that ended them."""
     table = form.scan(data, 0, len(data), check_crc=check_crc)
     batches = list[object]()
     try:
@@ -116,7 +116,10 @@ def arrowed(form: RecordFormat, data: Buffer, *, check_crc: bool, limit_bytes: i
 def rewritten(
     form: RecordFormat, data: bytes, *, check_crc: bool, limit_bytes: int, stamp_ms: int | None
 ) -> list[object]:
-    """Return the bytes that a format writes for accepted bytes: entries assigned in place, and encoded from columns."""
+    """Return the bytes that a format writes for valid bytes.
+
+    The list has the bytes after ``assign`` changed them in place, and the bytes that are encoded from columns.
+    """
     copy, results = bytearray(data), list[object]()
     table = form.scan(copy, 0, len(copy), check_crc=check_crc)
     try:
@@ -132,12 +135,17 @@ def rewritten(
             try:
                 results.append(form.encode(columns, header, None, None, keep_offsets=keep_offsets))
             except InvalidRecordError as refused:
-                results.append(type(refused))  # of several things that are wrong, each twin names what it sees first
+                # if several fields are wrong, each twin reports the one that it checks first
+                results.append(type(refused))
     return results
 
 
 def check_sense(verdict: Verdict, size: int) -> None:
-    """Check that a scan stops inside its ``size`` bytes, with a reason if needed, and that fields are inside their arena."""
+    """Check that a result of ``judged`` is plausible for ``size`` bytes.
+
+    The scan must stop inside the bytes, with a reason only if they are corrupt, and all fields must be inside the
+    arena.
+    """
     stop, position, reason = verdict[:3]
     assert isinstance(position, int)
     assert 0 <= position <= size

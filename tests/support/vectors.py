@@ -1,4 +1,4 @@
-"""Vectors that were checked against Kafka: inputs and the bytes or values that Kafka makes of them."""
+"""Test vectors that were checked against Kafka: inputs, and the bytes or values that Kafka makes of them."""
 
 from __future__ import annotations
 

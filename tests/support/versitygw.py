@@ -1,4 +1,4 @@
-"""A second S3 server in addition to moto: versitygw over a folder, built once from its published Go module."""
+"""versitygw, a second S3 server for tests in addition to moto. It is built once from its published Go module."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from ports import free_ports
 VERSION: Final = "v1.8.0"
 _MODULE: Final = "github.com/versity/versitygw/cmd/versitygw"
 _ACCESS, _SECRET = "gateway-key", "gateway-secret"
-NAME: Final = "store.stratalog.example"  # what ``elsewhere`` calls this machine
+NAME: Final = "store.stratalog.example"  # host name that ``elsewhere`` uses for this machine
 _START_S: Final = 30.0
 _BUILD_S: Final = 600
 
 
 class NoGatewayError(Exception):
-    """The server cannot be built here; the text has the reason."""
+    """The server cannot be built on this machine; the text has the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Gateway:
 
     @property
     def options(self) -> dict[str, Any]:
-        """``tier_options`` for it; it checks signatures."""
+        """Return ``tier_options`` for the server; it checks signatures."""
         return {
             "key": _ACCESS,
             "secret": _SECRET,
@@ -47,19 +47,19 @@ class Gateway:
 
     @property
     def elsewhere(self) -> str:
-        """Its address as that of another machine, where ``resolved`` is in force."""
+        """Return the server's URL with a host name that is not local. It needs the resolver of ``resolved``."""
         return f"http://{NAME}:{self.port}"
 
     def uri(self, prefix: str) -> str:
-        """The URI of a prefix in the bucket."""
+        """Return the URI of a prefix in the bucket."""
         return f"s3://{self.bucket}/{prefix}"
 
 
 def built() -> Path:
-    """The program: from the cache folder, or built into it, which takes about a minute and a half.
+    """Return the path of the program in the cache folder. The first call builds it, which takes 1.5 minutes.
 
     Raises:
-        NoGatewayError: there is no Go, or the build failed.
+        NoGatewayError: Go is missing, or the build failed.
     """
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "stratalog-versitygw" / VERSION
     program = cache / "versitygw"
@@ -93,7 +93,7 @@ def built() -> Path:
 
 @contextlib.contextmanager
 def gateway(folder: Path) -> Iterator[Gateway]:
-    """Serve a folder's objects on loopback while the ``with`` block lasts."""
+    """Run a server over a folder on loopback until the ``with`` block ends."""
     bucket = "bucket"
     (folder / "root" / bucket).mkdir(parents=True)
     (folder / "metadata").mkdir()
@@ -112,7 +112,7 @@ def gateway(folder: Path) -> Iterator[Gateway]:
 
 
 def resolved(resolve: Callable[..., Any]) -> Callable[..., Any]:
-    """``socket.getaddrinfo`` for which ``NAME``, and every name below it, is this machine."""
+    """Return a function like ``socket.getaddrinfo`` that resolves ``NAME`` and its subdomains to this machine."""
 
     def resolved_here(host: Any, *args: Any, **options: Any) -> Any:
         name = host.decode() if isinstance(host, bytes) else host

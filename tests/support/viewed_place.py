@@ -1,4 +1,4 @@
-"""A log directory with a tier, in which each view has something to show."""
+"""A log directory with a tier, with contents for each view of the command line and the console."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ HOSTILE = b"<script>alert('key')</script>"
 def make_place(folder: Path) -> tuple[str, str]:
     """Write the directory and its tier below ``folder``; return the path and the URI.
 
-    ``orders`` has two partitions in both tiers: deleted, evicted, local and active segments. ``profiles`` is compacted and
-    has hostile keys. ``payments`` has a transaction without an end. Group ``billing`` is behind.
+    ``orders`` has two partitions in both tiers: deleted, evicted, local and active segments. ``profiles`` is compacted
+    and has hostile keys. ``payments`` has an open transaction. Group ``billing`` lags behind.
     """
     data, uri = folder / "data", (folder / "tier").as_uri()
     data.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""A real Kafka 2.8 broker with its ZooKeeper: the last line that writes the formats V0 and V1."""
+"""A real Kafka 2.8 broker with its ZooKeeper: the last version that writes the formats V0 and V1."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kafka_broker import CLIENT_SECONDS, STOP_SECONDS, KafkaBroker
 
 
 class ZooKeeperBroker(KafkaBroker):
-    """As its base. ZooKeeper runs from entering to leaving; its broker waits for it."""
+    """A ``KafkaBroker`` of Kafka 2.8. ZooKeeper runs while the context manager is active; the broker waits for it."""
 
     _keeper: subprocess.Popen[str] | None = None
 

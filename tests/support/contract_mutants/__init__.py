@@ -1,6 +1,7 @@
-"""Mutants of contracts: small components of which each breaks one rule, and a run that finds which tests notice them.
+"""Mutants of contracts: small components that each break one rule, and a run that finds which tests fail for them.
 
-A rule is a test method of a contract class. Each module of this package has the mutants of one contract, in ``MUTANTS``.
+A rule is a test method of a contract class. Each module of this package has the mutants of one contract, in
+``MUTANTS``.
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ class ContractMutants:
     """The mutants of one contract.
 
     Attributes:
-        contract: subclass of the contract for the sound component.
-        fixture: fixture that returns the component.
+        contract: subclass of the contract for the correct component.
+        fixture: name of the fixture that returns the component.
         sound: returns a component that keeps all rules; its argument is a new folder.
-        mutants: for each rule, a function like ``sound`` whose component breaks the rule.
-        fixtures: further fixtures of a mutant, by name: functions of the component.
+        mutants: for each rule, a function like ``sound`` that returns a component that breaks the rule.
+        fixtures: further fixtures, by name. Each function gets the component, and returns the value of the fixture.
         attributes: attributes of the contract class for the mutant of a rule.
     """
 
@@ -47,7 +48,7 @@ class ContractMutants:
 
     @property
     def rules(self) -> set[str]:
-        """Names of the test methods of the contract class, its base classes included."""
+        """Return the names of the test methods of the contract class and of its base classes."""
         return {name for name in dir(self.contract) if name.startswith("test_")}
 
 
@@ -57,7 +58,8 @@ def altered(sound: Any, **changes: Any) -> Any:
     made = type(f"Wrong{kind.__name__}", (kind,), {"__slots__": (), **changes})
     object.__setattr__(sound, "__class__", made)
     for name in changes:
-        getattr(sound, "__dict__", {}).pop(name, None)  # a kernel in the place of the method
+        # remove a compiled function that the instance has in place of the method
+        getattr(sound, "__dict__", {}).pop(name, None)
     return sound
 
 
@@ -80,14 +82,14 @@ def collected() -> Mapping[str, type[Any]]:
 
 
 class _Recorder:
-    """Keeps the outcomes of the tests of each rule."""
+    """Pytest plugin that records the outcomes of the tests of each rule."""
 
     def __init__(self) -> None:
         self.outcomes: dict[str, list[str]] = {}
 
     @staticmethod
     def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
-        """Keep only the rule of each mutant; a class without a rule has the sound component."""
+        """Keep one test for each mutant: the rule that it breaks. Keep all tests of the correct component."""
         items[:] = [item for item in items if item.cls.rule in {"", item.originalname}]
 
     @pytest.hookimpl(wrapper=True)
@@ -105,16 +107,16 @@ class _Recorder:
 
 
 def outcomes(found: ContractMutants, folder: Path, *, is_sound: bool = False) -> dict[str, list[str]]:
-    """Run each rule of a contract in this process, on the mutant that breaks it, or on the sound component.
+    """Run each rule of a contract in this process, with the mutant that breaks the rule, or with the correct component.
 
     Args:
         found: the mutants.
         folder: new folder for the tests.
-        is_sound: True for the sound component.
+        is_sound: True to run the correct component.
 
     Returns:
-        For each rule, the outcome of each of its tests: ``passed``, ``noticed``, ``skipped``, or the text of an error
-        that is no answer of the test.
+        For each rule, the outcome of each of its tests: ``passed``, ``noticed`` (the test failed as intended),
+            ``skipped``, or the text of an unexpected error.
     """
     _classes.clear()
     if is_sound:

@@ -26,13 +26,13 @@ class PlanPolicy(CleanupPolicy):
         self._planned = planned
 
     def plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
-        """Return the result of the function."""
+        """Return the planned actions."""
         del config
         return self._planned(log, now_ms)
 
 
 class RewritingPolicy(PlanPolicy):
-    """The same, with a filter that only plans need."""
+    """A ``PlanPolicy`` that also has the record filter of the policy ``compact``."""
 
     record_filter = CompactPolicy.record_filter
 

@@ -21,13 +21,13 @@ _GZIP: Final = 31  # bits of a window, with the header of gzip
 
 
 class GzipContract(CodecContract):
-    """The contract of gzip."""
+    """The codec contract for gzip."""
 
     detects_damage = True
     ignores_trailing = True
 
     def hostile_streams(self) -> Mapping[str, bytes]:
-        """Return a bomb."""
+        """Return a small stream that decompresses to 32 MiB."""
         return {"bomb": gzip.compress(bytes(32 << 20))}
 
 
@@ -40,7 +40,7 @@ def _decompress(data: Buffer, limit_bytes: int, magic: int = 2) -> memoryview:
 
 
 def _first(data: Buffer) -> tuple[bytes, bytes, bool]:
-    """Return the contents of the first stream, the bytes after it, and True if the stream has an end."""
+    """Return the contents of the first gzip stream, the bytes after it, and True if the stream is complete."""
     stream = zlib.decompressobj(_GZIP)
     return stream.decompress(data), stream.unused_data, stream.eof
 
@@ -54,7 +54,7 @@ def _made(**changes: Any) -> Callable[[Path], Codec]:
 
 
 def _packs(change: Callable[[Buffer, int | None, int], Buffer]) -> Callable[[Path], Codec]:
-    """Return a codec that compresses changed data."""
+    """Return a function that makes codecs that change the data before they compress it."""
 
     def compress(_: Codec, data: Buffer, *, level: int | None, magic: int) -> bytes:
         return _compress(change(data, level, magic), level, magic)
@@ -63,7 +63,7 @@ def _packs(change: Callable[[Buffer, int | None, int], Buffer]) -> Callable[[Pat
 
 
 def _unpacks(change: Callable[[Buffer, int], Buffer]) -> Callable[[Path], Codec]:
-    """Return a codec that decompresses in another way."""
+    """Return a function that makes codecs whose ``decompress`` returns the result of ``change``."""
 
     def decompress(_: Codec, data: Buffer, *, limit_bytes: int, magic: int) -> memoryview:
         del magic
@@ -121,7 +121,7 @@ def _reserves(data: Buffer, limit_bytes: int) -> Buffer:
 
 
 def _all_at_once(least_bytes: int) -> Callable[[Buffer, int], Buffer]:
-    """Return a function that decompresses bombs as a whole before it compares their size."""
+    """Return a function that decompresses large inputs completely before it checks ``limit_bytes``."""
 
     def decompress(data: Buffer, limit_bytes: int) -> Buffer:
         if len(data) < least_bytes:

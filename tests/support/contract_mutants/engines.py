@@ -1,4 +1,4 @@
-"""Plugins of engines that break one rule each."""
+"""Plugins for engines. Each breaks one rule."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ _CHECKED: Final = 40  # calls of a codec, about as many as the appends of the te
 
 
 class Plugin:
-    """Offers one component of one kind under the name ``mine``.
+    """Plugin that offers one component of one kind under the name ``mine``.
 
     Args:
-        kind: key of the kind, such as ``codecs``.
+        kind: kind of the component, such as ``codecs``.
         opened: opens the component.
         version: version of the provider.
     """
@@ -101,13 +101,13 @@ def _made(kind: str, opened: Callable[[OpenContext], Any]) -> Callable[[Path], E
 
 
 def _upgraded(setup: EngineSetup) -> EngineSetup:
-    """Return the setup with version 2 of the plugin that is upgraded."""
+    """Return the setup with version 2 of the ``Upgraded`` plugin."""
     plugins = [Upgraded(2) if isinstance(found, Upgraded) else found for found in setup.plugins]
     return dataclasses.replace(setup, plugins=plugins)
 
 
 class Deflate(Codec):
-    """A codec of zlib."""
+    """Codec that compresses with zlib."""
 
     id = 7
     levels = None
@@ -128,7 +128,7 @@ class Deflate(Codec):
 
 
 class Tires(Deflate):
-    """Decompresses some batches, and then wrong bytes."""
+    """Codec that decompresses the first batches correctly, and later batches to wrong bytes."""
 
     def decompress(self, data: Buffer, *, limit_bytes: int, magic: int) -> memoryview:
         """Decompress."""
@@ -139,7 +139,7 @@ class Tires(Deflate):
 
 
 class Remembers(Deflate):
-    """Keeps the contents in memory, and stores only their number."""
+    """Codec that keeps the contents in memory, and stores only their number."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -197,7 +197,7 @@ class Upgraded(Plugin):
 
 
 class KeepsAll(DeletePolicy):
-    """Deletes nothing, also locally."""
+    """Policy that plans no deletion on local disk."""
 
     def local_plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
         """Return no action."""
@@ -206,10 +206,10 @@ class KeepsAll(DeletePolicy):
 
 
 class DeletesOld(DeletePolicy):
-    """Deletes the first segment after half a day."""
+    """Policy that deletes the first segment once it is half a day old."""
 
     def plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
-        """Delete the first segment if it is old."""
+        """Delete the first segment if it is more than half a day old."""
         del config
         first = log.segments[0]
         is_old = not first.is_active and now_ms - first.age_from_ms > _DAY_MS // 2
@@ -217,7 +217,7 @@ class DeletesOld(DeletePolicy):
 
 
 def _catches_up() -> Callable[[OpenContext], CleanupPolicy]:
-    """Return an opener of policies that delete the first segment if no policy planned for half a day."""
+    """Return an opener of policies that delete the first segment if the last plan is more than half a day old."""
     planned_ms = list[int]()
 
     def opened(context: OpenContext) -> CleanupPolicy:
@@ -251,7 +251,7 @@ def _picky(context: OpenContext) -> IndexFormat[Any]:
 
 
 def _store(files: Callable[[Any], Any] = lambda files: files, **changes: Any) -> Callable[[OpenContext], Any]:
-    """Return an opener of stores with changed methods, and with logs that ``files`` changes."""
+    """Return an opener of stores with changed methods. ``files`` changes the logs that a store opens."""
 
     def opened(context: OpenContext) -> Any:
         location = context.location.removeprefix("mine://")

@@ -26,24 +26,24 @@ def _builds(change: Callable[[Any], Any]) -> Callable[[Path], ExtraIndex]:
 
 
 def _reads(reader: Callable[[ExtraIndex, Buffer], Any]) -> Callable[[Path], ExtraIndex]:
-    """Return an index with another method ``reader``."""
+    """Return an index whose method ``reader`` is replaced."""
     return _made(reader=reader)
 
 
 def _answers(answer: Callable[[SetReader, bytes], Any]) -> Callable[[Path], ExtraIndex]:
-    """Return an index whose readers give another answer."""
+    """Return an index whose readers return another result of ``may_hold_key``."""
     return _made(reader=result_of(KeySet, "reader", lambda reader: altered(reader, may_hold_key=answer)))
 
 
 class _CountingBuilder(SetBuilder):
-    """Counts calls, records and values."""
+    """Builder that counts the calls of ``add`` and the records, and notes if it got values."""
 
     calls = 0
     count = 0
     has_values = False
 
     def add(self, records: RecordColumns) -> None:
-        """Count."""
+        """Add the records, and count them."""
         super().add(records)
         self.calls += 1
         self.count += records.count
@@ -51,7 +51,7 @@ class _CountingBuilder(SetBuilder):
 
 
 def _finishes(finish: Callable[[_CountingBuilder, bytes], bytes]) -> Callable[[Path], ExtraIndex]:
-    """Return an index whose builders change the bytes at the end."""
+    """Return an index whose builders change the bytes that ``finish`` returns."""
 
     def counting(builder: SetBuilder) -> Any:
         object.__setattr__(builder, "__class__", _CountingBuilder)

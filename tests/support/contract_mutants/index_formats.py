@@ -17,7 +17,7 @@ _SIZE: Final = OffsetIndex.entry_bytes
 
 
 class WrappedBuilder(IndexBuilder):
-    """A builder that calls another one."""
+    """A builder that delegates to a correct builder."""
 
     __slots__ = ("count", "finishes", "sound")
 
@@ -26,16 +26,16 @@ class WrappedBuilder(IndexBuilder):
 
     @property
     def full(self) -> bool:
-        """Return the other builder's answer."""
+        """Return True if the correct builder is full."""
         return self.sound.full
 
     def add(self, batches: PreparedBatches, position: int, aborted: Mapping[int, AbortedTransaction]) -> bytes:
-        """Add to the other builder."""
+        """Add the batches to the correct builder."""
         self.count += 1
         return self.sound.add(batches, position, aborted)
 
     def finish(self) -> bytes:
-        """Finish the other builder."""
+        """Return the final bytes of the correct builder."""
         return self.sound.finish()
 
 
@@ -54,7 +54,7 @@ def _reads(**changes: Any) -> Callable[[Path], IndexFormat[Any]]:
 
 
 def _checks(change: Callable[[OffsetReader, int, int], None]) -> Callable[[Path], IndexFormat[Any]]:
-    """Return a format with readers that check in another way."""
+    """Return a format whose readers have another check."""
     return _reads(check=change)
 
 

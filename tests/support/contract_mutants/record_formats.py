@@ -106,7 +106,7 @@ def _checks_always(data: Buffer, start: int, end: int, *, check_crc: bool) -> Ba
 
 
 def _decodes(change: Callable[[RecordColumns], RecordColumns], **given: Any) -> Callable[[Path], RecordFormat]:
-    """Return a format that changes the results of ``decode``; ``given`` replaces its arguments."""
+    """Return a format that changes the results of ``decode``; ``given`` changes its arguments."""
 
     def decode(data: Buffer, batches: BatchTable, **keywords: Any) -> Iterator[RecordColumns]:
         return map(change, _SOUND.decode(data, batches, **{**keywords, **given}))
@@ -166,7 +166,7 @@ def _changed_records(change: Callable[[Record], Record]) -> Callable[[Path], Rec
 
 
 def _empty(kind: type[Any]) -> Callable[[Path], RecordFormat]:
-    """Return a format that encodes no records of a kind to no bytes."""
+    """Return a format that encodes an empty input to no bytes if the input has the type ``kind``."""
 
     def encode(records: Any, header: BatchHeader, codec: Any, level: Any, **keywords: Any) -> bytearray:
         is_empty = not (records.count if isinstance(records, RecordColumns) else records)

@@ -22,7 +22,7 @@ from stratalog_local.store import LocalStore
 
 @dataclasses.dataclass
 class Place:
-    """One location, at which stores are opened by a provider."""
+    """One location of segment stores. Calling it opens a store there through a provider."""
 
     folder: Path
     provider: Provider[SegmentStore]
@@ -33,7 +33,7 @@ class Place:
 
 
 def _made(change: Callable[[LocalStore, OpenContext], Any]) -> Callable[[Path], StoreOpener]:
-    """Return an opener of stores that ``change`` returns."""
+    """Return a function that makes openers of stores. ``change`` gets each opened store and returns its replacement."""
     (provider,) = stratalog_local.stratalog_segment_stores()
 
     def make(folder: Path) -> StoreOpener:
@@ -190,7 +190,7 @@ def _removes_nothing(self: LocalLogFiles, name: str) -> None:
 
 
 def _by_a_file(store: LocalStore, context: OpenContext) -> Any:
-    """Lock the directory by a file, which a killed process leaves."""
+    """Lock the directory by creating a file. A killed process leaves this file behind."""
     folder = Path(context.location)
     file, owned = folder / "owner", list[Path]()
 

@@ -20,7 +20,7 @@ class Counting(Service):
         self.logs: int | None = None
 
     def start(self, engine: Engine) -> None:
-        """Count."""
+        """Count the logs of the engine."""
         self.logs = len(engine.partitions())
 
     def stop(self, deadline_ns: int) -> None:
@@ -30,7 +30,7 @@ class Counting(Service):
 
 
 class RaisesInTime(Counting):
-    """Cannot stop while there is time."""
+    """Service whose stop raises before its deadline."""
 
     def stop(self, deadline_ns: int) -> None:
         """Raise if the deadline is in the future."""
@@ -40,7 +40,7 @@ class RaisesInTime(Counting):
 
 
 class StopsOnce(Counting):
-    """Cannot be stopped twice."""
+    """Service that cannot be stopped twice."""
 
     def stop(self, deadline_ns: int) -> None:
         """Raise at the second call."""
@@ -50,7 +50,7 @@ class StopsOnce(Counting):
 
 
 class NeedsAStart(Counting):
-    """Cannot be stopped before it was started."""
+    """Service that cannot be stopped before it was started."""
 
     def stop(self, deadline_ns: int) -> None:
         """Raise without a start."""
@@ -60,19 +60,19 @@ class NeedsAStart(Counting):
 
 
 class LeavesAThread(Counting):
-    """Leaves a thread."""
+    """Service that leaves a running thread."""
 
     def start(self, engine: Engine) -> None:
-        """Start a thread without an end."""
+        """Start a thread that never ends."""
         super().start(engine)
         threading.Thread(target=threading.Event().wait, daemon=True).start()
 
 
 class NeedsTime(Counting):
-    """Needs time to stop."""
+    """Service that cannot be stopped after its deadline."""
 
     def stop(self, deadline_ns: int) -> None:
-        """Raise if the deadline is over."""
+        """Raise if the deadline has passed."""
         if not deadline_ns:
             raise MutantError("too late")
 

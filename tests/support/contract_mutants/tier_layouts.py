@@ -42,7 +42,7 @@ def _made(**changes: Any) -> Callable[[Path], TierLayout]:
 def _reads(
     change: Callable[[StoredSegment, int, int, RangeReader], Iterator[memoryview]],
 ) -> Callable[[Path], TierLayout]:
-    """Return a layout that reads a log in another way."""
+    """Return a layout whose method that reads a log is replaced."""
     return _made(read=lambda _, *args: change(*args))
 
 
@@ -134,7 +134,7 @@ def _remembers(folder: Path) -> TierLayout:
 def _indexes(
     change: Callable[[StoredSegment, FileKind, RangeReader], Buffer | None],
 ) -> Callable[[Path], TierLayout]:
-    """Return a layout that reads small files in another way."""
+    """Return a layout whose method that reads small files is replaced."""
     return _made(read_index=lambda _, *args: change(*args))
 
 
@@ -182,7 +182,7 @@ def _believes_slices(segment: StoredSegment, kind: FileKind, fetch: RangeReader)
 
 
 class _AllPasses:
-    """A source that hashes the bytes of all passes together."""
+    """Source that hashes the bytes of all passes together. A correct source hashes each pass by itself."""
 
     def __init__(self, log: ByteSource) -> None:
         self._log, self._digest = log, sha256()
@@ -256,7 +256,7 @@ def _beyond(folder: Path) -> TierLayout:
 def _discovers(
     change: Callable[[Sequence[ObjectInfo], RangeReader], Iterator[StoredSegment]],
 ) -> Callable[[Path], TierLayout]:
-    """Return a layout that finds segments in another way."""
+    """Return a layout whose method that finds segments is replaced."""
     return _made(discover=lambda _, *args: change(*args))
 
 
@@ -282,7 +282,7 @@ def _untyped(objects: Sequence[ObjectInfo], fetch: RangeReader) -> Iterator[Stor
 
 
 class _ConstantMac(ManifestAuthenticator):
-    """Authenticates all data alike."""
+    """Authenticator that returns the same MAC for all data."""
 
     def key_id(self) -> str:
         """Return the only key."""

@@ -1,4 +1,4 @@
-"""The mutations for authors of record formats have the documented effects."""
+"""Tests of ``hostile_batches``: the functions that change or shrink bytes have the documented effects."""
 
 from __future__ import annotations
 
