@@ -35,7 +35,7 @@ def rows(log: Log, isolation: str = "read_uncommitted") -> list[Row]:
 
 @dataclass
 class Search:
-    """One log by seed, cleaned twice; before each change of the disk a look at what a loss of power would leave."""
+    """One seeded log that is compacted twice. Before each disk change, a check of what a power loss could leave."""
 
     tmp_path: Path
     registry: Registry
@@ -70,7 +70,7 @@ class Search:
         self.bed.close()
 
     def look(self, what: str) -> None:
-        """Called before each change."""
+        """Check some of the possible states after a power loss now. The file system calls this before each change."""
         del what
         for image in self.files.images(self.chance, SAMPLES):
             state = hash(frozenset(image.items()))
@@ -96,7 +96,10 @@ class Search:
             self.compare(again)
 
     def compare(self, log: Log) -> None:
-        """Every record was there before, the newest of each key still is, and what was aborted stays so."""
+        """Check the records after a power loss.
+
+        Each record existed before, the newest record of each key is there, and aborted data stays aborted.
+        """
         found, committed = rows(log), rows(log, ABORTED)
         assert log.offsets().log_end == self.log_end
         assert set(found) <= set(self.before)
@@ -126,8 +129,9 @@ def test_a_sync_that_is_left_out_is_found(tmp_path: Path, bed: LogBed, broken: t
 def test_records_that_a_transaction_replaces_are_dropped_once_its_marker_is_durable(
     tmp_path: Path, bed: LogBed
 ) -> None:
-    """If they were dropped earlier, a power loss could delete the marker and abort the transaction: both values would
-    be lost.
+    """The earlier value of a key must stay until the marker of the transaction with the new value is durable.
+
+    Otherwise a power loss could lose the marker. The transaction would be aborted, and both values would be lost.
     """
     bed.topic, chance = cleaning_logs.topic(segment_bytes=2500), random.Random(0)  # noqa: S311 - the same in every run
     bed.folder.mkdir(parents=True)
@@ -148,7 +152,7 @@ def test_records_that_a_transaction_replaces_are_dropped_once_its_marker_is_dura
 
 
 def give_up_what_was_committed(patch: pytest.MonkeyPatch) -> None:
-    """Do not complete a replacement whose old segments are already deleted (KAFKA-6264, KAFKA-12520)."""
+    """Plant a bug: recovery discards a replacement whose old segments are deleted (KAFKA-6264, KAFKA-12520)."""
 
     def plan(names: Sequence[str], *ends: Callable[[str], int]) -> SwapPlan:
         found = plan_swap(names, *ends)
@@ -160,7 +164,7 @@ def give_up_what_was_committed(patch: pytest.MonkeyPatch) -> None:
 
 
 def keep_what_was_replaced(patch: pytest.MonkeyPatch) -> None:
-    """Keep old segments after their replacement (KAFKA-12955)."""
+    """Plant a bug: recovery keeps old segments after their replacement (KAFKA-12955)."""
     patch.setattr(folder, "plan_swap", lambda *asked: replace(plan_swap(*asked), removals=()))
 
 

@@ -1,4 +1,4 @@
-"""Deletion: what policies may not do to a log, what a dry run promises, and what a pass costs."""
+"""Deletion: plans of policies that are refused, the results of a dry run, and the cost of a pass."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SMALL = {"segment.bytes": 250, "file.delete.delay.ms": 0}
 
 
 def fill(bed: LogBed, count: int, **settings: object) -> None:
-    """A record a second, two a segment."""
+    """Write a log with a record each second and two records in each segment."""
     named = {name.replace("_", "."): value for name, value in settings.items()}
     bed.topic = TopicConfig.from_mapping({**SMALL, **named}, "test")
     log = bed.open()
@@ -36,7 +36,7 @@ def fill(bed: LogBed, count: int, **settings: object) -> None:
 
 
 class Saying(CleanupPolicy):
-    """Cleanup policy that returns or raises the object of its constructor."""
+    """Cleanup policy whose plan is the object ``answer``; it raises the object if it is an exception."""
 
     def __init__(self, answer: object) -> None:
         self.answer = answer
@@ -94,7 +94,7 @@ def test_a_policy_that_raises_does_not_stop_other_logs(tmp_path: Path, clock: Ma
 
 
 class Slow(CleanupPolicy):
-    """Plans until ``go_on`` is set."""
+    """Policy whose ``plan`` waits until ``go_on`` is set."""
 
     def __init__(self) -> None:
         self.asked, self.go_on = threading.Event(), threading.Event()
@@ -125,7 +125,7 @@ def test_a_slow_policy_delays_no_append_and_no_read(tmp_path: Path) -> None:
             policy.go_on.set()
 
 
-# --- a dry run is a promise -------------------------------------------------------------------------------------------
+# --- a dry run reports exactly what a pass deletes --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -160,7 +160,7 @@ def test_a_dry_run_reports_the_deletions_of_the_real_run(bed: LogBed, seed: int)
         assert told.log_start == log.offsets().log_start
 
 
-# --- files that were deleted -------------------------------------------------------------------------------------------
+# --- deleted files -----------------------------------------------------------------------------------------------------
 
 
 def test_files_stay_under_another_name_for_their_delay_and_readers_continue(bed: LogBed) -> None:
@@ -184,7 +184,7 @@ def retained(bed: LogBed, log: Log) -> RetentionResult:
     return apply_retention(log, {"delete": DeletePolicy()}, None, now_ms=bed.clock.now_ms())
 
 
-# --- what a pass costs -------------------------------------------------------------------------------------------------
+# --- the cost of a pass ------------------------------------------------------------------------------------------------
 
 
 def test_a_pass_over_idle_logs_touches_no_file(tmp_path: Path, clock: ManualClock) -> None:
@@ -208,7 +208,7 @@ def test_a_pass_over_idle_logs_touches_no_file(tmp_path: Path, clock: ManualCloc
 def test_an_active_segment_that_is_too_old_for_local_disk_is_closed_sent_and_evicted(
     tmp_path: Path, clock: ManualClock
 ) -> None:
-    """If a topic gets no more records, its active segment must not stay on local disk until ``segment.ms``."""
+    """A topic that gets no more records must not keep its active segment on local disk until ``segment.ms``."""
     (tmp_path / "bucket").mkdir()
     settings = {"remote.storage.enable": True, "retention.ms": -1, "local.retention.ms": 5000}
     with open_engine(tmp_path / "data", tier=f"file://{tmp_path / 'bucket'}", env=Env(clock=clock)) as engine:
@@ -241,7 +241,7 @@ def test_a_topic_whose_copying_is_disabled_is_not_rolled_for_the_tier(tmp_path: 
 
 
 def test_segments_that_the_tier_has_not_count_for_no_size_limit_there(tmp_path: Path, clock: ManualClock) -> None:
-    """KAFKA-17062: objects of uploads that failed counted for retention.bytes, and good segments were deleted."""
+    """Objects of failed uploads once counted for ``retention.bytes``, and valid segments were deleted (KAFKA-17062)."""
     (tmp_path / "bucket").mkdir()
     with open_engine(tmp_path / "data", tier=f"file://{tmp_path / 'bucket'}", env=Env(clock=clock)) as engine:
         engine.create_topic("t", config={"remote.storage.enable": True, **SMALL, "retention.bytes": 1000})
@@ -249,7 +249,7 @@ def test_segments_that_the_tier_has_not_count_for_no_size_limit_there(tmp_path: 
         for _ in range(6):
             log.append([Record(value=b"x" * 50, timestamp_ms=clock.now_ms())])
         engine.offload()
-        for segment in sorted((tmp_path / "bucket").rglob("*.seg")):  # as an upload leaves it that nobody committed
+        for segment in sorted((tmp_path / "bucket").rglob("*.seg")):  # the object of an upload that was never committed
             segment.with_name("0" * 20 + "-0-failed.seg").write_bytes(bytes(100_000))
         (done,) = engine.apply_retention()
         assert (done.deleted_segments, [record.offset for record in log.records()]) == (0, list(range(6)))

@@ -27,7 +27,7 @@ Check = Callable[[Log], None]
 
 
 class Search:
-    """One log by seed; before each change of the disk a look at some of what a loss of power would leave."""
+    """One seeded log. Before each change of the disk, a check of some states that a power loss could leave."""
 
     def __init__(
         self, tmp_path: Path, installed: Registry, seed: int, files_class: type[PowerLossVfs] = PowerLossVfs
@@ -49,7 +49,7 @@ class Search:
         self.checked, self.seen = 0, set[int]()
 
     def look(self, what: str) -> None:
-        """Called before each change."""
+        """Check a possible state after a power loss now, at random. The file system calls this before each change."""
         del what
         for image in self.files.images(self.chance, 1) if self.chance.random() < 0.6 else ():
             state = hash(frozenset(image.items()))

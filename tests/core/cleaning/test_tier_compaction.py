@@ -1,4 +1,4 @@
-"""Compaction of what a tier has."""
+"""Compaction of segments in the tier."""
 
 from __future__ import annotations
 
@@ -126,7 +126,10 @@ def test_a_round_reads_local_copies_which_leave_before_the_commit(logs: TieredLo
 
 
 def test_records_only_on_local_disk_wait_and_shadow_nothing_in_the_tier(engine: Engine) -> None:
-    """The tier alone is a whole log: an engine that attaches after the disk is lost finds the newest value at its end."""
+    """The tier alone is a complete log.
+
+    An engine that attaches after the local disk is lost finds the newest values in the tier.
+    """
     log = filled(engine, "abc", "b")
     engine.offload()
     append(log, "aA")
@@ -189,7 +192,7 @@ def test_history_and_readers_under_way_continue(logs: TieredLogs, engine: Engine
 
 
 def test_transactions_over_segments(logs: TieredLogs, engine: Engine) -> None:
-    """Aborted data is dropped, although its marker is in a later segment; committed data and producers stay."""
+    """Aborted data is dropped although its marker is in a later segment. Committed data and producer state stay."""
     log = filled(engine)
     for name, commits in (("one", True), ("two", False)):
         producer = engine.producer(transactional_id=name)
@@ -221,7 +224,10 @@ def test_transactions_over_segments(logs: TieredLogs, engine: Engine) -> None:
 def test_a_transaction_outdates_nothing_in_the_tier_before_its_end_is_there_too(
     logs: TieredLogs, engine: Engine
 ) -> None:
-    """An engine that attaches after the disk is lost aborts the transaction, and finds the newest earlier value."""
+    """A value in a transaction replaces an older value in the tier only when the marker is in the tier too.
+
+    Otherwise, an engine that attaches after the local disk is lost would abort the transaction and find neither value.
+    """
     log = filled(engine, "ab", "a")
     with engine.producer(transactional_id="p") as producer:
         producer.begin_transaction()
@@ -272,7 +278,7 @@ def test_the_loser_of_a_take_over_stops_and_leaves_orphans_that_are_collected(lo
 
 
 def test_retention_meanwhile_wins(logs: TieredLogs, engine: Engine) -> None:
-    """Segments that expire during a round stay deleted, their rewritten copies too; the rest of the round counts."""
+    """Segments that expire during a round stay deleted, also their rewritten copies. The rest is committed."""
     log = filled(engine, "abc", "abd", "ae", "bb", segment_bytes=160, cleanup_policy="compact,delete", retention_ms=-1)
     engine.offload()
     done = list[str]()
@@ -333,7 +339,7 @@ def test_a_topic_that_is_deleted_meanwhile_stays_deleted(logs: TieredLogs, engin
 
 @pytest.mark.long
 def test_the_store_fails_once_at_each_request(tmp_path: Path) -> None:
-    """Whichever request is lost, or answered too late: nothing is lost, and the next round ends the work."""
+    """If any request is lost, or its response is lost, no record is lost, and the next round completes the work."""
     number = 0
     while True:
         logs = TieredLogs(tmp_path / str(number))
@@ -393,7 +399,7 @@ ENTRIES: Final = (TierSource, RemoteSegment, StoredSegment)
 @pytest.mark.long
 @pytest.mark.usefixtures("only_new_objects")
 def test_a_round_never_holds_the_list_of_all_segments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A list of 100,000 entries takes hundreds of megabytes."""
+    """A list of 100,000 entries would need hundreds of megabytes."""
     monkeypatch.setattr("stratalog.cleaning.compact.tier_range.MOST_SWAPS", 4)
     monkeypatch.setattr(entry_tree, "PAGE_ITEMS", 4)
     monkeypatch.setattr("stratalog.tier.manifest.pages.PageCache.__init__.__defaults__", (2,))
@@ -411,7 +417,7 @@ def test_a_round_never_holds_the_list_of_all_segments(tmp_path: Path, monkeypatc
 
     def look(request: SimRequest) -> None:
         if request.number % 20 == 0:
-            gc.collect()  # what is counted is what the round holds, not what waits for the collector
+            gc.collect()  # count only objects of the current root; replaced objects wait for the collector
             ours = (found for found in gc.get_objects() if type(found) in ENTRIES)
             held.append(max(Counter(type(found) for found in ours).values(), default=0))
 
@@ -426,8 +432,9 @@ def test_a_round_never_holds_the_list_of_all_segments(tmp_path: Path, monkeypatc
 
 
 def test_an_eviction_that_power_loss_interrupts_leaves_no_hole(logs: TieredLogs) -> None:
-    """Each eviction is durable before the next one. If a power loss restored only the first segment, its log end would
-    hide records of the tier.
+    """Each eviction is durable before the next one begins.
+
+    If a power loss restored only the first segment, the log end of this segment would hide records of the tier.
     """
     done = list[str]()
     files = FaultyVfs()
@@ -446,8 +453,9 @@ def test_an_eviction_that_power_loss_interrupts_leaves_no_hole(logs: TieredLogs)
 
 
 def test_local_retention_works_on_compacted_topics(engine: Engine) -> None:
-    """Local retention evicts local copies as in other topics. If it is off, local segments stay until they are
-    compacted.
+    """Local retention evicts local copies of compacted topics as of other topics.
+
+    If local retention is off, local segments stay until they are compacted.
     """
     log = filled(engine, "abc", "d", retention_bytes=-1, local_retention_bytes=0, min_cleanable_dirty_ratio=1)
     engine.offload()
@@ -555,7 +563,7 @@ def test_listeners_get_an_event_for_each_segment_that_leaves_local_disk(engine: 
 
 
 def test_nothing_is_rewritten_here_while_a_commit_to_the_tier_is_in_doubt(logs: TieredLogs, engine: Engine) -> None:
-    """The local records may be in the tier already, or get there when a late request is carried out."""
+    """The local records may be in the tier already, or get there later when the late request is carried out."""
     log = filled(engine, "ab", "Ac")
 
     def late(request: SimRequest) -> ObjectFault:
@@ -579,7 +587,7 @@ def test_nothing_is_rewritten_here_while_a_commit_to_the_tier_is_in_doubt(logs: 
 
 
 def test_the_log_start_does_not_fall_when_everything_in_the_tier_was_deleted(logs: TieredLogs, engine: Engine) -> None:
-    """A crash before the checkpoint is written: the root knows it better."""
+    """After a crash before the checkpoint is written, the log start comes from the root."""
     log = filled(engine, "ab", "cd")
     engine.offload()
     tier = engine.tier

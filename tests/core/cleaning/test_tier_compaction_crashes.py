@@ -1,8 +1,8 @@
-"""Kills and power losses before each operation of a compaction or an erasure over both tiers.
+"""Kills and power losses before each operation of a compaction or an erasure in both tiers.
 
-After each of them: the newest record of each key exists, and no older record replaces it. Erased records stay erased.
-The tier alone has the same records up to its end, and names only existing objects. Each local copy equals the bytes in
-the tier. A new engine completes the work.
+After each of them, the newest record of each key exists, and no older record replaces it. Erased records stay erased.
+The tier alone has the same records up to its end, and refers only to existing objects. Each local copy equals the bytes
+in the tier. A new engine completes the work.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from stratalog.tier.upkeep.collect import GRACE_MS
 from tiered_logs import CONFIG, TieredLogs, remote_of
 
 SEEDS, PLANTED_SEEDS, STEPS, KEYS = 3, 10, 34, 7
-LOOKED_AT = 0.06  # share of the operations; all of them are, over the seeds
+LOOKED_AT = 0.06  # share of the operations that are checked in one run; all runs together check all operations
 LOSSES = (ObjectFault.NOT_APPLIED, ObjectFault.REPLY_LOST, ObjectFault.THROTTLED)
 SETTINGS = {
     "cleanup.policy": "compact,delete",
@@ -43,19 +43,19 @@ SETTINGS = {
 
 @dataclass(frozen=True)
 class State:
-    """Disk and bucket at one point of the story, and the facts that must be true of them."""
+    """Disk and bucket after one operation of a story, and the facts that must be true of them."""
 
     folder: Path
     objects: dict[str, tuple[bytes, int]]
     sent: int
     durable: int
-    erased: dict[bytes, int]  # below which offset, for certain
-    erasing: dict[bytes, int]  # the same, perhaps
+    erased: dict[bytes, int]  # by key, the offset below which it is erased
+    erasing: dict[bytes, int]  # by key, the offset below which an erasure may be incomplete
 
 
 @dataclass
 class Story:
-    """One seeded run, and the states in which it can end."""
+    """One seeded run of operations, and the states that a crash could leave in it."""
 
     folder: Path
     seed: int
@@ -120,7 +120,7 @@ class Story:
             engine.collect()
 
     def look(self) -> None:
-        """Called before each operation."""
+        """Save some of the states that a crash now would leave. It is called before each operation."""
         if not self.is_watching:
             return
         self.operations += 1
@@ -129,7 +129,7 @@ class Story:
         self.is_watching = False
         left = self.folder / f"left-{len(self.states)}" / "data"
         shutil.copytree(self.folder / "data", left)
-        if self.chance.random() < 0.6:  # the power goes, and not the process alone
+        if self.chance.random() < 0.6:  # simulate a power loss; otherwise only the process is killed
             image = self.chance.choice(list(self.files.images(self.chance, 4)))
             shutil.rmtree(left / "t-0")
             (left / "t-0").mkdir()
@@ -143,7 +143,7 @@ class Story:
 
 @dataclass
 class Judge:
-    """Checks one state."""
+    """Opens one state with new engines, and checks it."""
 
     story: Story
     state: State
@@ -177,7 +177,7 @@ class Judge:
                 self.compare(reader.log("t", 0))
 
     def compare(self, log: LogReader) -> None:
-        """Compare all records of a log with the story."""
+        """Compare all records of a log with the records that the story appended and erased."""
         bounds = log.offsets()
         found = {record.offset: (record.key, record.value) for record in log.records()}
         assert all(self.story.sent[offset] == row for offset, row in found.items())
@@ -205,7 +205,7 @@ class Judge:
 
 
 def play(folder: Path, seeds: int) -> int:
-    """Play some stories; return the number of states that were checked."""
+    """Run this number of stories, and check all their states; return the number of states."""
     states = 0
     for seed in range(seeds):
         story = Story(folder / str(seed), seed)
@@ -222,12 +222,12 @@ def test_nothing_is_lost_and_nothing_dangles_wherever_it_ends(tmp_path: Path) ->
 
 
 def keep_copies(patch: pytest.MonkeyPatch) -> None:
-    """Local copies of what was replaced stay."""
+    """Plant a bug: local copies of replaced segments stay."""
     patch.setattr(CommittedPublisher, "_evict", lambda _: None)
 
 
 def commit_without_upload(patch: pytest.MonkeyPatch) -> None:
-    """The root names an object that was never stored."""
+    """Plant a bug: the root refers to an object that was never stored."""
 
     def promised(self: TierStore, key: str, source: ByteSource) -> ObjectInfo:
         del self
@@ -237,7 +237,7 @@ def commit_without_upload(patch: pytest.MonkeyPatch) -> None:
 
 
 def forget_names(patch: pytest.MonkeyPatch) -> None:
-    """Let a power loss restore files that were deleted from local disk."""
+    """Plant a bug: folders are not synced, and a power loss can restore files that were deleted from local disk."""
     patch.setattr(PowerLossVfs, "sync_folder", lambda *_: None)
 
 

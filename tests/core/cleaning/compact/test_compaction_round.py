@@ -50,7 +50,7 @@ def cleaned(bed: LogBed, log: Log) -> CompactionResult:
     return result
 
 
-# --- what stays ------------------------------------------------------------------------------------------------------
+# --- records that stay -----------------------------------------------------------------------------------------------
 
 
 def test_the_example_of_the_manual(bed: LogBed) -> None:
@@ -104,7 +104,7 @@ def test_a_tombstone_stays_until_its_horizon(bed: LogBed) -> None:
 
 
 def test_the_log_end_and_what_is_known_of_producers_survive_reopening(bed: LogBed) -> None:
-    """KAFKA-17076: the last batch of a round stays, if need be without records."""
+    """The last batch of a round stays, without records if necessary (KAFKA-17076)."""
     log = filled(bed, (b"k", b"1"))
     batch = bed.batch(0, [Record(key=b"k", value=None, timestamp_ms=bed.clock.now_ms())], producer=(7, 0, 0))
     log.append_as_leader(batch)
@@ -115,7 +115,7 @@ def test_the_log_end_and_what_is_known_of_producers_survive_reopening(bed: LogBe
         add(log, (b"x", b"1"))
     known, end = log.producers(), log.offsets().log_end
     bed.close()
-    bed.path(end).unlink()  # the empty active segment did not reach the disk
+    bed.path(end).unlink()  # the file of the empty active segment is missing
     again = bed.open(clean=False)
     assert again.offsets().log_end == end
     assert again.producers() == known
@@ -157,7 +157,7 @@ def test_batches_without_records_are_passed_by_in_later_rounds(bed: LogBed, code
         add_batch(b"k", b"%d" % producer, producer)
     log.roll()
     add(log, (b"other", b"1"))
-    cleaned(bed, log)  # of 7 and 8 the last batches stay, without a record
+    cleaned(bed, log)  # the last batches of producers 7 and 8 stay, without a record
     assert left(log) == [(2, b"k", b"9"), (3, b"other", b"1")]
     add(log, (b"other", b"2"), (b"k", b"10"))
     cleaned(bed, log)
@@ -166,7 +166,7 @@ def test_batches_without_records_are_passed_by_in_later_rounds(bed: LogBed, code
 
 @pytest.mark.parametrize("commit", [True, False])
 def test_a_marker_outlives_its_data_and_then_its_horizon(bed: LogBed, commit: bool) -> None:  # noqa: FBT001 - parametrized
-    """KAFKA-8351, 13727: if a marker is deleted too early, an aborted transaction appears to be open or committed."""
+    """If a marker is deleted too early, an aborted transaction appears open or committed (KAFKA-8351, KAFKA-13727)."""
     log = filled(bed)
     written = [Record(key=b"k", value=b"1", timestamp_ms=bed.clock.now_ms())]
     log.append_as_leader(bed.batch(0, written, producer=(9, 0, 0), transactional=True))
@@ -189,7 +189,7 @@ def test_a_marker_outlives_its_data_and_then_its_horizon(bed: LogBed, commit: bo
 
 
 def markers(bed: LogBed, log: Log) -> list[int]:
-    """The offsets of control batches."""
+    """Return the offsets of the control batches in a log."""
     found = []
     for segment in log.view().segments:
         data = segment.read(0, segment.size_bytes)
@@ -199,7 +199,7 @@ def markers(bed: LogBed, log: Log) -> list[int]:
 
 
 def test_aborted_data_of_a_transaction_that_ends_later_is_dropped_and_hides_nothing(bed: LogBed) -> None:
-    """KAFKA-14055: the transaction index of the new segment knows what its markers end."""
+    """The transaction index of the new segment has the transactions that its markers end (KAFKA-14055)."""
     log = filled(bed)
     for sequence, key in enumerate((b"a", b"b")):
         written = [Record(key=key, value=b"1", timestamp_ms=bed.clock.now_ms())]
@@ -259,7 +259,7 @@ def test_tombstones_of_older_formats_are_dropped_by_the_time_of_their_segment(
 
 
 def test_the_last_record_of_a_round_stays_where_batches_cannot_be_empty(bed: LogBed) -> None:
-    """Kafka stops cleaning a log like this one."""
+    """The formats V0 and V1 have no empty batches. Kafka stops cleaning such a log; stratalog keeps its last record."""
     bed.topic = cleaning_logs.topic(record_version=1)
     written = [Record(key=b"k", value=b"1", timestamp_ms=1), Record(value=b"keyless", timestamp_ms=1)]
     bed.write_segment(0, [bed.batch(number, [record], magic=1) for number, record in enumerate(written)])
@@ -323,7 +323,7 @@ def test_readers_that_are_at_it_continue(bed: LogBed) -> None:
 
 @pytest.mark.parametrize("clean", [4, 8])
 def test_the_bytes_read_and_written_follow_the_dirty_range_not_the_log(bed: LogBed, clean: int) -> None:
-    """Segments that lose nothing are read, and stay the files they are; Kafka writes them again."""
+    """Segments that lose no record are read and keep their files. Kafka rewrites these segments."""
     values = [(b"%d" % number, b"v" * 300) for number in range(clean)]
     log = filled(bed, *values, segment_bytes=400)
     first = cleaned(bed, log)
@@ -350,7 +350,7 @@ def test_a_segment_that_loses_its_end_keeps_the_rest_of_its_bytes(bed: LogBed) -
     assert [offset for offset, _, _ in left(log)] == [*range(19), 20]
 
 
-# --- what goes wrong -------------------------------------------------------------------------------------------------
+# --- failures --------------------------------------------------------------------------------------------------------
 
 
 def test_a_damaged_segment_makes_the_log_uncleanable_and_loses_nothing(bed: LogBed) -> None:
@@ -420,11 +420,11 @@ def test_a_failing_disk_takes_the_log_out_of_service(bed: LogBed, operation: str
     assert left(bed.open(clean=False))[-1] == (1, b"k", b"2")
 
 
-# --- what happens meanwhile ------------------------------------------------------------------------------------------
+# --- changes during a round ------------------------------------------------------------------------------------------
 
 
 class Meddling(RecordFilter):
-    """Drops everything below the last record, and does something to the log meanwhile."""
+    """Filter that calls ``Meddler.act`` during the round, with the verdicts on the records."""
 
     def __init__(self, policy: Meddler) -> None:
         self.policy = policy
@@ -438,7 +438,7 @@ class Meddling(RecordFilter):
 
 
 class Meddler(CleanupPolicy):
-    """Wants all closed segments rewritten."""
+    """Policy that wants all closed segments rewritten."""
 
     def plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
         del config, now_ms
@@ -449,7 +449,7 @@ class Meddler(CleanupPolicy):
         return Meddling(self)
 
     def act(self, verdicts: bytearray) -> None:
-        """Called while a round is under way."""
+        """Change the log during a round. Subclasses override this method."""
 
 
 def meddle(bed: LogBed, log: Log, policy: CleanupPolicy) -> CompactionResult:
@@ -494,7 +494,7 @@ def test_a_truncation_takes_the_checkpoint_back(bed: LogBed) -> None:
 
 
 def test_retention_meanwhile_voids_the_round(bed: LogBed) -> None:
-    """KAFKA-7401, 9133: the round must not restore segments that retention deleted during the round."""
+    """The round must not restore segments that retention deleted during the round (KAFKA-7401, KAFKA-9133)."""
     log = filled(bed, (b"k", b"1"), (b"j", b"2"), (b"i", b"2"))
 
     class Deleting(Meddler):
@@ -522,7 +522,7 @@ def test_a_log_that_is_closed_meanwhile_ends_the_round(bed: LogBed) -> None:
     assert log.maintenance.cleaning.dirty_start is None
 
 
-# --- policies that do wrong ------------------------------------------------------------------------------------------
+# --- policies that break the contract --------------------------------------------------------------------------------
 
 
 class Raising(Meddler):
@@ -674,7 +674,7 @@ def test_a_round_whose_map_is_full_ends_there_and_the_next_continues(bed: LogBed
         ends.append(result.end)
         reasons.append(result.reason)
     assert len(ends) > 3
-    # it says so, and what there is that has no such bound
+    # the reason names the full memory, and the command that has no such limit
     for end, reason in zip(ends[:-1], reasons[:-1], strict=True):
         assert f"memory is full at offset {end}," in reason
         assert "stratalog spark compact" in reason

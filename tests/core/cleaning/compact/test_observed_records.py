@@ -1,4 +1,4 @@
-"""Records that a filter observes: the dirty range, all of its part, or the whole log."""
+"""Records that a filter observes: those of the dirty range, of the whole local or remote part, or of the whole log."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from stratalog.spi import (
 
 
 class Seen(CleanupPolicy):
-    """A plugin with a policy that notes which offsets its filter observes, and keeps all records."""
+    """Policy that keeps all records, and notes the offsets of the records that its filter observes."""
 
     def __init__(self, observes: str) -> None:
         self.observes, self.offsets = observes, list[int]()
@@ -144,7 +144,10 @@ def test_an_unknown_kind_makes_the_log_uncleanable_and_loses_nothing(tmp_path: P
 
 
 def summary(*, tier_dirty_start: int = 0, dirty_start: int | None = None, last_stable: int = 44) -> LogSummary:
-    """Return a log with two segments in the tier, two local ones and the active one, ten offsets each."""
+    """Return the summary of a log with two segments in the tier, two local ones and the active one.
+
+    The segments begin at the offsets 0, 10, 20, 30 and 40.
+    """
     segments = tuple(
         SegmentSummary(
             10 * n, 10 * n + (4 if n == 4 else 10), 100, 0, is_local=n > 1, is_remote=n < 2, is_active=n == 4

@@ -30,12 +30,12 @@ from stratalog.spi import CleanupPolicy, LogSummary, RecordFilter, Rewrite, Rewr
 from stratalog.testing.faults import FaultyVfs
 from stratalog.testing.power_loss import Image, PowerLossVfs
 
-OLD = 6  # segments of a key each, none of which fits together with another
+OLD = 6  # number of segments with one key each; no two of them fit into one segment
 VALUE = b"." * 1500
 
 
 def clean_log(bed: LogBed, **settings: object) -> Log:
-    """``OLD`` compacted segments, and an empty active one."""
+    """Return a log with ``OLD`` compacted segments and an empty active segment."""
     bed.topic = cleaning_logs.topic(segment_bytes=2000, **settings)
     log = bed.open()
     for key in range(OLD):
@@ -61,7 +61,7 @@ def digests(bed: LogBed) -> list[Path]:
     return sorted(bed.folder.glob(f"*{DIGEST_SUFFIX}"))
 
 
-# --- what is spared --------------------------------------------------------------------------------------------------
+# --- segments that are not read (spared) -----------------------------------------------------------------------------
 
 
 def test_segments_without_a_dirty_key_are_not_read(bed: LogBed) -> None:
@@ -100,7 +100,8 @@ def test_a_tombstone_is_checked_when_it_has_its_time_and_not_before(bed: LogBed)
     assert cleaned(bed, log).stats.segments_spared == OLD + 1
     bed.clock.advance_ms(1)
     add(log, b"newer", VALUE)
-    assert cleaned(bed, log).stats.segments_spared == OLD + 1  # all but that of the tombstone, and the new one
+    # all except the segment of the tombstone and the new segment
+    assert cleaned(bed, log).stats.segments_spared == OLD + 1
     assert b"gone" not in [record.key for record in log.records()]
 
 
@@ -118,11 +119,14 @@ def test_small_neighbours_still_become_one_without_being_judged(bed: LogBed) -> 
     assert list(log.records())[:-1] == before
     assert len(log.view().segments) < OLD
     add(log, b"newer", VALUE)
-    assert cleaned(bed, log).stats.segments_spared >= 1  # what they became has their digests
+    assert cleaned(bed, log).stats.segments_spared >= 1  # the merged segments have digests
 
 
 def test_a_spared_segment_is_copied_whole_whatever_is_read_at_a_time(bed: LogBed) -> None:
-    """Bytes after the last whole batch of a read were once written twice: with this read and with the next one."""
+    """The result must not depend on the read size.
+
+    An earlier version wrote bytes after the last whole batch of a read twice.
+    """
     bed.topic = cleaning_logs.topic(segment_bytes=3000)
     log = bed.open()
     for key in range(40):
@@ -158,7 +162,7 @@ def test_a_dry_run_also_skips_segments_and_changes_no_file(bed: LogBed) -> None:
     assert bed.contents() == before
 
 
-# --- when not --------------------------------------------------------------------------------------------------------
+# --- segments that are read ------------------------------------------------------------------------------------------
 
 
 def transaction(bed: LogBed, log: Log) -> None:
@@ -201,7 +205,8 @@ def test_older_formats_are_spared_until_their_tombstones_have_their_time(bed: Lo
     assert cleaned(bed, log).stats.records_read == 1
     times = [path.stat().st_mtime for path in sorted(bed.folder.glob(f"*{LOG_SUFFIX}"))]
     bed.close()
-    newest = bed.path(OLD + 2)  # of the clean ones the last: a tombstone goes by how much older its segment is
+    # the last clean segment; tombstones of segments that are old enough compared with it are deleted
+    newest = bed.path(OLD + 2)
     os.utime(newest, (times[0] + 1000, times[0] + 1000))
     log = bed.open()
     log.maintenance.resume_cleaning(OLD + 3)
@@ -212,7 +217,7 @@ def test_older_formats_are_spared_until_their_tombstones_have_their_time(bed: Lo
 
 
 class Shy(CleanupPolicy):
-    """Has a filter that makes no digest."""
+    """Policy whose filter makes no digest."""
 
     def plan(self, log: LogSummary, config: object, now_ms: int) -> list[Rewrite]:
         del log, config, now_ms
@@ -258,7 +263,7 @@ def test_damage_anywhere_in_a_digest_costs_only_a_read_of_the_segment(bed: LogBe
 
 @pytest.mark.parametrize("directory", [b"", b"\x01\0\0\0\0\0\0\0\x01\xff"], ids=["too short", "no ASCII"])
 def test_a_digest_of_another_form_with_a_right_crc_counts_as_missing(bed: LogBed, directory: bytes) -> None:
-    """Every deviation from docs/formats/digest.md is refused."""
+    """A digest must match docs/formats/digest.md in every field; a correct CRC is not enough."""
     log = clean_log(bed)
     add(log, b"new", VALUE)
     target = bed.path(0, DIGEST_SUFFIX)
@@ -271,7 +276,7 @@ def test_a_digest_of_another_form_with_a_right_crc_counts_as_missing(bed: LogBed
 
 
 def test_a_segment_that_is_not_the_one_of_its_digest_is_read(bed: LogBed) -> None:
-    """Kafka truncates, or cleans, and leaves the digest where it is: Kafka does not know it."""
+    """Kafka does not know digests: it leaves the digest file unchanged when it truncates or cleans the segment."""
     log = clean_log(bed)
     bed.close()
     path = bed.path(1)
@@ -308,7 +313,7 @@ def test_a_full_disk_loses_only_the_digest(bed: LogBed) -> None:
 
 @pytest.mark.parametrize("what", ["the listing", "the round"])
 def test_a_digest_that_is_deleted_during_its_check_does_not_stop_the_cleaning(bed: LogBed, what: str) -> None:
-    """Retention may delete a segment, and its digest, at any time."""
+    """Retention may delete a segment with its digest at any time."""
     faulty = FaultyVfs()
     bed.files_port = faulty
     log = clean_log(bed)
@@ -333,7 +338,7 @@ def test_a_digest_that_is_deleted_during_its_check_does_not_stop_the_cleaning(be
     assert len(list(log.records())) == OLD + 1
 
 
-# --- they go with their segments -------------------------------------------------------------------------------------
+# --- digests are deleted with their segments -------------------------------------------------------------------------
 
 
 def test_deleting_and_rewriting_take_the_digest_along(bed: LogBed) -> None:
@@ -343,7 +348,7 @@ def test_deleting_and_rewriting_take_the_digest_along(bed: LogBed) -> None:
     log.maintenance.drop_local(2)
     assert len(digests(bed)) == OLD - 2
     erase(log, b"old-3")
-    assert bed.path(3, DIGEST_SUFFIX) not in digests(bed)  # it would tell that the key was there
+    assert bed.path(3, DIGEST_SUFFIX) not in digests(bed)  # the digest would show that the key existed
     log.truncate_to(4)
     bed.path(999, DIGEST_SUFFIX).write_bytes(b"of no segment")
     bed.path(2, DIGEST_SUFFIX + ".new").write_bytes(b"half")
@@ -354,7 +359,7 @@ def test_deleting_and_rewriting_take_the_digest_along(bed: LogBed) -> None:
 
 
 class Fast(PosixVfs):
-    """Operations of a disk without power loss."""
+    """File system whose syncs do nothing: these tests simulate no power loss."""
 
     def sync(self, descriptor: int) -> None:
         del descriptor
@@ -363,7 +368,7 @@ class Fast(PosixVfs):
         del path
 
 
-# --- the same with and without ---------------------------------------------------------------------------------------
+# --- equal results with and without digests --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -374,7 +379,10 @@ class Fast(PosixVfs):
 def test_rounds_leave_the_same_with_and_without(
     tmp_path: Path, installed: Registry, seed: int, magic: int, *, transactions: bool
 ) -> None:
-    """After each round, the files of two logs are equal byte by byte. One log loses all its digests before each round."""
+    """After each round, the files of two logs are equal byte by byte.
+
+    One of the logs loses all its digests before each round.
+    """
     chance = random.Random(seed)  # noqa: S311 - the same in every run
     config = cleaning_logs.topic(segment_bytes=chance.choice([900, 2500]), record_version=magic)
     bed = LogBed(tmp_path / "with", installed, cleaning_logs.uncompacted(config), files_port=Fast())
@@ -414,7 +422,7 @@ def test_rounds_leave_the_same_with_and_without(
 
 
 class Search:
-    """A second round, with digests; before each change of the disk a look at what a loss of power would leave."""
+    """A second round, with digests. Before each change of the disk, a check of what a power loss could leave."""
 
     def __init__(self, tmp_path: Path, installed: Registry, seed: int) -> None:
         self.tmp_path, self.installed = tmp_path, installed
@@ -473,7 +481,10 @@ class Search:
 def test_a_loss_of_power_leaves_no_wrong_digest(
     tmp_path: Path, installed: Registry, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    """This holds even if restored files have the modification time of the deleted files."""
+    """A digest that does not match its segment is ignored.
+
+    This holds even if restored files have the modification time of the deleted files.
+    """
     found = Identity.of
     monkeypatch.setattr(Identity, "of", lambda segment: replace(found(segment), modified_ms=0))
     search = Search(tmp_path, installed, seed)

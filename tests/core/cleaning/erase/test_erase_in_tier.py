@@ -1,4 +1,4 @@
-"""Forgetting a key over both tiers, and the proof that it came true."""
+"""Erasure of a key from both tiers, and the proof that no bytes of it are left."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def erased(engine: Engine, key: bytes = b"a") -> EraseResult:
 
 
 def bytes_with(logs: TieredLogs, text: bytes) -> list[str]:
-    """The objects and local files that hold these bytes somewhere."""
+    """Return the keys of objects and the paths of local files that contain these bytes."""
     found = [key for key, (data, _) in logs.sim.bucket.objects.items() if text in data]
     return found + [str(path) for path in logs.folder.rglob("*") if path.is_file() and text in path.read_bytes()]
 
 
 def tall(log: Log) -> None:
-    """Segments with a key that no other bytes look like: one that both tiers have, two of the tier, two local ones."""
+    """Append five closed segments. Every second one contains the key ``SECRET``, which occurs nowhere else."""
     for number in range(5):
         log.append([Record(key=b"SECRET" if number % 2 == 0 else b"other", value=b"v%d" % number)])
         log.append([Record(key=b"more", value=b"w%d" % number)])
@@ -150,7 +150,7 @@ def test_no_earlier_state_brings_it_back_though_history_is_kept_for_longer(logs:
 
 
 def test_objects_that_compaction_left_in_the_history_are_reported_and_deleted(logs: TieredLogs, engine: Engine) -> None:
-    """No segment holds the key any more, but older roots name objects that do."""
+    """No segment contains the key any more, but older roots refer to objects that contain it."""
     log = filled(engine, "ab", "bB", "c")
     engine.offload()
     engine.run_cleaner()

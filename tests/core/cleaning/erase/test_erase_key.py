@@ -1,4 +1,4 @@
-"""Forgetting a key."""
+"""Erasure of a key from a local log."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ KEPT, GONE = b"kept", b"gone"
 
 
 def filled(bed: LogBed, magic: int = 2, codec: str | None = None, delay_ms: int = 60_000) -> Log:
-    """Batches of two records, four a segment; each third segment has nothing of the key."""
+    """Return a log with six closed segments of four batches with two records each.
+
+    The segments 1 and 4 do not contain the erased key.
+    """
     bed.topic = TopicConfig.from_mapping(
         {"segment.bytes": 1 << 20, "retention.ms": -1, "file.delete.delay.ms": delay_ms}, "test"
     )
@@ -43,7 +46,7 @@ def data_of(log: Log) -> bytes:
 
 
 def batches(bed: LogBed, log: Log) -> list[tuple[int, int, int, int]]:
-    """Last offset, producer, its epoch and sequence of each batch."""
+    """Return last offset, producer id, producer epoch and base sequence of each batch."""
     data = data_of(log)
     tables = scan(bed.components.formats, data, 0, len(data), check_crc=True).tables
     return [
@@ -152,7 +155,7 @@ def test_a_log_that_cannot_be_rolled_reports_it_and_keeps_its_records(bed: LogBe
 
 @pytest.mark.long
 def test_wherever_it_fails_a_second_run_ends_it(bed: LogBed) -> None:
-    """Each operation fails once: records that stay are all there, and none has another offset."""
+    """Each operation fails once. The other records stay with their offsets, and a second call completes the erasure."""
     files = FaultyVfs()
     bed.files_port = files
     log = filled(bed, delay_ms=0)

@@ -1,4 +1,4 @@
-"""The preview of a cleaning, compared with the cleaning itself."""
+"""The preview of a cleaning (``why_kept``), compared with the cleaning itself."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def sizes(engine: Engine) -> dict[int, int]:
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.long
 def test_the_preview_equals_the_cleaning(tmp_path: Path, clock: ManualClock, seed: int) -> None:
-    """Bytes, ranges and single records, of deletion and compaction."""
+    """The preview gives the same bytes, ranges and single records as deletion and compaction."""
     draw = random.Random(seed)  # noqa: S311 - no secret here
     policy = draw.choice(["compact", "delete", "compact,delete"])
     settings = {**SMALL, "cleanup.policy": policy, "retention.ms": draw.choice([-1, 4000, 9000])}
@@ -52,7 +52,7 @@ def test_the_preview_equals_the_cleaning(tmp_path: Path, clock: ManualClock, see
             (deleted,) = engine.apply_retention()
             assert deleted.deleted_bytes == sum(one.freed_bytes for one in told.ranges if one.fate is Fate.DELETE)
             if deleted.deleted_segments:
-                continue  # the round then begins further on: it was asked about as the log was
+                continue  # the deletion changed the start of the round; the preview did not include that
             size = sum(sizes(engine).values())
             for result in engine.run_cleaner():
                 assert result.error is None

@@ -1,4 +1,4 @@
-"""The forecast for a log that is only read, compared with the engine's preview and with the passes themselves."""
+"""The forecast of a read-only log, compared with the engine's preview and with the retention and compaction passes."""
 
 from __future__ import annotations
 

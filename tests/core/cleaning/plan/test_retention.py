@@ -20,7 +20,7 @@ COUNT = 8
 
 
 class Wanting(CleanupPolicy):
-    """Plans the given actions, also on local disk."""
+    """Policy that plans the given actions, also for local retention."""
 
     def __init__(self, *actions: Action) -> None:
         self.actions = actions
@@ -34,7 +34,10 @@ class Wanting(CleanupPolicy):
 
 
 def filled(bed: LogBed, **settings: object) -> Log:
-    """Eight records, one a second, two in each segment; the clock is two seconds after the last record."""
+    """Return a log with eight records, one each second, two in each segment.
+
+    The clock is two seconds after the last record.
+    """
     bed.topic = TopicConfig.from_mapping({"segment.bytes": 250, "file.delete.delay.ms": 0, **settings}, "test")
     log = bed.open()
     for _ in range(COUNT):
@@ -131,7 +134,7 @@ def test_a_plan_that_cannot_be_carried_out_makes_the_log_uncleanable_and_deletes
 
 
 def test_a_deletion_that_deletes_nothing_makes_the_log_uncleanable(bed: LogBed) -> None:
-    """Each later pass would plan it once more."""
+    """Without this error, the policy would plan the same deletion in each later pass."""
     log = filled(bed)
     log.delete_records(3)
     policy = Wanting(DeletePrefix(0, 3, "up to there"))
@@ -149,7 +152,7 @@ def test_no_segment_that_reaches_above_the_high_watermark_is_deleted(
 ) -> None:
     bed.watermark = Watermark.EXTERNAL
     log = filled(bed, **{"retention.ms": 0})
-    log.follow(1)  # a follower's high watermark may fall
+    log.follow(1)  # the high watermark of a follower can decrease
     log.set_high_watermark(watermark)
     log.lead(2)
     result = run(log, bed, DeletePolicy(), Wanting(DeletePrefix(0, COUNT, "everything")))
