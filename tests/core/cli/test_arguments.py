@@ -1,4 +1,4 @@
-"""Arguments as shells hand them over: bytes that are no text, empty variables, numbers beyond all bounds."""
+"""Arguments as shells pass them: bytes that are not UTF-8, empty variables, and numbers that are too large."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TYPED = os.fsdecode(KEY)
 
 @pytest.fixture
 def place(tmp_path: Path) -> list[str]:
-    """Options for a directory with the topic ``orders``, whose record 1 has a key that is no text."""
+    """Return options for a directory with the topic ``orders``. The key of its record 1 is not UTF-8."""
     with open_engine(tmp_path / "data") as engine:
         engine.create_topic("orders")
         engine.log("orders", 0).append([Record(key=key, value=b"v") for key in (b"a", KEY, b"b")])

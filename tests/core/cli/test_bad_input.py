@@ -1,4 +1,4 @@
-"""The mistakes that people make most, with each command: exit code 2, the place, and what to do; nothing is written."""
+"""Frequent mistakes with each command: exit code 2, the place of the error, and advice. Nothing is written."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def complete(command: list[str], place: str) -> list[str]:
 
 @pytest.fixture(autouse=True)
 def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Commands with relative paths work in a new folder, and without the credentials of this machine."""
+    """Run the test in a new working directory, without the credentials of this machine."""
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -88,7 +88,7 @@ def data(tmp_path: Path) -> Path:
 
 
 def refused(command: list[str], capsys: pytest.CaptureFixture[str]) -> str:
-    """Run a command that fails, and return its one message."""
+    """Run a command that must fail, and return its error text."""
     capsys.readouterr()
     assert run(command) == 2
     shown = capsys.readouterr()

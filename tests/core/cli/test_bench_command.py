@@ -1,4 +1,4 @@
-"""``stratalog bench``: every figure is there, and nothing else is left."""
+"""``stratalog bench``: each figure is reported, and no file or object is left."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ REMOTE = {"offload": "MB/s", "tier, cold: read records": "records/s", "tier, col
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench, "_ENOUGH_NS", 0)  # one call each
+    monkeypatch.setattr(bench, "_ENOUGH_NS", 0)  # functions that are called once each
 
 
 @pytest.fixture
@@ -118,7 +118,7 @@ def test_wrong_arguments_are_reported(wrong: list[str], capsys: pytest.CaptureFi
 
 
 class Keeping(SimObjectStore):
-    """Object store that reports deletions and does not delete."""
+    """Object store that reports deletions as successful and deletes nothing."""
 
     def delete(self, keys: Sequence[str], *, deadline_ns: int) -> Mapping[str, StoreError]:
         del keys, deadline_ns
@@ -126,7 +126,7 @@ class Keeping(SimObjectStore):
 
 
 class SamePage(Keeping):
-    """Object store that also lists the first page for each request."""
+    """Object store that also returns the first page for each list request."""
 
     def list(self, prefix: str, *, after: str = "", limit: int = 1000, deadline_ns: int) -> Sequence[ObjectInfo]:
         del after

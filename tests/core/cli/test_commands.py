@@ -1,4 +1,4 @@
-"""The command line: what it prints, for people and machines, and how it ends."""
+"""The command line: its output as text and as JSON, and its exit codes."""
 
 from __future__ import annotations
 
@@ -385,7 +385,7 @@ def test_plugins_block_is_obeyed(stratalog: Run, monkeypatch: pytest.MonkeyPatch
     assert "blocked" in refused.err
 
 
-# --- what ends early, and what fails in part ----------------------------------------------------------------------
+# --- interrupted commands, and partial failures -------------------------------------------------------------------
 
 
 def damage(folder: Path, partition: int) -> None:
@@ -446,7 +446,7 @@ def test_lines_are_the_same_however_they_are_read(
 @pytest.mark.parametrize("interrupt", [False, True])
 @pytest.mark.long
 def test_lines_from_a_pipe_are_appended_as_they_come(filled: Path, *, interrupt: bool) -> None:
-    """Lines used to wait for ten thousand others, and were lost if the command was interrupted."""
+    """An earlier version collected ten thousand lines before it appended them. An interrupt lost these lines."""
     arguments = ["produce", "orders", "--json", "--dir", os.fspath(filled)]
 
     def size_bytes() -> int:
@@ -465,7 +465,7 @@ def test_lines_from_a_pipe_are_appended_as_they_come(filled: Path, *, interrupt:
         out, err = running.communicate()
     with open_reader(filled) as reader:
         values = [record.value for record in reader.log("orders", 0).records(60)]
-    if interrupt:  # perhaps before the second append had its answer
+    if interrupt:  # possibly before the second append was acknowledged
         assert (running.returncode, values) == (130, [b"first", b"second"]), err
         assert json.loads(out)["records"] in {1, 2}
     else:
@@ -474,7 +474,7 @@ def test_lines_from_a_pipe_are_appended_as_they_come(filled: Path, *, interrupt:
 
 
 def test_a_separator_may_be_any_bytes(stratalog: Run, filled: Path, tmp_path: Path) -> None:
-    """A separator that is not UTF-8 used to end in a traceback."""
+    """A separator that is not UTF-8 once caused a traceback."""
     (tmp_path / "lines").write_bytes(b"key\xffvalue\n")
     ended = stratalog("produce", "orders", tmp_path / "lines", "-p", 0, "--key-separator", "\udcff", "--dir", filled)
     assert ended.code == 0
@@ -497,7 +497,7 @@ def test_partitions_that_end_before_an_offset_are_no_error_while_one_has_it(
 
 
 def test_each_command_finds_the_log_directories_in_the_settings(stratalog: Run, filled: Path, tmp_path: Path) -> None:
-    """Commands that read used to ignore the directories of a settings file."""
+    """Commands that only read once ignored the directories of a settings file."""
     (tmp_path / "bucket").mkdir()
     tier = (tmp_path / "bucket").as_uri()
     settings = tmp_path / "stratalog.toml"
@@ -515,7 +515,7 @@ def test_each_command_finds_the_log_directories_in_the_settings(stratalog: Run, 
 
 
 def test_a_damaged_partition_does_not_hide_others(stratalog: Run, filled: Path) -> None:
-    """A damaged file in one partition used to make every topic of the directory unreadable."""
+    """A damaged file in one partition once made every topic of the directory unreadable."""
     damage(filled, 0)
     listed = stratalog("topics", "list", "--dir", filled, "--json")
     assert listed.code == 1

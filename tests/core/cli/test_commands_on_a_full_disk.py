@@ -1,4 +1,4 @@
-"""Commands over a disk that has no room for the checkpoints of an orderly stop: what they found is shown."""
+"""Commands on a disk that is too full for the checkpoints of a clean shutdown still show their results."""
 
 from __future__ import annotations
 

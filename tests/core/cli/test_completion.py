@@ -1,4 +1,4 @@
-"""Completion by shells: the script that a shell loads, and its requests."""
+"""Shell completion: the script that a shell loads, and the requests that the script makes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``stratalog demo`` on the first releases of Python 3.11, which Debian 12 has: they unpack archives without filters."""
+"""``stratalog demo`` on the first releases of Python 3.11 (in Debian 12), whose ``tarfile`` has no filters."""
 
 from __future__ import annotations
 

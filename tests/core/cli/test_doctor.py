@@ -1,4 +1,4 @@
-"""``stratalog doctor`` tries a store and a directory, advises what to change, and leaves nothing."""
+"""``stratalog doctor`` checks a store and a directory, gives advice, and leaves no file or object."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Doctor = Callable[..., tuple[int, dict[str, dict[str, str]]]]
 
 @pytest.fixture
 def doctor(capsys: pytest.CaptureFixture[str]) -> Doctor:
-    """Runs the command; returns its exit code, and the rows by the name of the check."""
+    """Return a function that runs the command, and returns its exit code and its rows by the name of the check."""
 
     def ran(*arguments: object) -> tuple[int, dict[str, dict[str, str]]]:
         capsys.readouterr()
@@ -135,7 +135,7 @@ def test_a_missing_bucket_ends_the_checks(tmp_path: Path, doctor: Doctor) -> Non
 
 
 class Changed:
-    """A store with a fault."""
+    """Wrapper of a store whose subclasses break one operation."""
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store

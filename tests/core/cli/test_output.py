@@ -1,4 +1,4 @@
-"""Output: control characters have no effect, and the reader may close the pipe at any time."""
+"""Output: control characters in data are escaped, and the reader of a pipe may close it at any time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HOSTILE = b"[/x]\x1b[31m\n\xff"
 
 @pytest.fixture
 def hostile(tmp_path: Path) -> Path:
-    """A directory whose path and records hold what markup, terminals and line readers would obey."""
+    """Return a directory whose path and records contain markup and terminal control characters."""
     folder = tmp_path / "[/x]"
     with open_engine(folder) as engine:
         engine.create_topic("t")

@@ -1,4 +1,4 @@
-"""The list of commands: short texts, and no import of what it lists."""
+"""The list of commands: its texts are short, and listing imports no module of a command."""
 
 from __future__ import annotations
 

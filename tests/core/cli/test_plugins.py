@@ -13,13 +13,13 @@ from stratalog.extensions import SWITCH, absence
 from stratalog.model import records
 from stratalog.tier.manifest import page_codec
 
-EXTENSIONS = (*records.EXTENSIONS, *page_codec.EXTENSIONS)  # compiled modules of the core that `plugins` shows
+EXTENSIONS = (*records.EXTENSIONS, *page_codec.EXTENSIONS)  # compiled modules of stratalog that `plugins` lists
 Rows = dict[tuple[str, str], dict[str, Any]]  # Any: JSON
 
 
 @pytest.fixture
 def listed(capsys: pytest.CaptureFixture[str]) -> Callable[[], Rows]:
-    """Return the items of ``stratalog plugins --json``, by kind and name."""
+    """Return a function that returns the items of ``stratalog plugins --json``, by kind and name."""
 
     def call() -> Rows:
         assert run(["plugins", "--json"]) == 0

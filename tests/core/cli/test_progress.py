@@ -1,4 +1,4 @@
-"""Progress of commands: one line on a terminal, nothing in a pipe; Ctrl-C ends each command in order."""
+"""Progress of commands: one line on a terminal, nothing in a pipe. Ctrl-C ends each command cleanly."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MIB = 1 << 20
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """A directory with three closed segments, and empty buckets."""
+    """Return a directory with three closed segments, beside empty buckets."""
     (tmp_path / "bucket").mkdir()
     (tmp_path / "archive").mkdir()
     with open_engine(tmp_path / "data", tier=(tmp_path / "bucket").as_uri()) as engine:
@@ -40,7 +40,7 @@ def data(tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
-# --- the line ---------------------------------------------------------------------------------------------------------
+# --- the progress line ------------------------------------------------------------------------------------------------
 
 
 def test_the_line_has_bytes_rate_and_time_left() -> None:
@@ -67,7 +67,7 @@ def test_a_pipe_gets_no_line(capfd: pytest.CaptureFixture[str], *, as_json: bool
 
 @contextmanager
 def on_terminal(columns: int, *arguments: object) -> Iterator[tuple[subprocess.Popen[bytes], Callable[[], bytes]]]:
-    """Start a command on a pseudo terminal; yield it, and a function that returns all that it shows to its end."""
+    """Start a command on a pseudo terminal. Yield its process, and a function that returns all its output."""
     leader, follower = pty.openpty()
     environment = os.environ | {"COLUMNS": str(columns), "TERM": "xterm"}
     process = subprocess.Popen(  # noqa: S603 - our own command
@@ -208,7 +208,7 @@ def test_ctrl_c_in_another_thread_than_the_main_one_stops_it_too(
     def interrupted(progress: ByteProgress, done_bytes: int, total_bytes: int) -> None:
         calls.append(done_bytes)
         if len(calls) == 3:
-            os.kill(os.getpid(), signal.SIGINT)  # the main thread runs the handler, while others work
+            os.kill(os.getpid(), signal.SIGINT)  # the main thread runs the signal handler while other threads work
         told(progress, done_bytes, total_bytes)
 
     monkeypatch.setattr(ByteProgress, "__call__", interrupted)

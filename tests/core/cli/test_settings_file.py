@@ -1,4 +1,4 @@
-"""The settings file of a command: the one that is named, the variable's, or that of the working directory."""
+"""The settings file of a command: of the option, of the environment variable, or in the working directory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from stratalog_spark.commands.commands import spark
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the working directory; its parent has three log directories, each with one topic."""
+    """Set the working directory and return it. Its parent has three log directories, each with one topic."""
     for name in ("named", "variable", "working"):
         with open_engine(tmp_path / name) as engine:
             engine.create_topic(name)

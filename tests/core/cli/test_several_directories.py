@@ -1,4 +1,4 @@
-"""Commands that read, where the settings name several log directories, as docs/operating.md advises."""
+"""Commands that read, with settings that list several log directories, as docs/operating.md advises."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TOPIC = "orders"
 
 @pytest.fixture
 def config(tmp_path: Path) -> Path:
-    """The settings of an engine whose topic has one partition on each of two disks."""
+    """Return the settings file of an engine with a topic that has one partition on each of two disks."""
     disks = [str(tmp_path / name) for name in ("one", "two")]
     with open_engine(disks) as engine:
         engine.create_topic(TOPIC, partitions=2, config={"retention.ms": 86_400_000})

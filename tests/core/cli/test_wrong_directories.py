@@ -1,4 +1,4 @@
-"""Commands that get a path without a log directory name the path as it was typed, and advise what to do."""
+"""Commands whose path is not a log directory: the error has the path as it was typed, and advice."""
 
 from __future__ import annotations
 

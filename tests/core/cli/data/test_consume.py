@@ -1,4 +1,4 @@
-"""``stratalog consume``: positions, times, templates, decoders, and the end of the log."""
+"""``stratalog consume``: positions, timestamps, templates, decoders, and the log end."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Consumed = Callable[..., list[int]]
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    """A directory with a topic of two partitions; every second record of the first one was compacted away."""
+    """Return a directory with a topic of two partitions; compaction removed every second record of partition 0."""
     folder = tmp_path / "data"
     with open_engine(folder) as engine:
         engine.create_topic("t", partitions=2, config={"cleanup.policy": "compact"})
@@ -29,7 +29,7 @@ def place(tmp_path: Path) -> Path:
         engine.log("t", 0).append(records)
         engine.log("t", 0).roll()
         engine.run_cleaner()
-        engine.alter_topic("t", {"cleanup.policy": None})  # records without a key are refused otherwise
+        engine.alter_topic("t", {"cleanup.policy": None})  # a compacted topic refuses records without a key
         engine.log("t", 1).append([Record(timestamp_ms=START_MS + 5, key=None, value=None, headers=(("h", None),))])
     return folder
 
@@ -187,4 +187,4 @@ def test_ctrl_c_commits_what_a_group_has_printed(tmp_path: Path) -> None:
     assert running.returncode == 130
     with open_engine(tmp_path / "data") as engine, engine.consumer(group="g", topics=["t"]) as consumer:
         (committed,) = consumer.committed().values()
-    assert committed.offset in {2, 3}  # the signal may come before the last line is noted
+    assert committed.offset in {2, 3}  # the signal may arrive before the offset of the last line is stored

@@ -16,7 +16,10 @@ ORDERS = [TopicPartition("orders", number) for number in range(2)]
 
 @pytest.fixture
 def folder(tmp_path: Path) -> str:
-    """Return a directory with ten records a partition, a second apart; ``billing`` has committed 4 and 10."""
+    """Return a directory with ten records in each partition, a second apart.
+
+    Group ``billing`` has committed offset 4 in partition 0 and 10 in partition 1.
+    """
     with open_engine(tmp_path) as engine:
         engine.create_topic("orders", partitions=2)
         engine.create_topic("users")

@@ -16,7 +16,7 @@ Produced = Callable[..., list[Record]]
 
 @pytest.fixture
 def produced(tmp_path: Path) -> Produced:
-    """A function that produces to a new topic of three partitions and returns its records."""
+    """Return a function that runs ``stratalog produce`` for a topic of three partitions, and returns its records."""
     folder = tmp_path / "data"
     with open_engine(folder) as engine:
         engine.create_topic("t", partitions=3)

@@ -92,7 +92,7 @@ def test_a_result_is_written_to_a_file(folder: Path, tmp_path: Path, suffix: str
 
 
 def test_fields_of_json_values_are_columns(folder: Path) -> None:
-    """Values that are no JSON objects have nulls; a field with the name of a column gets a prefix."""
+    """Values that are not JSON objects have null columns. A field with a column's name gets the prefix ``value_``."""
     query = 'select "offset", key, id, value_key, tags from orders where partition = 0 order by 1'
     found = items(query, folder, "--values", "orders=json")
     assert found[:3] == [

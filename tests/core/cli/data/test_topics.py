@@ -1,4 +1,4 @@
-"""``stratalog topics``: altering, deleting, describing."""
+"""``stratalog topics``: alter, delete, describe."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from stratalog.cli.app import run
 
 @pytest.fixture
 def folder(tmp_path: Path) -> str:
-    """A topic with three partitions; the first has a producer's batch."""
+    """Return a directory with a topic of three partitions; partition 0 also has a batch of an idempotent producer."""
     with open_engine(tmp_path) as engine:
         engine.create_topic("orders", partitions=3)
         for partition in range(3):
@@ -46,11 +46,11 @@ def test_settings_are_altered_and_taken_back(folder: str, capsys: pytest.Capture
 def test_a_topic_is_deleted_after_confirmation(
     folder: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for answer, said in (("n\n", "nothing was deleted"), ("", "--yes")):  # no answer: a script's input is at its end
+    for answer, said in (("n\n", "nothing was deleted"), ("", "--yes")):  # no response: the input of a script has ended
         monkeypatch.setattr("sys.stdin", io.StringIO(answer))
         assert run(["topics", "delete", "orders", "--dir", folder]) == 2
         assert said in capsys.readouterr().err
-    assert run(["topics", "delete", "nosuch", "--dir", folder]) == 2  # nobody is asked about what is not there
+    assert run(["topics", "delete", "nosuch", "--dir", folder]) == 2  # no question for a topic that does not exist
     assert capsys.readouterr().err.startswith("error: there is no topic nosuch")
     assert len(items(capsys, "topics", "list", "--dir", folder)) == 1
     assert items(capsys, "topics", "delete", "orders", "--yes", "--dir", folder) == [{"topic": "orders"}]
@@ -119,7 +119,7 @@ def test_a_topic_is_described_as_far_as_it_is_known_while_its_store_is_away(
     assert run(["topics", "list", *place]) == 2
 
 
-# --- other folders than log directories --------------------------------------------------------------------------
+# --- folders that are not log directories ------------------------------------------------------------------------
 
 READS = [["topics", "list"], ["topics", "describe", "orders"], ["consume", "orders"], ["explain", "orders", "0", "0"]]
 WRITES = [
@@ -144,7 +144,7 @@ def test_the_folder_of_a_log_is_no_log_directory(
 def test_folders_that_are_named_like_logs_are_no_topics(
     tmp_path: Path, command: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """``/etc`` has the folders ``dbus-1`` and ``polkit-1``."""
+    """A directory like ``/etc`` has the folders ``dbus-1`` and ``polkit-1``, which are not logs."""
     (tmp_path / "dbus-1").mkdir()
     (tmp_path / "dbus-1" / "system.conf").write_text("", encoding="utf-8")
     assert run([*command, "--dir", str(tmp_path)]) == 2

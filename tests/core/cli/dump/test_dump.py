@@ -1,4 +1,4 @@
-"""``stratalog dump`` of logs: batches, records, control records, and damage in them."""
+"""``stratalog dump`` of logs: batches, records, control records, and damage."""
 
 from __future__ import annotations
 
@@ -153,12 +153,15 @@ def test_a_wrapper_shows_the_messages_in_it(dump: Dump, tmp_path: Path, componen
 def test_a_message_with_a_bad_crc_inside_a_wrapper_is_reported(
     dump: Dump, tmp_path: Path, components: Components
 ) -> None:
-    """The wrapper's own CRC covers the compressed bytes, so it is good; Kafka's tool checks both."""
+    """The wrapper's CRC covers the compressed bytes and is correct.
+
+    Like Kafka's tool, stratalog also checks the CRC of each message inside.
+    """
     messages = bytearray(encoded(components, 1, records(3)))
     size = len(messages) // 3
     for number in range(3):
         messages[number * size : number * size + 8] = number.to_bytes(8, "big")
-    messages[2 * size - 1] ^= 1  # the value of the second
+    messages[2 * size - 1] ^= 1  # in the value of the second message
     codec = components.codecs.by_name("gzip")
     packed = Record(timestamp_ms=STAMP, value=codec.compress(messages, level=None, magic=1))
     wrapper = bytearray(encoded(components, 1, [packed], base=2))
@@ -351,7 +354,7 @@ def test_records_that_do_not_fit_their_batch_leave_the_next_batch_readable(
     dump: Dump, tmp_path: Path, components: Components
 ) -> None:
     bad = bytearray(encoded(components, 2, records(3)))
-    bad[57:61] = (4).to_bytes(4, "big")  # one record more than there are
+    bad[57:61] = (4).to_bytes(4, "big")  # one more than the number of records
     bad[17:21] = crc32c(bytes(bad[21:])).to_bytes(4, "big")
     log = written(tmp_path, bytes(bad), encoded(components, 2, records(1), base=9))
     ended = dump(log, "--json", "--deep")
@@ -366,7 +369,7 @@ def test_records_that_do_not_fit_their_batch_leave_the_next_batch_readable(
 def test_a_batch_that_cannot_be_unpacked_leaves_the_next_one_readable(
     dump: Dump, tmp_path: Path, components: Components
 ) -> None:
-    """A codec that does not exist, and records larger than the limit on what is unpacked."""
+    """The batches have a codec that does not exist, and records that are larger than the limit after decompression."""
     strange = bytearray(encoded(components, 2, records(1)))
     strange[22] |= 7
     strange[17:21] = crc32c(bytes(strange[21:])).to_bytes(4, "big")
@@ -447,7 +450,7 @@ def test_a_folder_is_shown_in_order(dump: Dump, tmp_path: Path) -> None:
     assert "1 folders" in above.err
 
 
-# --- for people --------------------------------------------------------------------------------------------------
+# --- text output -------------------------------------------------------------------------------------------------
 
 
 def test_rows_fit_a_narrow_terminal(

@@ -65,7 +65,7 @@ def member(protocol_type: str, subscription: bytes) -> GroupMetadata:
 
 
 class Dumped:
-    """The records of one log, for machines, and the output for people."""
+    """Exit code, JSON items and text output of a dump."""
 
     def __init__(self, code: int, items: list[Item], people: str) -> None:
         self.code, self.items, self.people = code, items, people
@@ -80,7 +80,7 @@ Shown = Callable[..., Dumped]
 
 @pytest.fixture
 def shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Shown:
-    """Dump a log with these keys and values, in a folder of this name."""
+    """Return a function that dumps a log with the given keys and values, in a folder of the given name."""
 
     def call(
         folder: str, *pairs: tuple[bytes | None, bytes | None], options: tuple[str, ...] = ("--values",)

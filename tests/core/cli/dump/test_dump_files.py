@@ -1,4 +1,4 @@
-"""``stratalog dump`` of everything that is no log: indexes, snapshots, small files, objects of a tier."""
+"""``stratalog dump`` of files other than logs: indexes, snapshots, small files, objects of a tier."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_transaction_index(dump_runner: DumpRunner, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["00000000000000000100.index", "00000000000000000100.timeindex"])
 def test_space_that_is_preallocated_is_no_damage(dump_runner: DumpRunner, tmp_path: Path, name: str) -> None:
-    """An active segment's index is as large as ``segment.index.bytes``, and so is one that a crash left behind."""
+    """The index of an active segment has the size ``segment.index.bytes``, also after a crash."""
     data, size = (OFFSETS, 8) if name.endswith(".index") else (TIMES, 12)
     code, items, people = dump_runner(written(tmp_path, name, data + bytes(size * 300_000)))
     assert code == 0
@@ -176,7 +176,7 @@ def test_meta_properties(dump_runner: DumpRunner, tmp_path: Path) -> None:
     [(b"", None), (b'{"version":0,"brokerEpoch":57}', 57), (b"nonsense", None), (b"[]", None)],
 )
 def test_a_clean_shutdown(dump_runner: DumpRunner, tmp_path: Path, data: bytes, epoch: int | None) -> None:
-    """Only the existence of the file counts: Kafka accepts any content."""
+    """Only the existence of the clean shutdown file matters. Like Kafka, stratalog accepts any content."""
     code, items, _ = dump_runner(written(tmp_path, ".kafka_cleanshutdown", data))
     assert (code, rows(items, "broker_epoch")) == (0, [(epoch,)])
 
@@ -197,7 +197,7 @@ def test_the_topics_of_an_engine(dump_runner: DumpRunner, tmp_path: Path) -> Non
 
 @pytest.fixture
 def bucket(tmp_path: Path) -> Path:
-    """A tier with three segments."""
+    """Return a bucket with a tier of three segments."""
     folder = tmp_path / "bucket"
     folder.mkdir()
     config = {"segment.bytes": 1000, "index.interval.bytes": 100}

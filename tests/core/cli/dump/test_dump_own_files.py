@@ -1,4 +1,4 @@
-"""``stratalog dump`` of the small files that only stratalog writes: notes, marks, digests, and the cache of a tier."""
+"""``stratalog dump`` of the small files that only stratalog writes: notes, write marks, digests, and the tier cache."""
 
 from __future__ import annotations
 
@@ -36,7 +36,10 @@ TIERED = {"segment.bytes": 1000, "local.retention.bytes": 1, "retention.ms": -1,
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    """A directory with a log that was compacted and written in rounds, and one that was moved to a tier and read."""
+    """Return a folder with files of all kinds that stratalog writes.
+
+    It has a log that was compacted and bulk-written, a log in a tier, and a cache with parts of the tier.
+    """
     (tmp_path / "bucket").mkdir()
     config = {"tier.cache.dir": str(tmp_path / "cache"), "limits.chunk.cache.bytes": 0}
     with open_engine(tmp_path / "data", tier=(tmp_path / "bucket").as_uri(), config=config) as engine:
@@ -62,7 +65,7 @@ def place(tmp_path: Path) -> Path:
 
 
 def test_each_file_that_an_engine_writes_is_recognized(dump_runner: DumpRunner, place: Path) -> None:
-    """In the directory, the cache and the tier: no name is unknown, and nothing is found wrong."""
+    """In the directory, the cache and the tier, every file name is known, and no file is reported as damaged."""
     folders = sorted({path.parent for path in place.rglob("*") if path.is_file()})
     kinds = {found.kind for path in place.rglob("*") if (found := identify(path.name)) is not None}
     assert {"log", "digest", "marks", "tier-note", "cached", "tier-object", "manifest"} <= kinds
@@ -135,7 +138,7 @@ def test_damaged_marks(dump_runner: DumpRunner, tmp_path: Path, data: bytes) -> 
     assert (code, [item["kind"] for item in items]) == (1, ["corrupt"])
 
 
-# --- notes of work that is not done ----------------------------------------------------------------------------------
+# --- notes of incomplete work ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", [ATTACH_NOTE_FILE, RESTORE_NOTE_FILE])

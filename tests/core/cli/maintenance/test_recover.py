@@ -20,7 +20,7 @@ COUNT = 20
 
 @pytest.fixture
 def stratalog(capsys: pytest.CaptureFixture[str]) -> Call:
-    """Run a command with --json; return its exit code, its output and its text on stderr."""
+    """Return a function that runs a command with --json, and returns its exit code, its items and its stderr."""
 
     def call(*arguments: object) -> tuple[int, list[dict[str, object]], str]:
         code = run([*map(str, arguments), "--json"])
@@ -43,7 +43,7 @@ def filled(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def torn(filled: Path) -> Path:
-    """As a crash leaves it, the last batch of one log torn."""
+    """Return a directory as after a crash: no clean shutdown file, and the last batch of one log is incomplete."""
     (filled / ".kafka_cleanshutdown").unlink()
     last = max((filled / "t-1").glob("*.log"))
     last.write_bytes(last.read_bytes()[:-7])
@@ -212,7 +212,7 @@ def test_explain_names_the_tier_of_a_record(stratalog: Call, tmp_path: Path) -> 
         assert (code, by_name["segment"]["tier"], by_name["record"]["timestamp_ms"]) == (0, place, offset)
 
 
-# --- for people ------------------------------------------------------------------------------------------------------
+# --- text output -----------------------------------------------------------------------------------------------------
 
 
 def test_people_read_a_line_a_step_and_a_row_a_log(torn: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""``stratalog run``: what it keeps in order, and how it ends."""
+"""``stratalog run``: the duties that it runs, and its end."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ SUFFIXES = (".index", ".timeindex", ".txnindex", ".snapshot")
 
 @pytest.fixture
 def verify(capsys: pytest.CaptureFixture[str]) -> Call:
-    """Return the exit code and the reported problems."""
+    """Return a function that runs ``stratalog verify``, and returns the exit code and the reported problems."""
 
     def call(*arguments: object) -> tuple[int, list[dict[str, object]]]:
         code = run(["verify", *map(str, arguments), "--json"])
@@ -35,7 +35,10 @@ def verify(capsys: pytest.CaptureFixture[str]) -> Call:
 
 @pytest.fixture(scope="module")
 def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two logs of several segments, one with producers and an aborted transaction; stopped in order."""
+    """Return a directory with two logs of several segments that was closed cleanly.
+
+    One log has idempotent producers and an aborted transaction.
+    """
     folder = tmp_path_factory.mktemp("original") / "data"
     with open_engine(folder) as engine:
         engine.create_topic("t", partitions=2, config=SMALL)
@@ -51,7 +54,7 @@ def sound(original: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def aborted(bed: LogBed) -> Path:
-    """A log with one aborted transaction over two segments, loaded and closed once."""
+    """Return a directory with a log of two segments and one aborted transaction over both, opened and closed once."""
     bed.write_segment(0, [bed.batch(0, records(3), producer=(5, 0, 0), transactional=True)])
     bed.write_segment(
         3,
@@ -81,7 +84,7 @@ def read(folder: Path) -> list[Record]:
         return list(reader.log("t", 0).records())
 
 
-# --- sound -----------------------------------------------------------------------------------------------------------
+# --- sound directories -----------------------------------------------------------------------------------------------
 
 
 def test_a_sound_directory_has_nothing_wrong_and_stays_as_it_is(verify: Call, sound: Path) -> None:
@@ -102,14 +105,14 @@ def test_text_output_shows_in_one_line_what_was_checked(sound: Path, capsys: pyt
     assert capsys.readouterr().out.startswith("2 logs, ")
 
 
-# --- what is found ---------------------------------------------------------------------------------------------------
+# --- findings --------------------------------------------------------------------------------------------------------
 
 
 def test_every_byte_of_a_segment_that_a_crc_covers_is_looked_at(verify: Call, sound: Path) -> None:
     path = segment(sound, 1)
     data = path.read_bytes()
     size = int.from_bytes(data[8:12], "big") + 12
-    for position in [*range(8, 12), *range(16, size, 3)]:  # offsets and leader epochs are covered by nothing
+    for position in [*range(8, 12), *range(16, size, 3)]:  # no CRC covers offsets and leader epochs
         flip(path, size + position)
         code, problems = verify(sound)
         assert code == 1
@@ -144,7 +147,7 @@ def test_every_byte_of_an_index_is_compared_with_the_log(verify: Call, sound: Pa
 def test_every_byte_of_a_transaction_index_is_compared(verify: Call, aborted: Path) -> None:
     path = aborted / "t-0" / f"{3:020d}.txnindex"
     data = path.read_bytes()
-    for position in [0, *range(2, 26)]:  # the version's second byte and the last stable offset are only a hint
+    for position in [0, *range(2, 26)]:  # readers do not depend on the version's second byte and the last stable offset
         flip(path, position)
         assert verify(aborted)[0] == 1, position
     for other in (b"", data * 2, data[:-1]):
@@ -217,7 +220,7 @@ def test_a_place_that_cannot_be_verified_exits_with_2(
 
 
 @pytest.mark.parametrize(
-    ("suffix", "kept"),  # an empty offset index is a slow one, but true
+    ("suffix", "kept"),  # an empty offset index is slow, but correct
     [(".timeindex", 0), *((suffix, kept) for suffix in (".index", ".timeindex") for kept in (0.7, 1, None))],
 )
 def test_indexes_are_rebuilt(verify: Call, original: Path, sound: Path, suffix: str, kept: float | None) -> None:
@@ -247,7 +250,7 @@ def test_a_lost_transaction_index_is_rebuilt(verify: Call, aborted: Path) -> Non
 
 
 def test_a_missing_segment_between_others_is_reported(verify: Call, sound: Path) -> None:
-    """Records are missing although no byte is damaged; the indexes show the loss."""
+    """Records are missing although no byte is damaged. The indexes of the missing segment show the loss."""
     first, gone, *_ = sorted((sound / "t-0").glob("*.log"))
     gone.unlink()
     code, problems = verify(sound)
@@ -255,7 +258,7 @@ def test_a_missing_segment_between_others_is_reported(verify: Call, sound: Path)
     assert gone.with_suffix(".index").name in str(problems[0]["text"])
     gone.with_suffix(".index").unlink()
     gone.with_suffix(".timeindex").unlink()
-    first.unlink()  # as deletion does: what a crash leaves of the oldest segment says nothing
+    first.unlink()  # a deletion that a crash interrupted leaves the same files; they are no sign of a loss
     assert verify(sound) == (0, [])
 
 

@@ -1,4 +1,4 @@
-"""``stratalog verify --deep``: what only a look at every record finds."""
+"""``stratalog verify --deep``: damage that is found only by decoding every record."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def verify(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int,
 
 
 def write(bed: LogBed, second: bytes) -> None:
-    """A log of two batches: a good one, and one with good framing and CRC."""
+    """Write a log of two batches. ``second`` has valid framing and a valid CRC, but its records may be wrong."""
     bed.write_segment(0, [bed.batch(0, records(3)), second])
     bed.open(clean=False)
     bed.close()

@@ -27,7 +27,7 @@ def _small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Place:
-    """A tier of one log, of a segment a record, with pages of two levels."""
+    """A tier of one log with one record in each segment, and pages of two levels."""
 
     def __init__(self, folder: Path, layout: str = "single") -> None:
         self.data, self.bucket = folder / "data", folder / "bucket"
@@ -79,7 +79,7 @@ def empty(path: Path) -> None:
 
 
 def told(capsys: pytest.CaptureFixture[str]) -> list[tuple[str, str]]:
-    """Key and what was done, of all that was wrong."""
+    """Return the object key and the repair of each reported flaw."""
     items = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     wrong = [item for item in items if item.get("flaw", "orphan") != "orphan"]
     return [(item["key"].rpartition("/")[2], item["done"]) for item in wrong]
@@ -190,7 +190,7 @@ def test_history_behind_a_damaged_root_is_given_up(
 
 
 def test_objects_that_no_manifest_names_are_left_and_shown(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
-    """A page and an object that the page describes are both damaged."""
+    """A page and an object that the page describes are both damaged, so the object cannot be repaired."""
     first = json.loads(place.files("manifest")[-1].read_bytes())
     assert first["pages"]
     for path in [*place.files("manifest")[:-1], place.files("segments")[0]]:

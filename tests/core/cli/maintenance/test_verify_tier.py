@@ -17,7 +17,7 @@ SMALL = {"segment.bytes": 3000, "index.interval.bytes": 500, "retention.ms": -1}
 
 
 class Place:
-    """A directory and its tier; two topics."""
+    """A log directory and its tier, with two topics."""
 
     def __init__(self, folder: Path, layout: str = "single") -> None:
         self.data, self.bucket = folder / "data", folder / "bucket"

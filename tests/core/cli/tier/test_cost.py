@@ -60,7 +60,7 @@ def test_wrong_options_are_refused(capsys: pytest.CaptureFixture[str], arguments
 
 @pytest.fixture
 def uri(tmp_path: Path) -> str:
-    """Three segments of a record each in one topic, one in another."""
+    """Return the URI of a tier with three segments of one record each in one topic, and one segment in another."""
     bucket = tmp_path / "bucket"
     bucket.mkdir()
     with open_engine(tmp_path / "data", tier=bucket.as_uri()) as engine:

@@ -63,7 +63,7 @@ def test_wrong_arguments_are_reported(
 
 
 def test_an_end_inside_a_batch_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Without the report, requested records would be missing without an error."""
+    """Without a report, requested records would be missing without an error."""
     bucket = tmp_path / "bucket"
     bucket.mkdir()
     with open_engine(tmp_path / "source", tier=bucket.as_uri()) as engine:

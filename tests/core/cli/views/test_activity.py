@@ -1,4 +1,4 @@
-"""Samples of a place over time: rates, tier lag, next actions and lag of groups."""
+"""Several samples of a directory and its tier over time: rates, tier lag, next actions and lag of groups."""
 
 from __future__ import annotations
 

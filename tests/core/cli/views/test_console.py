@@ -1,4 +1,4 @@
-"""``stratalog console``: pages about a place, over HTTP."""
+"""``stratalog console``: HTTP pages about a directory and its tier."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ RECORDS = "/topics/orders/0/records"
 
 
 class Client:
-    """Requests to one console."""
+    """HTTP client of one console."""
 
     def __init__(self, port: int) -> None:
         self.port = port

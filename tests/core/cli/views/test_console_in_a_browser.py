@@ -1,4 +1,4 @@
-"""``stratalog console`` in a headless Chromium: pages fit narrow and wide windows, and the browser refuses nothing of them."""
+"""``stratalog console`` in a headless Chromium: pages fit narrow and wide windows, and the browser reports no error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The model of a place: segments of both tiers, next actions, transactions, groups, cost."""
+"""The model of a directory and its tier: segments of both tiers, next actions, transactions, groups, cost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``stratalog report``: one HTML file that needs nothing else."""
+"""``stratalog report``: one HTML file without references to other files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ VOID = {"meta", "input", "br", "link", "img"}
 
 
 class Outline(HTMLParser):
-    """Elements of a page, with their attributes, texts by element, and the elements that were not closed."""
+    """Parser of a page: its elements with attributes, its texts by element, and the elements that were not closed."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class Outline(HTMLParser):
         self.texts.append((self.open[-1] if self.open else "", data))
 
     def all_of(self, tag: str) -> str:
-        """Return all texts directly inside elements of a name."""
+        """Return all texts directly inside elements with this tag."""
         return " ".join(text.strip() for inside, text in self.texts if inside == tag)
 
 

@@ -1,4 +1,4 @@
-"""``stratalog top``: tables of a place, once, as JSON, and live in a pseudo terminal."""
+"""``stratalog top``: tables about a directory, printed once, as JSON, and live in a pseudo terminal."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ ESCAPE = re.compile(r"\x1b\[([0-9;?]*)([A-Za-z])")
 
 
 class Terminal:
-    """A command in a pseudo terminal, and what it has written."""
+    """A command in a pseudo terminal, and its output so far."""
 
     def __init__(self, descriptor: int, process: subprocess.Popen[bytes]) -> None:
         self._descriptor, self.process, self.written = descriptor, process, ""
 
     def read_until(self, text: str) -> str:
-        """Read until the terminal has been sent ``text``, and return everything since the call."""
+        """Read until the command has printed ``text``, and return the output since the call."""
         begin = len(self.written)
         while text not in self.plain(begin):
             try:
