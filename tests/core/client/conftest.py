@@ -12,7 +12,7 @@ from stratalog.env.clock import ManualClock
 
 @pytest.fixture
 def clock() -> ManualClock:
-    """The clock of the engine, which moves only on request."""
+    """Return the clock of the engine, which moves only on request."""
     return ManualClock()
 
 

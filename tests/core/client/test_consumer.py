@@ -1,4 +1,4 @@
-"""Consumers of an engine: their records, their positions, and the offsets that groups commit."""
+"""Consumers of an engine: their records, their positions, and the committed offsets of groups."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_a_poll_waits_for_a_record(engine: Engine, clock: ManualClock) -> None:
 def test_a_poll_that_waits_is_woken_by_what_is_appended(
     engine: Engine, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The consumer used to check for new records every 10 ms."""
+    """An earlier version checked for new records every 10 ms."""
     waits = []
 
     def wait(event: threading.Event, duration_ms: int) -> bool:
@@ -134,7 +134,7 @@ def test_committed_reading_leaves_out_what_was_aborted_or_is_open(engine: Engine
         producer.flush()
         with early(engine, isolation="read_committed") as consumer:
             assert [record.value for record in consumer.poll()[ONE]] == [b"kept"]
-            assert consumer.position(ONE) == 4  # behind the marker of what was aborted
+            assert consumer.position(ONE) == 4  # after the marker of the aborted transaction
             assert consumer.lag() == {ONE: 0}
         with early(engine) as consumer:
             assert [record.value for record in consumer.poll()[ONE]] == [b"kept", b"gone", b"open"]
@@ -246,7 +246,7 @@ def test_a_topic_that_is_deleted_and_made_again(engine: Engine) -> None:
             consumer.poll()
         engine.create_topic("one")
         fill(engine, ONE, 2)
-        assert offsets(consumer.poll()) == {ONE: [0, 1]}  # the position is beyond the end: by auto_offset_reset
+        assert offsets(consumer.poll()) == {ONE: [0, 1]}  # the position is above the log end: auto_offset_reset applies
 
 
 def test_records_of_a_deleted_topic_are_not_read_as_those_of_its_successor(engine: Engine) -> None:
@@ -303,7 +303,10 @@ def test_committed_offsets_are_deleted_after_a_crash_during_the_deletion_of_a_to
 def test_a_topic_can_be_deleted_while_the_first_commit_makes_the_offsets_topic(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Deleting waits for the lock of the offsets, making a topic for the engine's: they never wait for each other."""
+    """Deletion acquires the lock of the group offsets; topic creation acquires the engine's lock.
+
+    These threads must never wait for each other.
+    """
     create = engine.create_topic
 
     def meanwhile(*arguments: Any, **options: Any) -> object:
@@ -410,7 +413,7 @@ def test_a_group_continues_at_its_committed_offset(engine: Engine) -> None:
 def test_a_group_misses_nothing_of_a_log_that_was_cut_below_what_it_committed(
     engine: Engine, reset: str, count: int
 ) -> None:
-    """The records that another leader wrote there since may or may not reach the committed offset."""
+    """A new leader wrote other records above the truncation; the log end may be below or above the committed offset."""
     for _ in range(5):
         fill(engine, ONE, 1)
     with early(engine, "one", group="g") as consumer:

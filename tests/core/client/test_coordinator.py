@@ -1,4 +1,4 @@
-"""Transactions of producers outside the process, by calls of the coordinator as a gateway makes them."""
+"""Transactions of producers outside of the process: calls of the coordinator as a gateway makes them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 class Faulty:
-    """An engine whose writes to ``t-0`` call ``before``, if it is set."""
+    """An engine that calls ``before``, if set, for each write to ``t-0``."""
 
     def __init__(self, folder: Path, clock: ManualClock) -> None:
         self.before: Callable[[], None] | None = None
@@ -69,14 +69,14 @@ def engine(faulty: Faulty) -> Engine:
 
 
 def prepare(engine: Engine) -> None:
-    """Create the topics; those with states have fewer partitions than usual, because each test creates them."""
+    """Create the topics. The internal topics have fewer partitions than usual, because each test creates them."""
     engine.create_topic("t", partitions=2)
     for topic in (TRANSACTIONS_TOPIC, OFFSETS_TOPIC):
         engine.create_topic(topic, config=CONFIG)
 
 
 def append(engine: Engine, producer: ProducerId, value: bytes, *, sequence: int = 0, name: TopicPartition = T0) -> None:
-    """Append a batch of a transaction."""
+    """Append a batch of a transactional producer."""
     log = engine.log(*name)
     header = BatchHeader(
         producer_id=producer.producer_id, producer_epoch=producer.epoch, base_sequence=sequence, transactional=True
@@ -86,7 +86,7 @@ def append(engine: Engine, producer: ProducerId, value: bytes, *, sequence: int 
 
 
 def begun(engine: Engine, transactional_id: str = ID, *names: TopicPartition, version: int = 0) -> ProducerId:
-    """Begin a transaction with a record in each partition."""
+    """Begin a transaction with a record in each partition, and return its producer."""
     producer = engine.transactions.init_producer(transactional_id, MINUTE_MS)
     engine.transactions.add_partitions(transactional_id, producer, names or [T0], version=version)
     for name in names or [T0]:
@@ -109,11 +109,11 @@ def committed(engine: Engine, name: TopicPartition = T0) -> list[bytes | None]:
 
 
 def crashed(tmp_path: Path) -> Path:
-    """The directory of ``engine`` as a crash would leave it now."""
+    """Return a copy of the directory of ``engine``, as a crash would leave it now."""
     return shutil.copytree(tmp_path / "engine", tmp_path / "left", ignore=shutil.ignore_patterns(".lock"))
 
 
-# --- one id does not wait for another --------------------------------------------------------------------------------
+# --- calls for one transactional id do not wait for another id -------------------------------------------------------
 
 
 def test_others_continue_while_the_markers_of_one_transaction_are_written(faulty: Faulty) -> None:
@@ -279,7 +279,7 @@ def test_a_decided_commit_is_not_aborted_by_a_restart_that_cannot_write_its_mark
 ) -> None:
     def fail() -> None:
         failures.append(1)
-        if len(failures) == 1:  # only the marker of the commit: what follows could be written
+        if len(failures) == 1:  # fail only the marker of the commit; later writes could succeed
             raise OSError(28, "no space left on device")
 
     failures = list[int]()

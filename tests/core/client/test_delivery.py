@@ -1,4 +1,4 @@
-"""Deliveries that fail, fail after the append, and are repeated: the content of the log, and its sequences."""
+"""Deliveries that fail, or fail after the append, and are retried: the content of the log, and its sequences."""
 
 from __future__ import annotations
 
@@ -39,7 +39,11 @@ class BusyError(StorageError):
 
 
 class Flaky:
-    """A log behind a connection that breaks; ``plan`` names for each append the failures before and after it."""
+    """Log whose appends fail as planned.
+
+    Each item of ``plan`` is for one append: the error that is raised before the append, and the error after it, or
+    None.
+    """
 
     def __init__(self, log: Log) -> None:
         self.log = log
@@ -73,7 +77,7 @@ class OneLog:
 
 
 class Bench:
-    """A delivery to one log, idempotent by default."""
+    """A delivery to one log with an idempotent producer, by default."""
 
     def __init__(self, bed: LogBed, *, idempotent: bool = True) -> None:
         self.bed = bed
@@ -156,7 +160,7 @@ def test_sequences_continue_after_a_refusal(bench: Bench, error: Callable[[], St
 
 def test_a_log_that_does_not_know_the_numbers_gets_new_ones(bench: Bench) -> None:
     bench.send(b"a")
-    bench.sequences.advance(LOG, 5)  # as if the log had lost five records
+    bench.sequences.advance(LOG, 5)  # the state of the producer as if the log had lost five records
     (future,) = bench.send(b"lost")
     with pytest.raises(OutOfOrderSequenceError):
         future.result(WAIT_S)
@@ -192,7 +196,7 @@ def test_every_future_ends_after_any_error(bench: Bench) -> None:
         assert isinstance(future.exception(WAIT_S), RuntimeError)
 
 
-# --- numbers -----------------------------------------------------------------------------------------------------
+# --- sequence numbers --------------------------------------------------------------------------------------------
 
 
 def test_after_the_last_sequence_comes_0(bench: Bench) -> None:

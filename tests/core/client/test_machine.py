@@ -1,4 +1,4 @@
-"""Producers, groups and crashes in any order: what readers see is what was committed, and nothing else."""
+"""Producers, groups and crashes in random order: readers see exactly the committed records."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SMALL = {"segment.bytes": 600, "index.interval.bytes": 50}
 
 
 class Clients(RuleBasedStateMachine):
-    """Two transactional ids over two partitions, with a model of lists."""
+    """State machine of two transactional ids and two partitions. Its model is the list of committed values."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -47,11 +47,15 @@ class Clients(RuleBasedStateMachine):
 
     @rule(name=IDS)
     def open(self, name: str) -> None:
-        """Open another producer with the id. The uncommitted records of the previous producer are then discarded."""
+        """Open another producer with the id, and check that this fences the earlier producer of the id.
+
+        The uncommitted records of the earlier producer are then aborted.
+        """
         old = self.producers.get(name)
         self.producers[name] = self.engine.producer(transactional_id=name)
         if old is not None:
-            with contextlib.suppress(ProducerFencedError, TransactionAbortedError):  # sooner or later; never seen
+            # one of these calls must raise; readers never see the record
+            with contextlib.suppress(ProducerFencedError, TransactionAbortedError):
                 if name not in self.pending:
                     old.begin_transaction()
                 old.send("t", partition=0, value=b"fenced")
@@ -110,7 +114,7 @@ class Clients(RuleBasedStateMachine):
 
     @rule(crash=st.booleans())
     def restart(self, *, crash: bool) -> None:
-        """Close the engine, or continue with a copy of its directory in its present state."""
+        """Close and open the engine, or, for a crash, open a copy of its directory in its present state."""
         before = self.root / str(self.opened)
         self.opened += 1
         after = self.root / str(self.opened)

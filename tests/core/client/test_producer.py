@@ -1,4 +1,4 @@
-"""Producers of an engine: the partitions and batches of records, and the results of futures."""
+"""Producers of an engine: partitioning and batching of records, and the results of futures."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def values(log: Log) -> list[bytes | None]:
     return [record.value for record in log.records()]
 
 
-# --- where to ----------------------------------------------------------------------------------------------------
+# --- partitions --------------------------------------------------------------------------------------------------
 
 
 def test_a_record_arrives_in_every_field(engine: Engine) -> None:

@@ -1,4 +1,4 @@
-"""Functions that convert the keys and values of producers and consumers."""
+"""Serializers and deserializers of producers and consumers."""
 
 from __future__ import annotations
 

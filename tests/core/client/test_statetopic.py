@@ -1,4 +1,4 @@
-"""State of clients in compacted topics: how much of it an engine reads that opens it."""
+"""State of clients in compacted topics: the number of bytes that an engine reads when it opens."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from stratalog.model.messages.offsets_topic import OFFSETS_TOPIC
 from stratalog.model.messages.transactions_topic import TRANSACTIONS_TOPIC, transaction_key
 
 COMPACT_RECORDS = 300
-RECORD_BYTES = 250  # of the largest of these records, with its batch
-MOST_BYTES = 3 * COMPACT_RECORDS * RECORD_BYTES  # to be read: by the engine, and twice by the cleaner
+RECORD_BYTES = 250  # size of the largest of these records, with its batch
+MOST_BYTES = 3 * COMPACT_RECORDS * RECORD_BYTES  # reads of each byte: one by the engine, and two by the cleaner
 ID = "tx"
 ORDERS = TopicPartition("orders", 0)
 
 
 class CountedVfs(PosixVfs):
-    """Counts the bytes that are read of the topics in which clients keep their state."""
+    """File system that counts the bytes that are read from the topics with the state of clients."""
 
     def __init__(self) -> None:
         self.read_bytes = 0
@@ -62,7 +62,7 @@ def commit_offsets(folder: Path, count: int) -> None:
 
 @pytest.fixture(autouse=True)
 def little(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As few records are compacted as a test can write."""
+    """Set the threshold of records for a compaction to a number that a test can write."""
     monkeypatch.setattr(statetopic, "COMPACT_RECORDS", COMPACT_RECORDS)
 
 
@@ -111,7 +111,7 @@ def test_a_long_history_that_an_earlier_release_left_is_read_once(
 
 @pytest.mark.usefixtures("kafkas_state_partitions")
 def test_many_producers_are_not_compacted_again_and_again(tmp_path: Path) -> None:
-    """Each id needs its record: compacting would rewrite the log at each opening, and leave as many."""
+    """Each id needs its record. A compaction at each opening would rewrite the log and remove nothing."""
     rounds = []
     with open_engine(tmp_path) as engine:
         coordinator = clients(engine).coordinator

@@ -1,4 +1,4 @@
-"""Transitions of the state of a transactional producer, against Kafka's rules."""
+"""State transitions of a transactional producer, compared with Kafka's rules."""
 
 from __future__ import annotations
 

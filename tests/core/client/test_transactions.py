@@ -1,4 +1,4 @@
-"""Transactions of producers: what readers see, who may write, and what a restart does with what was left."""
+"""Transactions of producers: visibility for readers, fencing, and their completion after a restart."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def state(engine: Engine, transactional_id: str = ID) -> TransactionState:
 
 
 def store(engine: Engine, changed: TransactionState) -> TransactionState:
-    """Append a state of the producer to Kafka's topic, and return the state."""
+    """Append a state of the producer to the topic ``__transaction_state``, and return the state."""
     record = Record(timestamp_ms=0, key=transaction_key(ID), value=transaction_value(changed, 0))
     engine.log(TRANSACTIONS_TOPIC, partition_of_name(ID, 50)).append([record])
     return changed
@@ -267,10 +267,10 @@ def test_other_ids_are_not_disturbed(engine: Engine) -> None:
         one.begin_transaction()
         two.begin_transaction()
         write(one, b"a")
-        one.flush()  # so that it stands before what the other writes
+        one.flush()  # the earlier writer is opened before the other one
         write(two, b"b")
         two.commit_transaction()
-        assert committed(engine) == []  # behind the other, which is open
+        assert committed(engine) == []  # hidden behind the open transaction of the other writer
         one.abort_transaction()
         assert committed(engine) == [b"b"]
 
@@ -287,7 +287,7 @@ def test_each_opening_takes_the_next_epoch_and_a_last_one_another_id(engine: Eng
     assert third.epoch == 0
 
 
-# --- what is left ------------------------------------------------------------------------------------------------
+# --- transactions that are open at a restart ---------------------------------------------------------------------
 
 
 def test_a_transaction_that_takes_too_long_is_aborted(engine: Engine, clock: ManualClock) -> None:
@@ -307,7 +307,7 @@ def test_a_transaction_that_takes_too_long_is_aborted(engine: Engine, clock: Man
 
 
 def crashed(tmp_path: Path) -> Path:
-    """The directory of ``engine`` as a crash would leave it now."""
+    """Return a copy of the directory of ``engine``, as a crash would leave it now."""
     return shutil.copytree(tmp_path / "engine", tmp_path / "left", ignore=shutil.ignore_patterns(".lock"))
 
 
@@ -327,7 +327,7 @@ def test_a_restart_aborts_what_was_left_open(engine: Engine, tmp_path: Path) -> 
 
 
 def test_a_restart_aborts_what_the_state_has_forgotten(engine: Engine, tmp_path: Path) -> None:
-    """A loss of power may take the end of one file and leave that of another."""
+    """A power loss may lose the end of the state topic but not the end of the log with the transaction."""
     producer = engine.producer(transactional_id=ID)
     producer.begin_transaction()
     write(producer, b"a")
@@ -406,7 +406,8 @@ def test_a_restart_ends_what_was_settled(
             write(next_one, b"c")
             next_one.commit_transaction()
         assert committed(again) == ([b"a", b"b", b"c"] if commit else [b"c"])
-    (producer.commit_transaction if commit else producer.abort_transaction)()  # the earlier one continues where it was
+    # the earlier producer continues where it stopped
+    (producer.commit_transaction if commit else producer.abort_transaction)()
     assert committed(engine) == ([b"a", b"b"] if commit else [])
 
 
@@ -459,7 +460,7 @@ def test_later_commits_stand_when_a_transaction_ends_late(engine: Engine) -> Non
 
 
 def test_offsets_of_a_deleted_topic_do_not_come_back_with_an_open_transaction(engine: Engine) -> None:
-    """A group would pass over the first records of a new topic of its name."""
+    """Otherwise the group would skip the first records of a new topic with the same name."""
     old, other = TopicPartition("one", 0), TopicPartition("t", 0)
     with engine.producer(transactional_id=ID) as producer:
         producer.begin_transaction()
@@ -468,7 +469,7 @@ def test_offsets_of_a_deleted_topic_do_not_come_back_with_an_open_transaction(en
         engine.delete_topic("one")
         producer.commit_transaction()
     engine.create_topic("one")
-    # as it is known, and as it is read again
+    # from memory, and after reading the offsets again
     for reader in (
         clients(engine),
         Clients(engine, engine.log("t", 0).components),
@@ -477,7 +478,7 @@ def test_offsets_of_a_deleted_topic_do_not_come_back_with_an_open_transaction(en
 
 
 def test_read_process_write_is_exactly_once(engine: Engine) -> None:
-    """A worker that fails and begins again: each record is worked on in one committed transaction."""
+    """A worker fails and restarts: each record is processed in exactly one committed transaction."""
     with engine.producer() as producer:
         for number in range(10):
             producer.send("one", value=b"%d" % number)
@@ -513,11 +514,11 @@ def test_a_running_engine_looks_for_transactions_that_take_too_long(engine: Engi
         producer.commit_transaction()
 
 
-# --- ends that a full disk kept half way ----------------------------------------------------------------------------
+# --- markers that a full disk delayed -------------------------------------------------------------------------------
 
 
 class Half(NamedTuple):
-    """An engine in which no marker can be written to ``full-0``, and a producer with a transaction in both topics."""
+    """An engine that cannot write markers to ``full-0``, and a producer with a transaction in two topics."""
 
     engine: Engine
     clock: ManualClock
@@ -559,7 +560,7 @@ def test_an_end_of_a_transaction_that_a_full_disk_stopped_is_completed_later(hal
     with pytest.raises(DiskFullError):
         end(half, commit=commit)
     half.clock.advance_ms(60_000)
-    half.engine.run_duties()  # still full: no error, and another try later
+    half.engine.run_duties()  # the disk is still full: the engine raises no error, and retries later
     assert not stable(half.engine.log("full", 0))
     half.make_room()
     half.clock.advance_ms(60_000)
