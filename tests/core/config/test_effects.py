@@ -1,4 +1,4 @@
-"""Each setting has an effect, or its documentation denies one."""
+"""Each setting has an effect, or its documentation says that it has none."""
 
 from __future__ import annotations
 
@@ -26,10 +26,11 @@ def sources(*left_out: str) -> str:
 @pytest.mark.parametrize("section", [EngineConfig, Limits, TopicConfig])
 @pytest.mark.long
 def test_a_setting_is_used_or_reported_as_unused(section: type[Section]) -> None:
-    everywhere, elsewhere = sources(), sources("config")  # settings are read together, and compared, in config too
+    # the folder config also reads the settings, to parse and compare them
+    everywhere, elsewhere = sources(), sources("config")
     for field in dataclasses.fields(section):
         if not field.metadata:
-            continue  # the settings of plugins
+            continue  # a field for the settings of plugins
         (found,) = (value for value in field.metadata.values() if isinstance(value, Key))
         if NOTHING_YET in found.doc or NO_EFFECT in found.doc:
             assert f".{field.name}" not in elsewhere, f"{found.name} has an effect now"

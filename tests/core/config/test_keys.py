@@ -23,7 +23,7 @@ def _odd(value: int) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample(Section):
-    """Settings of each type."""
+    """A section with settings of each type."""
 
     title: ClassVar[str] = "Sample"
 
@@ -63,7 +63,7 @@ def sample(**values: object) -> Sample:
         ("words", "a, b,,c", ("a", "b", "c")),
         ("words", "", ()),
         ("words", ["a", "b,c"], ("a", "b,c")),
-        ("words", ["", " a ", " "], (" a ",)),  # the name of a folder, say
+        ("words", ["", " a ", " "], (" a ",)),  # for example the name of a folder
         ("words", ("a",), ("a",)),
         ("words", [Path("data/one")], ("data/one",)),
         ("picked", "y,x", ("y", "x")),
@@ -117,7 +117,7 @@ def test_values_are_converted(name: str, value: object, wanted: object) -> None:
     ],
 )
 def test_values_that_are_wrong_name_setting_value_and_source(name: str, value: object) -> None:
-    """NaN is neither below nor above a bound, and a number without bounds outgrew the 64 bits it is stored in."""
+    """NaN is neither below nor above a bound. An integer without bounds could exceed the 64 bits of its storage."""
     with pytest.raises(ConfigError) as caught:
         sample(**{name: value})
     assert str(caught.value).startswith(f"{name}=")
@@ -159,7 +159,7 @@ def test_replacing_leaves_the_rest_and_the_original() -> None:
 
 
 def test_tables_are_joined_with_dots_except_where_a_setting_is_one() -> None:
-    """A setting of a plugin that is a table must not be split into unknown names."""
+    """A setting of a plugin whose value is a table must not be split into unknown names."""
     values = {"deep": {"options": {"endpoint": {"url": "x"}}}, "count": 3}
     assert Sample.from_mapping(values, "test").deep_options == {"endpoint": {"url": "x"}}
     with pytest.raises(UnknownSettingError, match=r"deep\.other\.url"):
@@ -189,7 +189,7 @@ samples = st.fixed_dictionaries(
 
 @given(samples, st.booleans())
 def test_a_written_setting_is_read_back(values: dict[str, object], only_changed: bool) -> None:  # noqa: FBT001 - drawn
-    """A folder with a comma in its name used to be read back as two folders."""
+    """A folder with a comma in its name was once read back as two folders."""
     settings = sample(**values)
     written = settings.to_mapping(only_changed=only_changed)
     assert Sample.from_mapping(written, "test") == settings
@@ -213,7 +213,7 @@ def test_every_default_keeps_its_own_bounds(section: type[Section]) -> None:
 @pytest.mark.parametrize("section", SECTIONS)
 def test_every_setting_is_described(section: type[Section]) -> None:
     described = section.keys()
-    assert len(described) == len(set(section.__slots__) - {"sections", "refusal"})  # of plugins
+    assert len(described) == len(set(section.__slots__) - {"sections", "refusal"})  # slots for the settings of plugins
     assert section.title
     for name, found in described.items():
         assert name == found.name
@@ -226,7 +226,7 @@ def test_settings_cross_process_borders(section: type[Section]) -> None:
 
 
 class Index:
-    """An integer as NumPy has them."""
+    """An integer type like those of NumPy: it is no ``int``, but has ``__index__``."""
 
     def __index__(self) -> int:
         return 1024

@@ -181,7 +181,7 @@ def test_an_error_in_a_settings_file_is_reported_with_its_path(tmp_path: Path, t
 def test_a_file_that_cannot_be_read_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="there is no settings file at"):
         read_settings(tmp_path / "missing.toml", {})
-    with pytest.raises(ConfigError, match="--set KEY=VALUE"):  # what Kafka's own commands call --config
+    with pytest.raises(ConfigError, match="--set KEY=VALUE"):  # Kafka's own commands use --config for a setting
         read_settings(tmp_path / "segment.bytes=1000", {})
     with pytest.raises(ConfigError, match="is not a regular file"):
         read_settings(tmp_path, {})

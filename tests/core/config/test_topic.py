@@ -127,7 +127,7 @@ def test_local_retention_stays_inside_the_whole(unit: str, total: int, local: in
 @pytest.mark.parametrize("unit", ["ms", "bytes"])
 @pytest.mark.parametrize(("local", "is_allowed"), [(-2, True), (100, True), (50, False)])
 def test_without_copying_nothing_can_be_evicted_early(unit: str, local: int, is_allowed: bool) -> None:  # noqa: FBT001 - a column
-    """Kafka's rule: without copies in the tier, local segments could never be evicted early."""
+    """Like Kafka, stratalog refuses local limits below the total ones if new segments are not copied to the tier."""
     values = {f"retention.{unit}": 100, f"local.retention.{unit}": local, "remote.log.copy.disable": True}
     if is_allowed:
         assert TopicConfig.from_mapping(values, "test").remote_log_copy_disable

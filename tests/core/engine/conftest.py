@@ -8,11 +8,11 @@ from stratalog.testing.faults import FaultyVfs
 
 @pytest.fixture
 def clock() -> ManualClock:
-    """The clock moves only on request."""
+    """Return a clock that moves only on request."""
     return ManualClock()
 
 
 @pytest.fixture
 def files() -> FaultyVfs:
-    """Real files that fail on request."""
+    """Return a file system of real files that fails on request."""
     return FaultyVfs()

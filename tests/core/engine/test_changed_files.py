@@ -25,8 +25,8 @@ from stratalog.model.names import CLEAN_SHUTDOWN_FILE
 from stratalog.reading import OffsetRange, ReadSource, plan_splits, scan
 
 RECORDS: Final = 120
-STEPS: Final = 300_000  # calls that the library makes; the longest of these readers needs about a tenth
-HUNG_SECONDS: Final = 600  # where even the calls end: then the process does, with a traceback
+STEPS: Final = 300_000  # calls of library functions; the longest of these readers needs about a tenth
+HUNG_SECONDS: Final = 600  # if even the calls end, the process ends after this time with a traceback
 ORDERS: Final = TopicPartition("orders", 0)
 INDEXES: Final = (".index", ".timeindex", ".txnindex")
 
@@ -34,12 +34,15 @@ Harm = Callable[[], None]
 
 
 class EndlessError(BaseException):
-    """A reader took more steps than it can need. No code catches this error."""
+    """A reader took more steps than it can need. No code of the library catches this error."""
 
 
 @contextlib.contextmanager
 def bounded() -> Iterator[None]:
-    """Raise EndlessError where the library makes more than STEPS calls inside: a bound that no busy machine moves."""
+    """Raise EndlessError if the library makes more than STEPS calls within the block.
+
+    Unlike a time limit, this limit does not depend on the machine.
+    """
     left = STEPS
 
     def count(frame: FrameType, event: str, _argument: object) -> None:
@@ -58,12 +61,12 @@ def bounded() -> Iterator[None]:
         faulthandler.cancel_dump_traceback_later()
 
 
-# --- what is read ----------------------------------------------------------------------------------------------------
+# --- the files that are read -----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Place:
-    """A log whose older segments are in a tier, and the items of its disk cache."""
+    """A log whose older segments are in a tier, and its disk cache."""
 
     root: Path
 
@@ -90,7 +93,10 @@ class Place:
         return open_reader(self.data, tier=self.tier, config=self.config)
 
     def file(self, what: str) -> Path:
-        """The file that is harmed: of a closed segment that has all kinds, of the active one, or of the tier."""
+        """Return the file to change.
+
+        The file is of a closed segment that has all index files, of the active segment, or of the tier.
+        """
         if what == "active .log":
             return max(self.folder.glob("*.log"))
         if what.startswith("."):
@@ -138,18 +144,18 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Place:
         engine.offload()
         engine.apply_retention()
         assert log.offsets().local_log_start > 20
-    for state in place.data.glob("__transaction_state-*"):  # copies take less time without
+    for state in place.data.glob("__transaction_state-*"):  # without it, copies take less time
         shutil.rmtree(state)
     with place.reader() as reader:
         assert sum(1 for _ in reader.log(*ORDERS).records()) == RECORDS
     return place
 
 
-# --- harms -----------------------------------------------------------------------------------------------------------
+# --- changes of files ------------------------------------------------------------------------------------------------
 
 
 class Once:
-    """Harms a file when it is called first."""
+    """Function that changes a file at its first call only."""
 
     def __init__(self, harm: Callable[[Path], None], path: Path) -> None:
         self._harm, self._path, self.is_done = harm, path, False
@@ -178,7 +184,7 @@ def delete(path: Path) -> None:
     path.unlink()
 
 
-# --- readers: each yields when it has begun, then continues -----------------------------------------------------------
+# --- readers; each yields once after its begin, then continues --------------------------------------------------------
 
 
 def read_records(log: LogReader) -> Iterator[None]:
@@ -362,7 +368,7 @@ JOBS: Final[dict[Callable[[Place, Harm], None], tuple[str, ...]]] = {
 def test_a_reader_ends_or_raises_whatever_becomes_of_the_files(
     job: Callable[[Place, Harm], None], harm: Callable[[Path], None], original: Place, tmp_path: Path
 ) -> None:
-    """Walks over a file that had been cut once read the same nothing for ever."""
+    """A reader of a truncated file once read the same empty range for ever."""
     for number, what in enumerate(JOBS[job]):
         place = Place(Path(shutil.copytree(original.root, tmp_path / str(number))))
         once = Once(harm, place.file(what))

@@ -1,4 +1,4 @@
-"""Topics without segments in a tier: it lists them from the moment when they have a tier, and everything copes with them."""
+"""Topics without segments in a tier: the tier lists them from their creation on, and all operations work with them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def reader(place: Place) -> Reader:
 
 
 def listed(place: Place) -> dict[TopicPartition, tuple[int, int]]:
-    """Every log that the tier alone shows, with its bounds."""
+    """Return every log that a reader of the tier alone lists, with its bounds."""
     with reader(place) as found:
         bounds = {name: found.log(*name).offsets() for name in found.partitions()}
     return {name: (offsets.log_start, offsets.log_end) for name, offsets in bounds.items()}
@@ -80,7 +80,8 @@ def test_a_log_costs_two_requests_once(place: Place) -> None:
         place.asked.clear()
         return found
 
-    place.settings["tier.verify"] = "never"  # a store of another distribution is read back at first
+    # otherwise the engine reads back its first uploads to a store of another distribution
+    place.settings["tier.verify"] = "never"
     with place.engine() as engine:
         asked()
         engine.create_topic("t", partitions=20)

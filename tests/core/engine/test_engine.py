@@ -1,4 +1,4 @@
-"""The engine through its public names: topics, directories, tier, retention, opening again."""
+"""The engine through its public API: topics, directories, tier, retention, reopening."""
 
 from __future__ import annotations
 
@@ -302,7 +302,7 @@ def test_an_iterator_continues_in_the_tier_when_its_segment_is_evicted(tmp_path:
 
 
 def test_an_older_copy_of_a_directory_is_refused(tmp_path: Path, tier: str) -> None:
-    """The tier has later records: an append would assign their offsets a second time."""
+    """The tier has later records, so an append would assign their offsets a second time."""
     data = tmp_path / "data"
     with open_engine(data, tier=tier) as engine:
         engine.create_topic("orders", config=TIERED)
@@ -339,7 +339,7 @@ def test_retention_deletes_from_both_tiers(tmp_path: Path, tier: str) -> None:
 
 
 def test_topics_found_without_settings_keep_everything(tmp_path: Path) -> None:
-    """A directory whose topics were configured elsewhere must not lose data to our defaults."""
+    """A directory whose topics were configured elsewhere must not lose data because of stratalog's defaults."""
     clock = ManualClock(1_700_000_000_000 + 30 * 86_400_000)
     with open_engine(tmp_path, env=Env(clock=clock)) as engine:
         engine.create_topic("orders", config=SMALL)

@@ -29,7 +29,7 @@ COMPACTED = {**CONFIG, "cleanup.policy": "compact", "min.cleanable.dirty.ratio":
 
 
 class Bed:
-    """Engines over one folder and one bucket; ``asked`` has the requests for objects of segments."""
+    """Engines over one folder and one bucket. ``asked`` has the requests for objects of segments."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.clock, self.plugin = folder, ManualClock(), ExtraPlugin()
@@ -138,7 +138,7 @@ def test_compaction_rewrites_segments_and_their_indexes(place: Bed) -> None:
 
 
 def test_extra_indexes_go_to_the_tier_and_skip_segments_there(place: Bed) -> None:
-    """One read for each segment returns its indexes. After that, only the segment with the key is read."""
+    """A search reads the indexes of each segment with one request, and then only the segment with the key."""
     with place.engine() as engine:
         log = filled(engine, "ab", "cd", "ce", "fg")
         engine.make_extra_indexes()

@@ -1,4 +1,4 @@
-"""Engines with failures: opening that stops half way, topics half made, logs that fail while others continue."""
+"""Failures of an engine: interrupted opening, incomplete topics, and logs that fail while others continue."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ os._exit(9)
 
 @pytest.fixture
 def crashed(tmp_path: Path) -> Path:
-    """A directory whose engine died, with a torn batch at the end of its log."""
+    """Return the directory of an engine whose process died, with an incomplete batch at the end of its log."""
     folder = tmp_path / "crashed"
     script = CRASH.format(folder=os.fspath(folder))
     ended = subprocess.run([sys.executable, "-c", script], check=False)  # noqa: S603 - our own interpreter and text
@@ -63,7 +63,7 @@ def append_one(folder: Path) -> list[bytes | None]:
         return [record.value for record in log.records()]
 
 
-# --- opening that stops half way ---------------------------------------------------------------------------------
+# --- interrupted opening -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.long
@@ -96,11 +96,11 @@ def test_a_clean_directory_that_was_never_checked_stays_clean(tmp_path: Path) ->
     assert (tmp_path / "clean" / MARKER).exists()
 
 
-# --- topics half made --------------------------------------------------------------------------------------------
+# --- incomplete topics -------------------------------------------------------------------------------------------
 
 
 def nth(number: int, rule: Rule) -> Rule:
-    """Return a rule that fails from the ``number``-th operation on that ``rule`` would refuse, counted from 1."""
+    """Return a rule that lets only one operation fail: the ``number``-th of those that ``rule`` refuses, from 1."""
     left = [number]
 
     def asked(operation: str, path: str) -> None:
@@ -119,7 +119,7 @@ def nth(number: int, rule: Rule) -> Rule:
     [
         ("write", "stratalog-topics.json.tmp", 1, DiskFullError),
         ("make folder", "new-2", 1, DiskFullError),
-        ("sync folder", "data", 2, LogDirError),  # the first is that of the topics file
+        ("sync folder", "data", 2, LogDirError),  # the first sync is for the topics file
         ("sync folder", "new-1", 1, LogDirOfflineError),
         ("write", "new-1/partition.metadata.tmp", 1, DiskFullError),
         ("create", "new-2/00000000000000000000.log", 1, DiskFullError),
@@ -159,7 +159,7 @@ def test_an_interrupted_topic_is_removed_too(tmp_path: Path) -> None:
 
 
 def test_a_topic_is_seen_when_all_of_it_is_there(tmp_path: Path) -> None:
-    """By other threads: they found one partition of three, and its log."""
+    """Other threads must never see some of its partitions only."""
     seen: list[dict[str, TopicInfo]] = []
 
     def look(_: str, path: str) -> None:
@@ -176,7 +176,7 @@ def test_a_topic_is_seen_when_all_of_it_is_there(tmp_path: Path) -> None:
 
 
 def test_a_topic_that_cannot_be_made_keeps_the_settings_that_were_there(tmp_path: Path) -> None:
-    """Offsets of partitions whose directory is not open, for example."""
+    """The stored settings also apply to partitions in directories that are not open now."""
     files = FaultyVfs()
     with open_engine([tmp_path / "first", tmp_path / "other"]) as engine:
         before = engine.create_topic("orders", partitions=2, config={"retention.ms": 5})
@@ -269,7 +269,7 @@ def test_a_log_that_fails_does_not_keep_others_from_their_turn(tmp_path: Path, m
         assert caught.value.__notes__ == [f"orders-1: {work}", "2 of 3 logs are done, 1 failed"]
         with pytest.raises(FencedEpochError):
             engine.offload()
-        assert len(work.__notes__) == 2  # one error may be raised again and again
+        assert len(work.__notes__) == 2  # a repeated raise of the same error adds no notes
         remote = [any(part.is_remote for part in engine.log("orders", n).segments()) for n in range(3)]
         assert remote == [True, False, True]
 
@@ -347,7 +347,7 @@ def test_a_directory_whose_checkpoints_cannot_be_written_does_not_keep_others_fr
     with open_engine([tmp_path / "a", tmp_path / "b"], env=Env(files=files)) as engine:
         engine.create_topic("orders", partitions=2)
         for failing_one, other in (("a", "b"), ("b", "a")):
-            for partition in range(2):  # else there is nothing new to store
+            for partition in range(2):  # so that each directory has something new to store
                 engine.log("orders", partition).append([Record(value=b"x")])
             for folder in (tmp_path / "a", tmp_path / "b"):
                 (folder / "recovery-point-offset-checkpoint").unlink(missing_ok=True)
@@ -377,7 +377,7 @@ def test_checkpoints_that_are_written_late_do_not_replace_newer_ones(
         known.wait()
         log.append([Record(value=b"x")])
         second = threads.submit(engine.flush)
-        wait_for([second], timeout=0.1)  # it must wait; one that does not has its time to get ahead
+        wait_for([second], timeout=0.1)  # the second flush must wait; give a wrong one time to finish first
         go_on.set()
         first.result()
         second.result()
@@ -403,7 +403,7 @@ def test_a_missing_object_is_an_error_of_its_log_only(tmp_path: Path, monkeypatc
 
 
 def test_an_error_that_is_raised_often_does_not_gather_what_it_went_through(tmp_path: Path) -> None:
-    """Each stack that it was raised in was kept, with everything in it: the records of all appends it refused."""
+    """An earlier version kept each traceback of the error with all its objects, such as refused records."""
     files = FaultyVfs()
     engine = open_engine(tmp_path, env=Env(files=files))
     engine.create_topic("orders")

@@ -1,4 +1,4 @@
-"""Followers and truncation of a log with a tier."""
+"""Followers of a log with a tier, and truncation of such a log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Producers that are silent for long are forgotten by a duty, too."""
+"""A duty forgets producers that have been inactive for too long."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A child of a fork writes nothing through what its parent opened, and waits for nothing in it."""
+"""A forked child writes nothing through the objects that its parent opened, and never waits in their methods."""
 
 import gc
 import inspect
@@ -31,7 +31,7 @@ def tier(tmp_path: Path) -> str:
 
 @pytest.fixture
 def engine(tmp_path: Path, tier: str) -> Iterator[Engine]:
-    """Return an engine with records in both tiers and with all kinds of threads."""
+    """Yield an engine with records in both tiers and with all kinds of threads."""
     config = {"replica.high.watermark.checkpoint.interval.ms": 600_000}  # the parent changes no file during a test
     with stratalog.open_engine(tmp_path / "data", tier=tier, config=config) as opened:
         opened.create_topic("t", config={"remote.storage.enable": "true", "local.retention.bytes": 0})
@@ -47,7 +47,7 @@ def engine(tmp_path: Path, tier: str) -> Iterator[Engine]:
 
 
 def calls(owned: object) -> list[str]:
-    """Return the names of all public members except ``close``."""
+    """Return the names of all public members of an object except ``close``."""
     found = [name for name, _ in inspect.getmembers_static(type(owned)) if not name.startswith("_")]
     return [name for name in found if name != "close"]
 
@@ -143,7 +143,7 @@ def test_a_child_opens_a_reader_and_an_engine_of_its_own(engine: Engine, tier: s
 
 
 def test_a_child_that_lives_on_does_not_keep_the_directory_locked(tmp_path: Path) -> None:
-    """The file lock belongs to the open file, and a child inherits that."""
+    """The file lock belongs to the open file description, which a child inherits."""
     engine = stratalog.open_engine(tmp_path)
     reading, writing = os.pipe()
     begun, begins = os.pipe()
@@ -153,7 +153,7 @@ def test_a_child_that_lives_on_does_not_keep_the_directory_locked(tmp_path: Path
         os.write(begins, b"x")
         os.read(reading, 1)
         os._exit(0)
-    os.read(begun, 1)  # a child gives the lock up before its first instruction
+    os.read(begun, 1)  # the child releases the lock before its first instruction
     engine.close()
     try:
         stratalog.open_engine(tmp_path).close()

@@ -1,4 +1,4 @@
-"""Restart on a full disk: its records are read, and can be offloaded or deleted."""
+"""Restart on a full disk: the records can be read, offloaded and deleted."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def bucket(tmp_path: Path) -> str:
 
 @pytest.fixture
 def killed(tmp_path: Path, bucket: str) -> Path:
-    """Return the directory of an engine that was killed while it wrote; its last checkpoint is from its opening."""
+    """Return the directory of an engine that was killed; its last checkpoint is from its opening."""
     folder = tmp_path / "killed"
     with open_engine(tmp_path / "data", tier=bucket) as engine:
         engine.create_topic("orders", config={**SETTINGS, "local.retention.bytes": 0})
@@ -71,7 +71,7 @@ def test_offloading_and_evicting_make_room(killed: Path, disk: SmallDisk, bucket
     engine = reopened(killed, disk, bucket)
     engine.offload()
     assert sum(result.evicted_segments for result in engine.apply_retention()) > 1
-    engine.close()  # the files go now, and not after a minute
+    engine.close()  # closing deletes the files immediately, not after a minute
     assert (killed / ".kafka_cleanshutdown").exists()
     with reopened(killed, disk, bucket) as engine:
         engine.log("orders", 0).append([record(COUNT)])
@@ -88,7 +88,7 @@ def test_deleting_makes_room(killed: Path, disk: SmallDisk, bucket: str) -> None
 
 
 def test_files_that_a_full_disk_refused_are_written_later(killed: Path, disk: SmallDisk, bucket: str) -> None:
-    """Indexes and producer snapshots are written later. A producer that retries a batch does not append it twice."""
+    """Indexes and producer snapshots are written later. A retry of an idempotent producer appends nothing twice."""
     disk.room_bytes *= 2
     with reopened(killed, disk, bucket) as engine, engine.producer() as producer:
         end = producer.send("plain", value=b"once").result().offset + 1

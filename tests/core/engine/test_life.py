@@ -24,14 +24,17 @@ from stratalog.log.log import Log
 STEPS = int(os.environ.get("LIFE_STEPS", "60"))
 SEEDS = [int(os.environ["LIFE_SEED"])] if "LIFE_SEED" in os.environ else [*range(3)]
 KEYS = 9
-COLLECTABLE_MS = 4_000_000  # later than the grace time and the history
+COLLECTABLE_MS = 4_000_000  # longer than the grace time and the history of the tier
 
 Read = tuple[int, bytes | None, bytes | None, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A record that was acknowledged. ``marker`` is the offset of what ended its transaction, -1 if it was in none."""
+    """An acknowledged record.
+
+    ``marker`` is the offset of the marker that ended its transaction, -1 if it was in no transaction.
+    """
 
     read: Read
     aborted: bool = False
@@ -39,7 +42,7 @@ class Row:
 
 
 class Life:
-    """One log, its successive engines, and its expected records."""
+    """One log, the engines that open it one after the other, and its expected records."""
 
     def __init__(self, folder: Path, seed: int, *, compacted: bool) -> None:
         self.chance, self.folder, self.compacted = random.Random(f"{seed} {compacted}"), folder, compacted  # noqa: S311 - the same in every run
@@ -75,10 +78,10 @@ class Life:
         self.engine = self.open()
         self.engine.create_topic("t", config=self.topic)
 
-    # --- what is done ------------------------------------------------------------------------------------------------
+    # --- operations --------------------------------------------------------------------------------------------------
 
     def run(self, steps: int) -> None:
-        """Do this number of random steps; check the log at some of them, and at the end."""
+        """Run this number of random operations; check the log after some of them, and at the end."""
         done: list[tuple[Callable[[], object], int]] = [
             (self.append, 40),
             (self.transact, 8),
@@ -154,7 +157,10 @@ class Life:
         self.engine = self.open()
 
     def crash(self) -> None:
-        """Continue as after a process that ends between two steps; the earlier engine must not write to the tier again."""
+        """Continue with a copy of the directory, as after a killed process.
+
+        The earlier engine must not write to the tier.
+        """
         self.engine.flush()
         before = self.engine
         copied = shutil.copytree(self.disk, self.next_disk(), ignore=shutil.ignore_patterns(".lock"))
@@ -163,8 +169,9 @@ class Life:
         self.engine = self.open()
 
     def attach(self) -> None:
-        """Replace the disk and attach the tier: later records are lost, and transactions without an end marker are
-        aborted.
+        """Attach the tier with an empty disk.
+
+        Records that are not in the tier are lost, and transactions whose marker is not in the tier are aborted.
         """
         self.engine.offload()
         self.engine.close()
@@ -192,10 +199,10 @@ class Life:
         self.clock.advance_ms(self.chance.choice([10, 2000, 400_000]))
         self.engine.run_duties()
 
-    # --- what is read ------------------------------------------------------------------------------------------------
+    # --- checks ------------------------------------------------------------------------------------------------------
 
     def look(self) -> None:
-        """Through the engine: every isolation, by time, and raw."""
+        """Compare reads through the engine with the expected records: each isolation level, by time, raw batches."""
         bounds, log = self.log.offsets(), self.log
         for isolation in ("log_end", "read_committed"):
             found = [read(record) for record in log.records(isolation=isolation)]
@@ -214,7 +221,10 @@ class Life:
             assert (fetched.next_offset > offset) == (offset < bounds.high_watermark) == bool(fetched.size_bytes)
 
     def compare_newest(self, found: list[Read], expected: list[Read], *, committed: bool) -> None:
-        """Nothing is invented; the newest of each key is there, unless it is a tombstone."""
+        """Check reads of a compacted log.
+
+        No record is invented, and the newest record of each key is there unless it is a tombstone.
+        """
         assert set(found) <= set(expected)
         assert [row[0] for row in found] == sorted({row[0] for row in found})
         if committed:
@@ -227,13 +237,13 @@ class Life:
         visible = (row.read for row in self.rows if bounds.log_start <= row.read[0] < bounds.high_watermark)
         expected = next((row[0] for row in visible if row[3] >= timestamp_ms), None)
         found = self.log.offset_for_timestamp(timestamp_ms)
-        if found != expected:  # the end of a transaction is a record, too
+        if found != expected:  # the search may also find the end marker of a transaction
             assert found is not None
             assert expected is None or found < expected
             assert found in {row.marker for row in self.rows}
 
     def look_from_outside(self) -> None:
-        """Readers without an engine: of the directory with the tier behind it, and of the tier alone."""
+        """Check readers without an engine: of the directory with its tier, and of the tier alone."""
         bounds, env = self.log.offsets(), Env(clock=self.clock)
         here = [record.offset for record in self.log.records(isolation="log_end")]
         with open_reader(self.disk, tier=self.tier, env=env, config=self.config) as reader:
@@ -246,7 +256,7 @@ class Life:
                 return
             end = log.offsets().log_end
             there = [record.offset for record in log.records(isolation="log_end")]
-            if not self.compacted:  # else the two tiers are compacted at different times
+            if not self.compacted:  # otherwise the two tiers are compacted at different times
                 assert [offset for offset in there if offset >= bounds.log_start] == [n for n in here if n < end]
 
     # --- inside ------------------------------------------------------------------------------------------------------

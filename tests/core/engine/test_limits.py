@@ -1,4 +1,4 @@
-"""Limits for sizes in files, roots, notes and arguments: each is checked before memory is allocated or a loop begins."""
+"""Limits on sizes that files, roots, notes and arguments claim, checked before memory is allocated or a loop begins."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ BILLION: Final = 1_000_000_000
 
 @pytest.fixture
 def bucket(tmp_path: Path) -> Path:
-    """Topic ``t`` with one partition, and two segments in the tier."""
+    """Return a bucket with the topic ``t``: one partition, and two segments in the tier."""
     found = tmp_path / "bucket"
     found.mkdir()
     with open_engine(tmp_path / "source", tier=found.as_uri()) as engine:
@@ -70,7 +70,7 @@ def small_memory() -> Iterator[None]:
 
 
 def claim_huge_index(bucket: Path, kind: str = "index") -> None:
-    """Change the head so that it has an index of 3 GiB. The object is a sparse file of this size."""
+    """Change the newest root: it then claims an index of 3 GiB, in a sparse object of this size."""
 
     def change(root: dict[str, Any]) -> None:
         entry = root["entries"][0]

@@ -1,7 +1,7 @@
-"""Two replicas of a log on one tier, leaders that change, and what they wrote at the same offsets.
+"""Two replicas of a log that share one tier, with leader changes and different records at the same offsets.
 
-Source: Kafka's remote log manager after a fail-over: the offset at which the new leader continues, the part of the tier that counts for its log, and
-what does not once a leader was elected that lacked records.
+Source: Kafka's remote log manager after a failover. The tests check the offset at which the new leader continues
+uploads, and which segments of the tier belong to its log if it lacked records when it was elected.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ TIERED = {"segment.bytes": 600, "local.retention.bytes": 1, "retention.bytes": -
 
 
 class Replicas:
-    """Engines over copies of one directory, and one bucket."""
+    """Engines over copies of one directory, and one bucket for all."""
 
     def __init__(self, tmp_path: Path, clock: ManualClock, *names: str) -> None:
         self.folder, self.clock, self.names = tmp_path, clock, names
@@ -73,7 +73,7 @@ def log_of(engine: Engine) -> Log:
 
 
 def write(engine: Engine, count: int, by: str) -> None:
-    """Batches of two records each."""
+    """Append batches of two records each. The values contain the name ``by``."""
     log = log_of(engine)
     for _ in range(count):
         start = log.offsets().log_end
@@ -81,7 +81,7 @@ def write(engine: Engine, count: int, by: str) -> None:
 
 
 def catch_up(leader: Engine, follower: Engine) -> None:
-    """All that the leader has, and its high watermark."""
+    """Replicate until the follower has all records of the leader, and its high watermark."""
     for _ in range(100):
         if not replicate(log_of(leader), log_of(follower)) and (
             log_of(follower).offsets().high_watermark == log_of(leader).offsets().log_end
@@ -100,7 +100,7 @@ def commit_all(engine: Engine) -> None:
 
 
 def other_borders(engine: Engine) -> None:
-    """From now on the segments of this replica end elsewhere than those of the other one."""
+    """Roll the log, so that its segments begin at other offsets than those of the other replica."""
     log_of(engine).roll()
 
 
@@ -131,11 +131,11 @@ def test_a_new_leader_continues_where_the_tier_ends_whatever_its_segments_border
 
 
 def diverged(a: Engine, b: Engine) -> int:
-    """``a`` has moved more to the tier than ``b`` ever had, and ``b`` is elected all the same; where they part."""
+    """Let ``a`` offload records that ``b`` never had, and elect ``b``. Return the offset at which the logs diverge."""
     write(a, 5, "a")
     catch_up(a, b)
     write(a, 8, "lost")
-    commit_all(a)  # as if a third replica, which is gone, had them
+    commit_all(a)  # as if a third replica, which has failed, had the records too
     a.offload()
     b.offload()  # a follower reads the head of the tier
     parted = log_of(b).offsets().log_end
@@ -193,7 +193,7 @@ def test_an_elected_leader_cuts_the_tier_back_where_that_is_wanted(
     assert held(log_of(b)) == written
     assert lost.isdisjoint(value for _, _, value in held(log_of(b)))
     replicas.clock.advance_ms(GRACE_MS)
-    write(b, 1, "b")  # a commit after the cut
+    write(b, 1, "b")  # a commit after the truncation
     log_of(b).roll()
     commit_all(b)
     b.offload()
@@ -228,7 +228,7 @@ def test_the_writer_of_lost_records_follows_and_reads_the_new_history(
 
 
 def produced(sequence: int, log: Log, *, transactional: bool = False) -> bytes:
-    """A batch of two records of an idempotent producer."""
+    """Return a batch of two records of an idempotent producer."""
     header = BatchHeader(producer_id=77, producer_epoch=0, base_sequence=sequence, transactional=transactional)
     records = [Record(value=f"{number}".encode().ljust(90, b"."), timestamp_ms=START_MS) for number in range(2)]
     return bytes(log.components.formats.of(2, "", 0).encode(records, header, None, None))
@@ -237,8 +237,9 @@ def produced(sequence: int, log: Log, *, transactional: bool = False) -> bytes:
 def test_a_follower_that_begins_from_the_tier_knows_what_its_leader_knew(
     pair: tuple[Engine, Engine], replicas: Replicas
 ) -> None:
-    """It knows the epochs below its start, the log start and the producers. As leader, it accepts the same batches as
-    the old leader.
+    """The follower knows the epochs below its start, the log start and the producers.
+
+    As leader, it accepts the same batches as the old leader.
     """
     a, b = pair
     write(a, 2, "a")
@@ -307,7 +308,7 @@ def test_aborted_records_stay_hidden_after_part_of_their_segment_is_deleted(
 
 
 def test_records_in_both_tiers_under_different_borders_are_counted_once(pair: tuple[Engine, Engine]) -> None:
-    """By sums of what is listed, by size retention, and by the lag of the tier."""
+    """Sizes, size retention and the lag of the tier count such records once."""
     a, b = pair
     write(a, 1, "a")
     catch_up(a, b)
@@ -316,7 +317,7 @@ def test_records_in_both_tiers_under_different_borders_are_counted_once(pair: tu
     catch_up(a, b)
     commit_all(a)
     a.offload()
-    b.offload()  # a follower looks what is there
+    b.offload()  # a follower reads the state of the tier
     b.apply_retention()
     write(a, 1, "a")
     catch_up(a, b)

@@ -1,4 +1,4 @@
-"""Records that were deleted by offset stay so, however the engine ends."""
+"""Records that were deleted by offset stay deleted, no matter how the engine ends."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STARTS = "log-start-offset-checkpoint"
 
 
 def offsets_after_a_crash(folder: Path) -> tuple[int, list[int]]:
-    """The log start, and what can be read, for who opens what ``kill -9`` would leave now."""
+    """Return the log start and the offsets of all records after a kill now."""
     left = shutil.copytree(folder, folder.with_name("left"), ignore=shutil.ignore_patterns(".lock"))
     with open_engine(left) as engine:
         log = engine.log("t", 0)

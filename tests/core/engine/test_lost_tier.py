@@ -1,4 +1,4 @@
-"""A bucket that was rolled back or emptied behind an engine: the loss is reported."""
+"""A bucket that was rolled back or emptied while an engine was using it: the engine reports the loss."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from stratalog.errors import CorruptManifestError, StorageError
 
 @pytest.fixture
 def place(tmp_path: Path, clock: ManualClock) -> Place:
-    """The tier had offsets 0 to 3 and then 0 to 8; local disk begins at 8."""
+    """Return a place whose tier had the offsets 0 to 3, and then 0 to 8. The local disk begins at 8."""
     made = Place(tmp_path, clock)
     tiered(made)
     before = dict(made.bucket.objects)

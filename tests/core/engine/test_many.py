@@ -1,4 +1,4 @@
-"""More logs than the process may have descriptors for."""
+"""More logs than the number of file descriptors that the process may open."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_logs_share_few_descriptors(tmp_path: Path) -> None:
         del operation, path
         most[0] = max(most[0], len(files.open_paths))
 
-    for start in range(2):  # made at first, found at second
+    for start in range(2):  # the first engine creates the logs, the second one opens them
         with open_engine(tmp_path, config=CONFIG, env=Env(files=files)) as engine:
             files.rule = rule
             if not start:

@@ -1,4 +1,4 @@
-"""The metrics of an engine equal those of its parts."""
+"""The metrics of an engine equal the values of its logs and its tier."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NAMES = re.compile(r"stratalog_[a-z_]+\Z")
 
 
 def told(engine: Engine) -> dict[str, dict[tuple[str, ...], float]]:
-    """All figures, by name and labels."""
+    """Return all values by the name of the metric and the labels."""
     found: dict[str, dict[tuple[str, ...], float]] = {}
     for metric, labels, value in engine.metrics():
         assert labels not in found.setdefault(metric.name, {})

@@ -1,4 +1,4 @@
-"""Logs whose index formats are not installed: they are read, not written to, and whole again with the plugin."""
+"""Logs whose index formats are not installed: they can be read but not written. The plugin restores the indexes."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_an_extra_index_that_is_not_installed_keeps_no_log_from_being_written_to
 
 @pytest.mark.parametrize("clean", [True, False], ids=["after a clean stop", "after a crash"])
 def test_a_log_whose_record_format_is_not_installed_is_not_cut(tmp_path: Path, clean: bool) -> None:  # noqa: FBT001 - parametrized
-    """Its batches are no damage, which recovery would cut."""
+    """Recovery must not treat its batches as damage, which it would truncate."""
     with open_engine(tmp_path) as engine:
         fill(engine, USUAL)
         expected = values(engine.log("t", 0))

@@ -1,4 +1,4 @@
-"""A process that has too many open files: calls fail with a retriable error, and the directory stays in service."""
+"""A process that has too many open files: calls fail with a retriable error, and the directory stays online."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ engine.close()
 
 
 def few_descriptors(files: FaultyVfs, most: int) -> Callable[[str, str], None]:
-    """A rule under which so many descriptors may be open, as for a process with that limit."""
+    """Return a rule that allows this number of open descriptors, like the limit of a process."""
 
     def rule(operation: str, path: str) -> None:
         if operation in NEEDS_DESCRIPTOR and len(files.open_paths) >= most:
@@ -82,10 +82,10 @@ def values(engine: Engine, index: int) -> list[bytes | None]:
 
 
 def test_idle_files_make_room_for_all_that_logs_need(tmp_path: Path, files: FaultyVfs) -> None:
-    """Three places for the files of six logs: appends, syncs, rolls, checkpoints, another topic, a stop."""
+    """Three descriptors are enough for the files of six logs: appends, syncs, rolls, checkpoints, a new topic, stop."""
     with opened(tmp_path / "a", files) as engine:
         fill(engine)
-        files.rule = few_descriptors(files, 4)  # one is the lock's
+        files.rule = few_descriptors(files, 4)  # the lock file needs one
         for number in range(1, 30):
             for index in range(LOGS):
                 engine.log(f"t{index}", 0).append([Record(value=b"%d" % number)], "durable")
@@ -102,7 +102,7 @@ def test_without_any_descriptor_each_call_fails_and_succeeds_later(tmp_path: Pat
         files.rule = few_descriptors(files, 0)
         log = engine.log("t0", 0)
         calls: list[Callable[[], object]] = [
-            lambda: engine.create_topic("more"),  # all that is idle is closed for it
+            lambda: engine.create_topic("more"),  # closes all idle descriptors
             lambda: log.append([Record(value=b"1")]),
             lambda: log.append([Record(value=b"1")], "durable"),
             log.roll,
@@ -129,7 +129,7 @@ def test_without_any_descriptor_each_call_fails_and_succeeds_later(tmp_path: Pat
 def test_the_log_has_all_or_nothing_of_an_append_if_any_system_call_is_refused(
     tmp_path: Path, files: FaultyVfs, operation: str, number: int
 ) -> None:
-    """Appends that roll, the n-th open (or map, or sync of a folder) refused however much is given back."""
+    """Appends that roll; the n-th open, map or folder sync is refused, even after idle descriptors were closed."""
     with opened(tmp_path / "a", files) as engine:
         engine.create_topic("t0", config={"segment.bytes": 400})
         log, left = engine.log("t0", 0), [number]
@@ -153,7 +153,7 @@ def test_the_log_has_all_or_nothing_of_an_append_if_any_system_call_is_refused(
                 if [record.value for record in log.records()] == acknowledged:
                     log.append([Record(value=value)], "durable")  # a caller retries after a retriable error
                 else:
-                    refused.append(value)  # written, and not synced
+                    refused.append(value)  # the records are written, but not synced
                 acknowledged.append(value)
         files.rule = None
         assert [record.value for record in log.records()] == acknowledged

@@ -1,8 +1,8 @@
 """Random outages of the store during all operations of an engine, with power losses.
 
 After each power loss, an engine opens the log while the store is unavailable: the log start has not changed, every
-durable record exists, and reads of older records report the unavailable tier. When the store is available, each record
-exists once.
+durable record exists, and reads of older records report the unavailable tier. When the store is available again, each
+record exists once.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CHANGES: Final = frozenset({"create", "write", "truncate", "rename", "remove", "
 
 @dataclass
 class State:
-    """The rest after a loss of power: a folder, the bucket's objects, and the number of durable records."""
+    """State after a power loss: a folder, the bucket's objects, and the number of durable records."""
 
     folder: Path
     objects: dict[str, tuple[bytes, int]]
@@ -127,7 +127,7 @@ def test_no_loss_of_power_moves_the_start_of_a_log(tmp_path: Path, seed: int) ->
 
 @pytest.mark.long
 def test_a_log_that_forgets_the_note_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The test above can fail: without the note a log begins at its first local segment in some state."""
+    """This shows that the test above can fail: without the note, some log begins at its first local segment."""
     monkeypatch.setattr(tier_link, "write_note", lambda *_: None)
     wrong = 0
     for seed in range(SEEDS):
@@ -144,7 +144,7 @@ def test_a_log_that_forgets_the_note_is_seen(tmp_path: Path, monkeypatch: pytest
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.long
 def test_two_engines_never_commit_the_same_offsets(tmp_path: Path, seed: int) -> None:
-    """The engine without a store may acknowledge appends on its own disk; only one of the engines commits to the tier."""
+    """The engine without a store may acknowledge appends on its own disk. Only one engine commits to the tier."""
     chance = random.Random(seed)  # noqa: S311 - a failure is replayed from its seed
     place = Place(tmp_path, ManualClock())
     tiered(place, chance.randrange(2, 6))

@@ -1,4 +1,4 @@
-"""A directory of an old broker, with segments that 31 bits do not span, through everything that touches a directory."""
+"""A directory of an old broker with segments that span 2^31 or more offsets, and all operations on such a directory."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from stratalog.reading import OffsetRange, ReadSource, plan_splits, scan
 
 SPAN = 1 << 31
 STARTS = (0, 5, SPAN + 100, SPAN + 110, 3 * SPAN)
-END = 4 * SPAN  # where the next segment begins
+END = 4 * SPAN  # base offset of the next segment
 BASES = [0, SPAN + 100, 3 * SPAN, END]
 
 
@@ -40,7 +40,10 @@ OFFSETS = [at for start in (*STARTS, END) for at in range(start, start + 3)]
 
 @pytest.fixture
 def directory(bed: LogBed) -> Path:
-    """Stopped in order; the log has a segment of three pieces, one behind it, and no indexes."""
+    """Return a directory that was stopped cleanly, without index files.
+
+    Its log has a segment that must be split in three, and one later segment.
+    """
     bed.write_segment(0, [bed.batch(start, told(start)) for start in STARTS])
     bed.write_segment(END, [bed.batch(END, told(END))])
     for name in (RECOVERY_POINTS_FILE, HIGH_WATERMARKS_FILE):
@@ -123,7 +126,7 @@ def test_an_archive_gets_the_pieces_and_leaves_the_directory_alone(
 
 
 def test_compaction_finds_the_pieces(directory: Path) -> None:
-    """Grouping never joins what no segment could hold."""
+    """Compaction must not merge segments that together span 2^31 or more offsets."""
     config = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0.0}
     with open_engine(directory, topic_defaults=config) as engine:
         engine.alter_topic("t", config)

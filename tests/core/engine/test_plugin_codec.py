@@ -1,4 +1,4 @@
-"""A codec of a plugin: a topic names it with its level, and its records are read with the plugin only."""
+"""A codec of a plugin: a topic selects it with a level, and its records can be read only with the plugin."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Deflate(Codec):
 
 
 class Plugin:
-    """Offers the codec; ``used`` has the levels of its calls."""
+    """Plugin that offers the codec; ``used`` has the levels of its calls."""
 
     def __init__(self, *, has_levels: bool = True) -> None:
         self.used, self._section = list[int | None](), DeflateSection if has_levels else None

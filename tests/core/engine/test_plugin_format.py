@@ -1,4 +1,4 @@
-"""A record format of a plugin: a topic names it, its records have its magic, and they are read with the plugin only."""
+"""A record format of a plugin: a topic selects it, its batches have its magic, and only the plugin can read them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def with_magic(table: BatchTable, magic: int) -> BatchTable:
 
 
 class Marked(RecordFormat):
-    """Kafka's batches of magic 2, with another magic in byte 16, which their CRC does not cover."""
+    """Kafka's batches of magic 2 with magic 5 in byte 16, which their CRC does not cover."""
 
     magic: ClassVar[int] = 5
 
@@ -42,7 +42,7 @@ class Marked(RecordFormat):
         self._inner = inner
 
     def _plain(self, data: Buffer, start: int = 0) -> bytearray:
-        """The bytes with magic 2 in each whole batch."""
+        """Return the bytes with magic 2 in each whole batch."""
         plain, at = bytearray(data), start
         while at + MAGIC_AT < len(plain) and plain[at + MAGIC_AT] == self.magic:
             plain[at + MAGIC_AT] = 2
@@ -78,7 +78,7 @@ class Marked(RecordFormat):
 
 
 class Plugin:
-    """Offers the format; ``error`` is raised when it opens."""
+    """Plugin that offers the format; ``error`` is raised when the format opens."""
 
     def __init__(self, error: StorageError | None = None) -> None:
         self._error = error
@@ -162,7 +162,7 @@ def test_without_its_format_a_log_is_not_opened_and_keeps_its_records(
 def test_a_crash_after_a_format_was_given_up_and_its_plugin_removed_loses_no_record(
     tmp_path: Path, *, is_stopped_first: bool
 ) -> None:
-    """Recovery reads no batch of the earlier format: it would take such a batch for damage, and cut it off."""
+    """Recovery must not decode batches of the earlier format: it would treat them as damage, and truncate the log."""
     folder, crashed = tmp_path / "data", tmp_path / "crashed"
     fill(folder)
     with open_engine(folder, plugins=[Plugin()]) as engine:

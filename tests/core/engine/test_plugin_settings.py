@@ -140,7 +140,7 @@ def test_without_the_plugin_a_topic_is_read_altered_and_its_settings_are_kept(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StricterSettings(Settings):
-    """The settings of a later version of the plugin."""
+    """Settings of a later version of the plugin, with a narrower range."""
 
     keep: int = key("newest.keep", 7, at_least=5, doc="How many segments stay.")
 
@@ -212,12 +212,12 @@ def test_settings_that_only_a_broker_has_are_accepted(tmp_path: Path) -> None:
         assert config.items() <= engine.topics()["t"].config.to_mapping().items()
 
 
-# --- plugins that are no distribution --------------------------------------------------------------------------------
+# --- plugins that are modules without a distribution -----------------------------------------------------------------
 
 
 @pytest.fixture
 def module(monkeypatch: pytest.MonkeyPatch) -> str:
-    """The name of a module with a policy, as Python finds it."""
+    """Return the name of an importable module with a policy."""
     monkeypatch.setitem(sys.modules, "newest_module", plugin("newest_module"))
     return "newest_module"
 
@@ -227,7 +227,7 @@ def test_the_settings_name_modules_that_are_plugins(tmp_path: Path, module: str)
         engine.create_topic("few", config={"cleanup.policy": "newest", "newest.keep": 2})
         assert engine.topics()["few"].config.cleanup_policy == ("newest",)
     with open_engine(tmp_path, config={"plugins.modules": [module]}, plugins=[sys.modules[module]]) as engine:
-        assert engine.log("few", 0).config.cleanup_policy == ("newest",)  # named twice, it counts once
+        assert engine.log("few", 0).config.cleanup_policy == ("newest",)  # a plugin that is given twice is used once
 
 
 def test_the_command_line_knows_them_too(

@@ -1,4 +1,4 @@
-"""A loss of power leaves every record that an append called durable, and otherwise a prefix."""
+"""After a power loss, a log has every durable record, and its records are a prefix of the appended ones."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CONFIG = {"segment.bytes": 400, "index.interval.bytes": 50, "file.delete.delay.m
 
 
 class Script:
-    """Appends by chance, and knows what must be there afterwards."""
+    """Random appends, and the records that must exist after each of them."""
 
     def __init__(self, folder: Path, seed: int) -> None:
         self.folder, self.seed = folder, seed
@@ -62,7 +62,7 @@ class Script:
                 self.leave()
 
     def leave(self) -> None:
-        """Write one state that the disk can have after a power loss at this time."""
+        """Save one of the states that the disk can have after a power loss now."""
         state = self.folder / f"state-{len(self.states)}"
         self.files.leave(state, self.chance)
         self.states.append((state, self.durable, len(self.sent)))
@@ -89,7 +89,7 @@ def test_durable_records_survive_and_others_are_lost_from_the_end(tmp_path: Path
 
 @pytest.mark.long
 def test_a_harness_that_forgets_a_sync_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The test above can fail: appends that are called durable without a sync are lost in some state."""
+    """This shows that the test above can fail: durable appends without a sync are lost in some state."""
     for waiting in ("sync_records", "wait_until_durable"):
         monkeypatch.setattr(f"stratalog.log.append.append.{waiting}", lambda *_: None)
     lost = 0

@@ -1,4 +1,4 @@
-"""Processes that are killed or that reach their file size limit lose no written record."""
+"""Processes that are killed, or that reach their file size limit, lose no written record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The progress of long operations: bytes, which only grow; and an exception in the callback, which ends the work."""
+"""Progress of long operations in bytes, which never decreases. An exception in the callback ends the operation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CONFIG = {"remote.storage.enable": True, "cleanup.policy": "compact", "min.clean
 
 
 class Recorder:
-    """Callback that keeps what it is called with."""
+    """Callback that records its arguments."""
 
     def __init__(self) -> None:
         self.told = list[tuple[int, int]]()
@@ -23,7 +23,7 @@ class Recorder:
         self.told.append((done_bytes, total_bytes))
 
     def check(self) -> int:
-        """Check that the numbers grow up to the end. Return the total."""
+        """Check that the numbers never decrease and end at the total. Return the total."""
         assert self.told == sorted(self.told)
         assert all(done <= total for done, total in self.told)
         done, total = self.told[-1]
@@ -33,7 +33,7 @@ class Recorder:
 
 @pytest.fixture
 def engine(tmp_path: Path) -> Iterator[Engine]:
-    """Two partitions with three closed segments of 256 KiB each."""
+    """Yield an engine with two partitions of three closed segments of 256 KiB each."""
     (tmp_path / "bucket").mkdir()
     with open_engine(tmp_path / "data", tier=(tmp_path / "bucket").as_uri()) as opened:
         opened.create_topic("t", partitions=2, config=CONFIG)
@@ -53,7 +53,7 @@ def test_an_offload_reports_the_bytes_of_all_logs(engine: Engine) -> None:
     recorder, waiting = Recorder(), closed_bytes(engine)
     results = engine.offload(progress=recorder)
     assert recorder.check() == waiting == sum(result.size_bytes for result in results)
-    assert len(recorder.told) > 6  # pieces of segments, and not only the six segments
+    assert len(recorder.told) > 6  # the callback is called for pieces of the six segments
 
 
 def offload(engine: Engine, progress: Progress) -> object:
@@ -103,7 +103,7 @@ def test_an_exception_of_the_callback_ends_the_work_which_can_be_repeated(
     run = WORK.get(work, offload)
     records = [[record for record in engine.log("t", number).records() if record.key != b"k1"] for number in (0, 1)]
     if work == "cleaner":
-        engine.offload()  # the cleaner leaves logs alone that wait for the tier
+        engine.offload()  # the cleaner skips logs that wait for an offload
     with pytest.raises(error):
         run(engine, stop)
     recorder = Recorder()

@@ -1,4 +1,4 @@
-"""Files that another process removes, replaces or cuts while the engine writes: nothing more is called durable."""
+"""Files that another process removes, replaces or truncates during writes: no later record is called durable."""
 
 from __future__ import annotations
 
@@ -41,7 +41,10 @@ DONE: dict[str, tuple[str, Callable[[Path], object], str]] = {
 
 @pytest.fixture(params=[1000, 8], ids=["open", "closed"])
 def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Engine:
-    """Logs of one record each, which is durable; the files of the first one are open, or not. The tests close it."""
+    """Return an engine with logs of one durable record each.
+
+    The files of the first log are open, or not, depending on the parameter. The tests close the engine.
+    """
     made = open_engine(tmp_path / "a", config={"limits.open.files": request.param})
     for topic in ("t", *(f"other{number}" for number in range(10)), "good"):
         made.create_topic(topic)
@@ -50,7 +53,7 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Engine:
 
 
 def close(engine: Engine) -> None:
-    with contextlib.suppress(StorageError):  # the directory may be gone
+    with contextlib.suppress(StorageError):  # the test may have deleted the directory
         engine.close()
 
 
@@ -101,7 +104,7 @@ def test_removed_indexes_are_rebuilt_at_the_next_opening(tmp_path: Path, engine:
     for suffix in (".index", ".timeindex"):
         (tmp_path / "a" / f"t-0/{ZERO}{suffix}").unlink()
     log.append([Record(value=b"2")], "durable")
-    with contextlib.suppress(FileReplacedError):  # an index that is not open is missed
+    with contextlib.suppress(FileReplacedError):  # the roll notices a missing index only if the index is not open
         log.roll()
     close(engine)
     with open_engine(tmp_path / "a") as again:

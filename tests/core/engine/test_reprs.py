@@ -1,4 +1,4 @@
-"""Short texts of engines and producers, for a shell and for logs."""
+"""Short ``repr`` texts of engines and producers, for shells and log messages."""
 
 from __future__ import annotations
 

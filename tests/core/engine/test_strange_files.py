@@ -1,4 +1,4 @@
-"""FIFOs, sockets, folders and links in the place of files: no call waits, one log is refused, and the rest serves."""
+"""FIFOs, sockets, folders and links in place of regular files: no call hangs, and only the affected log fails."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SECOND = "00000000000000000001"
 @contextmanager
 def bound_socket(path: Path) -> Iterator[None]:
     before = Path.cwd()
-    os.chdir(path.parent)  # the names of sockets are short
+    os.chdir(path.parent)  # the path of a socket must be short
     try:
         with socket.socket(socket.AF_UNIX) as made:
             made.bind(path.name)
@@ -44,7 +44,7 @@ kinds = pytest.mark.parametrize("kind", KINDS)
 
 
 def filled(path: Path) -> Path:
-    """Two logs of three segments each."""
+    """Write two logs of three segments each, and return the path."""
     with open_engine(path) as engine:
         for topic in ("good", "bad"):
             engine.create_topic(topic)
@@ -126,7 +126,8 @@ def test_a_checkpoint_that_is_no_file_counts_as_missing(tmp_path: Path, kind: st
         log = engine.log(topic, 0)
         log.append([Record(value=b"4")], "durable")
         assert [record.value for record in log.records()] == [b"1", b"2", b"3", b"4"]
-    if kind == "folder" and name != "cleaner-offset-checkpoint":  # a file is renamed over a FIFO, and over no folder
+    # a rename can replace a FIFO by a file, but not a folder
+    if kind == "folder" and name != "cleaner-offset-checkpoint":
         with pytest.raises(NotAFileError, match=name):
             engine.close()
     else:
@@ -171,6 +172,6 @@ def test_a_file_with_the_name_of_a_future_segment_takes_one_log_out_of_service(t
             with pytest.raises(NotAFileError):
                 bad.roll()
         else:
-            bad.roll()  # what a crash may leave of a roll is removed
+            bad.roll()  # the roll removes other kinds of entries, as it removes files that a crash left
         good.append([Record(value=b"4")], "durable")
         assert [record.value for record in bad.records()] == [b"1", b"2", b"3", b"4"]

@@ -1,4 +1,4 @@
-"""Nothing waits for a plugin without limit: an engine or a reader that opens, a service that starts, a first use."""
+"""Calls of plugins have a time limit: when an engine or a reader opens, when a service starts, at first use."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from stratalog_local.store import LocalStore
 
 
 class Stuck(Service):
-    """A segment store and a codec that do not open, and a service that does not start, until the test ends."""
+    """Plugin whose segment store and codec do not open, and whose service does not start, until the test ends."""
 
     def __init__(self) -> None:
         self.gate, self.opening, self.stuck_hook = threading.Event(), threading.Event(), False
@@ -79,7 +79,7 @@ def test_a_hook_that_does_not_return_is_named(tmp_path: Path, stuck: Stuck) -> N
 def test_an_import_that_does_not_return_is_named(
     opened: Callable[..., object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stuck: Stuck
 ) -> None:
-    name = f"stuck_{opened.__name__}"  # each import is the first one
+    name = f"stuck_{opened.__name__}"  # the module is imported again each time
     (tmp_path / f"{name}.py").write_text("import threading\nthreading.stuck_gate.wait()\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(threading, "stuck_gate", stuck.gate, raising=False)

@@ -1,4 +1,4 @@
-"""Changes of log directories by other programs: each has a typed error or none, and nothing is lost."""
+"""Changes of log directories by other programs: each causes a typed error or none, and no record is lost."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def test_a_log_that_vanished_does_not_keep_the_others_from_serving(tmp_path: Pat
 
 
 class WallClock(ManualClock):
-    """A clock whose wall time the test changes, and nothing else."""
+    """A clock whose wall time the test changes independently of its monotonic time."""
 
     ahead_ms = 0
 

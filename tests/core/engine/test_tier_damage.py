@@ -1,4 +1,4 @@
-"""One flipped bit in each byte of a log's tier, in every layout: a read returns the right records or raises an error."""
+"""One flipped bit in each byte of a log's tier, in every layout: a read is correct or raises an error."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from tiered_logs import TieredLogs, remote_of
 
 Read: TypeAlias = Callable[[LogReader], object]
 START_MS: Final = ManualClock().now_ms()
-HEAD_BYTES: Final = 17  # of a batch, that no CRC covers
-EPOCH_BYTES: Final = range(12, 16)  # of them; there is nothing to compare a leader epoch with
+HEAD_BYTES: Final = 17  # first bytes of a batch, which no CRC covers
+EPOCH_BYTES: Final = range(12, 16)  # of the first bytes; a wrong leader epoch cannot be detected
 UNCACHED: Final = {"limits.chunk.cache.bytes": 0, "limits.index.cache.bytes": 0, "limits.prefetch.bytes": 0}
-WHOLE: Final = ("all", "committed", "fetch all")  # these are compared with the hash of the file
-REACHED: Final = 200  # a byte of the records 3 to 5
+WHOLE: Final = ("all", "committed", "fetch all")  # reads of the whole log, which check the hash of the file
+REACHED: Final = 200  # position of a byte of the records 3 to 5
 SOME: Final = 100
 LAYOUTS: Final = (
     "single",
@@ -51,7 +51,7 @@ def logs(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[TieredLogs]
 
 
 def stored(logs: TieredLogs) -> None:
-    """A closed segment of five batches, one of a transaction that was aborted, of which nothing is local."""
+    """Write a closed segment of five batches to the tier, and evict it. One batch is of an aborted transaction."""
     layout = logs.settings.pop("retain")
     engine = logs.engine()
     settings = {"tier.layout": layout, "local.retention.bytes": 0, "index.interval.bytes": 1, "retention.ms": -1}
@@ -103,7 +103,10 @@ READS: Final[dict[str, Read]] = {
 
 
 def heads(log: LogReader, data: bytes) -> dict[int, int]:
-    """Bytes of an object that are a batch's head and under no CRC, and which byte of it; none if it holds no plain log."""
+    """Return the positions of bytes in an object that no CRC of a batch covers, with their position in the batch.
+
+    The result is empty if the object contains no uncompressed log.
+    """
     (segment,) = remote_of(log).segments
     whole = bytes(segment.read(0, segment.size_bytes))
     at = data.find(whole)
@@ -112,7 +115,7 @@ def heads(log: LogReader, data: bytes) -> dict[int, int]:
 
 
 def is_right(found: object, expected: object) -> bool:
-    """Return True if a fetch got all records, or a part before the damage; a fetch at the damage raises an error."""
+    """Return True if a read returned all records, or, for a fetch, the batches before the damage."""
     if isinstance(found, tuple) and isinstance(expected, tuple):
         return expected[0].startswith(found[0]) and bool(found[0])
     return found == expected
@@ -122,7 +125,7 @@ def is_right(found: object, expected: object) -> bool:
 def test_a_flipped_bit_anywhere_is_harmless_or_reported(logs: TieredLogs) -> None:
     stored(logs)
     bucket, chance, told = logs.sim.bucket, random.Random(6), 0  # noqa: S311 - a seed repeats it
-    names = [*READS, *["all"] * len(READS)]  # every other byte is looked for by who reads all
+    names = [*READS, *["all"] * len(READS)]  # half of the bytes are checked by a read of all records
     with open_reader(
         URI, config={**UNCACHED, **logs.settings, "store.retries": 0}, plugins=[logs.sim], env=logs.env
     ) as reader:
@@ -149,7 +152,7 @@ def test_a_flipped_bit_anywhere_is_harmless_or_reported(logs: TieredLogs) -> Non
 @pytest.mark.parametrize("logs", ["single"], indirect=True)
 @pytest.mark.parametrize("read", [READS["time 4"], READS["fetch 4"], READS["all"]], ids=["time", "fetch", "all"])
 def test_a_damaged_segment_is_read_once_it_is_repaired(logs: TieredLogs, read: Read) -> None:
-    """Bytes that turned out to be damaged do not stay in a cache."""
+    """Bytes that were found to be damaged must not stay in a cache."""
     stored(logs)
     bucket = logs.sim.bucket
     (key,) = [key for key in bucket.objects if "/segments/" in key]

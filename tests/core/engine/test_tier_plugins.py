@@ -1,4 +1,4 @@
-"""An engine with a tier layout of a stranger: what it does wrong costs no record, and the error names it."""
+"""An engine with a wrong tier layout of a third-party plugin: no record is lost, and the error names the layout."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ LIES = ("stores three bytes", "flips a bit", "claims zeros", "raises")
 
 
 class Stranger(PairLayout):
-    """Stores pairs of objects, and does one thing wrong by name."""
+    """Layout that stores pairs of objects. ``lie`` names the one operation that it does wrong."""
 
     def __init__(self, lie: str) -> None:
         self.lie = lie
@@ -63,12 +63,12 @@ class Stranger(PairLayout):
             if self.lie == "flips a bit":
                 changed[0] ^= 1
             if self.lie == "changes an epoch" and start == 0:
-                changed[15] ^= 1  # of the first batch; its CRC does not cover that
+                changed[15] ^= 1  # the leader epoch of the first batch, which its CRC does not cover
             yield memoryview(changed)
 
 
 class Plugin:
-    """Offers the layout ``stranger``."""
+    """Plugin that offers the layout ``stranger``."""
 
     def __init__(self, layout: TierLayout) -> None:
         self.layout = layout
@@ -100,7 +100,7 @@ def opened(tmp_path: Path, layout: TierLayout, clock: ManualClock | None = None,
 
 
 def values(engine: Engine) -> list[bytes]:
-    """All records of the log, from wherever they are."""
+    """Return the first byte of the value of each record in the log."""
     return [bytes(record.value or b"")[:1] for record in engine.log("t", 0).records(0)]
 
 
@@ -157,7 +157,7 @@ def test_a_layout_that_fails_is_tried_less_and_less_often_and_delays_no_other_lo
 
 
 class Hanging(Stranger):
-    """Never returns from a write."""
+    """Layout whose ``write`` never returns."""
 
     def __init__(self) -> None:
         super().__init__("")
@@ -184,7 +184,7 @@ def test_a_layout_that_hangs_is_left_behind_and_what_it_does_later_counts_for_no
 
 
 class HangingPolicy(CleanupPolicy):
-    """A policy that never returns its plan."""
+    """Policy whose ``plan`` never returns."""
 
     def __init__(self) -> None:
         self.asked, self.gate = threading.Event(), threading.Event()
@@ -217,7 +217,7 @@ def test_a_policy_that_hangs_does_not_hold_up_the_end_of_the_engine(tmp_path: Pa
 
 
 def values_of(engine: Engine) -> list[bytes]:
-    """The values of the log, whole."""
+    """Return the values of all records in the log."""
     return [bytes(record.value or b"") for record in engine.log("t", 0).records(0)]
 
 

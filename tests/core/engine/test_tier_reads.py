@@ -1,4 +1,4 @@
-"""Reads over local disk, tier and epochs, compared with an equal log that has no tier."""
+"""Reads across local disk, tier and leader epochs, compared with an equal log without a tier."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def opened(tmp_path: Path, **settings: object) -> Engine:
         "remote.log.reader.threads": 3,
         **{name.replace("_", "."): value for name, value in settings.items()},
     }
-    clock = ManualClock(START_MS)  # stands still: markers get the same time in both logs
+    clock = ManualClock(START_MS)  # the clock does not move: markers get the same time in both logs
     return open_engine(config=config, tier=f"file://{tmp_path}/bucket", env=Env(clock=clock))
 
 
 class Twins:
-    """Two logs that are given the same: one has only its active segment on local disk."""
+    """Two logs with the same records. One of them has only its active segment on local disk."""
 
     def __init__(self, engine: Engine, layout: str = "single") -> None:
         engine.create_topic("plain", config={"retention.ms": -1, "remote.storage.enable": False})
@@ -172,7 +172,7 @@ def test_a_cached_chunk_may_be_larger_than_its_contents(tmp_path: Path) -> None:
     with opened(tmp_path, tier_cache_dir=str(tmp_path / "cache"), limits_chunk_cache_bytes=0) as engine:
         twins = Twins(engine, "chunked")
         twins.fill(engine, 80)
-        for seed in range(3):  # from the store, from files that are then sound, and from parts of them
+        for seed in range(3):  # first from the store, then from whole cache files, then from parts of these files
             assert_same(twins.logs[0], twins.logs[1], seed)
 
 
@@ -238,7 +238,7 @@ def test_a_damaged_cache_on_disk_changes_no_answer(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_a_cache_that_is_damaged_under_a_running_engine_changes_no_answer(tmp_path: Path) -> None:
-    """Files that were checked as a whole are then read in parts, without memory: damage must still be found."""
+    """A file of the cache that was checked as a whole is read in parts later. Damage must still be detected."""
     folder = tmp_path / "cache"
     chance = random.Random(6)  # noqa: S311 - a seed repeats it
     with opened(tmp_path, tier_cache_dir=str(folder), limits_chunk_cache_bytes=0) as engine:
@@ -253,7 +253,7 @@ def test_a_cache_that_is_damaged_under_a_running_engine_changes_no_answer(tmp_pa
 
 
 def test_bits_that_flip_in_records_on_a_cache_disk_are_found_by_the_batch(tmp_path: Path) -> None:
-    """The file looks as it did when it was checked, as one does whose disk forgets."""
+    """Only the batch CRC can detect the damage: size and time of the file are unchanged."""
     folder = tmp_path / "cache"
     with opened(tmp_path, tier_cache_dir=str(folder), limits_chunk_cache_bytes=0) as engine:
         engine.create_topic("tiered", config={"remote.storage.enable": True, "local.retention.bytes": 1})
@@ -266,7 +266,7 @@ def test_bits_that_flip_in_records_on_a_cache_disk_are_found_by_the_batch(tmp_pa
         engine.offload()
         engine.apply_retention()
         expected = [record.value for record in log.records()]
-        for _ in range(2):  # the second time from disk, which makes the files checked
+        for _ in range(2):  # the second read is from the cache files, which are then marked as checked
             assert [record.value for record in log.records()] == expected
         damaged = 0
         for path in (folder / "chunks").iterdir():
@@ -311,7 +311,7 @@ def test_readers_in_threads_see_the_same_and_leave_no_thread(tmp_path: Path) -> 
                     found = [(record.offset, record.value) for record in tiered.records(expected[first][0])]
                     if found != expected[first:]:
                         wrong.append(first)
-                for record in tiered.records():  # goes away in the middle
+                for record in tiered.records():  # abandon a read in the middle
                     if record.offset > expected[len(expected) // 3][0]:
                         break
             except Exception as error:  # noqa: BLE001 - the test's own thread tells it

@@ -1,4 +1,4 @@
-"""Rules of a log in two tiers that have bitten others."""
+"""Rules for logs in two tiers that other implementations have violated."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LOG = TopicPartition("t", 0)
 
 
 class ListeningTier(SimTier):
-    """A bucket, and a listener."""
+    """A bucket, and a listener for backpressure events."""
 
     def __init__(self, clock: ManualClock) -> None:
         super().__init__(SimBucket(clock))
@@ -45,7 +45,7 @@ def opened(tmp_path: Path, sim: ListeningTier, clock: ManualClock) -> Engine:
 
 
 def fill(engine: Engine, segments: int) -> None:
-    """Closed segments of one record of 1,000 bytes each, and an empty active one."""
+    """Append closed segments with one record of 1,000 bytes each; the active segment is empty."""
     log = engine.log("t", 0)
     for _ in range(segments):
         log.append([Record(key=b"k", value=os.urandom(1_000))])
@@ -79,7 +79,7 @@ def test_only_closed_segments_below_the_last_stable_offset_are_offloaded(
 
 @pytest.mark.long
 def test_nothing_is_evicted_that_failed_to_upload(tmp_path: Path, sim: ListeningTier, clock: ManualClock) -> None:
-    """KAFKA-17062, Redpanda #29674: failed uploads neither count as copied nor for the size of the log."""
+    """Failed uploads count neither as copied nor for the size of the log (KAFKA-17062, Redpanda #29674)."""
     with opened(tmp_path, sim, clock) as engine:
         engine.create_topic("t", config={"local.retention.bytes": 1, "retention.bytes": 5_500})
         fill(engine, 4)
@@ -125,7 +125,7 @@ def test_a_scan_is_the_same_wherever_the_segments_are(tmp_path: Path, sim: Liste
 
 
 def test_both_tiers_count_once_for_size_retention(tmp_path: Path, sim: ListeningTier, clock: ManualClock) -> None:
-    """KAFKA-16890: if segments in both tiers were counted twice, retention would delete too early."""
+    """If segments in both tiers were counted twice, retention would delete too early (KAFKA-16890)."""
     with opened(tmp_path, sim, clock) as engine:
         engine.create_topic("t", config={"retention.bytes": 5_500, "local.retention.bytes": 3_000})
         fill(engine, 5)
@@ -172,7 +172,7 @@ def test_retention_of_a_large_tier_reads_one_page(
 def test_a_transaction_ends_on_a_log_that_takes_nothing_more(
     tmp_path: Path, sim: ListeningTier, clock: ManualClock
 ) -> None:
-    """Its marker is what the tier waits for: refused, it would keep the log full for ever."""
+    """The open transaction blocks the offload. If its marker were refused, the log would stay full for ever."""
     limits = {"local.hard.limit.bytes": 1_500, "tier.outage.policy": "reject", "retention.bytes": -1}
     with opened(tmp_path, sim, clock) as engine:
         engine.create_topic("t", config=limits)

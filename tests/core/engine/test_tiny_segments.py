@@ -1,4 +1,4 @@
-"""A topic whose segments are tiny for the tier causes a warning: an event, and a line of the command."""
+"""Warnings about a topic whose segments are too small for a tier: an event, and a line of the command."""
 
 from __future__ import annotations
 

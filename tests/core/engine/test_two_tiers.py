@@ -1,8 +1,8 @@
-"""Both tiers together, checked before every operation on the disk and every request to the store.
+"""Invariants of a log in two tiers, checked before every operation on the disk and every request to the store.
 
-Whatever ends the process there (kill -9): no record that was acknowledged is in neither tier, the tier holds nothing that
-was not written, and no root names what is not there. Some of these states are opened again by a new engine, and must be right
-before and after one more pass of each duty.
+If the process is killed there, each acknowledged record is in at least one tier, the tier has no record that was not
+written, and no root refers to a missing object. For some of these states, a new engine opens the log; its records must
+be right before and after one more run of each duty.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ LOSSES: Final = (ObjectFault.NOT_APPLIED, ObjectFault.REPLY_LOST, ObjectFault.LA
 
 
 class ViolationError(AssertionError):
-    """The oracle's finding."""
+    """An invariant does not hold."""
 
 
 class Story:
@@ -111,10 +111,10 @@ class Story:
         for segment in engine.log("t", 0).view().segments[:-1]:
             self.written[segment.base_offset] = bytes(segment.read(0, segment.size_bytes))
 
-    # --- the oracle ----------------------------------------------------------------------------------------------
+    # --- the invariants ------------------------------------------------------------------------------------------
 
     def look(self) -> None:
-        """Check one state in which the process can end."""
+        """Check the state that a kill now would leave."""
         if not self.watching:
             return
         self.watching = False
@@ -179,7 +179,7 @@ class Story:
         return entry_tree.walk(root, Objects())  # type: ignore[arg-type] # the pages, round the store
 
     def open_again(self) -> None:
-        """A new engine on what is left."""
+        """Open a new engine over a copy of the directory and the bucket, and check the log."""
         self.reopened += 1
         folder = self.folder / f"again-{self.states}"
         shutil.copytree(self.folder / "data", folder)
@@ -217,18 +217,18 @@ def test_nothing_is_lost_nothing_appears_nothing_dangles(tmp_path: Path) -> None
 
 
 def evict_before_commit(patch: pytest.MonkeyPatch) -> None:
-    """Evict local segments before their upload is committed (Redpanda #29674)."""
+    """Plant a bug: evict local segments before their upload is committed (Redpanda #29674)."""
     cut = retention.cut_of
     patch.setattr(retention, "cut_of", lambda actions, limit: cut(actions, 1 << 40 if limit else limit))
 
 
 def collect_the_head(patch: pytest.MonkeyPatch) -> None:
-    """Delete objects that the head still names."""
+    """Plant a bug: delete objects that the head refers to."""
     patch.setattr(collect, "removed_objects", lambda before, *_: object_keys(before.entries))
 
 
 def commit_without_upload(patch: pytest.MonkeyPatch) -> None:
-    """The root names an object that was never stored."""
+    """Plant a bug: the root refers to an object that was never stored."""
 
     def promised(self: TierStore, key: str, source: ByteSource) -> ObjectInfo:
         del self

@@ -1,4 +1,4 @@
-"""Engines with several log directories of which one cannot be opened: the others serve, and nothing is made twice."""
+"""Engines with several log directories of which one cannot be opened: the others work, and nothing is created twice."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PARTITIONS = 4
 
 @pytest.fixture
 def dirs(tmp_path: Path) -> list[Path]:
-    """Two directories with two partitions of a topic each, closed in order."""
+    """Return two directories with two partitions of a topic each, closed cleanly."""
     made = [tmp_path / "a", tmp_path / "b"]
     with open_engine(made) as engine:
         engine.create_topic("t", partitions=PARTITIONS, config={"retention.ms": 12345})
@@ -41,7 +41,7 @@ def dirs(tmp_path: Path) -> list[Path]:
 
 
 def refuse(directory: Path, code: int) -> FaultyVfs:
-    """Return a file system on which nothing in ``directory`` can be read or written."""
+    """Return a file system on which every access to ``directory`` fails with the error ``code``."""
     files = FaultyVfs()
 
     def rule(_: str, path: str) -> None:
@@ -179,8 +179,9 @@ def test_nor_is_another_owner(dirs: list[Path]) -> None:
 
 
 def test_the_directory_with_the_settings_is_needed_if_no_inventory_has_them(dirs: list[Path]) -> None:
-    """Directories of an earlier release have no inventory. With other settings, records could be deleted or offloaded
-    unencrypted.
+    """Directories of an earlier release have no inventory.
+
+    With default settings, records could be deleted, or offloaded unencrypted.
     """
     for directory in dirs:
         (directory / INVENTORY_FILE).unlink()
@@ -196,7 +197,7 @@ def test_the_directory_with_the_settings_is_needed_if_no_inventory_has_them(dirs
 
 
 def test_a_topic_that_the_inventory_lacks_is_not_opened_under_other_settings(dirs: list[Path]) -> None:
-    """A crash came between its creation and the inventory."""
+    """A crash occurred after the creation of the topic and before the write of the inventory."""
     before = (dirs[1] / INVENTORY_FILE).read_bytes()
     with open_engine(dirs) as engine:
         engine.create_topic("new", partitions=2)
@@ -236,7 +237,7 @@ def test_an_engine_with_one_directory_has_no_inventory(tmp_path: Path) -> None:
 
 
 def test_keys_keep_their_partitions(dirs: list[Path]) -> None:
-    """A producer that saw half of the partitions would send keys elsewhere."""
+    """A producer that knows only half of the partitions would send keys to other partitions."""
     with open_engine(dirs) as engine, engine.producer() as producer:
         for number in range(20):
             producer.send("t", key=b"k%d" % number, value=b"x")
@@ -269,7 +270,7 @@ def test_an_attach_needs_all_directories(tmp_path: Path) -> None:
 
 
 def test_a_copy_that_was_written_to_while_a_newer_one_was_out_of_reach_is_kept(dirs: list[Path]) -> None:
-    """A crash left two copies of a partition; the older one was used then, as the newer one's directory was dead."""
+    """A crash left two copies of a partition. The older one was used while the other directory was unavailable."""
     partition = next(number for number in range(PARTITIONS) if (dirs[0] / f"t-{number}").exists())
     source, target = dirs[0] / f"t-{partition}", dirs[1] / f"t-{partition}"
     shutil.copytree(source, target)

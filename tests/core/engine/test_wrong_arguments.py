@@ -1,6 +1,6 @@
-"""Every public method of every public object is called with wrong types and with extremes, and no log is worse for it.
+"""Calls of every public method of every public object with wrong types and extreme values; no log is damaged by them.
 
-Methods and parameters are found by their signatures: one that is new is tested without a line here.
+Methods and parameters are found by their signatures. New methods are therefore tested without a change here.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ WRONG: Mapping[Any, tuple[Any, ...]] = {
     bytes: (1, True, "k", [1], object()),
     bool: (0, 1, "no", 1.0, object(), [True]),
 }
-OTHERS = (15.0, object())  # are of no other type that is asked for
+OTHERS = (15.0, object())  # values that no annotation allows
 EXTREMES: Mapping[Any, tuple[Any, ...]] = {
     int: (-(1 << 70), -(1 << 63), -(1 << 31), -2, -1, 0, 1, (1 << 31) - 1, 1 << 31, (1 << 63) - 1, 1 << 63, 1 << 70),
     str: ("", "\0", "\ud800", "../x", "t" * 300, "t\n0", "-1"),
@@ -36,13 +36,14 @@ EXTREMES: Mapping[Any, tuple[Any, ...]] = {
     bool: (True, False),
 }
 RECORDS = [Record(key=b"%d" % number, value=b"v" * 50) for number in range(20)]
-FOREVER = frozenset({("Consumer", "poll"), ("Consumer", "records")})  # a timeout of 2^63 ms is one
-# A replica that drops records of the tier does not open again as leader; test_truncate tries the bounds of these.
+# methods that wait for ever with a timeout of 2^63 ms
+FOREVER = frozenset({("Consumer", "poll"), ("Consumer", "records")})
+# A log that these methods truncate below its tier does not open as leader again; test_truncate checks their bounds.
 DROPS_RECORDS = frozenset({("Log", "truncate_to"), ("Log", "truncate_fully_and_start_at")})
-UNCHECKED = {  # of other libraries, protocols that plugins implement, Kafka's records, and what serializers accept
+UNCHECKED = {  # types of other libraries, protocols that plugins implement, Kafka's records, and values for serializers
     ("Producer", "send", "key"),
     ("Producer", "send", "value"),
-    ("Engine", "producer", "options"),  # are fields of ProducerOptions
+    ("Engine", "producer", "options"),  # fields of ProducerOptions
     ("Log", "configure", "remote"),
     ("Log", "send_to", "to"),
     ("StaticLog", "send_to", "to"),
@@ -50,7 +51,7 @@ UNCHECKED = {  # of other libraries, protocols that plugins implement, Kafka's r
 
 
 def kinds_of(function: Callable[..., Any], parameter: inspect.Parameter) -> list[Any]:
-    """The types that a parameter may have, of its annotation."""
+    """Return the types that the annotation of a parameter allows."""
     holder = types.SimpleNamespace(__annotations__={"it": parameter.annotation})
     namespace = dict(inspect.unwrap(function).__globals__)
     try:
@@ -62,7 +63,7 @@ def kinds_of(function: Callable[..., Any], parameter: inspect.Parameter) -> list
 
 
 def is_open(kind: Any) -> bool:
-    """True if every value fits, as for ``object`` and for protocols of plugins."""
+    """Return True if any value fits the type: ``object``, ``Any``, or a protocol that plugins implement."""
     is_protocol = getattr(kind, "_is_protocol", False) and "__call__" not in vars(kind)
     return kind is object or kind is Any or is_protocol
 
@@ -74,7 +75,11 @@ def wrong_values(kinds: list[Any]) -> tuple[Any, ...]:
 
 
 def fitting(kinds: list[Any], log: stratalog.Log) -> Any:
-    """A value of a parameter, while another one has the value that is tried; LookupError if an empty one makes no sense."""
+    """Return a valid value for a parameter that is not the one under test.
+
+    Raises:
+        LookupError: no simple or empty value of the type is useful.
+    """
     if types.NoneType in kinds:
         return None
     kind = typing.get_origin(kinds[0]) or kinds[0]
@@ -94,7 +99,7 @@ def fitting(kinds: list[Any], log: stratalog.Log) -> Any:
 
 
 def empty(kinds: list[Any], log: stratalog.Log) -> Any:
-    """Return an argument as ``fitting``, or an empty object of the type, if its content is never read."""
+    """Return a value as ``fitting`` does, or an empty object of the type, whose content is never read."""
     try:
         return fitting(kinds, log)
     except LookupError:
@@ -123,7 +128,10 @@ Others = Callable[[list[Any], stratalog.Log], Any]
 def call(
     owner: Any, name: str, function: Callable[..., Any], log: stratalog.Log, which: str, value: Any, others: Others
 ) -> Any:
-    """Call a method with ``value`` for one parameter, and results of ``others`` for other parameters without a default."""
+    """Call a method with ``value`` for the parameter ``which``.
+
+    The other parameters without a default get the results of ``others``.
+    """
     positional, keywords = list[Any](), dict[str, Any]()
     for parameter in parameters(function):
         if parameter.name == which:
@@ -144,7 +152,7 @@ def call(
 
 @contextlib.contextmanager
 def opened(folder: Path) -> Iterator[tuple[Engine, list[Any]]]:
-    """An engine with records in both tiers, and an object of each public class."""
+    """Yield an engine with records in both tiers, and a list with an object of each public class."""
     (folder / "tier").mkdir(exist_ok=True)
     uri = (folder / "tier").as_uri()
     with contextlib.ExitStack() as stack:

@@ -70,7 +70,7 @@ def test_a_load_that_was_under_way_when_its_key_was_dropped_is_not_kept() -> Non
 
 
 def test_one_thread_loads_and_the_others_get_what_it_loaded() -> None:
-    """If several threads need one index, only one thread builds it (KAFKA-7283, KAFKA-9156)."""
+    """If several threads need the same index, only one thread builds it (KAFKA-7283, KAFKA-9156)."""
     cache = ByteCache(10)
     entered, go = threading.Event(), threading.Event()
     loads: list[str] = []

@@ -14,7 +14,7 @@ LONG_S = 600.0
 
 @pytest.fixture
 def gate() -> Iterator[threading.Event]:
-    """Calls wait for it; it opens when the test is over."""
+    """Yield an event that calls wait for. It is set when the test ends."""
     made = threading.Event()
     yield made
     made.set()

@@ -1,4 +1,4 @@
-"""Objects that a process opened are closed in its forked children, before any code of stratalog runs there."""
+"""Objects that a process opened are closed in its forked children before any other code of stratalog runs there."""
 
 import gc
 import sys
@@ -18,7 +18,7 @@ pytestmark = [
 
 
 class Held:
-    """Something with a lock."""
+    """An object with a lock, which is closed in a forked child."""
 
     def __init__(self) -> None:
         self.lock, self.written = threading.Lock(), 0

@@ -17,7 +17,7 @@ from stratalog.errors import ClosedError
 
 
 class CountingVfs(PosixVfs):
-    """Numbers for descriptors; notes which are open and in what order they closed."""
+    """File system that returns numbers as descriptors, and records open descriptors and the order of their closing."""
 
     def __init__(self) -> None:
         self.opened: set[int] = set()
@@ -113,7 +113,7 @@ def test_a_failed_open_leaves_nothing(pool: HandlePool, files: CountingVfs) -> N
 
 
 def test_idle_descriptors_are_closed_when_the_process_has_none_left(pool: HandlePool, files: CountingVfs) -> None:
-    """The limit of the process may be below ours, or other code may use it up."""
+    """The limit of the process may be below the limit of the pool, or other code may use descriptors too."""
     first = touched(pool, files, "a", "b")
     pinned = pool.pin("b", files.open_next)
 
@@ -172,7 +172,7 @@ def test_a_closed_pool_opens_nothing_more(pool: HandlePool, files: CountingVfs) 
     assert pool.open_count == 0
 
 
-# --- maps ------------------------------------------------------------------------------------------------------------
+# --- memory maps -----------------------------------------------------------------------------------------------------
 
 
 def test_maps_count_and_make_room(pool: HandlePool, files: CountingVfs) -> None:

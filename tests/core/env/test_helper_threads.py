@@ -146,7 +146,7 @@ def test_nothing_of_the_work_is_kept() -> None:
 
     helpers, items = HelperThreads(1), [Item() for _ in range(4)]
     left = [weakref.ref(item) for item in items]
-    with busy(helpers):  # the hand that is offered is not taken
+    with busy(helpers):  # the helper is busy: the caller does all the work itself
         helpers.results(items, id, 2)
         del items
         assert [found() for found in left] == [None] * 4

@@ -1,4 +1,4 @@
-"""Observed operations: their latencies are counted once, and an error of the tracer is not theirs."""
+"""Observed operations: each latency is counted once. An error of the tracer is no error of the operation."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def latencies(clock: ManualClock) -> Latencies:
 
 
 def counts(latencies: Latencies) -> dict[float, int]:
-    """The numbers of fetches by the upper bound of their bucket, not cumulative; without empty buckets."""
+    """Return the number of fetches in each bucket by its upper bound, without empty buckets."""
     found, before = {}, 0
     for bound, count in latencies.fetch.snapshot().buckets:
         if count > before:

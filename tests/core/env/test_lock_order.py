@@ -1,4 +1,4 @@
-"""The order of locks, and the locks of tests that check it."""
+"""The order of locks, and the locks of the tests that check this order."""
 
 from __future__ import annotations
 

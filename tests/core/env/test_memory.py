@@ -6,7 +6,8 @@ import sys
 
 import pytest
 
-# In a process of its own, as nobody has freed a large block there. Two are freed, which glibc would give back.
+# The script runs in a new process, in which no large block was freed before. It frees two blocks, which glibc would
+# return to the system.
 _FAULTS = """
 import resource, sys
 from stratalog.env.memory import reuse_large_blocks

@@ -31,7 +31,7 @@ def test_outcomes_stand_in_the_order_of_the_items(threads: int) -> None:
 
 
 def test_so_many_are_at_work_at_a_time() -> None:
-    meeting = threading.Barrier(3, timeout=30)  # breaks unless three come together
+    meeting = threading.Barrier(3, timeout=30)  # times out unless three threads wait at the same time
     assert outcomes(range(3), lambda _: meeting.wait() >= 0, 3, NAME) == [True, True, True]
 
 

@@ -13,8 +13,8 @@ def test_parts_add_up_and_neither_number_gets_smaller() -> None:
     first, second = summed.part(10), summed.part()
     first(4, 10)
     second(1, 5)
-    first(3, 8)  # smaller: the part was read again
-    second(99, 5)  # more than there is
+    first(3, 8)  # smaller numbers: the part was read again
+    second(99, 5)  # more than the total
     first(10, 10)
     assert told == [(0, 10), (4, 10), (5, 15), (9, 15), (15, 15)]
 

@@ -18,7 +18,7 @@ def make_socket(path: Path, owned: ExitStack) -> None:
     made = owned.enter_context(socket.socket(socket.AF_UNIX))
     here = os.open(".", os.O_RDONLY)
     owned.callback(os.close, here)
-    os.chdir(path.parent)  # the names of sockets are short
+    os.chdir(path.parent)  # the path of a socket must be short
     try:
         made.bind(path.name)
     finally:

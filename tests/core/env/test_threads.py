@@ -71,7 +71,7 @@ def test_tasks_above_the_limit_are_dropped_and_counted() -> None:
 
 
 def test_a_job_that_raises_does_not_end_the_others(caplog: pytest.LogCaptureFixture) -> None:
-    """The error used to end the thread, and the next drain waited for ever."""
+    """Such an error once ended the thread, and the next ``drain`` waited for ever."""
     worker = Worker("test-raise")
     seen: list[int] = []
 
@@ -89,7 +89,7 @@ def test_a_job_that_raises_does_not_end_the_others(caplog: pytest.LogCaptureFixt
 
 
 def test_a_job_may_close_its_worker() -> None:
-    """A listener that closed its engine used to wait for itself, also when the queue was full."""
+    """A listener that closed its engine once waited for itself, also if the queue was full."""
     worker, running, gate = Worker("test-inside", limit=2), threading.Event(), threading.Event()
     seen: list[object] = []
 
@@ -113,7 +113,7 @@ def test_a_job_may_close_its_worker() -> None:
 
 
 def test_many_threads_may_submit_the_first_job() -> None:
-    """Two of them started the thread once, and the second one failed."""
+    """Two threads once both tried to start the worker's thread, and the second one failed."""
     worker, gate = Worker("test-start"), threading.Barrier(8)
     seen: list[int] = []
 
@@ -131,7 +131,7 @@ def test_many_threads_may_submit_the_first_job() -> None:
 
 
 def test_an_exit_ends_no_thread() -> None:
-    """A listener that calls sys.exit silenced all listeners of the engine."""
+    """A listener that called ``sys.exit`` once silenced all listeners of the engine."""
     worker, seen = Worker("test-exit"), list[int]()
     worker.submit(lambda: sys.exit(2))
     worker.submit(lambda: seen.append(1))

@@ -8,7 +8,7 @@ import pytest
 from stratalog.env.byte_cache import ByteCache, CacheOrder, LeastRecent, TwoQueues
 
 LIMIT = 64
-TAIL = 20  # items that the tail's readers need, of one byte each
+TAIL = 20  # number of items, of one byte each, that the readers of the tail need
 
 
 def hit_share(order: CacheOrder, *, history_per_step: int, steps: int = 2_000) -> float:
@@ -50,7 +50,7 @@ def test_a_replay_of_history_does_not_evict_what_the_tail_needs(history_per_step
 
 
 def test_a_plain_lru_order_would_evict_the_tail_during_a_read_of_history() -> None:
-    """The same reads with an LRU order: the test above can fail."""
+    """This shows that the test above can fail: an LRU order has a low hit ratio for the same reads."""
     assert hit_share(LeastRecent(LIMIT), history_per_step=10) < 0.5
 
 
@@ -67,7 +67,7 @@ def test_a_chunk_requested_again_after_eviction_is_kept() -> None:
 
 
 def test_a_cache_that_changes_its_readers_changes_its_contents() -> None:
-    """An item that was once used often must not stay for ever."""
+    """An item that was used often in the past must not stay for ever."""
     order = TwoQueues(8)
     for era in range(5):
         for turn in range(40):

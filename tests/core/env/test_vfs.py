@@ -21,7 +21,7 @@ def files() -> PosixVfs:
 
 @pytest.fixture
 def descriptor(files: PosixVfs, tmp_path: Path) -> Iterator[int]:
-    """A new file, open for writing."""
+    """Yield the descriptor of a new file that is open for writing."""
     opened = files.open(str(tmp_path / "file"), write=True, create=True)
     yield opened
     files.close(opened)
@@ -93,7 +93,7 @@ def test_writes_continue_after_short_ones(files: PosixVfs, descriptor: int, monk
 
 
 def test_a_full_disk_reports_the_number_of_written_bytes(files: PosixVfs, descriptor: int) -> None:
-    """A limit on the size of files acts as a full disk: first a short write, then an error."""
+    """A limit on the size of files acts as a full disk: first a short write, then no byte is written."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (10, before[1]))
     try:
@@ -151,7 +151,7 @@ def test_reserved_space_is_taken_and_not_seen(files: PosixVfs, descriptor: int) 
 def test_space_that_cannot_be_reserved_is_an_error_of_the_system(files: PosixVfs, tmp_path: Path) -> None:
     (tmp_path / "there").write_bytes(b"abc")
     descriptor = files.open(str(tmp_path / "there"))
-    with pytest.raises(OSError, match="Bad file descriptor"):  # it is open for reading
+    with pytest.raises(OSError, match="Bad file descriptor"):  # the file is open for reading only
         files.reserve(descriptor, 3, 100)
     files.close(descriptor)
 
@@ -185,7 +185,7 @@ def test_maps_for_reading_cannot_be_written(files: PosixVfs, descriptor: int) ->
     mapped.close()
 
 
-# --- names -----------------------------------------------------------------------------------------------------------
+# --- file names ------------------------------------------------------------------------------------------------------
 
 
 def test_files_and_folders_are_private(files: PosixVfs, tmp_path: Path) -> None:
@@ -289,7 +289,7 @@ def test_asking_for_a_lock_makes_nothing(files: PosixVfs, tmp_path: Path) -> Non
 def test_a_lock_on_a_replaced_file_does_not_count(
     files: PosixVfs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two owners would hold locks on two files of the same name."""
+    """Otherwise two owners would hold locks on two files of the same name."""
     path, real = tmp_path / "lock", os.open
 
     def replaced(name: str, flags: int, mode: int) -> int:
@@ -361,7 +361,7 @@ def is_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int, owner
 def test_a_file_is_private_if_no_other_user_reads_or_writes_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int, owner: int
 ) -> None:
-    """As PostgreSQL has it of its keys: a group may read what root owns, as services are given secrets so."""
+    """As for PostgreSQL's key files, the group may read a file that root owns: services get secrets in this way."""
     assert is_private(tmp_path, monkeypatch, mode, owner)
 
 

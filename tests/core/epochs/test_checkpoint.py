@@ -79,7 +79,7 @@ def test_a_truncated_file_is_never_accepted_as_complete(cut: int) -> None:
         found = parse_offsets(whole[:cut], "f")
     except CorruptCheckpointError:
         return
-    # what Kafka accepts: nothing, the version alone, or a last number that lost its end
+    # Kafka accepts an empty file, a file with the version alone, and a last number without its last digits
     full = parse_offsets(whole, "f")
     assert found == {} or (cut >= len(whole) - 2 and found.keys() == full.keys())
 
@@ -117,7 +117,7 @@ def test_bad_epoch_lines_are_refused(line: bytes) -> None:
 
 
 def test_a_checkpoint_is_not_stored_with_an_offset_that_is_no_number() -> None:
-    """An offset of 15.0 is equal to 15, and its line is another."""
+    """The offset 15.0 is equal to 15, but its line in the file differs."""
     log, other = TopicPartition("t", 0), TopicPartition("u", 1)
     before = format_offsets({log: 15, other: 3})
     check_offsets(before, b"", "file")

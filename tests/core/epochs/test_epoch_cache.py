@@ -129,7 +129,7 @@ def test_the_epoch_at_an_offset(offset: int, epoch: int) -> None:
     assert THREE.at(offset) == epoch
 
 
-# --- what holds for any history ----------------------------------------------------------------------------------
+# --- properties of any history -----------------------------------------------------------------------------------
 
 
 def built(history: Sequence[tuple[int, int]]) -> EpochCache:

@@ -1,4 +1,4 @@
-"""The cleaner of an engine: which log is next, the checkpoint, the duty, tiers, and logs that something is wrong with."""
+"""The cleaner of an engine: order of the logs, checkpoint, duty, tiers, and logs that cannot be cleaned."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class KeepsAll(RecordFilter):
 
 
 class UnfilteredPolicy(CleanupPolicy):
-    """Plans the same rewrite whatever was done."""
+    """Policy that plans the same rewrite each time, also after the rewrite was done."""
 
     def plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
         del config, now_ms
@@ -86,7 +86,7 @@ class EndlessPolicy(UnfilteredPolicy):
 
 
 class WanderingPolicy(EndlessPolicy):
-    """Plans another rewrite each time."""
+    """Policy that plans a different rewrite each time."""
 
     def __init__(self) -> None:
         self.asked = 0
@@ -125,7 +125,7 @@ def engine(tmp_path: Path, clock: ManualClock, files: FaultyVfs, listener: Liste
 
 
 def dirty(engine: Engine, topic: str, keys: int, records: int, **settings: object) -> Log:
-    """A topic with so many records of so many keys, in one closed segment."""
+    """Create a topic with this number of records and keys in one closed segment."""
     engine.create_topic(
         topic, config={**COMPACTED, **{name.replace("_", "."): word for name, word in settings.items()}}
     )
@@ -344,7 +344,7 @@ def test_compaction_and_retention_work_together(engine: Engine, clock: ManualClo
 def test_tombstones_above_a_tier_stay_while_it_has_older_records(tmp_path: Path, clock: ManualClock) -> None:
     """If the tombstone were deleted, a reader of both tiers would return the old value.
 
-    The local part is compacted by itself only if no more segments are offloaded.
+    The local part of a log is compacted separately only if no more segments are offloaded.
     """
     (tmp_path / "bucket").mkdir()
     with open_engine(tmp_path / "a", tier=f"file://{tmp_path / 'bucket'}", env=Env(clock=clock)) as engine:

@@ -38,7 +38,7 @@ def listener() -> Listener:
 
 @pytest.fixture
 def engine(tmp_path: Path, clock: ManualClock, files: FaultyVfs, listener: Listener) -> Iterator[Engine]:
-    """Two directories, a topic with a log in each."""
+    """Yield an engine with two directories and a topic with a log in each."""
     env = Env(clock=clock, files=files)
     with open_engine([tmp_path / "a", tmp_path / "b"], env=env, plugins=[listener]) as made:
         made.create_topic("orders", partitions=2, config={"segment.ms": 600_000, "retention.ms": 60_000})
@@ -121,7 +121,8 @@ def test_duties_run_on_a_thread_until_the_engine_is_closed(tmp_path: Path) -> No
         engine.create_topic("orders")
         log = engine.log("orders", 0)
         log.append([Record(value=b"v")])
-        while log.offsets().recovery_point < 1:  # ends, or the whole run is stopped
+        # wait for the background sync; if it never comes, the timeout of the run ends this test
+        while log.offsets().recovery_point < 1:
             pass
     assert (tmp_path / "c" / ".kafka_cleanshutdown").exists()
     with pytest.raises(ClosedError):

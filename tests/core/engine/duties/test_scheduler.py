@@ -1,4 +1,4 @@
-"""Duties on a clock that moves only on request."""
+"""The scheduler of duties, with a clock that moves only on request."""
 
 from __future__ import annotations
 

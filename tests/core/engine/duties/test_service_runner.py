@@ -19,7 +19,7 @@ from stratalog.spi import LogOpened, OpenContext, Provider, Service, hookimpl
 
 
 class Story(Service):
-    """Notes its calls; on start it notes the log's records, and on stop its end."""
+    """Service that notes its calls, and the log end at its stop. Its start appends the log's own records again."""
 
     def __init__(self, name: str, told: list[str], fails: str) -> None:
         self._name, self._told, self._fails = name, told, fails
@@ -47,7 +47,7 @@ class Stories:
     """A plugin that offers services and keeps them.
 
     Args:
-        services: names, and what each fails in.
+        services: by name of the service, the method that fails: ``start``, ``stop`` or "".
     """
 
     def __init__(self, **services: str) -> None:
@@ -65,7 +65,7 @@ def _given(made: Story, context: OpenContext) -> Story:
 
 
 def opened(folder: Path, stories: Stories, *services: str, clock: ManualClock | None = None) -> Engine:
-    """An engine with a topic of one record."""
+    """Return an engine with a topic of one record."""
     env = Env() if clock is None else Env(clock=clock)
     settings = {"services": list(services), "service.stop.ms": 7000}
     engine = open_engine(folder, config=settings, plugins=[stories], env=env)
@@ -80,7 +80,7 @@ def test_they_start_in_order_and_stop_before_the_logs_close(tmp_path: Path) -> N
         assert stories.told == []
         assert engine.start() is engine.start()
         assert stories.told == ["start third", "start first"]
-    assert stories.told[2:] == ["stop first at 4", "stop third at 4"]  # each start repeats all
+    assert stories.told[2:] == ["stop first at 4", "stop third at 4"]  # each start appends all records of the log again
     engine.close()
     assert len(stories.told) == 4
 
@@ -121,7 +121,7 @@ def test_one_that_does_not_stop_keeps_nothing_from_its_end(tmp_path: Path, caplo
 def test_a_service_that_no_plugin_offers_prevents_opening(tmp_path: Path) -> None:
     with pytest.raises(UnknownComponentError, match="telegraph"):
         open_engine(tmp_path, config={"services": ["telegraph"]})
-    open_engine(tmp_path).close()  # the lock was given back
+    open_engine(tmp_path).close()  # the lock was released
 
 
 def test_a_closed_engine_starts_none(tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ def test_a_closed_engine_starts_none(tmp_path: Path) -> None:
 
 
 class Hanging(Service):
-    """Never ends its stop, or exits."""
+    """Service whose stop never returns, or calls ``sys.exit``."""
 
     def __init__(self) -> None:
         self.gate = threading.Event()
@@ -151,7 +151,7 @@ class Hanging(Service):
 
 
 class HangingPlugin:
-    """Offers a service that hangs, and listens for ever."""
+    """Plugin with a service that hangs, and a listener that hangs."""
 
     def __init__(self) -> None:
         self.service = Hanging()
@@ -167,7 +167,7 @@ class HangingPlugin:
 
 
 class Hearing:
-    """Listens for opened logs."""
+    """Plugin that listens for opened logs."""
 
     def __init__(self) -> None:
         self.heard = threading.Event()
@@ -186,7 +186,7 @@ def test_a_service_and_a_listener_that_hang_keep_the_engine_from_nothing(
     try:
         engine.start()
         engine.create_topic("orders")
-        other.heard.wait()  # though the first plugin does not return
+        other.heard.wait()  # the other listener is called although the first plugin does not return
         engine.log("orders", 0).append([Record(value=b"v")])
         with caplog.at_level(logging.WARNING):
             engine.close()

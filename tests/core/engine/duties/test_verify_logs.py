@@ -19,7 +19,7 @@ NAME = TopicPartition("orders", 0)
 
 @pytest.fixture
 def engine(tmp_path: Path) -> Iterator[Engine]:
-    """Three closed segments, in both tiers, and an active one."""
+    """Yield an engine with three closed segments in both tiers, and an active segment."""
     (tmp_path / "bucket").mkdir()
     with open_engine(tmp_path / "data", tier=(tmp_path / "bucket").as_uri()) as made:
         made.create_topic("orders", config={"index.interval.bytes": 0, "retention.ms": -1})

@@ -1,4 +1,4 @@
-"""Logs of one directory, loaded by several threads: the outcome is that of one."""
+"""Loading of the logs of one directory by several threads, with the same result as by one thread."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LOGS = 6
 
 @pytest.fixture(scope="module")
 def crashed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory of several logs with a few segments each, torn at their ends, without the clean marker."""
+    """Return a directory of several logs with an incomplete last batch, without a clean shutdown marker."""
     folder = tmp_path_factory.mktemp("crashed") / "data"
     with stratalog.open_engine(folder, topic_defaults={"segment.bytes": 400, "index.interval.bytes": 0}) as engine:
         engine.create_topic("t", partitions=LOGS)
@@ -45,8 +45,9 @@ def copy(crashed: Path, tmp_path: Path) -> Path:
 
 
 class Stub:
-    """Log for ``load_all``. Loading advances the clock by one duration on the caller's thread, and by another one in
-    parallel.
+    """Replacement of a log for ``load_all``.
+
+    Loading it advances the clock by ``alone_ms`` if no other log is being loaded, else by ``beside_ms``.
     """
 
     def __init__(self, number: int, clock: ManualClock, *, clean: bool, alone_ms: int, beside_ms: int) -> None:
@@ -63,7 +64,10 @@ class Stub:
 
 
 def at_a_time(clock: ManualClock, count: int, *, clean: bool, alone_ms: int, beside_ms: int) -> list[int]:
-    """Return the number of logs loaded at a time, by log; check that their order stays."""
+    """Load logs with these durations. For each log, return the number of logs that were being loaded at that time.
+
+    Check that the results are in the order of the logs.
+    """
     stubs = [Stub(number, clock, clean=clean, alone_ms=alone_ms, beside_ms=beside_ms) for number in range(count)]
     loadings = cast("list[Loading]", stubs)
     found = list(load_all(loadings, 3, ProgressSum(None), clock))
@@ -73,7 +77,7 @@ def at_a_time(clock: ManualClock, count: int, *, clean: bool, alone_ms: int, bes
 
 
 def test_many_clean_logs_are_loaded_the_way_that_is_faster() -> None:
-    """If the disk answers without delay, more threads only compete for the interpreter lock."""
+    """If the disk responds without delay, more threads only compete for the interpreter lock."""
     clock = ManualClock()
     warm = at_a_time(clock, 1000, clean=True, alone_ms=1, beside_ms=2)
     assert set(warm[-800:]) == {1}
@@ -116,7 +120,7 @@ def test_progress_is_the_sum_over_all_logs(copy: Path, threads: int) -> None:
     assert heard == sorted(set(heard))
     done, total = heard[-1]
     assert total == sum(sizes)
-    assert 0 < done < total  # the torn batches are not good
+    assert 0 < done < total  # the incomplete batches are not counted
 
 
 def test_a_log_that_cannot_be_loaded_is_logged_and_does_not_block_others(
@@ -137,7 +141,7 @@ def test_a_log_that_cannot_be_loaded_is_logged_and_does_not_block_others(
 
 
 class Strange(PosixVfs):
-    """Raise an unexpected error for one log."""
+    """File system that raises an unexpected error for one log."""
 
     def __init__(self) -> None:
         self.left: set[int] = set()
@@ -165,7 +169,7 @@ def test_an_unexpected_error_ends_opening_and_leaves_nothing_open(copy: Path, th
 
 
 def test_producers_are_forgotten_after_the_time_that_is_set(tmp_path: Path, bed: LogBed) -> None:
-    """The timestamps of what they wrote count, as in Kafka."""
+    """The timestamps of the producer's records count, as in Kafka."""
     folder, clock = tmp_path / "data", ManualClock()
     stamp = records(1)[0].timestamp_ms
     clock.advance_ms(stamp - clock.now_ms())

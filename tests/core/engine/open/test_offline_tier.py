@@ -151,7 +151,7 @@ def test_the_store_may_fail_between_the_probe_and_the_logs(place: Place) -> None
         logs = [engine.log("t", partition) for partition in range(3)]
         assert [log.offsets().log_start for log in logs] == [0, 0, 0]
         assert numbers(logs[0], 2) == numbers(logs[1], 2) == numbers(logs[2], 2) == [2]
-        assert seen == 3  # the first that fails speaks for the others
+        assert seen == 3  # after the first failed request, the other logs send no request
         fill(logs[0], 1)
         with pytest.raises(TierUnavailableError):
             engine.offload()
@@ -161,7 +161,7 @@ def test_the_store_may_fail_between_the_probe_and_the_logs(place: Place) -> None
         assert [numbers(log) for log in logs] == [[0, 1, 2, 3], [0, 1, 2], [0, 1, 2]]
 
 
-# --- meanwhile ---------------------------------------------------------------------------------------------------
+# --- during the outage -------------------------------------------------------------------------------------------
 
 
 def test_nothing_is_evicted_sent_or_committed(place: Place) -> None:
@@ -185,11 +185,11 @@ def test_nothing_is_evicted_sent_or_committed(place: Place) -> None:
         assert [result.error for result in engine.run_cleaner()] == []
         log.maintenance.drop_local(log.offsets().log_end)
         assert [segment.base_offset for segment in log.view().segments] == local
-        assert place.asked == []  # it was asked a moment ago
+        assert place.asked == []  # no request is sent again so soon
         place.wait()
         with pytest.raises(TierUnavailableError):
             engine.offload()
-        assert {request.kind for request in place.asked} == {"create", "delete"}  # a probe, and nothing else
+        assert {request.kind for request in place.asked} == {"create", "delete"}  # only the probe sends requests
     assert place.bucket.objects == before
 
 
@@ -276,7 +276,7 @@ def test_topics_are_made_and_changed_meanwhile(place: Place) -> None:
 
 @pytest.mark.parametrize("policy", ["serve", "refuse"])
 def test_an_engine_that_took_a_tier_over_makes_topics_meanwhile_as_others_do(place: Place, policy: str) -> None:
-    """A group's first commit makes one, too; an engine that may not open without the store makes none."""
+    """An engine that may open without the store creates topics during an outage; an engine that may not refuses."""
     tiered(place)
     place.settings = {"tier.outage.open": policy}
     with place.engine("empty", attach=True) as engine:
@@ -307,7 +307,7 @@ def test_retention_of_other_topics_continues(place: Place) -> None:
         assert engine.log("z", 0).offsets().log_start == 3
 
 
-# --- after it ----------------------------------------------------------------------------------------------------
+# --- after the outage --------------------------------------------------------------------------------------------
 
 
 def test_reading_finds_the_store_back_without_any_duty(place: Place) -> None:
@@ -316,7 +316,7 @@ def test_reading_finds_the_store_back_without_any_duty(place: Place) -> None:
             log.fetch(0)
         place.fault = ObjectFault.NONE
         with pytest.raises(TierUnavailableError, match="has been unavailable"):
-            log.fetch(0)  # not asked again so soon
+            log.fetch(0)  # no request is sent again so soon
         place.wait()
         with pytest.raises(TierUnavailableError, match="is available again"):
             log.fetch(0)
@@ -355,7 +355,7 @@ def test_the_loser_stops_when_it_sees_that_another_engine_took_over(place: Place
         fill(taken, 3)
         theirs.offload()
         assert numbers(taken) == [0, 1, 2, 3, 4, 5, 6, 7]
-        assert numbers(log) == list(range(8))  # what it acknowledged itself can still be read
+        assert numbers(log) == list(range(8))  # the log still returns the records that it acknowledged
     assert [type(event) for event in place.events] == [TierUnavailable, TierAvailable, EpochFenced]
 
 

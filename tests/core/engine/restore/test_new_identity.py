@@ -1,4 +1,4 @@
-"""Restored logs under another topic id: what counts in one cluster alone is not carried into another one."""
+"""Restore of logs under another topic id: state that is valid in one cluster only is not restored."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ NOW_MS = Env().clock.now_ms()
 
 @pytest.fixture
 def uri(tmp_path: Path, producer_batch: Callable[[int], bytes]) -> str:
-    """A log in epochs 0, 7 and 37 with batches of producer 9 in each, one segment an epoch."""
+    """Return the URI of a tier with a log in the epochs 0, 7 and 37, one segment for each.
+
+    Each segment has a batch of producer 9.
+    """
     (tmp_path / "bucket").mkdir()
     uri = (tmp_path / "bucket").as_uri()
     with open_engine(tmp_path / "lost", tier=uri) as engine:
@@ -39,7 +42,7 @@ def uri(tmp_path: Path, producer_batch: Callable[[int], bytes]) -> str:
 
 @pytest.fixture
 def producer_batch(bed: LogBed) -> Callable[[int], bytes]:
-    """A batch of producer 9 with this sequence."""
+    """Return a function that returns a batch of producer 9 with a given sequence."""
 
     def made(sequence: int) -> bytes:
         return bed.batch(0, records(1, timestamp_ms=NOW_MS), producer=(9, 0, sequence))
@@ -49,14 +52,14 @@ def producer_batch(bed: LogBed) -> Callable[[int], bytes]:
 
 @pytest.fixture
 def other(tmp_path: Path) -> Path:
-    """A directory with an empty topic of the same name and another id, as a new cluster has it."""
+    """Return a directory with an empty topic of the same name and another topic id, as a new cluster has it."""
     with open_engine(tmp_path / "other") as engine:
         engine.create_topic("t")
     return tmp_path / "other"
 
 
 def epochs(directory: Path) -> list[tuple[int, int]]:
-    """Return the epochs of the log as an engine has them that continues the log, opened twice."""
+    """Open an engine over the directory twice, and return the log's leader epochs with their start offsets."""
     for _ in range(2):
         with open_engine(directory) as engine:
             log = engine.log("t", 0)
@@ -89,7 +92,10 @@ def test_records_are_in_the_first_epoch_and_the_next_one_begins_at_the_end(
 def test_a_producer_with_the_id_of_one_of_the_old_cluster_loses_nothing(
     uri: str, other: Path, producer_batch: Callable[[int], bytes], end: int
 ) -> None:
-    """A new cluster assigns producer ids from 0. A batch of an old producer with the same id must not count as a retry."""
+    """A new cluster assigns producer ids from 0.
+
+    A batch of the new cluster must not count as a retry of the old producer with the same id.
+    """
     restore(uri, other, RestoreRequest(to_offsets={T0: end}))
     for directory_is_clean in (True, False):
         with open_engine(other) as engine:
@@ -102,7 +108,8 @@ def test_a_producer_with_the_id_of_one_of_the_old_cluster_loses_nothing(
                 crashed.mkdir()
                 for path in (other / "t-0").iterdir():
                     (crashed / path.name).write_bytes(path.read_bytes())
-        if directory_is_clean:  # what the next recovery replays must not bring the old producers back
+        # simulate a crash: the batches that the next recovery reads must not restore the old producers
+        if directory_is_clean:
             (other / ".kafka_cleanshutdown").unlink()
             for path in crashed.iterdir():
                 (other / "t-0" / path.name).write_bytes(path.read_bytes())
@@ -126,7 +133,8 @@ def test_a_transaction_that_is_open_at_the_end_is_reported_and_any_coordinator_c
         log.roll()
         engine.offload()
     for directory, kept in ((other, -1), (tmp_path / "same", 37)):
-        (found,) = restore(uri, directory, RestoreRequest(to_offsets={T0: 3}))  # the second one's marker is offset 3
+        # offset 3 is the marker of the second transaction
+        (found,) = restore(uri, directory, RestoreRequest(to_offsets={T0: 3}))
         assert (found.log_end, found.open_transactions) == (3, 1)
         with open_engine(directory) as engine:
             log = engine.log("t", 0)
@@ -138,7 +146,7 @@ def test_a_transaction_that_is_open_at_the_end_is_reported_and_any_coordinator_c
         assert [r.value for r in log.records(isolation="read_committed")] == [b"0"]
 
 
-# --- offsets of groups -------------------------------------------------------------------------------------------
+# --- committed offsets of groups ---------------------------------------------------------------------------------
 
 
 def committed(engine: Engine, group: str) -> dict[int, CommittedOffset]:
@@ -179,7 +187,8 @@ def test_committed_offsets_are_of_the_first_epoch(tmp_path: Path) -> None:
     with open_engine(tmp_path / "lost") as engine:
         before = {name: engine.log(*name).offsets().log_end for name in engine.partitions()}
         assert committed(engine, "g")[0] == given[0]
-    assert sum(counts.values()) == sum(before.values()) + 1  # what needs no change is not repeated
+    # a committed offset that needs no change is not written again
+    assert sum(counts.values()) == sum(before.values()) + 1
     restore(uri, tmp_path / "same", wanted)
     with open_engine(tmp_path / "same") as engine:
         engine.create_topic("t", partitions=4)
@@ -189,7 +198,7 @@ def test_committed_offsets_are_of_the_first_epoch(tmp_path: Path) -> None:
 @pytest.mark.parametrize("epoch", [37, 0, -1])
 @pytest.mark.parametrize("version", [3, 4])
 def test_a_committed_offset_has_no_topic_id_of_the_old_cluster(tmp_path: Path, version: int, epoch: int) -> None:
-    """Kafka 4.1 writes one in a tagged field, and passes over what was committed of another one."""
+    """Kafka 4.1 stores the topic id in a tagged field, and ignores committed offsets of another topic id."""
     (tmp_path / "bucket").mkdir()
     uri = (tmp_path / "bucket").as_uri()
     key = b"\0\1\0\1g\0\1t\0\0\0\0"
@@ -211,11 +220,11 @@ def test_a_committed_offset_has_no_topic_id_of_the_old_cluster(tmp_path: Path, v
     assert parsed is not None
     assert parsed.value == OffsetCommit(offset=5, leader_epoch=min(epoch, 0), metadata="told", commit_timestamp_ms=0)
     assert found[-1] is not None
-    assert version == 3 or found[-1].endswith(bytes(9))  # the time, and no tagged field
+    assert version == 3 or found[-1].endswith(bytes(9))  # the commit timestamp and an empty list of tagged fields
 
 
 def test_a_group_that_had_read_beyond_the_cut_continues_there(tmp_path: Path) -> None:
-    """This holds even if the log has grown past the committed offset: the next epoch begins at the cut."""
+    """The group continues at the end offset of the restore, even if the log has grown past the committed offset."""
     (tmp_path / "bucket").mkdir()
     uri = (tmp_path / "bucket").as_uri()
     with open_engine(tmp_path / "lost", tier=uri) as engine:
@@ -241,7 +250,7 @@ def test_a_group_that_had_read_beyond_the_cut_continues_there(tmp_path: Path) ->
 
 @pytest.mark.long
 def test_a_restore_that_ends_anywhere_is_repeated(uri: str, other: Path, tmp_path: Path) -> None:
-    """Ended before every change of a file once it has begun; the last one ends in nothing but what is wanted."""
+    """The restore is interrupted before every change of a file; a repeated restore completes it."""
     wanted, again = RestoreRequest(to_offsets={T0: 5}), RestoreRequest(to_offsets={T0: 5}, overwrite=["t"])
     clean = tmp_path / "clean"
     with open_engine(clean) as engine:

@@ -1,4 +1,4 @@
-"""Restoring a tier as a directory: whole, up to an offset or a time, interrupted, under other names, refused."""
+"""Restore of a tier as a directory: all, to an offset or a time, interrupted, with other names, refused."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ START_MS = int(datetime(2026, 1, 1, tzinfo=UTC).timestamp() * 1000)
 
 @pytest.fixture
 def uri(tmp_path: Path) -> str:
-    """Two partitions, four segments of three records in each, a record a minute."""
+    """Return the URI of a tier with two partitions of four segments, with three records in each, a minute apart."""
     bucket = tmp_path / "bucket"
     bucket.mkdir()
     with open_engine(tmp_path / "source", tier=bucket.as_uri()) as engine:
@@ -71,7 +71,7 @@ def test_all_logs_are_restored_and_the_tier_is_not_changed(tmp_path: Path, uri: 
 @pytest.mark.long
 def test_a_log_ends_where_it_shall(tmp_path: Path, uri: str, end: int) -> None:
     found = restore(uri, tmp_path / "new", RestoreRequest(to_offsets={T0: end}))
-    whole = end // 3 * 3  # a batch of which a part is above the end goes as a whole
+    whole = end // 3 * 3  # a batch that is only partly below the end is left out
     assert [(log.log_end, log.segments) for log in found] == [(whole, -(-end // 3)), (12, 4)]
     assert values(tmp_path / "new") == numbers(whole)
     with open_engine(tmp_path / "new") as engine:
@@ -141,7 +141,10 @@ def test_restored_segments_are_not_fetched_again(tmp_path: Path, uri: str) -> No
 
 
 def test_replaced_and_new_records_are_never_mixed(tmp_path: Path, uri: str) -> None:
-    """Killed before the second folder is cleared: what is in it has the names and sizes that are expected, and other records."""
+    """A restore over an existing topic is interrupted before the second folder is cleared, and repeated.
+
+    The old files in this folder have the expected names and sizes, but other records.
+    """
     with open_engine(tmp_path / "new") as engine:
         engine.create_topic("t", partitions=2)
         for partition in range(2):
@@ -174,7 +177,7 @@ def test_a_full_disk_is_reported_and_the_restore_continues(tmp_path: Path, uri: 
 
 
 def test_a_segment_is_durable_before_it_gets_its_name(tmp_path: Path, uri: str) -> None:
-    """A loss of power must not leave a name with less than all behind it: who repeats would take it for whole."""
+    """Otherwise a power loss could leave an incomplete file with its final name, which a later restore would keep."""
     files = FaultyVfs()
     restore(uri, tmp_path / "new", env=Env(files=files))
     named = [(at, path) for at, (what, path) in enumerate(files.done) if what == "rename" and path.endswith("0.log")]
@@ -189,11 +192,11 @@ def test_a_segment_is_durable_before_it_gets_its_name(tmp_path: Path, uri: str) 
 def test_other_bytes_than_were_stored_are_refused(
     tmp_path: Path, uri: str, piece_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If a layout reads a segment in one piece, it compares the hash. If it reads several pieces, the copy does."""
+    """If a layout reads a segment in one piece, the layout compares the hash. Otherwise, the restore compares it."""
     monkeypatch.setattr("stratalog.tier.takeover.download.PIECE_BYTES", piece_bytes)
     damaged = sorted((tmp_path / "bucket").glob("t-*/0/segments/*"))[1]
     data = bytearray(damaged.read_bytes())
-    data[3] ^= 1  # in the base offset, which no CRC covers
+    data[3] ^= 1  # this byte is in the base offset, which no CRC covers
     damaged.write_bytes(data)
     with pytest.raises(CorruptObjectError, match=damaged.name):
         restore(uri, tmp_path / "new")

@@ -1,4 +1,4 @@
-"""Taking over a tier on an empty disk: the next offset, the next epoch, producers, settings, interruptions, refusals."""
+"""Attaching a tier with an empty disk: next offset, next epoch, producers, settings, interruptions, refusals."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ T0 = TopicPartition("t", 0)
 
 @pytest.fixture
 def uri(tmp_path: Path) -> str:
-    """Topic ``t`` with two partitions, three segments of one record in each; a fourth record was never offloaded."""
+    """Return the URI of a tier with the topic ``t`` of two partitions, with three segments of one record in each.
+
+    A fourth record in each partition was never offloaded.
+    """
     bucket = tmp_path / "bucket"
     bucket.mkdir()
     with open_engine(tmp_path / "lost", tier=bucket.as_uri()) as engine:
@@ -43,7 +46,7 @@ def uri(tmp_path: Path) -> str:
 
 @pytest.fixture
 def producer_batch(bed: LogBed) -> Callable[[int], bytes]:
-    """A batch of producer 9 with this sequence."""
+    """Return a function that returns a batch of producer 9 with a given sequence."""
 
     def made(sequence: int) -> bytes:
         return bed.batch(0, records(1, timestamp_ms=Env().clock.now_ms()), producer=(9, 0, sequence))
@@ -118,7 +121,7 @@ def test_an_attached_directory_opens_again_even_if_nothing_was_appended(
         bounds = engine.log("t", 1).offsets()
         assert (bounds.log_start, bounds.local_log_start, bounds.log_end) == (0, 3, 3)
         fill(engine, 1, 1)
-        assert [result.segments for result in engine.offload()] == [0, 1]  # it is not fenced by itself
+        assert [result.segments for result in engine.offload()] == [0, 1]  # the log is not fenced by its own epoch
         assert values(engine, 1) == [b"0", b"1", b"2", b"0"]
     assert not (tmp_path / "new" / ATTACH_NOTE_FILE).exists()
 
@@ -208,7 +211,7 @@ def test_groups_and_their_topic_come_back(tmp_path: Path) -> None:
             assert {name: found.offset for name, found in consumer.committed().items()} == {T0: 2}
 
 
-# --- what is not taken over --------------------------------------------------------------------------------------
+# --- state that is not taken over --------------------------------------------------------------------------------
 
 
 def test_topics_that_were_deleted_or_left_the_tier_do_not_come_back(tmp_path: Path, uri: str) -> None:
@@ -278,11 +281,11 @@ def test_a_damaged_manifest_is_reported_and_the_attach_can_be_repeated(tmp_path:
 
 
 class Killed(BaseException):
-    """The process ends here."""
+    """The process is killed here."""
 
 
 def steps(tmp_path: Path, uri: str) -> Iterator[Callable[[FaultyVfs], None]]:
-    """Yield functions that let the process end before the n-th change of the disk by an attach."""
+    """Yield functions that arrange a kill before the n-th change of the disk by an attach."""
     counted = FaultyVfs()
     with open_engine(tmp_path / "counted", tier=uri, attach=True, env=Env(files=counted)):
         total = sum(is_change(what) for what, _ in counted.done)

@@ -1,4 +1,4 @@
-"""Offload, its rate, delay and lag; leaving the tier; what appends do under pressure; two engines on one bucket."""
+"""Duties of a tier: offload, its rate, delay and lag; disabling the tier; backpressure; two engines on one bucket."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def opened(
 
 
 def fill(engine: Engine, segments: int, *, topic: str = "t", partition: int = 0) -> None:
-    """Closed segments of one record of 1,000 bytes each, and an empty active one."""
+    """Append closed segments with one record of 1,000 bytes each; the active segment is empty."""
     log = engine.log(topic, partition)
     for _ in range(segments):
         log.append([Record(key=b"k", value=os.urandom(1_000))])
@@ -195,7 +195,10 @@ def test_a_topic_leaves_the_tier_only_with_all_it_has_there(tmp_path: Path, buck
 
 
 def test_a_topic_that_comes_back_does_not_count_as_uploaded(tmp_path: Path, bucket: Path, clock: ManualClock) -> None:
-    """KIP-405's highest remote offset only grows: after a wipe, local segments would count as uploaded."""
+    """The highest remote offset of KIP-405 never decreases.
+
+    After the tier was deleted, local segments would therefore count as uploaded.
+    """
     with opened(tmp_path, bucket, clock) as engine:
         engine.create_topic("t", config={"local.retention.bytes": 1, "retention.bytes": -1})
         fill(engine, 3)
@@ -274,7 +277,7 @@ def roots(bucket: Path, topic: str) -> list[Path]:
 def test_a_log_that_is_damaged_keeps_no_other_from_being_collected(
     tmp_path: Path, bucket: Path, clock: ManualClock
 ) -> None:
-    """The collection used to end at the damaged log, so later logs kept their superseded states."""
+    """The collection once stopped at a damaged log, and later logs kept their superseded objects."""
     with opened(tmp_path, bucket, clock) as engine:
         for topic in ("a", "b", "c"):
             engine.create_topic(topic)
@@ -296,7 +299,7 @@ def test_a_log_that_is_damaged_keeps_no_other_from_being_collected(
 def test_a_damaged_log_of_others_keeps_nothing_from_being_collected(
     tmp_path: Path, bucket: Path, clock: ManualClock
 ) -> None:
-    """An engine looks through its bucket for topics that were deleted: what is there may not be its own."""
+    """An engine searches its bucket for deleted topics, and may find logs of other engines."""
     with opened(tmp_path, bucket, clock, "others") as engine:
         engine.create_topic("others")
         fill(engine, 1, topic="others")
@@ -329,7 +332,7 @@ def test_a_log_without_changes_costs_no_request(tmp_path: Path, bucket: Path, cl
         assert (engine.tier.metrics().store - before).requests == 0
 
 
-# --- outage and pressure -----------------------------------------------------------------------------------------
+# --- outage and backpressure -------------------------------------------------------------------------------------
 
 
 def restore(bucket: Path) -> None:
@@ -440,7 +443,7 @@ def test_the_loser_stops_acknowledging_and_reads_on(tmp_path: Path, bucket: Path
 
 
 class WatchedLock:
-    """A lock that notes when a thread other than its owner wants it."""
+    """A lock that sets ``wanted`` when a thread other than its owner tries to acquire it."""
 
     def __init__(self) -> None:
         self.wanted = threading.Event()

@@ -205,7 +205,7 @@ def test_a_topic_is_deleted_from_its_tier_too(tmp_path: Path) -> None:
 
 
 def test_a_topic_that_fits_the_defaults_alone_is_opened_with_them(tmp_path: Path) -> None:
-    """The settings as they are stored do not agree with Kafka's own defaults: the engine could not be opened again."""
+    """The stored settings contradict Kafka's default retention. The engine once refused to open such a topic."""
     defaults, own = {"retention.ms": -1}, {"local.retention.ms": 864_000_000}
     with open_engine(tmp_path, topic_defaults=defaults) as engine:
         engine.create_topic("long", config=own)
@@ -214,7 +214,7 @@ def test_a_topic_that_fits_the_defaults_alone_is_opened_with_them(tmp_path: Path
         assert engine.topics()["long"].config.local_limit_ms == 864_000_000
     with open_reader(tmp_path) as reader:
         assert set(reader.topics()) == {"long", "other"}
-    with open_engine(tmp_path) as engine:  # as they disagree now, the stricter one holds
+    with open_engine(tmp_path) as engine:  # the settings contradict each other now: the stricter one applies
         log = engine.log("long", 0)
         log.append([Record(timestamp_ms=1, value=b"old")])
         assert engine.apply_retention()
@@ -263,7 +263,7 @@ def test_a_move_that_fails_leaves_the_partition_where_it_was(dirs: list[Path], o
 
 
 def test_appended_records_are_not_lost_to_a_copy_whose_name_may_be_durable(dirs: list[Path]) -> None:
-    """The older copy still received appends, and the next start set it aside."""
+    """Otherwise the older copy would still receive appends, and the next start would set it aside."""
     files = FaultyVfs()
     with with_topic(dirs, Env(files=files)) as engine:
         before = read(engine.log("orders", 0))
@@ -312,7 +312,7 @@ def test_an_interrupted_move_can_be_repeated(dirs: list[Path]) -> None:
 
 
 def crash_states(dirs: list[Path], change: Callable[[Engine], object]) -> list[list[Path]]:
-    """The directories as they were before each operation that ``change`` did, and at its end."""
+    """Return copies of the directories before each disk operation of ``change``, and at its end."""
     files, states = FaultyVfs(), list[list[Path]]()
     engine = with_topic(dirs, Env(files=files))
 
@@ -398,7 +398,7 @@ def test_partitions_of_an_unknown_topic_are_refused(dirs: list[Path]) -> None:
 
 
 def test_partitions_are_added_all_or_none(dirs: list[Path]) -> None:
-    """The disk is full at each operation in turn, until none fails."""
+    """The disk is full at each operation in turn, until the call succeeds."""
     files = FaultyVfs()
     left = 0
 
@@ -441,7 +441,7 @@ def test_a_crash_while_partitions_are_added_leaves_the_topic_usable(dirs: list[P
     assert left >= {1, 3}
 
 
-# --- what others left --------------------------------------------------------------------------------------------
+# --- files of other programs -------------------------------------------------------------------------------------
 
 
 def test_folders_that_a_broker_set_aside(dirs: list[Path]) -> None:
