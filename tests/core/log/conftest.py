@@ -10,7 +10,7 @@ BATCHES, EACH = 6, 3
 
 @pytest.fixture
 def small(bed: LogBed) -> LogBed:
-    """Eighteen records in batches of three, two batches a segment, closed in order."""
+    """Return a bed with eighteen records in batches of three, two batches in each segment, closed cleanly."""
     bed.topic = TopicConfig(segment_bytes=400, index_interval_bytes=0)
     log = bed.open()
     for index in range(BATCHES):

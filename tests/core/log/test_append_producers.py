@@ -1,4 +1,4 @@
-"""Idempotent producers and coordinators: several batches in one append, fencing, and the state after a failed append."""
+"""Idempotent producers and coordinators: several batches in one append, fencing, and state after a failed append."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LAST_SEQUENCE = (1 << 31) - 1
 
 
 def batches(bed: LogBed, *given: tuple[int, int, int, int]) -> bytes:
-    """Batches of (producer id, epoch, base sequence, records), one behind the other."""
+    """Return concatenated batches; each is given as producer id, epoch, base sequence and number of records."""
     return b"".join(bed.batch(0, records(count), producer=(pid, epoch, first)) for pid, epoch, first, count in given)
 
 
@@ -88,7 +88,7 @@ def test_a_retry_of_several_batches_is_answered_as_one(bed: LogBed) -> None:
 
 
 def test_more_batches_of_a_producer_than_are_remembered_are_refused(bed: LogBed) -> None:
-    """A retry of them could not be distinguished from new batches."""
+    """The log remembers five batches of each producer. It could not recognize a retry of six batches."""
     log = bed.open()
     with pytest.raises(InvalidRecordError, match="5"):
         log.append_as_leader(batches(bed, *((7, 0, n, 1) for n in range(6))))
@@ -96,7 +96,7 @@ def test_more_batches_of_a_producer_than_are_remembered_are_refused(bed: LogBed)
 
 
 def test_a_retry_with_plain_records_beside_is_no_retry(bed: LogBed) -> None:
-    """Answering it would lose the plain ones."""
+    """If this append counted as a retry, its records without a producer would be lost."""
     log = bed.open()
     log.append_as_leader(batches(bed, (7, 0, 0, 2)))
     with pytest.raises(OutOfOrderSequenceError):
@@ -117,7 +117,7 @@ def test_a_transaction_opened_in_an_append_counts_for_its_next_batch(bed: LogBed
 
 @pytest.mark.parametrize("how", ["roll", "reopen", "recover", "recover without snapshots"])
 def test_retries_and_gaps_are_distinguished_whatever_happened_between(bed: LogBed, how: str) -> None:
-    """Across the wrap of sequences; a snapshot remembers one batch, a scan of the log all five."""
+    """Sequences wrap around to 0. A snapshot remembers one batch of a producer, a scan of the log all five."""
     log = bed.open()
     firsts = [LAST_SEQUENCE - 3, LAST_SEQUENCE - 1, 0, 2, 4, 6]
     for first in firsts:
@@ -145,7 +145,7 @@ def test_retries_and_gaps_are_distinguished_whatever_happened_between(bed: LogBe
 
 
 def test_an_expired_producer_is_dropped_unless_it_has_an_open_transaction(bed: LogBed) -> None:
-    """The timestamps of the records count, as in Kafka, even if they are ahead of the clock or descend."""
+    """The timestamps of the records count, as in Kafka, even if they are ahead of the clock or decrease."""
     log = bed.open()
     now = bed.clock.now_ms()
     for ahead_ms in (10_000, 0):
@@ -188,7 +188,7 @@ def test_an_older_coordinator_is_fenced_producer_by_producer(bed: LogBed) -> Non
 
 
 def test_a_marker_of_the_next_epoch_ends_a_transaction_and_numbers_begin_again(bed: LogBed) -> None:
-    """Since version 2 of transactions, Kafka's coordinator ends each transaction in this way."""
+    """Since version 2 of transactions, Kafka's coordinator ends each transaction in this way (KIP-890)."""
     log = bed.open()
     for epoch in range(3):
         log.append_as_leader(in_transaction(bed, 0, epoch=epoch))
@@ -222,7 +222,7 @@ def test_aborted_transactions_are_found_over_segments(bed: LogBed) -> None:
 
 @pytest.mark.parametrize("commit", [True, False])
 def test_an_append_that_a_full_disk_refused_leaves_no_producer_state(bed: LogBed, *, commit: bool) -> None:
-    """Producers, transactions and offsets are as if it had not been tried; then it succeeds."""
+    """Producers, transactions and offsets are unchanged, and a later attempt succeeds."""
     disk = bed.files_port = FaultyVfs()
     bed.topic = TopicConfig(index_interval_bytes=0)
     log = bed.open()

@@ -1,4 +1,4 @@
-"""LogAppendTime: the time in the log, the time in the result."""
+"""LogAppendTime: the timestamp in the log equals the timestamp in the result of the append."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class TickingClock(ManualClock):
 def test_the_result_has_the_timestamp_that_is_stored(
     tmp_path: Path, version: int, codec: str, *, as_batches: bool
 ) -> None:
-    """Two readings of the clock, one for the bytes and one for the result, differed when real Kafka was the reader."""
+    """An earlier version read the clock twice, once for the bytes and once for the result."""
     config = {"record.version": version, "compression.type": codec}
     given = [Record(timestamp_ms=1, key=b"a"), Record(timestamp_ms=2, key=b"b")]
     with open_engine(tmp_path, env=Env(clock=TickingClock())) as engine:

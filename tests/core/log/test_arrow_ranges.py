@@ -1,4 +1,4 @@
-"""A log as an Arrow table holds what its records are, whatever the range cuts through."""
+"""A log as an Arrow table has the same contents as its records, wherever the range begins and ends."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from stratalog.model.records import Record
 
 LAST_DELTA = Struct(">i")
 LAST_DELTA_POSITION = 23
-SPAN = 3  # records a batch
+SPAN = 3  # records in each batch
 
 
 def same(log: LogReader, start: int, end: int | None = None, isolation: str = "read_uncommitted") -> list[int]:
-    """The offsets of a range, its table having been compared with its records."""
+    """Compare the table of a range with its records, and return the offsets of the range."""
     table = log.to_arrow(start, end, isolation)
     table.validate(full=True)
     expected = list(log.records(start, end, isolation))
@@ -92,7 +92,7 @@ def test_markers_and_aborted_records_are_left_out(bed: LogBed, isolation: str) -
 
 
 def test_wrong_offsets_do_not_leave_the_range(bed: LogBed) -> None:
-    """A batch whose records have offsets beyond its header's last offset."""
+    """The offsets of a batch's records exceed the last offset in its header."""
     lying = bytearray(bed.batch(0, records(6)))
     LAST_DELTA.pack_into(lying, LAST_DELTA_POSITION, SPAN - 1)
     seal(lying)
@@ -122,7 +122,7 @@ def test_damage_is_an_error(bed: LogBed) -> None:
 
 def test_records_that_do_not_fit_their_batch_are_an_error_that_names_the_place(bed: LogBed) -> None:
     first, wrong = bed.batch(0, records(SPAN)), bytearray(bed.batch(SPAN, records(SPAN, start=SPAN)))
-    wrong[61] = 0x7F  # the length of the first record
+    wrong[61] = 0x7F  # change the length of the first record
     seal(wrong)
     bed.write_segment(0, [first, bytes(wrong)])
     log = bed.open_reader(clean=False)

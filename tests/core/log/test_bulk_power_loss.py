@@ -1,4 +1,4 @@
-"""The power is cut before every change of the disk while segments are added: all of a round is there, or none of it."""
+"""Power losses before every change of the disk while a round of segments is added: the log has all of it or nothing."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TOPIC = TopicConfig(segment_bytes=2_000, index_interval_bytes=200)
 
 
 def add(bed: LogBed, log: Log, number: int, counts: list[int]) -> None:
-    """Add one round. Each number of ``counts`` is a segment with two batches of this number of records."""
+    """Add one round. Each number in ``counts`` is a segment with two batches of this number of records."""
     publisher, made, base = log.maintenance.publisher(), [], log.offsets().log_end
     for count in counts:
         segment = publisher.begin(base)
@@ -39,7 +39,7 @@ def add(bed: LogBed, log: Log, number: int, counts: list[int]) -> None:
 
 @dataclass
 class Search:
-    """A log with records of its own, then two rounds; ``ends`` are the log ends after each step that was finished."""
+    """A log with some records, and two rounds that are added. ``ends`` are the log ends after each completed step."""
 
     tmp_path: Path
     registry: Registry
@@ -74,7 +74,10 @@ class Search:
                 self.recover(image)
 
     def recover(self, image: Image) -> None:
-        """Finished rounds are there; the interrupted round is there as a whole or not at all; the log reports which."""
+        """Check that completed rounds are there, and that the interrupted round is there completely or not at all.
+
+        The write mark of the log must show which of both is the case.
+        """
         self.checked += 1
         bed = LogBed(self.tmp_path / "after", self.registry, TOPIC)
         bed.write(image)
@@ -145,7 +148,10 @@ def test_segments_that_do_not_start_at_the_log_end_are_refused(bed: LogBed) -> N
 
 
 def test_an_append_that_comes_before_the_segments_is_not_lost(bed: LogBed) -> None:
-    """Between the sync of what was there and the renames the log is free: the empty segment was deleted, with what came."""
+    """Between the sync of earlier records and the renames, the log accepts appends.
+
+    An earlier version then deleted the empty active segment with the records that were just appended.
+    """
     bed.topic, bed.files_port = TOPIC, (files := FaultyVfs())
     log = bed.open()
     log.append(records(1))
@@ -195,9 +201,9 @@ def test_a_log_that_is_only_read_settles_nothing(bed: LogBed) -> None:
 
 @pytest.mark.long
 def test_a_full_disk_leaves_all_of_a_round_or_nothing(tmp_path: Path, installed: Registry) -> None:
-    """The log continues if no file was changed yet; otherwise it is out of service."""
+    """The log continues if no file was changed yet. Otherwise the log is offline."""
     outcomes, number, changes = set[tuple[bool, int]](), 0, 0
-    while changes >= number:  # until the disk had room for all of it
+    while changes >= number:  # until the disk has room for all changes of the round
         number += 1
         disk = FaultyVfs()
         bed = LogBed(tmp_path / f"{number}", installed, TOPIC, files_port=disk)

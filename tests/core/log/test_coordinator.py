@@ -1,4 +1,4 @@
-"""Appends of a coordinator: markers in numbers that fit Kafka's fields, and batches with ``origin="coordinator"``."""
+"""Appends of a coordinator: markers with numbers that fit Kafka's fields, and batches with ``origin="coordinator"``."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_coordinators_markers_end_transactions_and_a_clients_are_refused(bed: 
 
 
 def test_a_coordinators_batches_have_no_sequences_or_any(bed: LogBed) -> None:
-    """As a group's coordinator writes the offsets that are part of a transaction."""
+    """A group coordinator writes offsets that are part of a transaction in this way."""
     log = bed.open()
     plain = bed.batch(0, records(1), producer=(PRODUCER, 2, -1), transactional=True)
     with pytest.raises(InvalidRecordError, match="no sequence"):

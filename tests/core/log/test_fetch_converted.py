@@ -1,4 +1,4 @@
-"""Fetches of old consumers."""
+"""Fetches of consumers that know only the formats V0 and V1."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from stratalog.segment.framing import scan
 
 
 def test_an_old_consumer_reads_a_log_fetch_by_fetch(bed: LogBed) -> None:
-    """From an offset inside a batch on, with control batches left out, at next_offset as everybody."""
+    """The first fetch begins inside a batch. Control batches are left out; next_offset is as for other consumers."""
     bed.write_segment(
         0,
         [

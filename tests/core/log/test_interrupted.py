@@ -1,4 +1,4 @@
-"""Appends that are interrupted at any line: what the next ones and the next opening make of it."""
+"""Appends that are interrupted at any line of code, the appends after them, and the next opening."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ MODULES = (
 
 @contextlib.contextmanager
 def interrupted_at(line: int) -> Iterator[Callable[[], bool]]:
-    """Raise KeyboardInterrupt at the ``line``-th executed line of MODULES. The yielded function returns True after
-    that.
+    """Raise KeyboardInterrupt at the ``line``-th executed line of MODULES.
 
-    ``with`` lines are not counted: they run a second time before their lock is released, where Python handles no
-    signal.
+    The yielded function returns True after the interrupt. ``with`` lines are not counted: Python runs them a second
+    time before their lock is released, and handles no signal there.
     """
     left = [line]
 
-    def trace(frame: FrameType, event: str, _: object) -> Any:  # itself, or None: the type names itself
+    # a trace function returns itself or None, a type that cannot be written
+    def trace(frame: FrameType, event: str, _: object) -> Any:
         if not frame.f_code.co_filename.endswith(MODULES):
             return None
         if event == "line" and not linecache.getline(frame.f_code.co_filename, frame.f_lineno).lstrip().startswith(
@@ -59,7 +59,7 @@ def interrupted_at(line: int) -> Iterator[Callable[[], bool]]:
 
 
 def reopened(bed: LogBed, *, clean: bool) -> list[bytes | None]:
-    """Return the records after opening the log again, appending one more record and reading all."""
+    """Open the log again, append one more record, and return the values of all earlier records."""
     log = bed.open(clean=clean)
     log.append([Record(value=b"later")])
     found = list(log.records())
@@ -73,9 +73,7 @@ def reopened(bed: LogBed, *, clean: bool) -> list[bytes | None]:
 def test_an_append_that_is_interrupted_at_any_line_leaves_whole_records_once(
     tmp_path: Path, bed: LogBed, size: int
 ) -> None:
-    """If Ctrl-C came after the write and before the log end was updated, the next append used to assign the same
-    offsets.
-    """
+    """After Ctrl-C between the write and the update of the log end, the next append once assigned the same offsets."""
     refused = 0
     for line in itertools.count(1):
         again = LogBed(tmp_path / str(line), bed.registry, TopicConfig(segment_bytes=300, index_interval_bytes=1))

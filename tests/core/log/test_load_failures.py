@@ -16,7 +16,10 @@ COUNT, EACH = 18, 3
 
 
 def merged(bed: LogBed, state: str) -> dict[str, bytes]:
-    """Return a compacted segment that replaces the first two segments and has every other record."""
+    """Return the file of a compacted segment that replaces the first two segments and has every other record.
+
+    ``state`` is the suffix of its name.
+    """
     batches = [bed.batch(6 * n, [Record(timestamp_ms=1, key=b"k%d" % (6 * n), value=b"new")]) for n in range(2)]
     return {bed.path(0).name + state: b"".join(batches)}
 
@@ -43,9 +46,10 @@ def test_an_interrupted_replacement_is_finished_or_undone(
 
 @pytest.mark.parametrize("clean", [True, False])
 def test_a_torn_replacement_takes_the_place_of_what_its_whole_batches_cover(small: LogBed, *, clean: bool) -> None:
-    """Its second batch is torn, so that only offset 0 is certain. Segments that begin behind that offset stay.
+    """The second batch of the replacement is incomplete, so only offset 0 is certain.
 
-    After a crash the log is cut behind it; after a stop in order nothing is cut, and a reader learns where the damage is.
+    Segments that begin after that offset stay. After a crash, recovery truncates the log after it. After a clean
+    shutdown, nothing is truncated, and a reader gets an error with the place of the damage.
     """
     ((name, data),) = merged(small, ".swap").items()
     contents = {**small.contents(), name: data[:-3]}
@@ -74,7 +78,7 @@ def test_a_torn_replacement_takes_the_place_of_what_its_whole_batches_cover(smal
 
 
 class Failing(PosixVfs):
-    """Fails the n-th change of the disk."""
+    """File system whose n-th change of the disk fails."""
 
     def __init__(self, left: int) -> None:
         self.left = left
@@ -106,7 +110,7 @@ class Failing(PosixVfs):
 
 
 def test_a_load_that_fails_anywhere_can_be_repeated(small: LogBed) -> None:
-    """Recovery of a torn log, failing at each of its changes of the disk, then whole."""
+    """Recovery fails at each of its changes of the disk in turn, and succeeds at the next attempt."""
     contents = small.contents()
     contents[small.path(12).name] = contents[small.path(12).name][:-5]
     contents[small.path(3).name + ".deleted"] = b"left"

@@ -1,4 +1,4 @@
-"""Other files that loading leaves on disk: snapshots, rebuilt indexes, discarded segments."""
+"""Files other than logs that loading leaves on disk: snapshots, rebuilt indexes, discarded segments."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ DAY_MS = 86_400_000
 
 @pytest.fixture
 def produced(bed: LogBed) -> LogBed:
-    """Append one batch to each segment, each by another producer; the last transaction stays open. Then stop cleanly."""
+    """Write one batch into each segment, each by another producer, and close cleanly.
+
+    The last transaction stays open.
+    """
     bed.topic = TopicConfig(segment_bytes=170, index_interval_bytes=0)
     log = bed.open()
     for index in range(SEGMENTS):
@@ -32,7 +35,7 @@ def produced(bed: LogBed) -> LogBed:
 
 
 def producers(bed: LogBed, offset: int) -> list[int]:
-    """Return the producers of a snapshot."""
+    """Return the producer ids in a snapshot."""
     data = bed.path(offset, ".snapshot").read_bytes()
     return sorted(entry.producer_id for entry in decode_snapshot(data, "f"))
 
@@ -42,7 +45,7 @@ def snapshots(bed: LogBed) -> list[int]:
 
 
 def load(bed: LogBed, *, clean: bool) -> list[str]:
-    """Load the log as an engine does; the files it set aside."""
+    """Load the log as an engine does, and return the names of the files that it set aside."""
     loaded = bed.load(clean=clean)
     for segment in loaded.segments:
         segment.close()
@@ -53,12 +56,16 @@ def load(bed: LogBed, *, clean: bool) -> list[str]:
 
 
 def test_producers_that_were_silent_too_long_are_not_taken_from_a_snapshot(produced: LogBed) -> None:
-    """Kafka loads the snapshot at each segment that it recovers: state from a segment stays until its end."""
+    """Like Kafka, stratalog removes expired producers only when it loads a snapshot.
+
+    Each recovered segment begins with its snapshot; producers of this segment stay until its end.
+    """
     newest = records(1, start=COUNT - 1)[0].timestamp_ms
     produced.clock.advance_ms(newest + DAY_MS - produced.clock.now_ms())
     produced.recovery_point = 2 * EACH
     load(produced, clean=False)
-    assert producers(produced, 2 * EACH) == [0, 1]  # written before the crash, and not touched
+    # these snapshots were written before the crash, and recovery does not read them
+    assert producers(produced, 2 * EACH) == [0, 1]
     assert producers(produced, 3 * EACH) == [2]
     assert producers(produced, COUNT) == [3]
 
@@ -82,7 +89,7 @@ def test_a_producer_expires_at_its_limit_unless_its_transaction_is_open(
 
 @pytest.mark.parametrize("clean", [True, False])
 def test_the_snapshot_at_the_end_stays_as_it_is_while_nothing_is_appended(produced: LogBed, *, clean: bool) -> None:
-    """Kafka writes no snapshot at the last one's offset; an expired producer is left out at each opening."""
+    """Kafka also writes no second snapshot at the same offset. Each opening ignores expired producers."""
     path = produced.path(COUNT, ".snapshot")
     before = path.read_bytes()
     produced.clock.advance_ms(records(1, start=COUNT)[0].timestamp_ms + DAY_MS - produced.clock.now_ms())
@@ -122,7 +129,7 @@ def test_a_clean_load_without_the_newest_snapshots_leaves_them_at_the_last_two_s
 
 
 def test_a_clean_load_without_any_snapshot_leaves_empty_ones(produced: LogBed) -> None:
-    """As Kafka, which spares itself the scan of a directory from before it had producers."""
+    """Kafka does the same: it avoids a scan of directories from a version without producers."""
     for offset in snapshots(produced):
         produced.path(offset, ".snapshot").unlink()
     load(produced, clean=True)
@@ -143,7 +150,7 @@ def test_snapshots_above_the_end_are_deleted(produced: LogBed, *, clean: bool) -
 
 @pytest.mark.parametrize("clean", [True, False])
 def test_a_segment_without_offset_index_gets_all_its_indexes_again(bed: LogBed, *, clean: bool) -> None:
-    """After a clean stop too, and of a segment below the recovery point, as Kafka does."""
+    """As in Kafka, this happens after a clean shutdown too, and for a segment below the recovery point."""
     bed.topic = TopicConfig(segment_bytes=600, index_interval_bytes=0)
     batches = [
         bed.batch(3 * n, records(EACH, start=3 * n), producer=(5, 0, 3 * n), transactional=True) for n in range(3)
@@ -160,7 +167,7 @@ def test_a_segment_without_offset_index_gets_all_its_indexes_again(bed: LogBed, 
     assert bed.contents() == before
 
 
-# --- segments that were given up ---------------------------------------------------------------------------------
+# --- discarded segments ------------------------------------------------------------------------------------------
 
 
 def test_segments_after_damage_are_set_aside_and_deleted_after_the_delay(produced: LogBed) -> None:
@@ -179,7 +186,7 @@ def test_segments_after_damage_are_set_aside_and_deleted_after_the_delay(produce
 
 
 def test_the_snapshot_at_the_end_stays_where_a_segment_that_is_given_up_begins(produced: LogBed) -> None:
-    """As in Kafka, which loads it last: the damage is after all batches of a segment."""
+    """The damage is after all batches of a segment. As in Kafka, the snapshot at the log end is loaded last."""
     path = produced.path(EACH)
     path.write_bytes(path.read_bytes() + b"\xff" * 30)
     left = load(produced, clean=False)
@@ -228,7 +235,7 @@ def test_a_batch_whose_offset_is_damaged_never_puts_the_end_of_the_log_elsewhere
 
 @pytest.mark.parametrize("ahead", [3, 1 << 18])
 def test_a_segment_that_is_cut_ends_below_the_next_one_whatever_its_offsets_claim(bed: LogBed, ahead: int) -> None:
-    """With gaps, as after compaction, either of two offsets may be wrong; neither is that of the next segment."""
+    """Compaction leaves gaps, so either of two contradicting offsets may be wrong. Both are below the next segment."""
     first = [bed.batch(0, records(1)), bed.batch(9 + ahead, records(1, start=4)), bed.batch(6, records(1, start=6))]
     bed.write({segment_file(0, ".log"): b"".join(first), segment_file(10, ".log"): bed.batch(10, records(1, start=10))})
     log = bed.open(clean=False)

@@ -50,7 +50,7 @@ def test_a_malformed_epoch_file_is_reported_and_nothing_stays_open(small: LogBed
 
 @pytest.fixture
 def produced(bed: LogBed) -> LogBed:
-    """One idempotent producer, a snapshot at each segment and one at the end."""
+    """Return a log of one idempotent producer with a snapshot at each segment and one at the log end."""
     bed.topic = TopicConfig(segment_bytes=250, index_interval_bytes=0)
     log = bed.open()
     for index in range(BATCHES):

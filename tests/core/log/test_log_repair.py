@@ -1,4 +1,4 @@
-"""``repair_log`` repairs without losing a good record, and reports its work; ``check_log`` then finds nothing."""
+"""``repair_log`` loses no valid record and reports its repairs. ``check_log`` then finds nothing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SPAN = 1 << 31
 
 @pytest.fixture
 def sound(bed: LogBed) -> LogBed:
-    """A log of two segments that was closed cleanly."""
+    """Write a log of two segments, and close it cleanly."""
     bed.write_segment(0, [bed.batch(0, records(2)), bed.batch(2, records(2, start=2))])
     bed.write_segment(4, [bed.batch(4, records(2, start=4)), bed.batch(6, records(1, start=6))])
     bed.open(clean=False)

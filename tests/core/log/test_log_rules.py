@@ -1,4 +1,4 @@
-"""Rules of every log, checked in its files and by other means than the log's own."""
+"""Rules for the files of every log, checked with code that is independent of the library."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SEGMENT_BYTES = 1_000
 
 
 class Batch(NamedTuple):
-    """A batch as it is stored in a file."""
+    """Fields of a batch in a file."""
 
     position: int
     base_offset: int
@@ -37,7 +37,7 @@ class Batch(NamedTuple):
 
 
 def batches_in(path: Path) -> list[Batch]:
-    """Read by hand: base offset, size, epoch; last offset delta at 23, largest timestamp at 35."""
+    """Return the batches of a ``.log`` file, decoded by hand."""
     data, position, found = path.read_bytes(), 0, list[Batch]()
     while position < len(data):
         base, size, epoch = struct.unpack_from(">qii", data, position)
@@ -53,7 +53,7 @@ def batches_in(path: Path) -> list[Batch]:
 def fill(bed: LogBed, log: Log, seed: int) -> dict[int, int]:
     """Append batches of several producers with unordered timestamps, aborted transactions and leader epochs.
 
-    Return the epoch of each batch by its base offset.
+    Return the leader epoch of each batch by its base offset.
     """
     chance = random.Random(seed)  # noqa: S311 - a seed repeats it
     epochs, sequences, opened = dict[int, int](), dict.fromkeys((5, 6), 0), set[int]()
@@ -86,7 +86,7 @@ def fill(bed: LogBed, log: Log, seed: int) -> dict[int, int]:
 def filled(
     request: pytest.FixtureRequest, tmp_path: Path, installed: Registry
 ) -> Iterator[tuple[LogBed, dict[int, int]]]:
-    """A log that was stopped in order."""
+    """Yield a filled log that was closed cleanly, and the leader epochs of its batches."""
     topic = TopicConfig(segment_bytes=SEGMENT_BYTES, index_interval_bytes=request.param)
     with LogBed(tmp_path / "data", installed, topic=topic) as bed:
         log = bed.open()
@@ -118,7 +118,10 @@ def test_segments_contain_their_own_offsets_and_at_most_the_allowed_bytes(
 
 
 def test_index_entries_match_the_batches(filled: tuple[LogBed, dict[int, int]]) -> None:
-    """Offsets: where a batch begins, at or after which the offset is found. Times: none before is larger."""
+    """An entry of an offset index has the position of a batch; its offset is in that batch or a later one.
+
+    An entry of a time index has a timestamp that is at least as large as all before it.
+    """
     bed, _ = filled
     entries = 0
     for number, base in enumerate(bases(bed)):
@@ -138,7 +141,7 @@ def test_index_entries_match_the_batches(filled: tuple[LogBed, dict[int, int]]) 
 
 
 def answers(log: LogReader) -> list[object]:
-    """Return a log's answers to all questions of a kind."""
+    """Return a log's results of reads, searches by time and fetches, for each isolation level."""
     told: list[object] = []
     for isolation in ISOLATIONS:
         told.append([(found.offset, found.value) for found in log.records(isolation=isolation)])
@@ -198,7 +201,7 @@ def ordered(offsets: LogOffsets) -> bool:
 
 @pytest.fixture
 def led(tmp_path: Path, installed: Registry) -> Iterator[tuple[LogBed, Log]]:
-    """A leader whose high watermark is moved from outside, with open and ended transactions."""
+    """Yield a leader with open and ended transactions, whose high watermark moves only on request."""
     topic = TopicConfig(segment_bytes=400, file_delete_delay_ms=0)
     with LogBed(tmp_path / "data", installed, topic=topic, watermark=Watermark.EXTERNAL) as bed:
         log = bed.open(high_watermark=0)
@@ -228,7 +231,7 @@ def test_no_reader_gets_past_the_bound_of_its_isolation(led: tuple[LogBed, Log])
 
 
 def test_only_the_counter_of_replicas_moves_the_high_watermark(led: tuple[LogBed, Log]) -> None:
-    """With too few replicas in sync it must stay, whatever the leader does by itself."""
+    """If too few replicas are in sync, the high watermark must not move, whatever the leader does."""
     bed, log = led
     log.set_high_watermark(3)
     steps: list[Callable[[], object]] = [

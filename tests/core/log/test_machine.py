@@ -1,4 +1,4 @@
-"""A log against a plain list: whatever is done to it, in any order, crashes included."""
+"""Random operations on a log, crashes included, compared with a list of records."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ codecs = st.sampled_from([None, "gzip", "lz4"])
 
 
 class LogMachine(RuleBasedStateMachine):
-    """Random operations on a log, compared with a model.
+    """State machine of random operations on a log.
 
-    ``model`` has the records by offset; records below ``durable`` must survive. None is an offset without a record, as
-    in the log of a leader that was compacted. ``begins`` has the base offsets of batches.
+    ``model`` has the records by offset; the records below ``durable`` must survive. None is an offset without a record,
+    as in a log that a leader compacted. ``begins`` has the base offsets of batches.
     """
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class LogMachine(RuleBasedStateMachine):
         )
         self.log = self.bed.open()
 
-    # --- what may be done ----------------------------------------------------------------------------------------
+    # --- operations ----------------------------------------------------------------------------------------------
 
     @rule(stamps=st.lists(st.integers(0, 50), min_size=1, max_size=5), durable=st.booleans())
     def append(self, stamps: list[int], durable: bool) -> None:  # noqa: FBT001 - hypothesis names its arguments
@@ -100,7 +100,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(back=st.integers(0, 12))
     def truncate(self, back: int) -> None:
-        """To where a batch begins: one is never split."""
+        """Truncate to the begin of a batch."""
         target = max((begin for begin in self.begins if begin <= len(self.model) - back), default=0)
         assert self.log.truncate_to(target) == (target < len(self.model))
         self.cut(target)
@@ -159,7 +159,10 @@ class LogMachine(RuleBasedStateMachine):
     @rule(lost=st.integers(1, 400))
     @precondition(lambda self: len(self.model) > self.durable)
     def crash_and_lose_the_end(self, lost: int) -> None:
-        """Truncate the last segment: the log keeps a prefix of its records, or is empty and begins at the log start."""
+        """Crash, and truncate the file of the last segment.
+
+        The log must keep a prefix of its records, or be empty and begin at the log start.
+        """
         self.bed.crash()
         self.bed.log_start = self.start
         last = max(path for path in self.bed.folder.iterdir() if path.suffix == ".log")
@@ -173,10 +176,10 @@ class LogMachine(RuleBasedStateMachine):
         assert self.start <= end == promised <= before
         self.cut(end)
 
-    # --- the same done to the list -------------------------------------------------------------------------------
+    # --- changes of the model ------------------------------------------------------------------------------------
 
     def values(self, stamps: list[int]) -> list[tuple[int, bytes]]:
-        """No value comes twice: what was cut off cannot pass for what came after it."""
+        """Return values that are used only once, to distinguish truncated records from later ones."""
         self.serial += len(stamps)
         return [(stamp, b"value %d" % (self.serial - index)) for index, stamp in enumerate(stamps)]
 
@@ -201,11 +204,11 @@ class LogMachine(RuleBasedStateMachine):
         self.bed.log_start, self.bed.recovery_point = self.start, min(self.durable, len(self.model))
         self.log = self.bed.open(clean=clean)
         end = self.log.offsets().log_end
-        if at_least:  # a gap at the end is known from nothing on disk
+        if at_least:  # no file shows a gap at the log end
             assert self.model[end:] == [None] * (len(self.model) - end)
             self.cut(end)
 
-    # --- what must hold ------------------------------------------------------------------------------------------
+    # --- invariants ----------------------------------------------------------------------------------------------
 
     @invariant()
     def the_log_is_the_list(self) -> None:
@@ -234,7 +237,7 @@ class LogMachine(RuleBasedStateMachine):
                 assert self.log.offset_for_timestamp(stamp, "log_end") == found
 
     def shown(self) -> list[tuple[int, tuple[int, bytes]]]:
-        """Return the records that readers must see, with their offsets."""
+        """Return the records that readers must return, with their offsets."""
         return [(at, found) for at, found in enumerate(self.model) if found is not None and at >= self.start]
 
     def teardown(self) -> None:

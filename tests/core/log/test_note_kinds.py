@@ -1,4 +1,4 @@
-"""No kind of note in a log's folder is replaced by one that could not be read again."""
+"""For each kind of note in a log's folder: a note that could not be read back is never written."""
 
 from collections.abc import Callable
 from typing import Any, cast

@@ -1,4 +1,4 @@
-"""Bugs that others had in a log, planted one at a time: the search over losses of power notices each."""
+"""Known bugs of other log implementations, planted one at a time. The search for power losses must detect each bug."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ SEEDS = 8
 
 
 def forget_the_folder(patch: pytest.MonkeyPatch) -> None:
-    """A new segment is synced, and the folder that names it is not (KAFKA-3968)."""
+    """Plant a bug: a new segment is synced, but its folder is not (KAFKA-3968)."""
     patch.setattr(PowerLossVfs, "sync_folder", lambda *_: None)
 
 
 def acknowledge_before_the_sync(patch: pytest.MonkeyPatch) -> None:
-    """Return from a durable append before the sync."""
+    """Plant a bug: a durable append returns before the sync."""
     patch.setattr(append, "sync_records", lambda *_: None)
 
 
 def count_what_is_written_as_durable(patch: pytest.MonkeyPatch) -> None:
-    """The recovery point moves although records below it are not durable (KAFKA-10101)."""
+    """Plant a bug: the recovery point moves although records below it are not durable (KAFKA-10101)."""
     patch.setattr(sync, "_sync_segment", lambda *_, **__: None)
 
 
 def roll_before_the_sync(patch: pytest.MonkeyPatch) -> None:
-    """A new segment has a name before the records of the one before it are durable."""
+    """Plant a bug: a new segment gets its name before the records of the previous segment are durable."""
 
     def begun(state: LogState, _: Segment, base: int) -> tuple[Segment, Appender]:
         segment, appender = roll.next_segment(state, base)
@@ -53,12 +53,12 @@ def roll_before_the_sync(patch: pytest.MonkeyPatch) -> None:
 
 
 def believe_all_bytes(patch: pytest.MonkeyPatch) -> None:
-    """Recovery compares no CRC."""
+    """Plant a bug: recovery checks no CRC."""
     patch.setattr(recover, "walk", partial(walk, check_crc=False))
 
 
 def load_as_after_a_clean_stop(patch: pytest.MonkeyPatch) -> None:
-    """The rest of an unclean stop is believed (KAFKA-10471: the marker outlived the loading)."""
+    """Plant a bug: an unclean log is loaded as a clean one (KAFKA-10471: the marker existed longer than the load)."""
     patch.setattr(log_loader._Loader, "_recover", log_loader._Loader._tail)  # noqa: SLF001 - plants a bug
 
 

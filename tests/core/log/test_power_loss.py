@@ -1,4 +1,4 @@
-"""The power is cut before every change of the disk: what was promised durable is there, of the rest a suffix is lost."""
+"""Power losses before every change of the disk: durable records stay, and of the others only a suffix is lost."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_durable_records_survive_a_power_loss_at_any_time(tmp_path: Path, bed: L
     assert search.checked > 50
 
 
-# --- the search finds what it looks for ------------------------------------------------------------------------------
+# --- the search detects missing syncs --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("broken", [LazySync, LazyNames])
@@ -32,12 +32,12 @@ def test_a_sync_that_is_left_out_is_found(tmp_path: Path, bed: LogBed, broken: t
         for seed in range(5):
             PowerSearch(tmp_path / str(seed), bed.registry, seed, broken).run()
 
-    with pytest.raises((AssertionError, StorageError)):  # something is lost, or not to be opened
+    with pytest.raises((AssertionError, StorageError)):  # records are lost, or the log cannot be opened
         search()
 
 
 def test_records_that_cannot_be_made_durable_stop_a_roll(bed: LogBed) -> None:
-    """The new segment has no name then, and nothing can be written behind what may be lost."""
+    """The new segment then gets no name. No record may be written after records that could be lost."""
     files = bed.files_port = FaultyVfs()
     log = bed.open()
     log.append([Record(value=b"first")])

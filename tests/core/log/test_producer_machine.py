@@ -1,4 +1,4 @@
-"""Producers, markers and retries in any order, across rolls, openings and crashes, against a model of Kafka's rules."""
+"""Producers, markers and retries in random order, with rolls, reopening and crashes, compared with Kafka's rules."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NEAR_THE_WRAP = SEQUENCES - 4
 
 @dataclass(frozen=True)
 class Written:
-    """A batch in the log: ``count`` records from ``offset`` on, or a marker, for which it is 0."""
+    """A batch in the log: ``count`` records from ``offset`` on. ``count`` is 0 for a marker."""
 
     offset: int
     producer: int
@@ -44,7 +44,7 @@ class Written:
 
 @dataclass
 class Known:
-    """A log's state of one producer."""
+    """Expected state of one producer."""
 
     epoch: int
     coordinator: int = -1
@@ -57,7 +57,10 @@ Refusal: TypeAlias = type[RecordError]
 
 
 def follow(model: Model, batch: Written) -> tuple[int, int] | None:
-    """Take note of a batch; (first offset, marker's offset) of the transaction that it aborted."""
+    """Update the model for a batch.
+
+    Return first offset and marker offset of the transaction that the batch aborted, or None.
+    """
     known = model.setdefault(batch.producer, Known(batch.epoch))
     if known.epoch != batch.epoch:
         known.epoch, known.batches = batch.epoch, []
@@ -71,7 +74,10 @@ def follow(model: Model, batch: Written) -> tuple[int, int] | None:
 
 
 def verdict(known: Known | None, batch: Written) -> Written | Refusal | None:
-    """The earlier batch that answers a retry, the error, or None for "write it"."""
+    """Return the expected result of an append.
+
+    It is the earlier batch if this one is a retry, the class of the error, or None if the log must write the batch.
+    """
     if known is None:
         return None
     if batch.count and known.epoch == batch.epoch:
@@ -93,7 +99,11 @@ def verdict(known: Known | None, batch: Written) -> Written | Refusal | None:
 
 
 class ProducerMachine(RuleBasedStateMachine):
-    """``history`` is the log, batch by batch; ``model`` what it knows; ``aborted`` (producer, first offset, marker)."""
+    """State machine of producers and one log.
+
+    ``history`` has all batches, ``model`` the expected producer state, and ``aborted`` producer id and offsets of
+    aborted transactions.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -188,14 +198,14 @@ class ProducerMachine(RuleBasedStateMachine):
 
     @rule()
     def reopen(self) -> None:
-        """A snapshot remembers the last batch of each producer."""
+        """Reopen the log: a snapshot remembers only the last batch of each producer."""
         self.log = self.bed.open()
         for known in self.model.values():
             known.batches = known.batches[-1:]
 
     @rule()
     def crash(self) -> None:
-        """No record was reported as durable: the whole log is read again."""
+        """Crash, and open the log: no record was reported as durable, so recovery reads the whole log."""
         self.bed.crash()
         self.log = self.bed.open(clean=False)
         self.model = {}

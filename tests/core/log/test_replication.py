@@ -1,6 +1,7 @@
-"""Two logs, epochs that change hands, crashes: what was committed stays, and both end up the same.
+"""Two replicas, leader changes and crashes: committed records stay, and both logs become equal.
 
-Source: Kafka's tables of replication, and its rules for followers (KIP-101, KIP-320, KIP-595's diverging epochs).
+Source: Kafka's tables of replication, and its rules for followers (KIP-101, KIP-320, and the diverging epochs of
+KIP-595).
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ def held(log: Log) -> list[tuple[int, int, bytes | None]]:
 
 
 def records_end(log: Log) -> int:
-    """Return the offset after the last record; the log start if there is none."""
+    """Return the offset after the last record; the log start if there is no record."""
     stored = [record.offset + 1 for record in log.records(isolation="log_end")][-1:]
     return max([*stored, log.offsets().log_start])
 
@@ -49,7 +50,10 @@ def pair(tmp_path: Path, installed: Registry) -> Iterator[list[Log]]:
 
 
 def test_a_follower_cuts_what_another_leader_never_had(pair: list[Log]) -> None:
-    """Leader {0: 0, 2: 5}, end 9; follower {0: 0, 1: 4}, end 7: it cuts to 4, then gets the rest."""
+    """The leader has the epochs {0: 0, 2: 5} and log end 9, the follower {0: 0, 1: 4} and log end 7.
+
+    The follower truncates to 4, and then fetches the rest.
+    """
     leader, follower = pair
     for offset in range(5):
         leader.append(records(1, start=offset))
@@ -84,7 +88,7 @@ def test_a_high_watermark_lags_by_one_fetch(pair: list[Log]) -> None:
 
 
 def test_records_that_were_committed_survive_a_follower_that_restarts_and_leads(pair: list[Log]) -> None:
-    """KIP-101's first scenario: cutting to the high watermark, which lags, would lose them."""
+    """The first scenario of KIP-101: a truncation to the follower's stale high watermark would lose these records."""
     leader, follower = pair
     follower.follow(0)
     leader.append(records(2))
@@ -102,7 +106,10 @@ def test_records_that_were_committed_survive_a_follower_that_restarts_and_leads(
 
 
 class ReplicaMachine(RuleBasedStateMachine):
-    """``committed`` are the records below the highest high watermark of any leader: both logs have had them."""
+    """State machine of two replicas.
+
+    ``committed`` has the records below the highest high watermark of any leader. Both logs have had these records.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -148,7 +155,7 @@ class ReplicaMachine(RuleBasedStateMachine):
 
     @rule(share=st.integers(0, 4))
     def delete_records(self, share: int) -> None:
-        """A new leader may not know yet that what another one has deleted was committed."""
+        """Delete records by offset. A new leader may not know yet that these records were committed."""
         log = self.logs[self.leader]
         committed = log.offsets().high_watermark
         self.start = max(self.start, log.delete_records(min(max(committed * share // 4, self.start), committed)))
@@ -159,7 +166,7 @@ class ReplicaMachine(RuleBasedStateMachine):
 
     @rule(which=st.integers(0, 1), clean=st.booleans(), stale=st.booleans())
     def restart(self, which: int, clean: bool, stale: bool) -> None:  # noqa: FBT001 - hypothesis names its arguments
-        """Restart a replica with its stored high watermark, which may be an older one."""
+        """Restart a replica with its stored high watermark, which may be stale."""
         bed, offsets, end = self.beds[which], self.logs[which].offsets(), stored_end(self.logs[which])
         if not stale:
             self.watermarks[which] = offsets.high_watermark
@@ -174,12 +181,12 @@ class ReplicaMachine(RuleBasedStateMachine):
 
     @rule()
     def catch_up(self) -> None:
-        """However the logs part, they end up the same."""
+        """Replicate until both logs are equal, however they diverged."""
         leader, follower = self.logs[self.leader], self.logs[1 - self.leader]
         if leader.offsets().log_end > records_end(leader):
-            self.append(1)  # a leader that was truncated inside a batch has no record before its end to fetch
+            self.append(1)  # a leader that was truncated inside a batch has no record just below its log end to fetch
         for _ in range(200):
-            epochs = follower.view().epochs  # a truncation at the log end drops epochs alone
+            epochs = follower.view().epochs  # a truncation at the log end removes only epochs
             is_done = not replicate(leader, follower) and follower.view().epochs == epochs
             if is_done and follower.offsets().log_end == leader.offsets().log_end:
                 break
@@ -196,7 +203,7 @@ class ReplicaMachine(RuleBasedStateMachine):
         log = self.logs[self.leader]
         for record in log.records():
             found = record.leader_epoch, record.value
-            assert self.committed.setdefault(record.offset, found) == found  # never another one at an offset
+            assert self.committed.setdefault(record.offset, found) == found  # the record at an offset never changes
 
     @invariant()
     def what_is_committed_is_in_the_leaders_log(self) -> None:

@@ -1,4 +1,4 @@
-"""The power is cut before every change that splitting a segment makes, and before every one that finishing it makes."""
+"""Power losses before every disk change of the split of a segment, and of the recovery that completes the split."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ TOPIC = TopicConfig(index_interval_bytes=0)
 
 
 def folder(bed: LogBed, first: int) -> Image:
-    """A segment of three pieces, transactions across them, that begins at 0 and has its first record at ``first``."""
+    """Return the files of a segment that must be split in three, with transactions across the pieces.
+
+    The segment begins at 0, and its first record is at ``first``.
+    """
 
     def data(offset: int, sequence: int, producer: int) -> bytes:
         return bed.batch(offset, records(2, start=offset), producer=(producer, 0, sequence), transactional=True)
@@ -44,7 +47,7 @@ def folder(bed: LogBed, first: int) -> Image:
 
 
 def content(log: LogReader) -> tuple[list[int], list[int]]:
-    """The offsets of all records, and of those that are not aborted."""
+    """Return the offsets of all records, and of the records that are not aborted."""
     found = ([record.offset for record in log.records(isolation=how)] for how in ("log_end", "read_committed"))
     everything, committed = found
     return everything, committed
@@ -52,7 +55,7 @@ def content(log: LogReader) -> tuple[list[int], list[int]]:
 
 @dataclass
 class Search:
-    """Splits a segment, and opens what a crash at any moment would leave."""
+    """Splits a segment. Before each disk change, it opens some states that a crash could leave."""
 
     tmp_path: Path
     registry: Registry
@@ -91,7 +94,7 @@ class Search:
         assert logs == {f"{base:020d}" for base in bases}
 
     def look(self, what: str, files: PowerLossVfs) -> None:
-        """Called before each change."""
+        """Recover some of the possible states after a crash now. The file system calls this before each change."""
         del what
         for image in files.images(self.chance, SAMPLES):
             state = hash(frozenset(image.items()))
@@ -100,8 +103,9 @@ class Search:
                 self.recover(image)
 
     def recover(self, image: Image) -> None:
-        """A reader of the image returns all records and changes nothing. A writer repairs the log, also after a second
-        crash.
+        """Check a reader and a writer of one state.
+
+        The reader returns all records and changes nothing. The writer repairs the log, also after a second crash.
         """
         with self.bed(f"read{len(self.seen)}", PowerLossVfs, image, look=False) as reading:
             assert content(reading.open_reader(clean=False)) == self.offsets

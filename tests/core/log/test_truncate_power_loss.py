@@ -1,4 +1,4 @@
-"""The power is cut before every change that truncations make: what is left is a beginning of the log, never a mixture."""
+"""Power losses before every disk change of truncations: the log has a prefix of the records before or after."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ PRODUCER = 7
 
 
 class Held(NamedTuple):
-    """Allowed contents of a log: values by offset from ``start`` on; those below ``durable`` must be there."""
+    """Contents of a log that a crash may leave.
+
+    ``values`` are by offset from ``start`` on. The values below ``durable`` must exist.
+    """
 
     start: int
     values: tuple[bytes, ...]
@@ -37,7 +40,10 @@ class Held(NamedTuple):
 
 @dataclass
 class Search:
-    """One random script; ``allowed`` is what a crash may leave now: the log as it was before a change, or after it."""
+    """One random script of appends and truncations.
+
+    ``allowed`` are the contents that a crash may leave now: the log before the running change, or after it.
+    """
 
     tmp_path: Path
     registry: Registry
@@ -72,7 +78,7 @@ class Search:
         self.bed.close()
 
     def append(self, log: Log) -> None:
-        """Values that no append before had: one that was cut off cannot pass for its successor."""
+        """Append values that are used only once, to distinguish truncated records from later ones."""
         if self.chance.random() < 0.4:
             log.lead(log.leader_epoch + 1)
         count, size = self.chance.choice([1, 1, 3]), self.chance.choice([1, 60])
@@ -117,7 +123,7 @@ class Search:
         return entries[0].last_sequence + 1 if same else 0
 
     def look(self, what: str) -> None:
-        """Called before each change."""
+        """Recover some of the possible states after a crash now. The file system calls this before each change."""
         del what
         for image in self.files.images(self.chance, 2):
             state = (tuple(self.allowed), hash(frozenset(image.items())))
@@ -166,7 +172,10 @@ def test_a_crash_leaves_a_beginning_of_the_log(tmp_path: Path, bed: LogBed, seed
 @pytest.mark.parametrize("target", [2, 12])
 @pytest.mark.long
 def test_where_a_log_was_cut_inside_a_batch_is_durable(tmp_path: Path, bed: LogBed, target: int) -> None:
-    """Of three batches of five, in two segments. Before it returns, a crash leaves whole batches of it."""
+    """The log has three batches of five records in two segments.
+
+    Before the truncation returns, a crash leaves whole batches only.
+    """
     topic, chance = TopicConfig(segment_bytes=300, index_interval_bytes=0), random.Random(target)  # noqa: S311 - as above
     ends: set[int] = set()
 

@@ -93,7 +93,7 @@ def test_segments_roll_by_size(bed: LogBed) -> None:
 
 
 def test_an_append_is_stored_in_one_segment(bed: LogBed) -> None:
-    """Records that do not fit the active segment begin the next segment; an append is never split over both."""
+    """Records that do not fit into the active segment begin the next segment. An append is never split."""
     bed.topic = TopicConfig(segment_bytes=1000, max_message_bytes=300)
     log = bed.open()
     log.append(records(2, value_bytes=100))
@@ -116,7 +116,7 @@ def test_an_append_above_the_segments_size_is_refused_whole(bed: LogBed) -> None
 
 @pytest.mark.parametrize(("short_bytes", "bases"), [(0, [0, 4]), (1, [0, 3, 6])])
 def test_a_segment_is_full_to_the_byte_and_no_further(bed: LogBed, short_bytes: int, bases: list[int]) -> None:
-    """The third and later appends compare only the size, and get the same result."""
+    """From the third append on, the log compares only the size. The result must be the same."""
     log = bed.open()
     log.append(records(1))
     size_bytes = log.segments()[0].size_bytes
@@ -175,7 +175,7 @@ def test_a_roll_leaves_what_kafka_leaves(bed: LogBed) -> None:
 
 
 def test_space_that_was_taken_in_advance_is_given_back_at_the_roll(bed: LogBed) -> None:
-    """Zeros behind the records of a segment that recovery does not look into again would end every read there."""
+    """The zeros would end every read of the segment, and recovery does not examine closed segments."""
     bed.topic = TopicConfig(preallocate=True, segment_bytes=5000)
     files = bed.files_port = FaultyVfs()
     log = bed.open()
@@ -224,7 +224,7 @@ def test_so_many_records_are_synced_at_last(bed: LogBed) -> None:
 
 
 class Syncs(PosixVfs):
-    """Count syncs, and fail them on request."""
+    """File system that counts syncs, and fails them on request."""
 
     def __init__(self) -> None:
         self.files, self.folders, self.failing = 0, 0, False
@@ -273,7 +273,7 @@ def test_a_failed_sync_takes_the_log_out_of_service(bed: LogBed) -> None:
 
 
 class SmallDisk(PosixVfs):
-    """Has room for so many more bytes."""
+    """File system with room for this number of bytes."""
 
     def __init__(self, room: int) -> None:
         self.room = room
@@ -409,7 +409,7 @@ def test_a_retry_is_answered_and_not_written(bed: LogBed) -> None:
 
 
 def test_a_durable_retry_is_synced(bed: LogBed) -> None:
-    """The sync of the first attempt may have failed, or the first attempt may not have been durable."""
+    """The sync of the first attempt may have failed, or the first attempt was not durable."""
     log = bed.open()
     data = bed.batch(0, records(1), producer=(7, 0, 0))
     log.append_as_leader(data)
@@ -465,7 +465,7 @@ def test_a_view_is_made_once_and_stays_as_it_was(bed: LogBed) -> None:
 
 @pytest.mark.parametrize("change", ["flush", "roll", "lead", "delete_records"])
 def test_the_view_after_an_append_is_that_of_the_whole_state(bed: LogBed, change: str) -> None:
-    """An append publishes only the new log end; all other changes are published by the call that makes them."""
+    """An append publishes only the new log end. Other changes are published by the calls that make them."""
     log = bed.open()
     log.append(records(3))
     changes: dict[str, Callable[[], object]] = {

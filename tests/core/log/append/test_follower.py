@@ -52,12 +52,12 @@ def test_the_high_watermark_may_fall_the_log_start_never(bed: LogBed, follower: 
     follower.append_as_follower(bed.batch(0, records(5)), 4, 2)
     offsets = follower.append_as_follower(b"", 3, 1)
     assert (offsets.high_watermark, offsets.log_start) == (3, 2)
-    assert follower.append_as_follower(b"", 3, 9).log_start == 3  # not above the high watermark
+    assert follower.append_as_follower(b"", 3, 9).log_start == 3  # the log start does not exceed the high watermark
     assert follower.append_as_follower(b"", 1, 0).high_watermark == 3
 
 
 def test_a_followers_offsets_end_where_a_leaders_do(bed: LogBed, follower: Log) -> None:
-    """A log's end has 63 bits: of a batch that would pass it nothing is written."""
+    """An offset has 63 bits. A batch that exceeds the largest offset is refused as a whole."""
     last = (1 << 63) - 2
     for beyond in (bed.batch(last + 1, records(1)), bed.batch(0, records(1)) + bed.batch(last, records(2))):
         with pytest.raises(OffsetsExhaustedError):
@@ -78,7 +78,8 @@ def test_gaps_stay(bed: LogBed, follower: Log) -> None:
 def test_a_first_batch_far_beyond_an_empty_log_begins_a_segment(bed: LogBed, follower: Log) -> None:
     follower.append_as_follower(bed.batch(FAR, records(2)), FAR + 2, FAR)
     assert follower.offsets().log_start == FAR
-    assert [segment.base_offset for segment in follower.segments()] == [0, FAR]  # the first for retention to take
+    # the empty first segment stays until retention deletes it
+    assert [segment.base_offset for segment in follower.segments()] == [0, FAR]
     follower.append_as_follower(bed.batch(3 * FAR, records(2)), 3 * FAR, FAR)
     assert [(segment.base_offset, segment.end_offset) for segment in follower.segments()] == [
         (0, FAR),

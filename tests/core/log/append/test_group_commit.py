@@ -1,4 +1,4 @@
-"""Durable appends that come together: written by one of them, as if each had been by itself."""
+"""Group commit: one thread writes the durable appends of several threads, with the same results as separate writes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ THREADS = 8
 
 @pytest.fixture
 def files(bed: LogBed) -> FaultyVfs:
-    """The bed's file system, which fails where the test plans it."""
+    """Return the bed's file system, which fails as the test plans it."""
     bed.files_port = made = FaultyVfs()
     return made
 
@@ -35,7 +35,7 @@ def files(bed: LogBed) -> FaultyVfs:
 def lined_up(
     bed: LogBed, log: Log, count: int, *, start: int, timestamp_ms: int = TIMESTAMP_MS, value_bytes: int = 0
 ) -> QueuedAppend:
-    """An append of another thread that waits in the row."""
+    """Return an append of another thread that waits in the queue."""
     made = records(count, start=start, timestamp_ms=timestamp_ms, value_bytes=value_bytes)
     waiter = QueuedAppend(Preparer(bed.topic, bed.components).records(made))
     log_state(log).durability.turns.enqueue(waiter)
@@ -108,7 +108,7 @@ def test_segments_are_those_of_appends_one_by_one(bed: LogBed, topic: TopicConfi
 
 
 class NearlyFull(PosixVfs):
-    """A disk with room for so many bytes at a time."""
+    """File system of a disk with room for a limited number of bytes at a time."""
 
     def write(self, descriptor: int, position: int, data: bytes | bytearray | memoryview) -> int:
         return super().write(descriptor, position, memoryview(data)[:20_000])
@@ -185,7 +185,7 @@ def test_a_failed_sync_is_raised_in_all_waiting_threads(bed: LogBed, files: Faul
 
 
 def test_an_interrupted_writer_of_a_group_leaves_no_thread_waiting(bed: LogBed, files: FaultyVfs) -> None:
-    """Ctrl-C while the batches of other threads are being written: these threads get the error of a log out of service."""
+    """Ctrl-C while one thread writes batches of other threads: these threads get an error, and the log is offline."""
     log = bed.open()
     log.append(records(1))
 
@@ -236,7 +236,7 @@ def test_one_thread_writes_the_queue_until_it_is_empty() -> None:
     first, second, third = Waiter(1), Waiter(2), Waiter(3)
     assert turns.enqueue(first)
     assert turns.take_queued() == [first]
-    assert not turns.enqueue(second)  # the thread that called take_queued looks again
+    assert not turns.enqueue(second)  # the thread that called take_queued will call it again
     assert turns.take_queued() == [second]
     assert turns.take_queued() == []
     assert turns.enqueue(third)

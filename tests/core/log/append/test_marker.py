@@ -13,7 +13,7 @@ PRODUCER = 7
 
 
 def opened(bed: LogBed, *, epoch: int = 3, count: int = 2) -> Log:
-    """A log with a transaction of ``count`` records that is open."""
+    """Return a log with an open transaction of ``count`` records."""
     log = bed.open()
     log.append_as_leader(bed.batch(0, records(count), producer=(PRODUCER, epoch, 0), transactional=True))
     return log

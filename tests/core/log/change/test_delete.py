@@ -15,7 +15,7 @@ COUNT = 12
 
 @pytest.fixture
 def log(bed: LogBed) -> Log:
-    """Twelve records, two batches of one a segment: segments begin at 0, 2, 4, 6, 8, 10."""
+    """Return a log with twelve records, one in each batch, whose segments begin at 0, 2, 4, 6, 8 and 10."""
     bed.topic = TopicConfig(segment_bytes=300, file_delete_delay_ms=1000)
     made = bed.open()
     for index in range(COUNT):
@@ -43,7 +43,7 @@ def test_where_the_newest_of_each_key_is_to_stay_nothing_is_deleted_by_offset(
     else:
         with pytest.raises(PolicyViolationError, match=policies):
             made.delete_records(2)
-        assert made.maintenance.raise_log_start(2) == 2  # cleaning may
+        assert made.maintenance.raise_log_start(2) == 2  # the cleaner is allowed to raise the log start
 
 
 def test_kafkas_own_topics_lose_nothing_by_offset() -> None:
@@ -152,7 +152,7 @@ def test_a_crash_leaves_files_that_the_next_load_removes(bed: LogBed, log: Log) 
 @pytest.mark.parametrize("end", [2, 6, 10, COUNT])
 @pytest.mark.long
 def test_a_reader_continues_with_what_is_left(log: Log, read: int, end: int) -> None:
-    """The reader finishes its data; it skips segments deleted meanwhile, and shows no record twice."""
+    """The reader returns no record twice, and skips segments that were deleted before it reached them."""
     iterator = log.records()
     seen = [next(iterator).offset for _ in range(read)]
     log.maintenance.drop_local(end)

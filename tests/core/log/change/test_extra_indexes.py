@@ -1,4 +1,4 @@
-"""Extra indexes of closed segments, and reads of the records of one key with them."""
+"""Extra indexes of closed segments, and reads of the records of one key that use these indexes."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def extra_bed(tmp_path: Path, plugin: ExtraPlugin) -> Iterator[LogBed]:
 
 
 def fill(log: Log, *segments: str) -> None:
-    """Closed segments; each letter is a record of that key."""
+    """Append closed segments. Each letter is a record with that letter as its key."""
     for keys in segments:
         log.append([Record(key=key.encode(), value=key.upper().encode() * 9000, timestamp_ms=1) for key in keys])
         log.roll()
 
 
 def known(log: LogReader, name: str = "keyset") -> list[str | None]:
-    """Return the items in the index of each segment, the active one last; None for a segment without an index."""
+    """Return the items in the index of each segment, the active one last. An item is None without an index."""
     found = []
     for entry in log.extra_index(name):
         assert entry.reader is None or isinstance(entry.reader, SetReader)
@@ -59,14 +59,14 @@ def offsets_of(
 
 
 def read_logs(bed: LogBed) -> set[str]:
-    """The base offsets of the ``.log`` files that were read since the last call."""
+    """Return the base offsets of the ``.log`` files that were read since the last call."""
     assert isinstance(bed.files_port, FaultyVfs)
     names = {name for _, name in bed.files_port.names("read") if name.endswith(LOG_SUFFIX)}
     bed.files_port.done.clear()
     return {name.removesuffix(LOG_SUFFIX).lstrip("0") or "0" for name in names}
 
 
-# --- making them -----------------------------------------------------------------------------------------------------
+# --- building --------------------------------------------------------------------------------------------------------
 
 
 def test_closed_segments_get_theirs_and_the_active_one_none(extra_bed: LogBed) -> None:
@@ -90,7 +90,7 @@ def test_appends_and_rolls_query_no_index(extra_bed: LogBed, plugin: ExtraPlugin
 
 
 def test_a_topic_may_have_any_number(extra_bed: LogBed, plugin: ExtraPlugin) -> None:
-    """One pass over a segment builds all indexes. An index that is added later does not rebuild existing ones."""
+    """One pass over a segment builds all its indexes. A later index does not rebuild existing ones."""
     extra_bed.topic = TopicConfig(index_extra=("valueset",))
     log = extra_bed.open()
     fill(log, "ab")
@@ -113,12 +113,12 @@ def test_an_index_that_is_not_configured_does_not_exist(extra_bed: LogBed) -> No
 
 
 def test_unneeded_files_are_deleted(extra_bed: LogBed) -> None:
-    """Indexes of segments that Kafka deleted, for example, and all of them once the topic names no index."""
+    """Examples are indexes of segments that Kafka deleted, and all indexes once the topic lists none."""
     log = extra_bed.open()
     fill(log, "ab", "cd")
     log.maintenance.make_extra_indexes()
     extra_bed.close()
-    for stray in (100, 4):  # the active segment has none either
+    for stray in (100, 4):  # a base offset of no segment, and the base offset of the active segment
         extra_bed.path(stray, EXTRA_SUFFIX).write_bytes(b"left behind")
     log = extra_bed.open()
     assert log.maintenance.make_extra_indexes().removed == 2
@@ -170,14 +170,14 @@ def test_segments_of_every_format_have_them(extra_bed: LogBed, magic: int, codec
     assert [offsets_of(log, f"k{number}") for number in range(21)] == [*([number] for number in range(20)), []]
 
 
-# --- reading with them -----------------------------------------------------------------------------------------------
+# --- reading ---------------------------------------------------------------------------------------------------------
 
 
 def test_only_segments_that_may_hold_the_key_are_read(extra_bed: LogBed) -> None:
     log = extra_bed.open()
     fill(log, "ab", "cd", "ce", "fg")
     log.maintenance.make_extra_indexes()
-    assert offsets_of(log, "c") == [2, 4]  # the first time the files themselves are compared with their segments
+    assert offsets_of(log, "c") == [2, 4]  # the first search also reads the segments, to compare the indexes with them
     read_logs(extra_bed)
     assert offsets_of(log, "c") == [2, 4]
     assert read_logs(extra_bed) == {"2", "4"}
@@ -204,7 +204,7 @@ def test_without_an_index_every_segment_is_read(extra_bed: LogBed) -> None:
 
 
 def test_a_reader_uses_the_existing_indexes(extra_bed: LogBed, tmp_path: Path, installed: Registry) -> None:
-    """A reader ignores the settings, and uses an index even if the plugin's builder is missing."""
+    """A reader ignores the topic's list of indexes. It uses an index even if the plugin has no builder for it."""
     log = extra_bed.open()
     fill(log, "ab", "cd")
     log.maintenance.make_extra_indexes()
@@ -218,7 +218,7 @@ def test_a_reader_uses_the_existing_indexes(extra_bed: LogBed, tmp_path: Path, i
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.long
 def test_the_answer_is_right_after_any_change_of_the_index_files(extra_bed: LogBed, seed: int) -> None:
-    """Cut, changed, empty, swapped with another segment's, or of the segment as it was before."""
+    """Files are truncated, changed, emptied, replaced by another segment's file, or by an older one."""
     chance = random.Random(seed)  # noqa: S311 - the same in every run
     log = extra_bed.open()
     fill(log, *("".join(chance.choices("abcdefgh", k=4)) for _ in range(6)))
@@ -246,14 +246,14 @@ def test_the_answer_is_right_after_any_change_of_the_index_files(extra_bed: LogB
         extra_bed.write(contents)
         log = extra_bed.open()
         assert {key: offsets_of(log, key) for key in expected} == expected
-        log.maintenance.make_extra_indexes()  # what could not be read when it was needed is made again
+        log.maintenance.make_extra_indexes()  # rebuild the indexes that could not be read
         assert None not in known(log)[:-1]
         assert {key: offsets_of(log, key) for key in expected} == expected
         extra_bed.close()
 
 
 def test_an_index_of_a_truncated_segment_is_ignored(extra_bed: LogBed) -> None:
-    """Records written after a truncation are found, although the file describes the earlier segment."""
+    """Records that were written after a truncation are found, although the file describes the earlier segment."""
     log = extra_bed.open()
     for key in "abc":
         log.append([Record(key=key.encode(), value=b"", timestamp_ms=1)])
@@ -344,7 +344,7 @@ def test_an_empty_index_is_not_rebuilt(extra_bed: LogBed, plugin: ExtraPlugin) -
     assert extra_bed.open().maintenance.make_extra_indexes().segments == 0
 
 
-# --- what goes wrong -------------------------------------------------------------------------------------------------
+# --- failures --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("what", ["builder", "add", "finish"])

@@ -10,7 +10,7 @@ from stratalog.testing.faults import FaultyVfs
 
 @pytest.mark.parametrize("renames", [1, 3, 5, 8])
 def test_a_replacement_that_is_interrupted_takes_the_log_out_of_service(bed: LogBed, renames: int) -> None:
-    """The names of the files may be changed in part, and only the next opening completes or undoes that."""
+    """Some files may already have other names. Only the next opening completes or undoes the replacement."""
     bed.files_port = files = FaultyVfs()
     log = bed.open()
     log.append(records(3))

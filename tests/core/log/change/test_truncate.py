@@ -30,7 +30,10 @@ COUNT = 12
 
 @pytest.fixture
 def log(bed: LogBed) -> Log:
-    """Twelve records, two batches of one a segment: segments begin at 0, 2, 4, 6, 8, 10; an epoch for each four."""
+    """Return a log with twelve records, one in each batch, and a new leader epoch after each four.
+
+    Its segments begin at 0, 2, 4, 6, 8 and 10.
+    """
     bed.topic = TopicConfig(segment_bytes=300, file_delete_delay_ms=1000, index_interval_bytes=0)
     made = bed.open()
     for index in range(COUNT):
@@ -85,7 +88,7 @@ def test_a_batch_that_contains_the_offset_is_removed_as_a_whole(bed: LogBed) -> 
 def test_where_a_log_ends_that_was_cut_inside_a_batch_or_a_gap_is_in_its_files(
     bed: LogBed, target: int, *, clean: bool
 ) -> None:
-    """Of batches at [0, 5), [5, 10) and [30, 35), the last of them in a segment of its own."""
+    """The log has batches at [0, 5), [5, 10) and [30, 35). The last one is in a segment of its own."""
     bed.topic = TopicConfig(segment_bytes=300, index_interval_bytes=0)
     log = bed.open()
     log.follow(0)
@@ -183,7 +186,7 @@ def test_a_log_begins_again_anywhere(bed: LogBed, log: Log, target: int) -> None
 
 
 def test_beginning_again_below_an_old_log_start(bed: LogBed, log: Log) -> None:
-    """The stored log start must fall too: the next opening would drop everything below it."""
+    """The stored log start must decrease too. Otherwise the next opening would drop everything below it."""
     log.delete_records(10)
     bed.log_start = 10
     log.truncate_fully_and_start_at(4)
@@ -193,7 +196,10 @@ def test_beginning_again_below_an_old_log_start(bed: LogBed, log: Log) -> None:
 
 
 def test_a_log_that_is_a_gap_begins_again_below_it(bed: LogBed) -> None:
-    """A leader that compacted left the gap; its records are cut off, the segment is empty but not at its beginning."""
+    """The log of a compacted leader has a gap at its start. Its records are truncated, and the segment is empty.
+
+    The log end is then above the segment's base offset.
+    """
     log = bed.open()
     log.follow(1)
     log.append_as_follower(bed.batch(3, records(2, start=3), leader_epoch=1), 5, 0)
@@ -301,7 +307,8 @@ def test_a_read_in_progress_continues_in_the_remaining_records(log: Log) -> None
         rest = [record.value for record in reading]
     except StorageError:
         rest = []
-    assert rest in ([], [b"new"], [b"v3" + b"." * 50])  # what it had read before is its own
+    # records that were read before the truncation are still returned
+    assert rest in ([], [b"new"], [b"v3" + b"." * 50])
 
 
 def test_a_read_of_truncated_offsets_is_refused(log: Log) -> None:
@@ -341,7 +348,7 @@ def test_a_truncation_between_look_up_and_read_is_not_reported_as_damage(bed: Lo
 
 @pytest.mark.long
 def test_readers_beside_truncations_get_records_or_an_error(bed: LogBed) -> None:
-    """The value of each record is its offset: a reader gets only records that were at this offset at some time."""
+    """The value of each record is its offset. A reader may only return records that had this offset at some time."""
     bed.topic = TopicConfig(segment_bytes=2000, index_interval_bytes=100)
     log = bed.open()
     chance, stop = random.Random(7), threading.Event()  # noqa: S311 - the same cuts in every run
@@ -375,7 +382,7 @@ def test_readers_beside_truncations_get_records_or_an_error(bed: LogBed) -> None
     assert wrong == []
 
 
-# --- a disk that fails -----------------------------------------------------------------------------------------------
+# --- failures of the disk --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("operation", ["rename", "truncate", "sync", "sync folder", "remove"])
@@ -399,7 +406,7 @@ def test_a_disk_that_fails_meanwhile_leaves_a_prefix(bed: LogBed, log: Log, oper
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), LogDirOfflineError("no", "somewhere")])
 def test_bounds_that_are_not_stored_take_the_log_out_of_service(log: Log, error: BaseException) -> None:
-    """The next opening would believe the old files, and could drop records appended since."""
+    """The next opening would use the old bounds, and could drop records that were appended since."""
 
     def interrupted() -> None:
         raise error

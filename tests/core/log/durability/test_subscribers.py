@@ -1,4 +1,4 @@
-"""Appends without a waiter, and subscribers: each subscriber is called in all cases, and no append waits for one."""
+"""Callbacks for appends without a waiter, and subscribers: each one is called, and no append waits for them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def files() -> FaultyVfs:
 
 @pytest.fixture
 def gate(files: FaultyVfs) -> Iterator[threading.Event]:
-    """Syncs of logs end when this is set."""
+    """Yield an event; syncs of logs block until it is set."""
     may_end = threading.Event()
 
     def rule(operation: str, path: str) -> None:
@@ -95,7 +95,7 @@ def test_subscribers_hear_of_what_moved(tmp_path: Path) -> None:
     def listen(offsets: LogOffsets) -> None:
         heard.append(offsets)
         if offsets.log_end == 10:
-            log.offsets()  # no lock is held
+            log.offsets()  # this call would hang if the caller held the log's lock
             enough.set()
 
     with open_engine(tmp_path) as engine:

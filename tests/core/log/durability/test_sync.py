@@ -1,4 +1,4 @@
-"""Syncs: waiting threads share one, appends continue, the high watermark follows, and the directory learns of failures."""
+"""Syncs: waiting threads share one sync, appends continue meanwhile, and failures take the directory offline."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WRITERS = 16
 
 @pytest.fixture
 def files(bed: LogBed) -> FaultyVfs:
-    """The bed's file system, which fails where the test plans it."""
+    """Return the bed's file system, which fails as the test plans it."""
     bed.files_port = made = FaultyVfs()
     return made
 
@@ -51,7 +51,7 @@ def test_appends_that_wait_share_one_sync(bed: LogBed, files: FaultyVfs) -> None
         results = [pool.submit(log.append, records(1, start=index), "durable") for index in range(WRITERS)]
         offsets = sorted(result.result().base_offset for result in results)
     assert (offsets, log.offsets().recovery_point) == (list(range(WRITERS)), WRITERS)
-    assert log_syncs(files) <= 2  # of the first, and of all that came while it ran; one if all came before it
+    assert log_syncs(files) <= 2  # one sync for the first append, and one for all appends during it
 
 
 def test_a_roll_during_a_sync_loses_nothing_of_it(bed: LogBed, files: FaultyVfs) -> None:
@@ -73,7 +73,7 @@ def test_a_roll_during_a_sync_loses_nothing_of_it(bed: LogBed, files: FaultyVfs)
 
 
 def test_an_interrupted_sync_leaves_the_folder_to_the_next_one(bed: LogBed, files: FaultyVfs) -> None:
-    """If the next sync left out the folder, a power loss could lose the segment's name with durable records."""
+    """If the next sync left out the folder, a power loss could lose the name of a segment with durable records."""
     log = bed.open()
     log.append(records(1), "durable")
     log.roll()

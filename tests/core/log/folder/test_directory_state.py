@@ -122,7 +122,7 @@ def test_only_folders_of_logs_count(bed: LogBed, store: SegmentStore) -> None:
 
 @pytest.fixture
 def elsewhere(bed: LogBed) -> Iterator[SegmentStore]:
-    """A store on a directory like ``/etc``: its folders are named like logs and hold other files."""
+    """Yield a store on a directory like ``/etc``: its folders are named like logs, but hold other files."""
     (bed.directory / "dbus-1").mkdir(parents=True)
     (bed.directory / "dbus-1" / "system.conf").write_text("", encoding="utf-8")
     (bed.directory / "polkit-1").mkdir()

@@ -10,7 +10,7 @@ from stratalog.model.names import LOG_SUFFIX, SEGMENT_SUFFIXES, parse_segment_fi
 
 
 def files(*bases: int, state: str = "", suffixes: Iterable[str] = SEGMENT_SUFFIXES) -> frozenset[str]:
-    """All files of segments with these base offsets, in one state."""
+    """Return the names of all files of segments with these base offsets; ``state`` is a suffix such as ``.swap``."""
     return frozenset(segment_file(base, suffix) + state for base in bases for suffix in suffixes)
 
 
@@ -34,7 +34,7 @@ class Crash:
 
 
 OLD = files(0, 3, 6)
-MERGED = {0: 6}  # segments 0 and 3 become one, which ends at 6
+MERGED = {0: 6}  # the segments 0 and 3 are replaced by one segment, which ends at 6
 CRASHES = [
     Crash("nothing happened", OLD, OLD, {}),
     Crash("writing the new segment", OLD | files(0, state=".cleaned"), OLD, {}),
@@ -131,7 +131,7 @@ def plan(case: Crash, names: Iterable[str]) -> SwapPlan:
 
 
 def steps(found: SwapPlan) -> list[tuple[str, str | None]]:
-    """Each removal (to None) and rename, in the order of the plan."""
+    """Return each removal (name and None) and each rename (old and new name), in the order of the plan."""
     return [(name, None) for name in (*found.undone, *found.removals)] + list(found.renames)
 
 
@@ -161,14 +161,14 @@ def test_a_reader_finds_the_live_files_under_the_names_they_have(case: Crash) ->
 
 @pytest.mark.parametrize("case", CRASHES, ids=lambda case: case.name)
 def test_a_crash_of_the_repair_itself_is_repaired(case: Crash) -> None:
-    """Kafka once removed .cleaned files first: a half-made replacement then passed for a committed one."""
+    """An earlier version of Kafka removed .cleaned files first. An incomplete replacement then counted as committed."""
     whole = steps(plan(case, case.before))
     logs = {name for name in case.after if name.endswith(LOG_SUFFIX)}
     for done in range(len(whole) + 1):
         left = carried_out(case.before, whole[:done])
         again = plan(case, left)
         assert {name for name in again.live if name.endswith(LOG_SUFFIX)} == logs
-        # an offset or time index may be lost on the way, and is made again; a log, or what cannot be made again, is not
+        # an offset or time index may be lost, because it can be rebuilt; a log or a transaction index must stay
         assert {name for name in case.after if name.endswith(".txnindex")} <= set(again.live)
         assert set(again.live) <= case.after
 
@@ -225,7 +225,10 @@ def test_an_index_of_a_plugin_moves_with_its_segment() -> None:
 def test_a_split_segment_is_deleted_even_if_its_base_is_below_that_of_the_first_piece(
     first_end: int, *, replaced: bool
 ) -> None:
-    """Kafka names a piece by its first record and reads names alone: after a crash it has both the old segment and the pieces."""
+    """Kafka names a piece by its first record and decides by file names alone.
+
+    After a crash, Kafka therefore keeps both the old segment and the pieces.
+    """
     before = files(0, 9) | files(2, 4, state=".swap")
     found = plan_swap(sorted(before), lambda name: {2: 4, 4: 9}[int(name[:20])], lambda _: first_end)
     assert (files(0) <= set(found.removals)) is replaced

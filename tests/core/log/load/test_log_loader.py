@@ -17,7 +17,7 @@ COUNT = BATCHES * EACH
 
 
 def second_batch(bed: LogBed, base_offset: int) -> int:
-    """Return the position of the second batch of a segment: its index has one entry."""
+    """Return the position of the second batch in a segment, which is the only entry of the index."""
     return int.from_bytes(bed.path(base_offset, ".index").read_bytes()[4:8], "big")
 
 
@@ -103,7 +103,7 @@ def test_the_segments_that_are_there_make_the_log(small: LogBed) -> None:
 
 
 def test_an_index_entry_from_the_future_does_not_stop_appends(small: LogBed) -> None:
-    """Loading compares the entry with the log end: no later offset could follow it in the index."""
+    """Loading compares the entry with the log end. Otherwise no later offset could follow it in the index."""
     path = small.path(12, ".index")
     path.write_bytes((1000).to_bytes(4, "big") + path.read_bytes()[4:8])
     small.topic = TopicConfig(segment_bytes=4000, index_interval_bytes=0)
@@ -127,7 +127,7 @@ def test_an_end_below_the_high_watermark_is_reported(small: LogBed, *, writable:
 
 @pytest.mark.parametrize("writable", [True, False])
 def test_a_log_without_files_that_had_records_is_reported(small: LogBed, *, writable: bool) -> None:
-    """A clean directory whose checkpoint knows of records once began again at offset 0."""
+    """A log whose checkpoints show records once began again at offset 0 if its files were missing."""
     for path in small.folder.iterdir():
         path.unlink()
     log: LogReader = small.open(high_watermark=18) if writable else small.open_reader(high_watermark=18)
@@ -167,7 +167,8 @@ def test_a_crash_loses_nothing_that_was_written(small: LogBed, recovery_point: i
     log.append(records(1, start=COUNT))
     log.append(records(1, start=COUNT + 1))
     small.crash()
-    assert small.path(12, ".index").stat().st_size > 100  # space taken in advance reads as entries
+    # the index file has reserved space, whose zeros look like entries
+    assert small.path(12, ".index").stat().st_size > 100
     small.recovery_point = recovery_point
     assert offsets_in(small.open_reader(clean=False)) == list(range(COUNT + 2))
     loaded = small.load(clean=False)
@@ -221,7 +222,7 @@ def test_damage_in_the_middle_cuts_what_follows(small: LogBed, flipped: int) -> 
 def test_a_batch_with_an_offset_past_its_segment_is_reported_and_no_later_record_is_lost(
     small: LogBed, *, writable: bool
 ) -> None:
-    """No CRC covers a base offset. The segments behind it are whole, so recovery leaves them."""
+    """No CRC covers a base offset. The segments after the wrong offset are whole, so recovery keeps them."""
     data = bytearray(small.path(6).read_bytes())
     second = second_batch(small, 6)
     data[second + 5] ^= 0x40
@@ -262,7 +263,7 @@ def test_recovery_twice_is_recovery_once(small: LogBed) -> None:
 
 
 def test_a_crash_between_the_log_and_its_indexes(small: LogBed) -> None:
-    """A roll makes the log file first."""
+    """A roll creates the log file first."""
     small.path(18).write_bytes(b"")
     log = small.open(clean=False)
     assert offsets_in(log) == list(range(COUNT))

@@ -1,4 +1,4 @@
-"""Segments whose offsets are 2^31 or more above their base, as Kafka before 2.0 wrote them."""
+"""Segments with offsets that are 2^31 or more above their base offset, as Kafka before 2.0 wrote them."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from stratalog.segment.framing import walk
 from stratalog.spi.indexes import IndexRole
 from stratalog.testing.faults import FaultyVfs, failing
 
-SPAN = 1 << 31  # offsets that one segment can hold
+SPAN = 1 << 31  # number of offsets that one segment can span
 FAR = SPAN + 100
 SUFFIXES = (LOG_SUFFIX, ".index", ".timeindex")
 FORMATS = [(2, None), (2, "zstd"), (1, None), (1, "gzip"), (0, None), (0, "gzip")]
 
 
 def told(offset: int, count: int) -> list[Record]:
-    """Records whose values are their offsets, sometimes in descending order of time."""
+    """Return records whose values contain their offsets. Some timestamps decrease."""
     return [
         Record(key=b"%d" % at, value=b"value of %d" % at, timestamp_ms=1_700_000_000_000 + at % 1000)
         for at in range(offset, offset + count)
@@ -48,12 +48,13 @@ def legacy(
     magic: int = 2,
     codec: str | None = None,
 ) -> list[bytes]:
-    """Write a segment with batches at ``starts``, and one that begins at ``following``. Return the batches of the
-    first.
+    """Write a segment with batches at the offsets ``starts``, and return these batches.
+
+    If ``following`` is not None, also write a segment that begins at this offset.
     """
     bed.topic = TopicConfig(index_interval_bytes=0)
     made = [batch(bed, start, magic=magic, codec=codec) for start in starts]
-    if magic < 2 and codec is None:  # each record is an entry of its own
+    if magic < 2 and codec is None:  # each record is a separate entry
         assert all(
             len(bed.components.formats.of(magic, "", 0).scan(one, 0, len(one), check_crc=True)) == 3 for one in made
         )
@@ -76,7 +77,7 @@ def logs_of(bed: LogBed) -> dict[int, bytes]:
 
 
 def assert_sound(bed: LogBed) -> None:
-    """Each segment spans less than 2^31 offsets, and has the right indexes."""
+    """Check that each segment of the log spans less than 2^31 offsets and has the correct indexes."""
     loaded = bed.load(writable=False)
     assert loaded.damage is None
     for segment in loaded.segments:
@@ -134,8 +135,8 @@ def test_a_reader_sees_the_pieces_and_changes_nothing(
 
 @pytest.mark.parametrize(("magic", "codec"), FORMATS)
 def test_the_pieces_are_named_by_the_first_offset_in_them(bed: LogBed, magic: int, codec: str | None) -> None:
-    """As Kafka names them, even if that is above the base of the segment: records before may have been cleaned away."""
-    starts = [50, SPAN + 20, SPAN + 60]  # the second still fits a segment that begins at 50
+    """Kafka names them so too, even if compaction removed earlier records and the segment's base offset is lower."""
+    starts = [50, SPAN + 20, SPAN + 60]  # the second batch still fits into a segment with base offset 50
     legacy(bed, starts, 4 * SPAN, magic=magic, codec=codec)
     log = bed.open()
     assert [segment.base_offset for segment in log.segments()] == [50, SPAN + 60, 4 * SPAN]
@@ -180,7 +181,7 @@ def test_an_active_segment_is_split_as_well(bed: LogBed, *, clean: bool) -> None
 def test_a_single_batch_far_ahead_at_the_end_is_believed_if_a_checkpoint_knows_of_it(
     bed: LogBed, *, clean: bool
 ) -> None:
-    """Only the batch itself states its offset, which no CRC covers."""
+    """No CRC covers the offset of a batch. The checkpoint is the only confirmation of a large last offset."""
     made = legacy(bed, [0, FAR], None)
     damaged = bed.load(clean=True, writable=False)
     assert isinstance(damaged.damage, CorruptBatchError)
@@ -208,13 +209,13 @@ def test_a_batch_far_ahead_of_those_behind_it_is_damage(bed: LogBed, following: 
     assert logs_of(bed) == before
 
 
-# --- what stands beside ----------------------------------------------------------------------------------------------
+# --- damage, and other files of the segment --------------------------------------------------------------------------
 
 
 def test_damaged_bytes_stay_where_they_were(bed: LogBed) -> None:
     made = legacy(bed, [0, FAR, FAR + 3, FAR + 6], 4 * SPAN)
     data = bytearray(b"".join(made))
-    data[len(data) - len(made[3]) - 1] ^= 1  # the last byte of the third batch
+    data[len(data) - len(made[3]) - 1] ^= 1  # in the last byte of the third batch
     bed.path(0).write_bytes(data)
     bed.recovery_point = 4 * SPAN
     log = bed.open()
@@ -291,7 +292,7 @@ def test_files_of_the_pieces_have_the_time_of_the_segment(bed: LogBed) -> None:
     assert [bed.path(base).stat().st_mtime for base in (0, FAR)] == [1_600_000_000] * 2
 
 
-# --- what can go wrong -----------------------------------------------------------------------------------------------
+# --- failures --------------------------------------------------------------------------------------------------------
 
 
 def test_a_full_disk_leaves_the_segment_as_it_was(bed: LogBed) -> None:

@@ -1,4 +1,4 @@
-"""Producers' state over whole tables of batches: what is passed over changes nothing."""
+"""Replay of the producer state from whole tables of batches. Batches that are skipped change nothing."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def encoded(bed: LogBed, listed: list[Batch]) -> bytes:
     return b"".join(pieces)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])  # the log bed only encodes
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])  # the test uses the bed only to encode batches
 @given(listed=batches, cut=st.integers(0, 40))
 def test_a_table_leaves_what_its_rows_leave(bed: LogBed, listed: list[Batch], cut: int) -> None:
     data = encoded(bed, listed)

@@ -1,4 +1,4 @@
-"""Batches that a client encoded: the test expects the results of Kafka's own validation."""
+"""Batches that a client encoded. The expected results are those of Kafka's own validation."""
 
 from __future__ import annotations
 
@@ -32,26 +32,26 @@ from vectors import VECTORS
 CASES = {case["name"]: case for case in VECTORS["append_validation"]}
 
 SEVERAL_AT_ONCE = {
-    # several batches at once, of any magic, each encoded again where it has to be
+    # several batches in one append, of any magic; stratalog encodes each again if necessary
     "append_v2_two_batches",
     "append_v2_two_batches_gzip",
     "append_mixed_magic",
     "append_mixed_compressed_and_not_v1",
 }
-NO_WHOLE_BATCH = "append_v2_empty_input"  # Kafka's validator accepts it, and its caller appends nothing
+NO_WHOLE_BATCH = "append_v2_empty_input"  # Kafka's validator accepts it; the caller of the validator appends nothing
 PUT_RIGHT = {
-    # offsets that do not follow each other, or not up to the batch's last: the same records, with those of Kafka's next
+    # wrong offsets inside of a batch: both store the same records, but Kafka's next offset differs
     "append_v2_uncompressed_deltas_02_count2_lod1",
     "append_v2_gzip_deltas_02_count2_lod1",
     "append_v2_count_mismatch_coordinator_origin",
 }
 NEVER_READABLE = {
-    # fields past the end of their message: Kafka stores them, and every reader of the log fails at them
+    # fields that exceed their message: Kafka stores them, and every reader of the log then fails
     "append_v1_value_length_overrun",
     "append_v1_key_length_overrun_compacted",
     "append_v1_14_bytes",
 }
-TRIMMED = {"append_v2_partial_trailing_bytes"}  # Kafka's validator leaves that to its caller
+TRIMMED = {"append_v2_partial_trailing_bytes"}  # Kafka's validator leaves the check to its caller
 OTHERWISE = SEVERAL_AT_ONCE | PUT_RIGHT | NEVER_READABLE | {NO_WHOLE_BATCH}
 REFUSED = {name for name, case in CASES.items() if case["expect"] == "reject"} - OTHERWISE
 ACCEPTED = {name for name, case in CASES.items() if case["expect"] == "accept"} - OTHERWISE
@@ -78,7 +78,7 @@ def topic_of(case: dict[str, Any]) -> TopicConfig:
 
 
 def appended(bed: LogBed, case: dict[str, Any]) -> tuple[bytes, int, list[RecordBatch]]:
-    """The bytes that an append would write, the next offset, and the batches."""
+    """Return the bytes that an append would write, the next offset, and the batches."""
     given = case["config"]
     bed.topic, bed.clock = topic_of(case), ManualClock(given["now"])
     stamp = given["now"] if given["timestamp_type"] == "LogAppendTime" else None
@@ -105,7 +105,7 @@ def read(bed: LogBed, data: bytes) -> list[dict[str, object]]:
 
 
 def contents(bed: LogBed, data: bytes) -> bytes:
-    """Return the compressed part of ``data``, or all of it."""
+    """Return the decompressed records section of ``data``, or all of ``data`` if it is not compressed."""
     (table,) = scan(bed.components.formats, data, 0, len(data), check_crc=True).tables
     form = bed.components.formats.of(table.magic, "", 0)
     return b"".join(bytes(columns.arena) for columns in form.decode(data, table, limit_bytes=1 << 20))
@@ -163,7 +163,7 @@ def test_batches_that_only_we_accept_get_offsets_without_gaps(bed: LogBed, name:
 
 @pytest.mark.parametrize("count", [1, 11, 12, 16, 17, 40])
 def test_zeros_after_a_batch_are_damage_once_they_contain_a_size(bed: LogBed, count: int) -> None:
-    """As Kafka, which reads the size of an entry from 12 bytes on."""
+    """Like Kafka, stratalog reads the size of an entry if at least 12 bytes are left."""
     log, data = bed.open(), bytes(bed.batch(0, records(2))) + bytes(count)
     if count < 12:
         assert log.append_as_leader(data).last_offset == 1
@@ -228,13 +228,13 @@ def test_a_batch_that_is_encoded_again_keeps_its_producer(bed: LogBed) -> None:
     assert batch.codec_id == 1
 
 
-# --- what is inside ----------------------------------------------------------------------------------------------
+# --- contents of batches -----------------------------------------------------------------------------------------
 
 
 class Damaging(Codec):
     """Codec that flips the last bit of its input."""
 
-    id = 1  # of gzip, which stands behind
+    id = 1  # the id of gzip, the codec that does the work
     levels = None
 
     def __init__(self, codec: Codec) -> None:
@@ -252,7 +252,7 @@ class Damaging(Codec):
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("version", [0, 1, 2])
 def test_a_message_inside_of_another_has_a_crc_of_its_own(bed: LogBed, magic: int, version: int) -> None:
-    """Readers pass over it; the leader is the last to look."""
+    """Readers do not check this CRC, so the leader must check it."""
     topic = TopicConfig(record_version=version)
     good = bed.batch(0, records(3), magic=magic, codec="gzip")
     damaging = Damaging(bed.components.codecs.by_name("gzip"))
@@ -270,7 +270,7 @@ def test_a_message_inside_of_another_has_a_crc_of_its_own(bed: LogBed, magic: in
 def test_clients_of_every_magic_write_to_topics_of_every_version(
     bed: LogBed, magic: int, version: int, codec: str | None
 ) -> None:
-    """Offsets follow each other, times are kept where both have them, and the log reads back."""
+    """Offsets are consecutive, timestamps stay if both formats have them, and the log can be read back."""
     topic = TopicConfig(record_version=version)
     offset, written = 40, b""
     for _ in range(2):
@@ -298,7 +298,7 @@ def test_only_coordinators_write_control_batches(bed: LogBed) -> None:
 
 
 def test_headers_do_not_fit_an_old_topic(bed: LogBed) -> None:
-    """An error, where a fetch would drop them."""
+    """An append raises an error. Otherwise each fetch would drop the headers."""
     data = bed.batch(0, [*records(2), Record(key=b"k", timestamp_ms=5, headers=(("h", b""),))])
     with pytest.raises(InvalidRecordError) as caught:
         prepare_batches(data, TopicConfig(record_version=1), bed.components)

@@ -71,7 +71,7 @@ def test_records_take_the_topics_format_and_codec(bed: LogBed, version: int, cod
 
 
 def test_an_error_names_the_batch_and_the_records_in_it(bed: LogBed) -> None:
-    """Indexes count within the batch, as in Kafka's responses; the text names the batch."""
+    """The indexes of the records count within their batch, as in Kafka's responses. The text names the batch."""
     bed.topic = TopicConfig(cleanup_policy=("compact",))
     log = bed.open()
     good = bed.batch(0, records(3))

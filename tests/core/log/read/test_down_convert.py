@@ -139,7 +139,7 @@ def test_conversion_is_bounded_and_names_what_is_wrong(bed: LogBed) -> None:
 
 
 def test_records_that_no_old_message_can_hold_are_corrupt(bed: LogBed) -> None:
-    """A broker would not have stored a timestamp below -1; Kafka fails on it too."""
+    """A broker would not have stored a timestamp below -1. Kafka's conversion also fails for it."""
     name = next(case["hex"] for case in VECTORS["malformed"] if case["name"] == "v1_record_timestamp_minus_2")
     with pytest.raises(CorruptBatchError):
         converted(bed, bed.batch(0, records(1)) + bytes.fromhex(name), 0)

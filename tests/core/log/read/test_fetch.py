@@ -29,7 +29,7 @@ COUNT = 30
 
 @pytest.fixture
 def log(bed: LogBed) -> LogReader:
-    """Thirty records in batches of one to four, in several segments; it starts at 5."""
+    """Return a log with thirty records in batches of one to four, in several segments. Its log start is 5."""
     bed.topic = TopicConfig(segment_bytes=700)
     made = bed.open()
     written = 0
@@ -42,7 +42,7 @@ def log(bed: LogBed) -> LogReader:
 
 
 def batches(fetched: Fetched, bed: LogBed) -> list[tuple[int, int]]:
-    """(base offset, last offset) of the batches."""
+    """Return base offset and last offset of each fetched batch."""
     data = fetched.read()
     found = scan(bed.components.formats, data, 0, len(data), check_crc=True)
     assert found.stop_position == len(data)
@@ -87,7 +87,7 @@ def test_offsets_outside_the_log_are_out_of_range(log: LogReader, offset: int) -
     with pytest.raises(OffsetOutOfRangeError) as caught:
         log.fetch(offset)
     assert (caught.value.offset, caught.value.log_start, caught.value.log_end) == (offset, 5, COUNT)
-    if offset:  # 0 is "the log start" where records are asked for
+    if offset:  # ``records`` accepts 0 for "the log start"
         with pytest.raises(OffsetOutOfRangeError):
             list(log.records(offset))
 
@@ -167,7 +167,7 @@ def test_arrow_holds_the_same(log: LogReader) -> None:
 
 @pytest.mark.parametrize("read_bytes", [1024, 1 << 20])
 def test_any_range_as_arrow(bed: LogBed, read_bytes: int) -> None:
-    """Batches of three, many a read: those at the ends come whole and are cut, or are copied in part."""
+    """Batches of three records, several in each read: a batch at the end of a range is sliced, or copied in part."""
     bed.limits, bed.topic = Limits(read_bytes=read_bytes), TopicConfig(index_interval_bytes=150)
     made = bed.open()
     for start in range(0, 120, 3):
@@ -211,7 +211,7 @@ def test_wrappers_of_old_messages_are_cut_to_the_range(bed: LogBed, codec: str) 
 
 
 def damaged_log(bed: LogBed, *, rolled: bool) -> list[bytes]:
-    """Five batches of two records, the second one damaged, after a clean stop."""
+    """Write a log of five batches of two records and close it cleanly. Damage the second batch; return all batches."""
     bed.topic = TopicConfig(index_interval_bytes=0)
     data = [bed.batch(2 * n, records(2, start=2 * n)) for n in range(5)]
     bed.write_segment(0, data)
@@ -239,9 +239,7 @@ def test_all_good_records_come_before_a_damaged_batch(bed: LogBed) -> None:
 
 @pytest.mark.parametrize("writable", [True, False])
 def test_a_log_that_is_damaged_in_its_last_segment_ends_there(bed: LogBed, *, writable: bool) -> None:
-    """This holds even after a clean stop: bytes after the damage are not trusted, and an engine does not append after
-    them.
-    """
+    """This holds even after a clean shutdown: bytes after the damage are not trusted, and no append follows them."""
     data = [bed.batch(2 * n, records(2, start=2 * n)) for n in range(2)]
     bed.write_segment(0, data[:1])
     bed.open(clean=False)
@@ -269,7 +267,7 @@ def test_a_log_that_is_damaged_in_its_last_segment_ends_there(bed: LogBed, *, wr
 # --- transactions ------------------------------------------------------------------------------------------------
 
 PLAIN, DATA, COMMIT, ABORT = "plain", "data", "commit", "abort"
-Step = tuple[str, int, int]  # what, by which producer, how many records
+Step = tuple[str, int, int]  # kind of batch, producer, number of records
 
 KAFKAS_EXAMPLE: list[Step] = [
     (PLAIN, 0, 1), (DATA, 1, 1), (DATA, 2, 1), (DATA, 1, 1), (ABORT, 1, 1), (DATA, 2, 1), (COMMIT, 2, 1),
@@ -277,7 +275,7 @@ KAFKAS_EXAMPLE: list[Step] = [
 
 
 class History:
-    """Records of producers as bytes, and the records that a reader must see."""
+    """Batches of several producers, and the records that a reader must return."""
 
     def __init__(self, steps: Sequence[Step]) -> None:
         self.written: list[tuple[int, Step, int]] = []  # first offset, step, base sequence
@@ -306,7 +304,7 @@ class History:
 
     @property
     def data(self) -> list[int]:
-        """The offsets of all data records."""
+        """Return the offsets of all data records."""
         return [
             offset
             for first, (what, _, count), _ in self.written
@@ -318,7 +316,7 @@ class History:
         return [offset for offset in self.data if start <= offset < self.last_stable and offset in self.committed]
 
     def write(self, bed: LogBed, cuts: Sequence[int]) -> None:
-        """Write the batches, a new segment beginning before each batch whose number is in ``cuts``."""
+        """Write the batches. A new segment begins before each batch whose number is in ``cuts``."""
         groups: dict[int, list[bytes]] = {}
         base = 0
         for number, (first, (what, producer, count), sequence) in enumerate(self.written):
@@ -337,7 +335,7 @@ def encoded(bed: LogBed, first: int, what: str, producer: int, count: int, seque
 
 
 def consumed(log: LogReader, bed: LogBed, start: int, max_bytes: int) -> list[int]:
-    """The offsets that Kafka's consumer would deliver under read_committed, fetch by fetch."""
+    """Return the offsets of the records that Kafka's consumer would return under read_committed, fetch by fetch."""
     position, delivered = start, list[int]()
     while True:
         with log.fetch(position, max_bytes=max_bytes, isolation="read_committed") as fetched:
@@ -398,7 +396,7 @@ steps = st.lists(
 @example([(DATA, 1, 1), (DATA, 2, 1), (ABORT, 2, 1), (DATA, 2, 1), (ABORT, 1, 1), (ABORT, 2, 1)], {2, 3, 5})
 @pytest.mark.long
 def test_committed_readers_see_what_was_committed(history_steps: list[Step], cuts: set[int]) -> None:
-    """Recovered by a writer, by a reader, and read from the indexes after a clean stop."""
+    """The log is recovered by a writer, recovered by a reader, and read from the indexes after a clean shutdown."""
     history = History(history_steps)
     with TemporaryDirectory() as folder, LogBed(Path(folder) / "data", Registry.load()) as bed:
         history.write(bed, sorted(cuts))

@@ -29,14 +29,14 @@ from stratalog.segment.components import Components
 from stratalog.segment.readable import ReadableSegment
 
 BATCHES = 60
-SPAN = 5  # records a batch
+SPAN = 5  # records in each batch
 READ_BYTES = 1024
 BASE_OFFSET = Struct(">q")
 
 
 @pytest.fixture
 def pieces(monkeypatch: pytest.MonkeyPatch) -> list[list[range]]:
-    """The pieces of each read that was cut."""
+    """Record the spans of each read that is split."""
     found = list[list[range]]()
 
     def spans(plan: ReadPlan, components: Components, threads: int) -> list[range]:
@@ -50,7 +50,7 @@ def pieces(monkeypatch: pytest.MonkeyPatch) -> list[list[range]]:
 
 @pytest.fixture
 def wide(bed: LogBed) -> LogBed:
-    """Reads of a few batches."""
+    """Return a bed whose reads have a few batches each."""
     bed.limits = Limits(read_bytes=READ_BYTES, arrow_threads=2)
     bed.topic = TopicConfig(index_interval_bytes=0)
     return bed
@@ -84,7 +84,7 @@ def test_any_range_of_a_log(wide: LogBed, pieces: list[list[range]], codec: str 
     assert codec or len(pieces[0]) > 2
     for spans in pieces:
         assert all(one.stop == other.start for one, other in pairwise(spans))
-        assert all(span.start % SPAN == 0 for span in spans[1:])  # where batches begin, as the index tells
+        assert all(span.start % SPAN == 0 for span in spans[1:])  # spans begin at the batches that the index has
     for _ in range(20):
         start, end = sorted(chance.choices(range(BATCHES * SPAN + 1), k=2))
         assert same(log, start, end).num_rows == end - start
@@ -128,7 +128,7 @@ def test_a_short_range_is_read_by_the_caller_alone(wide: LogBed, pieces: list[li
 
 
 def test_a_range_in_the_tier_is_read_by_the_caller_alone(wide: LogBed) -> None:
-    """A reader of a tier reads ahead."""
+    """A reader of the tier has its own read-ahead."""
 
     class Far(LogView):
         def readable_from(self, offset: int) -> Iterator[ReadableSegment]:
@@ -245,7 +245,7 @@ def test_damage_at_the_end_is_raised_when_a_reader_reaches_it(wide: LogBed, piec
 
 @pytest.mark.parametrize("offset", [0, 3 * SPAN, BATCHES * SPAN + 7])
 def test_a_batch_with_a_wrong_offset_is_refused_wherever_pieces_end(wide: LogBed, offset: int) -> None:
-    """No CRC covers it. Whatever batch it is, one thread refuses the log, and so do two."""
+    """No CRC covers the offset. One thread refuses such a log, and several threads must refuse it too."""
     made = batches(wide)
     wide.write_segment(0, made)
     log = wide.open(clean=False)

@@ -34,7 +34,7 @@ def tiered(label: str) -> ReadableSegment:
 def test_a_file_that_another_process_deleted_is_searched_no_second_time_however_often_the_log_grows(
     bed: LogBed,
 ) -> None:
-    """Each append publishes another view: readers retried as long as a writer appended."""
+    """Each append publishes another view. Readers once retried as long as a writer appended."""
     log = bed.open()
     log.append([Record(value=b"1")])
     log.roll()

@@ -55,7 +55,7 @@ def test_the_largest_timestamp_may_be_in_any_segment(bed: LogBed) -> None:
 
 
 def test_later_segments_are_tried(bed: LogBed) -> None:
-    """The only candidate of the first segment is below the log start; Kafka then returns no offset."""
+    """The only match in the first segment is below the log start. In this case, Kafka returns no offset."""
     log = bed.open()
     log.append(stamped(9000, 10))
     log.roll()

@@ -29,7 +29,7 @@ LARGE = 1 << 20
 
 
 class CopyingSocket(socket.socket):
-    """As those that encrypt: what is sent must pass through it."""
+    """Socket class that is no plain socket, like those that encrypt: data must pass through its ``send``."""
 
 
 @pytest.fixture
@@ -40,7 +40,10 @@ def files(bed: LogBed) -> FaultyVfs:
 
 @pytest.fixture
 def log(bed: LogBed, files: FaultyVfs) -> Log:
-    """Batches of one to three records, several a segment, of several sizes; the last two are not committed."""
+    """Return a log with batches of one to three records of several sizes, several batches in each segment.
+
+    The high watermark is below the last two records.
+    """
     assert files.rule is None
     bed.topic = TopicConfig(segment_bytes=700, index_interval_bytes=200, file_delete_delay_ms=0)
     bed.watermark = Watermark.EXTERNAL
@@ -67,7 +70,7 @@ def received(receiver: socket.socket, size_bytes: int) -> bytes:
     return data
 
 
-# --- what is sent ----------------------------------------------------------------------------------------------------
+# --- sent bytes ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("isolation", Isolation)
@@ -82,7 +85,7 @@ def test_a_transfer_sends_the_bytes_that_a_fetch_returns(
             assert (sent.next_offset, sent.size_bytes) == (fetched.next_offset, fetched.size_bytes)
             assert (sent.sent_bytes, sent.left_bytes, sent.offsets) == (sent.size_bytes, 0, fetched.offsets)
             assert received(receiver, sent.size_bytes) == fetched.read()
-    assert bool(files.names("send")) == (max_bytes == LARGE)  # reading a small range once costs less
+    assert bool(files.names("send")) == (max_bytes == LARGE)  # small ranges are read and then sent, which costs less
 
 
 def test_only_the_ends_are_read(bed: LogBed, files: FaultyVfs, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,13 +124,13 @@ def test_a_range_is_that_of_a_fetch_wherever_it_begins_and_however_large_its_bat
 
 @pytest.mark.parametrize("batch_bytes", [100, 20_000, 1_000_000])
 def test_a_range_is_found_by_a_few_small_reads(bed: LogBed, files: FaultyVfs, batch_bytes: int) -> None:
-    """The range used to be found by whole reads: of a batch of 1 MiB for its header, and of others for their CRC."""
+    """An earlier version read whole batches to find the range: 1 MiB for a header, and others for their CRC."""
     log = bed.open()
     while log.view().segments[-1].size_bytes < 4_000_000:
         log.append(records(1, start=log.offsets().log_end, value_bytes=batch_bytes) * max(1, 2000 // batch_bytes))
     end = log.offsets().log_end
     for offset in range(0, end, end // 3):
-        log.transfer(offset, LARGE).release()  # what is opened is open from now on
+        log.transfer(offset, LARGE).release()  # this call opens the files, which then stay open
         sizes = list[int]()
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(files, "read", counted_reads(files, sizes))
@@ -259,7 +262,7 @@ def test_the_transfer_shows_a_timeout_or_a_closed_end(
     assert files.rule is None
 
 
-# --- files that go ---------------------------------------------------------------------------------------------------
+# --- files that are deleted ------------------------------------------------------------------------------------------
 
 
 def test_a_segment_that_is_deleted_meanwhile_is_sent_all_the_same(

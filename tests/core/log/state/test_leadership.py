@@ -34,12 +34,13 @@ def test_a_new_epoch_begins_at_the_log_end_even_if_nothing_is_appended_in_it(bed
     assert [record.leader_epoch for record in log.records()] == [0, 0, 0, 4]
     log.lead(9)  # nothing is appended in it
     bed.crash()
-    assert bed.open(clean=False).view().epochs.entries == (EpochEntry(0, 0), EpochEntry(4, 3))  # it begins at the end
+    # epoch 9 began at the log end, and had no record
+    assert bed.open(clean=False).view().epochs.entries == (EpochEntry(0, 0), EpochEntry(4, 3))
     assert bed.open().leader_epoch == 4
 
 
 def test_with_a_tier_a_new_epoch_outlives_a_crash_even_if_nothing_is_appended_in_it(bed: LogBed) -> None:
-    """The tier knows the epoch: an older epoch in the log would be fenced by the log's own claim."""
+    """The tier knows the new epoch. If the log lost it, its own commits to the tier would be fenced."""
     bed.topic = TopicConfig(remote_storage_enable=True)
     log = bed.open()
     log.append(records(3))
@@ -91,7 +92,7 @@ def test_a_new_follower_keeps_its_high_watermark_until_the_leader_sends_another(
     log = bed.open()
     log.append(records(4))
     assert log.set_high_watermark(2) == 2
-    assert log.set_high_watermark(1) == 2  # a leader's never falls
+    assert log.set_high_watermark(1) == 2  # the high watermark of a leader never decreases
     log.follow(1)
     assert log.offsets().high_watermark == 2
     assert (log.set_high_watermark(1), log.set_high_watermark(99), log.set_high_watermark(-5)) == (1, 4, 0)
@@ -127,7 +128,7 @@ def test_an_epoch_that_cannot_be_stored_is_not_led(bed: LogBed, error: int, kind
 
 
 def test_the_end_of_an_epoch_is_reported_as_kafka_does(bed: LogBed) -> None:
-    """{0: 0, 1: 10, 2: 20}, log end 25; Kafka's four cases."""
+    """The four cases of Kafka, with the epochs {0: 0, 1: 10, 2: 20} and log end 25."""
     log = bed.open()
     for epoch, count in enumerate((10, 10, 5)):
         log.lead(epoch)

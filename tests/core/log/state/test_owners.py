@@ -1,4 +1,4 @@
-"""Ownership of the fields of an open log: each field is assigned by the methods of its class only."""
+"""Ownership of the fields of an open log: only methods of a field's class assign it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def classes(folder: Path) -> Iterator[tuple[Path, ast.ClassDef]]:
 
 
 def is_value(found: ast.ClassDef) -> bool:
-    """True for a class whose objects never change: a named tuple or a frozen data class."""
+    """Return True for a class whose objects never change: a named tuple or a frozen data class."""
     texts = [ast.unparse(node) for node in (*found.bases, *found.decorator_list)]
     return any("NamedTuple" in text or "frozen=True" in text for text in texts)
 
@@ -52,7 +52,7 @@ OWNED = {name for _, found in classes(STATE) if not is_value(found) for name in 
 
 
 def foreign_stores(path: Path) -> list[str]:
-    """Return the assignments in a module to a field of an open log that are not in a method of the field's class."""
+    """Return the assignments in a module to a field of an open log outside of the methods of the field's class."""
     return [
         f"{path.relative_to(ROOT)}:{target.lineno}: {ast.unparse(target)}"
         for target in stored(ast.parse(path.read_text()))

@@ -10,7 +10,7 @@ from stratalog.segment.segment import Segment
 
 @pytest.mark.usefixtures("only_new_objects")
 def test_a_view_that_was_replaced_is_not_kept(bed: LogBed) -> None:
-    """A log that is idle would otherwise keep segments that it no longer has, and their indexes."""
+    """Otherwise an idle log would keep deleted segments and their indexes in memory."""
     log = bed.open()
     log.append(records(2))
     log.roll()

@@ -27,7 +27,7 @@ OF_A_ROLL = ("create", "write", "sync", "rename", "sync folder", "truncate")
 
 
 class WrongClock(ManualClock):
-    """May be set back."""
+    """A clock that can be set back."""
 
     behind_ms = 0
 
@@ -41,7 +41,7 @@ def bases(log: Log) -> list[int]:
 
 @pytest.mark.parametrize("chance", range(5))
 def test_jitter_above_the_longest_lag_does_not_roll_at_each_append(bed: LogBed, chance: int) -> None:
-    """Kafka draws it below segment.ms alone, and then less than nothing is left to wait for."""
+    """Kafka limits the jitter only by segment.ms. The remaining time until a roll can then be negative."""
     bed.topic = TopicConfig(
         cleanup_policy=("compact",), segment_ms=10**9, segment_jitter_ms=10**8, max_compaction_lag_ms=STEP_MS
     )
@@ -68,7 +68,7 @@ def test_settings_that_shrink_below_the_jitter_drawn_roll_at_the_first_later_rec
 
 
 def test_an_empty_segment_takes_up_index_settings_that_leave_room(bed: LogBed) -> None:
-    """Its indexes were full from the first; the segment stays, and has entries from now on."""
+    """The index of the segment had no room from the start. With the new setting, the segment gets entries."""
     small = TopicConfig(segment_index_bytes=12, index_interval_bytes=0)
     bed.topic = small
     log = bed.open()
@@ -83,7 +83,7 @@ def test_an_empty_segment_takes_up_index_settings_that_leave_room(bed: LogBed) -
     assert [record.offset for record in bed.open().records()] == [0, 1, 2, 3]
 
 
-@pytest.mark.parametrize("index_bytes", [4, 12])  # Kafka's least, in which not even one entry has room
+@pytest.mark.parametrize("index_bytes", [4, 12])  # Kafka's smallest setting, which has no room for an entry
 def test_indexes_without_room_roll_at_each_append(bed: LogBed, index_bytes: int) -> None:
     bed.topic = TopicConfig(segment_index_bytes=index_bytes, index_interval_bytes=0)
     log = bed.open()

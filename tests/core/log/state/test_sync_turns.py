@@ -1,4 +1,4 @@
-"""``SyncTurns``: one sync at a time. Each waiting thread is woken once, also if another one stops waiting."""
+"""``SyncTurns``: only one sync at a time. Each waiting thread is woken once, even if another thread stops waiting."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from stratalog.log.state.sync_turns import SyncTurns, Waiter
 
 WAIT_S = 30.0
-NEVER_S = 100 * WAIT_S  # who waits so long is found by who waits for him
+NEVER_S = 100 * WAIT_S  # a thread that waits for so long is reported by the thread that joins it after WAIT_S
 
 
 def taken(turns: SyncTurns, end: int, *, first: bool = False) -> Waiter:

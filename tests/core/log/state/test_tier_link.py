@@ -1,4 +1,4 @@
-"""The note about the tier. What an engine does with it is in tests/core/engine/open/test_offline_tier.py."""
+"""The note about the tier in a log's folder. tests/core/engine/open/test_offline_tier.py tests its use by an engine."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from stratalog.model.batches import Buffer
 
 
 class Growing:
-    """A tier that holds more each time it is read."""
+    """A tier whose version is higher each time it is read."""
 
     is_assumed = False
 
@@ -30,7 +30,7 @@ class Growing:
 def test_an_older_reading_of_the_tier_does_not_replace_a_later_note(
     bed: LogBed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Retention, cleaning and offload note on threads of their own: an older note could win, and pass for the newer one."""
+    """Retention, cleaning and offload write notes on different threads. An older note must not replace a newer one."""
     with bed:
         state = log_state(bed.open())
         tier, remote = state.tier, cast(RemoteLog, Growing())
