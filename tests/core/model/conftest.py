@@ -12,23 +12,23 @@ KERNELS = ("stratalog.model.record_c", "stratalog.model.arrow_c")
 
 @pytest.fixture(scope="session", params=["python", "compiled"])
 def twin(request: pytest.FixtureRequest) -> ModuleType:
-    """Either twin of the records."""
+    """Return the Python or the compiled module of records."""
     return record_py if request.param == "python" else compiled_twin(KERNELS[0])
 
 
 @pytest.fixture(scope="session")
 def record_c() -> ModuleType:
-    """The compiled twin of the records."""
+    """Return the compiled module of records."""
     return compiled_twin(KERNELS[0])
 
 
 @pytest.fixture(scope="session")
 def packed() -> arrow.Batches:
-    """The compiled way to Arrow."""
+    """Return the compiled function that converts records to Arrow batches."""
     return arrow.packed_batches(compiled_twin(KERNELS[1]))
 
 
 @pytest.fixture(scope="session", params=["python", "compiled"])
 def record_batches(request: pytest.FixtureRequest) -> arrow.Batches:
-    """Either way to Arrow."""
+    """Return the Python or the compiled function that converts records to Arrow batches."""
     return arrow.converted_batches if request.param == "python" else arrow.packed_batches(compiled_twin(KERNELS[1]))

@@ -1,4 +1,4 @@
-"""The annotations of a public function define its arguments; other values are refused before the call begins."""
+"""Checks of arguments: a public function refuses values that do not fit its annotations, before the call begins."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Index:
-    """An integer as NumPy has them."""
+    """An integer type like those of NumPy: it is no ``int``, but has ``__index__``."""
 
     def __index__(self) -> int:
         return 7
@@ -75,7 +75,7 @@ class Derived(Called):
 
 CALLED = Called()
 DERIVED: Any = Derived()
-ANY: Any = CALLED  # wrong arguments are the point, and a type checker refuses them
+ANY: Any = CALLED  # the tests pass wrong arguments, which a type checker refuses
 FINE = TopicPartition("t", 0)
 
 

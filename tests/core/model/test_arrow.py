@@ -33,7 +33,7 @@ EMPTIES = Record(7, 0, TimestampType.LOG_APPEND_TIME, b"", b"", (("", b""),), 0,
 
 
 def table_of(way: arrow.Batches, columns: RecordColumns, limit: int = LIMIT) -> pa.Table:
-    """Return the batches as one table that pyarrow has validated."""
+    """Return the batches as one table, after pyarrow has validated it."""
     schema = arrow_schema()
     table = pa.Table.from_batches(list(way(columns, 3, limit, schema)), schema=schema)
     table.validate(full=True)
@@ -41,7 +41,7 @@ def table_of(way: arrow.Batches, columns: RecordColumns, limit: int = LIMIT) -> 
 
 
 def rows_of(listed: list[Record]) -> list[dict[str, Any]]:
-    """Return the rows of a table of these records, times in microseconds."""
+    """Return the expected rows of the table of these records. Timestamps are in microseconds."""
     return [
         {
             "partition": 3,
@@ -60,13 +60,13 @@ def rows_of(listed: list[Record]) -> list[dict[str, Any]]:
 
 
 def plain(table: pa.Table) -> list[dict[str, Any]]:
-    """The rows of a table, times as microseconds: a datetime ends with the year 9999."""
+    """Return the rows of a table. Timestamps are integers (microseconds): a datetime ends with the year 9999."""
     index = table.schema.get_field_index("timestamp")
     return table.set_column(index, "timestamp", table.column("timestamp").cast(pa.int64())).to_pylist()
 
 
 def rows_or_error(way: arrow.Batches, columns: RecordColumns, limit: int = LIMIT) -> object:
-    """The rows of the table, or the type of the error."""
+    """Return the rows of the table, or the type of the error."""
     return outcome(lambda: plain(table_of(way, columns, limit)))
 
 
@@ -136,7 +136,7 @@ def test_a_table_of_nothing_has_the_schema() -> None:
 
 
 def test_chunks_are_read_one_by_one_and_released() -> None:
-    """A whole log need not fit in memory twice: nothing of the table holds on to an arena."""
+    """A whole log must not be in memory twice, so the table must not refer to the arenas of the records."""
     arenas = list[bytes]()
     held = list[int]()
 
@@ -169,7 +169,7 @@ def test_without_pyarrow_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> 
         assert "pip install 'stratalog[arrow]'" in str(caught.value)
 
 
-# --- both ways ---------------------------------------------------------------------------------------------------
+# --- Python and compiled conversion ------------------------------------------------------------------------------
 
 
 @given(st.lists(records, max_size=12))
@@ -188,7 +188,7 @@ def test_a_part_of_columns_makes_its_part_of_the_table(
 def test_a_timestamp_beyond_microseconds_is_null_and_spoils_nothing(
     record_batches: arrow.Batches, timestamp_ms: int
 ) -> None:
-    """A producer wrote nanoseconds as milliseconds in one record, and the whole log could not be exported."""
+    """Some producers write nanoseconds as milliseconds. One such record once prevented the export of a whole log."""
     table = table_of(record_batches, columns_of([ONE._replace(timestamp_ms=timestamp_ms), ONE]))
     assert table.column("timestamp").is_null().to_pylist() == [True, False]
     assert table.column("offset").to_pylist() == [5, 5]
@@ -202,7 +202,7 @@ def test_the_last_timestamps_that_fit_are_exact(record_batches: arrow.Batches, t
 
 @given(st.lists(st.binary(max_size=6) | st.sampled_from([b"\xed\xa0\x80", b"\xf0\x90\x80", b"ok"]), max_size=6))
 def test_header_names_are_replaced_as_objects_have_them(record_batches: arrow.Batches, names: list[bytes]) -> None:
-    """Three bytes for one that is no UTF-8: the name grows."""
+    """A byte that is not UTF-8 is replaced by three bytes, so the name becomes longer."""
     columns = columns_of([ONE._replace(headers=(("", None),)) for _ in names])
     positions = [sum(map(len, names[:n])) for n in range(len(names))]
     columns = replace(
@@ -238,7 +238,7 @@ def test_an_absent_column_is_named(record_batches: arrow.Batches, name: str) -> 
 def test_columns_above_the_range_of_32_bit_offsets_become_several_batches(
     record_batches: arrow.Batches, listed: list[Record], limit: int
 ) -> None:
-    """With another limit: two gigabytes are too much for a test."""
+    """The test lowers the limit, because two gigabytes are too much for a test."""
     listed = [record._replace(headers=record.headers[:1]) for record in listed]
     batches = list(record_batches(columns_of(listed), 3, limit, arrow_schema()))
     assert [row for batch in batches for row in plain(pa.Table.from_batches([batch]))] == rows_of(listed)
@@ -264,7 +264,7 @@ def test_a_column_of_nulls_and_one_without_any(record_batches: arrow.Batches) ->
 
 
 def test_a_buffer_that_changes_while_it_is_packed_is_safe(packed: arrow.Batches) -> None:
-    """A thread that changes sizes and arena makes rows wrong, or an error; memory stays whole."""
+    """Another thread changes sizes and arena. Wrong rows and errors are allowed, invalid memory accesses are not."""
     columns = columns_of([ONE, EMPTIES] * 500)
     sizes, arena = memoryview(bytearray(4 * 1000)).cast("i"), bytearray(columns.arena)
     columns = replace(columns, value_size=sizes, arena=arena)

@@ -155,7 +155,7 @@ def test_the_oldest_format_has_no_timestamps() -> None:
 
 
 def test_timestamp_types_have_kafkas_numbers_and_names() -> None:
-    """Persistent: bit 3 of the attributes."""
+    """The numbers are stored in files: bit 3 of the attributes of a batch."""
     assert {int(kind): str(kind) for kind in TimestampType} == {
         -1: "NoTimestampType",
         0: "CreateTime",

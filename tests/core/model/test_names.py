@@ -50,8 +50,9 @@ def test_a_topic_id_is_kafkas_text_of_a_uuid(value: uuid.UUID) -> None:
 
 @given(topic_ids, st.sampled_from("BCDEFGHIJKLMNOP"))
 def test_equal_ids_have_equal_texts(topic_id: TopicId, last: str) -> None:
-    """A text of 22 characters has four bits more than an id: one id had several texts, and its folder was not
-    recognized.
+    """A text of 22 characters has four bits more than an id.
+
+    One id once had several texts, and its folder was not found.
     """
     alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
     spare = alphabet[alphabet.index(topic_id.text[-1]) | alphabet.index(last)]
@@ -77,7 +78,7 @@ def test_equal_ids_have_equal_texts(topic_id: TopicId, last: str) -> None:
     ],
 )
 def test_text_that_is_no_topic_id_is_refused(text: str) -> None:
-    """The decoder leaves out characters that it does not know, so that junk between good ones passed."""
+    """The base64 decoder ignores unknown characters, so an invalid text was once accepted."""
     with pytest.raises(InvalidTopicError):
         TopicId(text)
 

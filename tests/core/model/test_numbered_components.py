@@ -1,4 +1,4 @@
-"""Components found by a number: they open at first use, and one that is wrong keeps no other from use."""
+"""Components with a number: each opens at its first use, and a wrong component does not affect the others."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def failing() -> RecordFormat:
 
 
 def test_bytes_of_a_missing_format_are_not_reported_as_damage() -> None:
-    """Recovery cuts a log at the first damaged entry, and with that all of a log whose format is not installed."""
+    """Recovery truncates a log at damage. It would therefore delete all records of a format that is not installed."""
     for magic in range(3):
         with pytest.raises(UnknownComponentError, match=f"no record format with magic {magic} is installed"):
             formats().get(magic)

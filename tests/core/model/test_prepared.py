@@ -15,7 +15,7 @@ CONTROL = 0x20
 
 @pytest.fixture(params=["python", "compiled"])
 def twin(request: pytest.FixtureRequest) -> type[PreparedBatches]:
-    """Both classes: each test holds for both."""
+    """Return the Python or the compiled class ``PreparedBatches``."""
     made: Any = prepared_py if request.param == "python" else compiled_twin(EXTENSIONS[3])
     found: type[PreparedBatches] = made.PreparedBatches
     return found
@@ -79,7 +79,7 @@ def test_no_batches_are_refused(twin: type[PreparedBatches]) -> None:
 
 
 def test_another_table_takes_the_place_of_the_first(twin: type[PreparedBatches]) -> None:
-    """A scan does not know the record count of a compressed message: the one that was known stays."""
+    """A scan does not know the record count of a compressed message. The count in the first table is kept."""
     batches = twin(table(row(0, 40, 9, 9, 1, record_count=3), row(40, 34, 10, 10, 2), magic=1), bytearray(74))
     batches.data.extend(b"..")
     batches.replace_table(table(row(0, 42, 102, 102, 5, record_count=-1), row(42, 34, 103, 103, 5), magic=1))

@@ -1,4 +1,4 @@
-"""An iteration of records, which reuses records without other references."""
+"""Iteration over records, which reuses a record object if nothing else refers to it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from record_columns import columns_of
 from stratalog.model.records import Record
 
-Keep = Callable[[Record], Any]  # Any: a record, or something of it
+Keep = Callable[[Record], Any]  # Any: a record, or one of its fields
 KEEPS: dict[str, Keep] = {
     "nothing": lambda _: None,
     "record": lambda record: record,
@@ -21,9 +21,9 @@ KEEPS: dict[str, Keep] = {
     "value": lambda record: record.value,
     "view": lambda record: None if record.value is None else memoryview(record.value),
     "header": lambda record: record.headers[0][1] if record.headers else None,
-    "hash": lambda record: hash((record.key, record.value)),  # an object remembers its hash
+    "hash": lambda record: hash((record.key, record.value)),  # a bytes object keeps its hash
 }
-SIZES = (0, 1, 2, 14, 15, 16, 30, 31, 32, 500)  # around where another size takes other memory
+SIZES = (0, 1, 2, 14, 15, 16, 30, 31, 32, 500)  # sizes around the limits at which Python allocates memory differently
 blobs = (
     st.none()
     | st.binary(max_size=40)
@@ -58,7 +58,7 @@ def test_a_kept_record_stays_unchanged_while_iteration_continues(
 
 @pytest.mark.parametrize("size", SIZES)
 def test_numbers_in_text_end_where_their_value_does(twin: ModuleType, size: int) -> None:
-    """A function that reads to a zero byte finds it after each value, also after one that replaced a longer one."""
+    """``int`` reads until a zero byte, which must follow each value, even if the value replaced a longer one."""
     listed = [Record(value=b"1" * length, partition=3) for length in (size + 3, size + 2, size + 1)]
     for record, expected in zip(twin.iterator_of(columns_of(listed), 3), listed, strict=True):
         assert int(record.value) == int(expected.value or b"")

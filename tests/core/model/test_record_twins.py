@@ -56,7 +56,7 @@ def test_the_chosen_record_is_the_compiled_one_where_it_can_be() -> None:
     assert records.Record is (record_py if found is None else found).Record
 
 
-# --- making ------------------------------------------------------------------------------------------------------
+# --- creation ----------------------------------------------------------------------------------------------------
 
 
 def test_a_record_has_what_it_is_given_by_name_or_in_order(twin: ModuleType) -> None:
@@ -119,7 +119,7 @@ def test_numbers_have_the_bits_that_they_have_in_a_batch(twin: ModuleType, field
 
 
 def test_both_record_classes_hold_values_of_the_exact_types(twin: ModuleType) -> None:
-    """A subclass can hold anything, itself too: a record outside the collector must not hold one."""
+    """An instance of a subclass can refer to itself. The garbage collector could not find it through a record."""
     record = twin.Record(Number(1), Index(), key=Blob(b"k"), value=Blob(b""), headers=[[Text("h"), Blob(b"x")]])
     assert record == (1, 9, TimestampType.CREATE_TIME, b"k", b"", (("h", b"x"),), -1, -1)
     assert [type(item) for item in record] == [int, int, TimestampType, bytes, bytes, tuple, int, int]
@@ -159,14 +159,12 @@ def test_a_record_does_not_change(twin: ModuleType) -> None:
 
 
 def test_it_has_no_subclasses(twin: ModuleType) -> None:
-    """A subclass could add mutable attributes. The compiled class cannot have subclasses, so the Python class must not
-    either.
-    """
+    """A subclass could add mutable attributes. Neither the compiled class nor the Python class can have subclasses."""
     with pytest.raises(TypeError, match="not an acceptable base type"):
         type("Mine", (twin.Record,), {})
 
 
-# --- behaving ----------------------------------------------------------------------------------------------------
+# --- operations --------------------------------------------------------------------------------------------------
 
 
 def test_it_unpacks_and_matches_as_a_tuple(twin: ModuleType) -> None:
@@ -235,7 +233,7 @@ def test_twins_pickle_to_the_same_bytes(record_c: ModuleType) -> None:
 
 
 def test_a_compiled_record_is_made_once(record_c: ModuleType) -> None:
-    """A record without fields can be initialized, but not a second time."""
+    """A record without fields can be initialized once, but not a second time."""
     record = record_c.Record.__new__(record_c.Record)
     record.__init__(offset=4)
     with pytest.raises(TypeError, match="does not change"):
@@ -244,7 +242,7 @@ def test_a_compiled_record_is_made_once(record_c: ModuleType) -> None:
 
 
 def test_the_collector_does_not_walk_records_and_does_not_have_to(record_c: ModuleType) -> None:
-    """Nothing leaks: a record frees its fields, however they were set."""
+    """The garbage collector does not know records. No reference leaks: a record releases its fields in each case."""
     key, value, headers = bytes(1000), bytes(1001), (("h", b"x"),)
     before = sys.getrefcount(key), sys.getrefcount(value), sys.getrefcount(headers)
     made = [record_c.Record(key=key, value=value, headers=headers) for _ in range(600)]

@@ -23,7 +23,7 @@ NULLS = Record(6, -1, TimestampType.NONE, None, None, (), -1, 3)
 EMPTIES = Record(7, 0, TimestampType.LOG_APPEND_TIME, b"", b"", (("", b""),), 0, 3)
 ALL = [ONE, NULLS, EMPTIES]
 
-# What String(bytes, UTF_8) of Java 17 makes of bytes that are no UTF-8.
+# Java 17's String(bytes, UTF_8) for bytes that are not UTF-8.
 JAVA_READS = {
     b"\xff": "\ufffd",
     b"a\x80b": "a\ufffdb",
@@ -71,7 +71,7 @@ def test_columns_come_back_as_records(listed: list[Record]) -> None:
 
 @given(st.lists(records, max_size=5), st.integers(0, 6), st.integers(0, 6))
 def test_taking_records_is_slicing(listed: list[Record], start: int, end: int) -> None:
-    """A range past the end counted records that were not there."""
+    """A range past the end once counted records that do not exist."""
     taken = columns_of(listed).take(start, end)
     assert taken.to_records(3) == listed[start:end]
     assert taken.count == len(listed[start:end])
@@ -87,7 +87,7 @@ def test_all_fields_are_all_fields() -> None:
     assert set(Fields.ALL) == set(Fields)
 
 
-# --- both twins --------------------------------------------------------------------------------------------------
+# --- Python and compiled records ---------------------------------------------------------------------------------
 
 
 def in_order(columns: RecordColumns) -> list[memoryview]:
@@ -95,7 +95,7 @@ def in_order(columns: RecordColumns) -> list[memoryview]:
 
 
 def same(twin: ModuleType, listed: list[Record]) -> list[Record]:
-    """The records as objects of this twin."""
+    """Return the records as objects of this module."""
     return [twin.Record(*record) for record in listed]
 
 
@@ -143,7 +143,7 @@ def test_twins_agree_on_inconsistent_columns(record_c: ModuleType, columns: Reco
 
 
 def items(twin: ModuleType, columns: RecordColumns, at: memoryview, size: memoryview) -> object:
-    """Return a twin's values of one column of fields."""
+    """Return one column of fields as this module decodes it, or the type of the error."""
     return outcome(lambda: twin.items_of(columns.arena, at, size))
 
 
@@ -267,7 +267,7 @@ def test_records_that_no_arena_holds_are_refused_before_they_are_copied(twin: Mo
 
 
 def test_nothing_leaks_when_it_fails_half_way(record_c: ModuleType) -> None:
-    """References, counted, of what records are made of and of what they share."""
+    """The test compares reference counts of the objects from which records are made and which records share."""
     columns = columns_of(ALL * 300)
     arena = bytes(columns.arena)
     good = replace(columns, arena=arena)
@@ -291,7 +291,10 @@ def test_nothing_leaks_when_it_fails_half_way(record_c: ModuleType) -> None:
 
 
 def test_records_are_made_when_they_are_asked_for(twin: ModuleType) -> None:
-    """A reader gets the records before a bad one, and may stop at any record. The Python twin makes several at a time."""
+    """A reader gets the records before an invalid one, and may stop at any record.
+
+    The Python implementation makes several records at a time.
+    """
     listed = ALL * 1000
     columns = columns_of(listed)
     assert list(twin.iterator_of(columns, 3)) == listed == list(columns.iter_records(3))

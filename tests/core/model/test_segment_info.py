@@ -56,7 +56,7 @@ def test_a_slice_releases_even_if_that_fails_only_once() -> None:
 
 
 def test_kinds_of_files_are_called_as_kafka_calls_them() -> None:
-    """Persistent: manifests name them by these words."""
+    """These names are stored in manifests."""
     assert {kind.name: kind.value for kind in FileKind} == {
         "LOG": LOG_SUFFIX[1:],
         "OFFSET_INDEX": OFFSET_INDEX_SUFFIX[1:],

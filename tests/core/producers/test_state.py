@@ -25,7 +25,7 @@ def batch(
     control: bool = False,
     stamp: int = 1000,
 ) -> RecordBatch:
-    """The header of a batch of ``count`` records at ``offset``."""
+    """Return the header of a batch of ``count`` records at ``offset``."""
     attributes = (TRANSACTIONAL_BIT if transactional or control else 0) | (CONTROL_BIT if control else 0)
     last = offset + count - 1
     return RecordBatch(2, 0, 100, offset, last, stamp, stamp, 0, producer, epoch, sequence, count, attributes, 0)
@@ -43,7 +43,7 @@ def marker(
 
 
 def state_of(batches: Sequence[tuple[int, int]], epoch: int = 0) -> ProducerState:
-    """Return a state after batches of one producer, each a first and a last sequence; their offsets are contiguous."""
+    """Return the state after consecutive batches of one producer; each is given by its first and last sequence."""
     state = ProducerState()
     for first, last in batches:
         count = (last - first) % (LAST_SEQUENCE + 1) + 1
@@ -96,7 +96,7 @@ def test_exactly_five_batches_are_remembered() -> None:
 
 
 def test_a_batch_across_the_wrap() -> None:
-    """Five records from 2147483646 end at sequence 2; the next batch starts at 3."""
+    """Five records from sequence 2147483646 on end at sequence 2. The next batch starts at 3."""
     state = state_of([(LAST_SEQUENCE - 1, 2)])
     seen = state.producers[P1].batches[-1]
     assert (seen.first_sequence, seen.last_sequence, seen.offset_delta) == (LAST_SEQUENCE - 1, 2, 4)
@@ -219,7 +219,11 @@ def test_a_snapshot_without_producers_is_read_back() -> None:
 
 
 def example() -> tuple[ProducerState, list[CompletedTransaction | None]]:
-    """0 plain, 1 P1 data, 2 P2 data, 3 P1 data, 4 ABORT P1, 5 P2 data, 6 COMMIT P2."""
+    """Return the state and the ended transactions after the batches of Kafka's example.
+
+    The offsets are: 0 without a producer, 1 data of P1, 2 data of P2, 3 data of P1, 4 ABORT of P1, 5 data of P2, 6
+    COMMIT of P2.
+    """
     state = ProducerState()
     state.update(batch(0, producer=-1, epoch=-1))
     state.update(data(1, P1, 0))

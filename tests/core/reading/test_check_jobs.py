@@ -1,4 +1,4 @@
-"""Checking a tier by parts: what one process lists, and what others find in the objects."""
+"""Check of a tier in parts: one process lists the objects, and several tasks check them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from stratalog.segment.finding import FindingKind
 
 @pytest.fixture
 def tier(tmp_path: Path) -> Path:
-    """Two topics of one partition with several segments each."""
+    """Return the folder of a tier with two topics of one partition, with several segments each."""
     folder = tmp_path / "tier"
     folder.mkdir()
     with open_engine(tmp_path / "data", tier=folder.as_uri()) as engine:

@@ -1,4 +1,4 @@
-"""Components of one engine, opened by whichever of its threads needs them first."""
+"""Components of one engine, which open in the thread that needs them first."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from stratalog.spi import (
 
 
 class Nothing(CleanupPolicy):
-    """Wants nothing."""
+    """Policy that plans nothing."""
 
     def plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
         del log, config, now_ms
@@ -61,7 +61,7 @@ class Slow:
         if self.opened == 1:
             self.asks.start()
             self.began.wait()
-            self.asks.join(SOON_S)  # the other thread ends now if it does not wait for this one
+            self.asks.join(SOON_S)  # a thread that does not wait for this one ends now
         return Nothing()
 
     def ask(self) -> None:
@@ -70,7 +70,7 @@ class Slow:
 
 
 def test_threads_that_need_a_component_first_open_it_once() -> None:
-    """Retention and cleaning begin together, and ask for the policies of the same topics."""
+    """Retention and cleaning begin at the same time, and request the policies of the same topics."""
     slow = Slow()
     with contextlib.closing(slow.host):
         first = slow.host.policy("slow")

@@ -1,4 +1,4 @@
-"""Bits that flip between a tier and its reader: the batch CRC detects them, and the object is read a second time."""
+"""Bits that flip between a tier and its reader: the batch CRC detects them, and the object is read again."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from stratalog.errors import CorruptionError
 
 
 class FlippingStore(SimObjectStore):
-    """Flips one bit in the middle of the next reads of segment objects."""
+    """Object store that flips one bit in the middle of the next reads of segment objects."""
 
     def __init__(self, bucket: SimBucket, plan: FlippingPlugin) -> None:
         super().__init__(bucket)

@@ -1,4 +1,4 @@
-"""Directories read without an engine: whole, damaged, in use, with the tier behind them."""
+"""Log directories that are read without an engine: sound, damaged, in use, and with a tier."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_a_clean_directory_whose_last_file_was_cut_gives_what_is_good_then_an_er
 
 
 def test_a_clean_directory_cut_between_two_batches_is_noticed(tmp_path: Path) -> None:
-    """Nothing in the file is wrong then: only the high watermark checkpoint knows that there was more."""
+    """The file has no damage. Only the high watermark checkpoint shows that records are missing."""
     fill(tmp_path)
     path = last_log(tmp_path)
     with open_reader(tmp_path) as reader:
@@ -224,7 +224,7 @@ def test_topics_are_listed_though_a_log_cannot_be_opened(tmp_path: Path) -> None
 
 
 def test_a_codec_that_cannot_be_imported_is_named_if_it_is_used(tmp_path: Path) -> None:
-    """A missing library raised a bare ModuleNotFoundError without a name, and later reads failed."""
+    """A missing library once caused a ModuleNotFoundError without the codec's name, and later reads failed."""
 
     class Broken:
         @hookimpl
@@ -246,7 +246,7 @@ def test_a_codec_that_cannot_be_imported_is_named_if_it_is_used(tmp_path: Path) 
 
 @pytest.mark.parametrize("name", ["replication-offset-checkpoint", "recovery-point-offset-checkpoint"])
 def test_a_malformed_checkpoint_of_the_directory_counts_as_empty(tmp_path: Path, name: str) -> None:
-    """As in Kafka: recovery then starts further back, and nothing is lost."""
+    """Kafka does the same: recovery then starts earlier, and no record is lost."""
     fill(tmp_path)
     (tmp_path / name).write_bytes(b"nonsense\n")
     with open_reader(tmp_path) as reader:

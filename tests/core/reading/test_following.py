@@ -1,4 +1,4 @@
-"""A reader of a tier alone follows the tier's writer."""
+"""A reader of a tier without a log directory sees what the tier's writer commits."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_replica_shows_what_was_committed_since(tmp_path: Path, uri: str) -> N
             add(engine, b"u", "u")
             assert [found.value for found in log.records()] == [b"0"]
             assert reader.refresh() == (T0,)
-            assert list(reading) == []  # it continues with its earlier state
+            assert list(reading) == []  # the reader continues with its earlier state
             assert [found.value for found in log.records()] == [b"0", b"1"]
             assert [found.value for found in reader.log("u", 0).records()] == [b"u"]
             assert reader.refresh() == ()
@@ -63,7 +63,7 @@ def test_a_topic_that_is_created_again_is_a_new_topic(tmp_path: Path, uri: str) 
 
 
 def test_all_partitions_are_of_the_topic_that_was_written_last(tmp_path: Path, uri: str) -> None:
-    """Two that had the same name, one after the other: what the older one had is never shown as the newer one's."""
+    """The bucket has two topics of the same name, an old one and a new one. Records of the old one are never shown."""
     with open_engine(tmp_path / "old", tier=uri) as old, open_engine(tmp_path / "new", tier=uri) as new:
         for engine in (old, new):
             engine.create_topic("t", partitions=2)
@@ -72,7 +72,7 @@ def test_all_partitions_are_of_the_topic_that_was_written_last(tmp_path: Path, u
         add(old, b"old")
         add(new, b"new")
         old.log("t", 1).delete_records(before=1)
-        old.apply_retention()  # commits, and writes no segment
+        old.apply_retention()  # these operations commit roots, but write no segment
         with open_reader(uri) as reader:
             assert reader.partitions() == (T0, T0._replace(partition=1))
             assert [found.value for found in reader.log("t", 0).records()] == [b"new"]
@@ -99,7 +99,7 @@ def test_an_earlier_state_of_a_tier_is_not_followed(tmp_path: Path, uri: str) ->
 
 
 def requests(reader: Reader) -> int:
-    """Reads and listings so far, as the tier counts them."""
+    """Return the number of read and list requests of the tier so far."""
     assert reader.tier is not None
     store = reader.tier.metrics().store
     return store.reads.requests + store.lists.requests
@@ -121,7 +121,7 @@ def test_a_refresh_requests_only_logs_that_have_changed(tmp_path: Path, uri: str
             reader.open_logs(reader.partitions())
             opened = requests(reader) - before - listed
             assert listed == 1
-            assert opened <= 2 * count  # a root, and the producers' state of the last segment
+            assert opened <= 2 * count  # one request for a root, and one for the producer snapshot of the last segment
             before = requests(reader)
             assert reader.refresh() == ()
             assert requests(reader) - before == 1

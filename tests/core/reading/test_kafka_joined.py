@@ -1,4 +1,4 @@
-"""A directory and what its broker moved to a folder of its own, where leaders changed: segments overlap, or were lost."""
+"""A broker's directory and the folder of its remote segments after leader changes: segments overlap or are missing."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SUFFIXES = ("log", "index", "timeindex", "txnindex")
 
 @pytest.fixture
 def pair(tmp_path: Path) -> Iterator[dict[str, Engine]]:
-    """Two replicas without a tier: ``a`` leads."""
+    """Yield two replicas without a tier; ``a`` is the leader."""
     with ExitStack() as stack:
         engines = dict[str, Engine]()
         for name in NAMES:
@@ -58,7 +58,10 @@ def catch_up(leader: Engine, follower: Engine) -> None:
 
 
 def moved(engine: Engine, owner: Engine, remote: Path, start: int = 0) -> None:
-    """Copy the closed segments of ``engine`` from ``start`` on, as Kafka's local tier names them."""
+    """Copy the closed segments of ``engine`` from ``start`` on to ``remote``.
+
+    The names are those of Kafka's LocalTieredStorage.
+    """
     log = log_of(engine)
     log.flush()
     topic_id = log_of(owner).topic_id

@@ -1,4 +1,4 @@
-"""Plans of very many segments: how much they keep, how many requests they take, and how skew is divided."""
+"""Plans for very many segments: memory, number of requests, and division of segments of very different sizes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NAMES = [TopicPartition("orders", partition) for partition in range(PARTITIONS)]
 
 @pytest.fixture(scope="module")
 def uri(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A tier of 6 partitions with 7 segments each."""
+    """Return the URI of a tier of 6 partitions with 7 segments each."""
     folder = tmp_path_factory.mktemp("large")
     (folder / "tier").mkdir()
     with open_engine(folder / "data", tier=(folder / "tier").as_uri()) as engine:
@@ -34,7 +34,10 @@ def uri(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def planned(reader: Reader, most_entries: list[int]) -> list[Split]:
-    """The plan of everything; ``most_entries`` gets how many entries of manifests were in memory before each log."""
+    """Return the splits of all partitions.
+
+    ``most_entries`` gets the number of manifest entries in memory before each log.
+    """
 
     def ranges() -> Iterator[OffsetRange]:
         for name in NAMES:

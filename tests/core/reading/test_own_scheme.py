@@ -1,4 +1,4 @@
-"""Log directories in a segment store of a plugin, which is chosen by its URI scheme, are read without an engine, too."""
+"""Log directories in a plugin's segment store, which the URI scheme selects, are read without an engine."""
 
 from __future__ import annotations
 

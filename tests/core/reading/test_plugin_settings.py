@@ -1,4 +1,4 @@
-"""Settings of a plugin's component: from the file, then the environment, then the options of the call."""
+"""Settings of a plugin's component: the file, then the environment, then the options of the call take precedence."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Depth(Section):
 
 
 class Sea:
-    """Plugin with an object store that has settings. The tests read the settings and never open the store."""
+    """Plugin with an object store that has settings. The tests never open the store."""
 
     @hookimpl
     def stratalog_object_stores(self) -> Iterable[Provider[ObjectStore]]:
@@ -36,7 +36,7 @@ class Sea:
 def opened_with(
     options: Mapping[str, object], config: Mapping[str, object], environment: Mapping[str, str]
 ) -> OpenContext:
-    """Return the context with which the store is opened."""
+    """Return the context with which the store would be opened."""
     with contextlib.closing(open_host(read_settings(config, environment), [Sea()], None)) as host:
         return host.opener.context(host.registry.object_stores().by_scheme("sea"), location="sea://a", options=options)
 

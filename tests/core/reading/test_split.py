@@ -1,4 +1,4 @@
-"""Messages of splits: they arrive as they were sent, and damaged or forged ones are refused."""
+"""Messages of splits: they are received as they were sent, and damaged or forged ones are refused."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_the_damage_at_the_end_of_a_log_arrives() -> None:
 
 
 def forged(change: Callable[[list[Any]], object], *more: str) -> bytes:
-    """The message of ``SPLIT`` with a change of its header, and with more lines."""
+    """Return the message of ``SPLIT`` with a changed header and with further lines."""
     header, *lines = ZstdDecompressor().decompress(SPLIT.to_message()).decode().split("\n")
     fields = json.loads(header)
     change(fields)

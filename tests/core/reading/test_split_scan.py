@@ -1,4 +1,7 @@
-"""Splits of a plan, read one by one: together they are the log, whatever was cut, packed, hidden, damaged or lost."""
+"""Splits of a plan that are read one by one. Together they have the records of the log once, in order.
+
+The tests also cover splits with damaged segments, deleted segments, and aborted transactions.
+"""
 
 from __future__ import annotations
 
@@ -135,7 +138,8 @@ def test_small_segments_are_packed_and_their_indexes_left_alone(
     source = ReadSource(str(tmp_path))
     with source.open() as reader:
         segments = len(reader.log("orders", 0).segments())
-        monkeypatch.setattr("stratalog.reading.split_plan.offset_index", None)  # nobody may ask for it
+        # a call of this function would fail
+        monkeypatch.setattr("stratalog.reading.split_plan.offset_index", None)
         splits = plan_splits(reader, [OffsetRange(ORDERS, 0, ALL)], min_splits=4)
     assert segments > 100
     assert len(splits) == 4
@@ -204,7 +208,7 @@ def test_aborted_records_are_in_no_split(tmp_path: Path) -> None:
                 producer.begin_transaction()
                 for _ in range(5):
                     producer.send("orders", value=b"%d" % number * 20, partition=0)
-                producer.flush()  # what was never sent is not in the log
+                producer.flush()  # records that were never sent are not in the log
                 producer.abort_transaction() if number % 3 else producer.commit_transaction()
     source = ReadSource(str(tmp_path))
     with open_reader(tmp_path) as reader:
@@ -244,7 +248,7 @@ def test_a_corrupt_batch_is_an_error_or_is_skipped_and_reported_once(tmp_path: P
 
 
 def test_several_corrupt_batches_of_one_object_are_each_reported_once(tmp_path: Path) -> None:
-    """A damaged batch of a tier is read once more; two of them once made the reader alternate between them for ever."""
+    """A damaged batch of a tier is read a second time. With two such batches, the reader once alternated for ever."""
     tier = tmp_path / "tier"
     tier.mkdir()
     fill(tmp_path / "logs", tier=f"file://{tier}")
@@ -259,7 +263,7 @@ def test_several_corrupt_batches_of_one_object_are_each_reported_once(tmp_path: 
         assert len(told) < 5, f"told without end: {told}"
         told.append(damage)
 
-    splits = plan(source, 50)  # of an object that is read whole the hash is compared, too
+    splits = plan(source, 50)  # if an object is read completely, its hash is compared too
     found = [at for split in splits for part in scan(source, split, on_damage=tell) for at in listed(part)]
     assert [damage.end - damage.start for damage in told] == [10, 10]
     gone = {offset for damage in told for offset in range(damage.start, damage.end)}

@@ -1,4 +1,4 @@
-"""A dataset reads only the parts of the logs that a filter may match."""
+"""A dataset reads only the parts of the logs that may match a filter."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ def stamp(second: int) -> Any:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Two partitions with 6 segments of 10 records each, a second apart; the last record has no timestamp."""
+    """Return a directory with two partitions of 6 segments with 10 records each, a second apart.
+
+    The last record has no timestamp.
+    """
     with open_engine(tmp_path / "data", topic_defaults={"retention.ms": -1}) as engine:
         engine.create_topic("t", partitions=2, config={"message.timestamp.type": "CreateTime"})
         for partition in range(2):
@@ -91,12 +94,12 @@ def test_segments_without_a_match_are_not_read(
 
 
 def destroy(file: Path) -> None:
-    """Replace all bytes; a read of them fails."""
+    """Replace all bytes of a file, so that a read of it fails."""
     file.write_bytes(b"\xff" * file.stat().st_size)
 
 
 def test_the_files_of_other_segments_may_be_damaged(folder: Path) -> None:
-    """The proof that they are not read: a read of all fails."""
+    """This proves that the other files are not read: a read of all segments fails."""
     with open_reader(folder) as reader:
         dataset = reader.topic("t").dataset()
         for name in ("t-0/00000000000000000030.log", "t-1/00000000000000000000.log"):

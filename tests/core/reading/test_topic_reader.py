@@ -1,4 +1,4 @@
-"""A topic is scanned to Arrow in one stream, and followed record by record."""
+"""Reads of all partitions of a topic: to Arrow in one stream, and record by record as the topic grows."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ROWS = [(partition, offset) for partition in range(3) for offset in range(50)]
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Three partitions of 50 records, a second apart, in batches of 10 and segments of a few batches."""
+    """Return a directory with three partitions of 50 records, a second apart, in batches of 10."""
     with open_engine(tmp_path / "data") as engine:
         engine.create_topic("orders", partitions=3, config={"segment.bytes": 1000, "retention.ms": -1})
         for partition in range(3):
@@ -53,7 +53,7 @@ def test_a_scan_has_the_records_of_all_partitions(folder: Path) -> None:
         scan = reader.topic("orders").scan()
         assert rows(scan.to_arrow()) == ROWS
         assert scan.to_arrow().equals(scan.reader().read_all())
-        assert pa.table(scan).equals(scan.to_arrow())  # by __arrow_c_stream__
+        assert pa.table(scan).equals(scan.to_arrow())  # pyarrow calls __arrow_c_stream__
         assert pa.Table.from_batches(scan.batches()).equals(scan.to_arrow())
 
 
@@ -148,7 +148,7 @@ def values(reader: Reader) -> list[bytes | None]:
 
 
 def test_a_reader_follows_the_directory_of_a_running_engine(tmp_path: Path) -> None:
-    """Records are visible from the next high watermark checkpoint on."""
+    """A reader sees records from the next high watermark checkpoint on."""
     with open_engine(tmp_path, env=Env(clock=ManualClock())) as engine:
         engine.create_topic("t")
         log = engine.log("t", 0)

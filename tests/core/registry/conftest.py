@@ -36,7 +36,7 @@ def make_plugin() -> MakePlugin:
 
 @pytest.fixture
 def provider() -> Callable[..., Provider[Codec]]:
-    """Makes a provider that must not be opened: ``provider("zstd", version=2)``."""
+    """Return a function that makes a provider that must not be opened: ``provider("zstd", version=2)``."""
 
     def make(name: str, version: int = 1, schemes: frozenset[str] = frozenset()) -> Provider[Codec]:
         return Provider(name=name, version=version, schemes=schemes, open=_refuse_to_open)
@@ -46,7 +46,7 @@ def provider() -> Callable[..., Provider[Codec]]:
 
 @pytest.fixture
 def make_bed(tmp_path: Path, install_distribution: Callable[..., None]) -> Callable[[str, Fault], Bed]:
-    """Makes a bed whose breaker breaks this method in this way."""
+    """Return a function that makes a bed in which one method is broken in one way."""
 
     def make(method: str, fault: Fault) -> Bed:
         install_distribution(DISTRIBUTION, entry_points={"acme": "acme_parts"}, modules={"acme_parts": SOURCE})

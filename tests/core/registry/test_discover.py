@@ -206,7 +206,7 @@ def test_an_allowed_name_without_a_plugin_is_missing() -> None:
 
 
 def test_a_name_in_two_distributions_is_refused_until_one_is_blocked() -> None:
-    """A distribution that calls its entry point like an allowed one must not be imported in its place."""
+    """A distribution could give its entry point the name of an allowed one. It must not be imported in its place."""
     good, evil = a_candidate("local", "stratalog"), a_candidate("local", "evil")
     selection = select([evil, good], ("local",), ())
     assert selection.wanted == ()

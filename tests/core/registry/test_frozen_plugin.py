@@ -1,4 +1,4 @@
-"""A wheel that was built for contract version 1, and that is never built again, still works in all its parts."""
+"""A wheel that was built for contract version 1. It is never rebuilt, and each of its parts must work."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ CONFIG: Final = {
 
 @pytest.fixture
 def acme(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    """The plugin's module, as pip would have installed it."""
+    """Yield the plugin's module, as if pip had installed it."""
     monkeypatch.syspath_prepend(str(WHEEL))
     importlib.invalidate_caches()
     yield importlib.import_module("acme_v1")

@@ -22,11 +22,11 @@ from stratalog.spi.codecs import CodecTable
 
 GUARD = Guard("tier layout 'odd' version 3", "plugin odd of odd-layouts 2.1")
 POLICY_GUARD = Guard("cleanup policy 'odd' version 1", "plugin odd of odd-policies 2.1")
-NOTHING: Any = None  # Any: these policies look at nothing
+NOTHING: Any = None  # Any: these policies ignore their arguments
 
 
 def raised_by(error: BaseException) -> BaseException:
-    """Return the error that leaves the guard if the component raises ``error``."""
+    """Return the error that the guard raises if the component raises ``error``."""
     with pytest.raises(BaseException) as caught, GUARD.calling("write"):  # noqa: PT011 - the test checks the type
         raise error
     return caught.value
@@ -101,7 +101,7 @@ def test_bundled_is_what_the_distribution_of_the_core_offers() -> None:
 
 
 class Failing(CleanupPolicy):
-    """Raises in each method."""
+    """Policy that raises in each method."""
 
     def plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
         del log, config, now_ms

@@ -1,4 +1,4 @@
-"""Guards of components that are called for each file: the checks of a segment store's results."""
+"""Checks of the results of a segment store's files, indexes and folders."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ GUARD = Guard("segment store 'odd' version 1", "plugin odd of odd-stores 2.1")
 
 @dataclass
 class Bytes(SegmentFile):
-    """A file in memory, which may write other bytes than it is given, or read None."""
+    """A file in memory that can be wrong.
+
+    It can store ``written`` in place of the given data, and can return None from reads.
+    """
 
     data: bytearray = field(default_factory=bytearray)
     written: bytes | None = None
@@ -59,7 +62,7 @@ class Bytes(SegmentFile):
 
 @dataclass
 class Entries(IndexFile):
-    """An index in memory, which may forget entries."""
+    """An index in memory, which can lose its entries."""
 
     data: bytes = b""
     forgets: bool = False
@@ -86,7 +89,7 @@ class Entries(IndexFile):
 
 @dataclass
 class Folder(LogFiles):
-    """A folder in memory, which may create a file under another name."""
+    """A folder in memory, which can create a file under another name."""
 
     files: dict[str, Bytes] = field(default_factory=dict)
     name: str = "t-0"

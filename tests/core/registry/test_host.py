@@ -24,7 +24,7 @@ LOG = TopicPartition("orders", 0)
 
 
 def hear(heard: list[object]) -> Callable[[object], None]:
-    """Return a listener; pluggy reads the name of its argument."""
+    """Return a listener that adds its events to the list. pluggy uses the name of its parameter."""
 
     def listen(event: object) -> None:
         heard.append(event)
@@ -58,7 +58,7 @@ def test_each_event_has_a_listener_and_reaches_it(make_plugin: MakePlugin, event
     host, heard = Host(DeadlineCalls()), list[object]()
     hook = listening[0].removeprefix("stratalog_")
     host.register(make_plugin("acme", **{hook: hear(heard)}), "acme")
-    event = object.__new__(event_type)  # its fields do not matter to who hears it
+    event = object.__new__(event_type)  # the listener ignores the fields
     host.notify(event)
     assert heard == [event]
 
@@ -115,7 +115,7 @@ def refused(plugin: object) -> str:
         host.register(plugin, "acme")
     assert "acme" not in host
     assert not host.is_registered(plugin)
-    host.register(_good(), "acme")  # the name is free again
+    host.register(_good(), "acme")  # the name can be used again
     return str(caught.value)
 
 
@@ -135,7 +135,7 @@ def test_a_misspelt_hook_is_refused_with_the_right_spelling(make_plugin: MakePlu
 
 
 def test_a_misspelt_hook_leaves_nothing_of_the_plugin_behind(make_plugin: MakePlugin, provider: MakeProvider) -> None:
-    """The plugin's correctly spelt hooks were still called after the refusal, because only half of it was unregistered."""
+    """A refused plugin was once unregistered only in part, and its other hooks were still called."""
     host = Host(DeadlineCalls())
     with pytest.raises(PluginError):
         host.register(make_plugin("acme", codex=[], codecs=[provider("zstd")]), "acme")
@@ -168,7 +168,7 @@ def test_a_hook_under_another_name_is_refused() -> None:
 
 
 def test_a_plugin_that_cannot_be_hashed_is_refused() -> None:
-    @dataclass  # compares by value and can change: Python takes __hash__ away
+    @dataclass  # an object with __eq__ and without __hash__, as of a mutable data class
     class Unhashable:
         @hookimpl
         def stratalog_codecs(self) -> tuple[()]:

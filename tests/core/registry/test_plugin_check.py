@@ -64,7 +64,7 @@ class QuietSection(Section):
 
 
 class Positions(IndexFormat[int]):
-    """Entry by entry as batches come, and called EXTRA: what a topic can not name."""
+    """Index format that has an entry for each batch, and the role EXTRA, which an index format must not have."""
 
     role = IndexRole.EXTRA
     suffix = ".positions"

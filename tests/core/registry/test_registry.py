@@ -27,7 +27,7 @@ def stratalog_codecs():
     return [Provider(name="{name}", version={version}, open=lambda context: None, capabilities=("fast",))]
 """
 HEARD = "from stratalog.spi import hookimpl\nheard = []\n@hookimpl\ndef stratalog_on_log_opened(event):\n    heard.append(event)\n"
-NOTHING = ("no-plugin-of-this-name",)  # an allow-list that leaves out what happens to be installed
+NOTHING = ("no-plugin-of-this-name",)  # a list of allowed plugins, independent of the installed ones
 
 
 def codec_source(name: str, version: int = 1) -> str:

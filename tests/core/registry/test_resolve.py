@@ -14,7 +14,10 @@ MakeProvider = Callable[..., Provider[Codec]]
 
 @pytest.fixture
 def offer(provider: MakeProvider) -> Callable[..., Offer[Provider[Codec]]]:
-    """Makes an offer: ``offer("zstd", "acme", version=2, schemes={"s3"})``; the second word is the distribution."""
+    """Return a function that makes an offer: ``offer("zstd", "acme", version=2, schemes={"s3"})``.
+
+    The second argument is the distribution.
+    """
 
     def make(
         name: str, distribution: str = "acme", version: int = 1, schemes: Sequence[str] = ()

@@ -1,4 +1,4 @@
-"""Each method that is wrong when an engine opens after a crash: no record is lost, and the error names the culprit."""
+"""Methods that are broken when an engine opens after a crash: no record is lost, and the error names the plugin."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Methods that are wrong beside a tier on S3: no record is lost, and the error names the culprit."""
+"""Broken methods of an engine with a tier on S3: no record is lost, and the error names the plugin."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from stratalog.testing.s3 import LocalS3
 
 pytestmark = pytest.mark.long
 
-# On S3, methods of other components do the same work as on a folder: one of each class is enough.
+# With a tier on S3, methods of other components do the same work as with a folder. One method of each class is enough.
 _OF_TIERS: Final = ("ObjectStore", "TierLayout")
 S3_METHODS: Final = [method for method in METHODS if method.startswith(_OF_TIERS)] + [
     "RecordFormat.scan",

@@ -1,4 +1,4 @@
-"""Each method of each kind of component, wrong in each of five ways: no record is lost, and the error names the culprit."""
+"""Each method of each component, broken in each of five ways: no record is lost, and the error names the plugin."""
 
 from __future__ import annotations
 

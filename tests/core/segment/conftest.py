@@ -14,7 +14,10 @@ MakeSegment = Callable[[Sequence[Buffer], int, int], Segment]
 
 @pytest.fixture
 def make_segment(bed: LogBed) -> Iterator[MakeSegment]:
-    """``make(batches, base_offset, end_offset)``: a segment over a new ``.log`` file without indexes."""
+    """Yield the function ``make(batches, base_offset, end_offset)``.
+
+    It returns a segment over a new ``.log`` file without indexes.
+    """
     with ExitStack() as opened:
 
         def make(batches: Sequence[Buffer], base_offset: int, end_offset: int) -> Segment:

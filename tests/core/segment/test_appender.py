@@ -40,7 +40,7 @@ def append(appender: Appender, bed: LogBed, data: bytes) -> None:
 
 
 def one(bed: LogBed, offset: int, timestamp_ms: int = 1000) -> bytes:
-    """A batch of 111 bytes."""
+    """Return a batch of 111 bytes."""
     return bed.batch(offset, [Record(timestamp_ms=timestamp_ms, key=b"k", value=b"x" * 42)])
 
 
@@ -49,7 +49,10 @@ def one(bed: LogBed, offset: int, timestamp_ms: int = 1000) -> bytes:
 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_entries_are_those_of_kafka(bed: LogBed, name: str) -> None:
-    """An entry is considered for each batch, as Kafka does in recovery; Kafka's append considers one for each set."""
+    """stratalog considers an index entry for each batch, as Kafka does in recovery.
+
+    Kafka's append considers one entry for each append, which may have several batches.
+    """
     case = SCENARIOS[name]
     expected, base = case["expected"], case["base_offset"]
     config = TopicConfig(
@@ -72,7 +75,7 @@ def test_entries_are_those_of_kafka(bed: LogBed, name: str) -> None:
 
 
 def append_all(appender: Appender, bed: LogBed, appends: Sequence[dict[str, Any]]) -> bool:
-    """Append each; whether one failed."""
+    """Append each item; return True if one append failed."""
     for item in appends:
         try:
             append(appender, bed, bytes.fromhex(item["hex"]))
@@ -84,7 +87,7 @@ def append_all(appender: Appender, bed: LogBed, appends: Sequence[dict[str, Any]
 
 @pytest.mark.parametrize("interval_bytes", [0, 100, 111, 250, 4096])
 def test_a_continued_segment_has_an_honest_index(bed: LogBed, interval_bytes: int) -> None:
-    """Reopened after each append: a running maximum that only memory knew must not be lost."""
+    """The segment is reopened after each append. The largest timestamp so far must not be lost."""
     config = TopicConfig(index_interval_bytes=interval_bytes)
     stamps = [5000, 1000, 2000, 9000, 3000, 3000, 9000, 9500, 100]
     new_segment(bed, 0).close()
@@ -110,7 +113,7 @@ def test_a_continued_segment_has_an_honest_index(bed: LogBed, interval_bytes: in
 @pytest.mark.parametrize("offset", range(4))
 @pytest.mark.parametrize("timestamp_ms", [1, 1000, 2999, 3000, 3001, 5000, 5001, 10**15])
 def test_a_time_index_with_a_wrong_end_is_not_continued(bed: LogBed, timestamp_ms: int, offset: int) -> None:
-    """An engine refused a log whose last entry had an offset above that of a larger timestamp."""
+    """If the offset of the last entry is above that of a larger timestamp, an engine once refused the log."""
     stamps, later = [1000, 5000, 2000, 3000], 6000
     bed.write_segment(0, [one(bed, number, stamp) for number, stamp in enumerate(stamps)])
     bed.path(0, ".timeindex").write_bytes(timestamp_ms.to_bytes(8, "big") + offset.to_bytes(4, "big"))
@@ -175,7 +178,10 @@ def test_new_settings_move_the_time_of_a_segment_that_has_begun(bed: LogBed) -> 
 
 @pytest.mark.parametrize("timestamp_ms", [-1, 1000])
 def test_one_batch_by_itself_leaves_what_it_leaves_among_others(bed: LogBed, timestamp_ms: int) -> None:
-    """Bytes, indexes, bounds; and when indexes are full."""
+    """Bytes, indexes and bounds are equal, whether batches are appended one by one or together.
+
+    The indexes must also be full after the same batch.
+    """
     config = TopicConfig(index_interval_bytes=100, segment_index_bytes=48)
     found, full = list[tuple[object, ...]](), list[list[bool]]()
     for base, together in ((0, 1), (1000, 4)):
@@ -243,7 +249,7 @@ def test_jitter_is_drawn_below_its_setting(bed: LogBed, segment_ms: int, jitter_
 
 @pytest.mark.parametrize(("index_bytes", "appends"), [(12, 0), (24, 1), (36, 2), (48, 3)])
 def test_a_full_index_rolls(bed: LogBed, index_bytes: int, appends: int) -> None:
-    """A time index keeps its last slot for the closing entry; the first batch has no entry."""
+    """A time index reserves its last slot for the closing entry. The first batch has no entry."""
     config = TopicConfig(index_interval_bytes=0, segment_index_bytes=index_bytes)
     with closing(new_segment(bed, 0)) as segment:
         appender = Appender(segment, bed.components, config)
@@ -278,7 +284,7 @@ class FullDisk(PosixVfs):
 
 
 def test_an_append_whose_index_entries_do_not_fit_is_taken_back(bed: LogBed) -> None:
-    """The bytes used to stay in the log, and the next append assigned the same offsets."""
+    """The bytes of a failed append once stayed in the log, and the next append assigned the same offsets."""
     disk = FullDisk()
     bed.files_port = disk
     stamps = [5000, 1000, 2000, 3000, 6000]
@@ -292,7 +298,7 @@ def test_an_append_whose_index_entries_do_not_fit_is_taken_back(bed: LogBed) -> 
         assert segment.largest.timestamp_ms == stamps[0]
         failures = 0
         for offset in range(1, len(stamps)):
-            try:  # every second append has an entry due
+            try:  # an entry is due at every second append
                 append(appender, bed, one(bed, offset, stamps[offset]))
             except DiskFullError:
                 failures += 1
@@ -322,7 +328,7 @@ def test_many_batches_in_one_append(bed: LogBed) -> None:
 
 
 class SyncedFiles(PosixVfs):
-    """Remembers which files were synced, by inode."""
+    """File system that records the inodes of the files that were synced."""
 
     def __init__(self) -> None:
         self.inodes = set[int]()
@@ -371,7 +377,7 @@ def test_a_segment_that_was_found_opens_its_indexes_at_the_first_append(bed: Log
 
 
 def test_indexes_that_did_not_fit_at_the_first_append_are_opened_by_a_later_one(bed: LogBed) -> None:
-    """If one index was open and another was not, closing used to write a single entry over all entries of the second."""
+    """If only one index was open, closing once replaced all entries of the other index by a single entry."""
     with closing(new_segment(bed, 0)) as segment:
         appender = Appender(segment, bed.components, TopicConfig(index_interval_bytes=0))
         for offset in range(4):

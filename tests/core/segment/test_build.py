@@ -1,4 +1,4 @@
-"""A builder writes the files of an unpublished segment, and removes them if they are not published."""
+"""A builder writes the files of an unpublished segment, and deletes them if the segment is not published."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def batch(bed: LogBed, offset: int, count: int = 2) -> Buffer:
 
 
 def built(bed: LogBed, *, upload: bool = False) -> BuiltSegment:
-    """A segment of three batches, of the offsets 10 to 15, that ends at 20."""
+    """Return a segment of three batches with the offsets 10 to 15. Its end offset is 20."""
     make = SegmentBuilder.for_upload if upload else SegmentBuilder
     with make(bed.files(), 10, bed.components, DENSE) as builder:
         for offset in (10, 12, 14):

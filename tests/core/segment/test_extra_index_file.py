@@ -1,4 +1,4 @@
-"""The bytes that hold extra indexes, as docs/formats/extra.md draws them."""
+"""The file of the extra indexes of a segment, as specified in docs/formats/extra.md."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def unpacked(data: bytes) -> PackedExtras | None:
 
 
 def drawn() -> bytes:
-    """By hand, from the page."""
+    """Return such a file, encoded by hand from the specification."""
     directory = b"".join(
         struct.pack("<QIB", len(data), crc32c(data), len(label)) + label.encode() for label, data in INDEXES.items()
     )
@@ -64,7 +64,7 @@ def test_a_file_with_a_truncated_end_is_not_unpacked(cut: int) -> None:
 
 
 def test_each_changed_byte_is_noticed() -> None:
-    """In an index, of that index; behind them, of all."""
+    """A changed byte of an index invalidates only this index. A changed byte after the indexes invalidates all."""
     data = drawn()
     sizes = [len(index) for index in INDEXES.values()]
     for position in range(len(data)):
@@ -95,7 +95,7 @@ def test_a_directory_with_wrong_contents_is_refused(count: int, label: bytes) ->
 
 
 def test_wrong_sizes_yield_none() -> None:
-    """A directory with a valid CRC may still describe more than the file contains."""
+    """A directory with a valid CRC may still claim more bytes than the file has."""
     label = b"bloom@1"
     directory = struct.pack("<QIB", 1 << 62, 0, len(label)) + label
     head = struct.pack("<IIqqqqI", len(directory), 1, 100, 250, 4096, 1_700_000_000_000, 0xDEADBEEF)

@@ -1,4 +1,4 @@
-"""Checks of a segment store that a plugin brings, before recovery truncates its files."""
+"""Checks of a plugin's segment store before recovery truncates its files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ INDEX = "00000000000000000000.index"
 
 @pytest.fixture
 def files(bed: LogBed) -> LogFiles:
-    """A folder of a plugin's store with one segment of 4 bytes."""
+    """Return the folder of a plugin's store with one segment of 4 bytes."""
     bed.write_segment(0, [b"abcd"])
     return guarded_part(bed.files(), LogFiles, GUARD)
 
@@ -36,7 +36,7 @@ def test_a_sound_folder_passes(bed: LogBed, files: LogFiles) -> None:
 
 
 def test_a_list_without_the_log_of_an_index_is_refused(files: LogFiles) -> None:
-    check_listed(files, ["00000000000000000007.index"])  # a crash may leave it
+    check_listed(files, ["00000000000000000007.index"])  # a crash may leave an index without its log
     with pytest.raises(PluginError, match=rf"odd-stores 2\.1\): list leaves out {NAME}"):
         check_listed(files, [INDEX])
 

@@ -22,7 +22,7 @@ MakeSegment = Callable[[Sequence[Buffer], int, int], Segment]
 
 @pytest.fixture
 def mixed(bed: LogBed) -> list[bytes]:
-    """Entries of all magics, plain and compressed, the offsets 0 to 24."""
+    """Return entries of all magics, uncompressed and compressed, with the offsets 0 to 24."""
     return [
         bed.batch(0, records(1), magic=0),
         bed.batch(1, records(3), magic=0, codec="gzip"),
@@ -47,7 +47,7 @@ def starts(entries: Sequence[bytes]) -> list[int]:
 
 
 class CountedReads:
-    """Reads a segment so many times, and then fails the test."""
+    """Segment that allows a limited number of reads, and then fails the test."""
 
     def __init__(self, segment: Segment, at_most: int) -> None:
         self._segment, self._left = segment, at_most
@@ -59,7 +59,7 @@ class CountedReads:
 
 
 def walked(segment: Segment, bed: LogBed, read_bytes: int = 0, position: int = 0) -> list[tuple[int, int, int]]:
-    """(position, magic, last offset) of each batch."""
+    """Return position, magic and last offset of each batch in a segment."""
     return [
         (chunk.position + batch.position, batch.magic, batch.last_offset)
         for chunk in walk(segment, position, bed.components, read_bytes=read_bytes)
@@ -74,7 +74,7 @@ def walked_until_error(
     below: int | None = None,
     read: Callable[[int, int], memoryview] | None = None,
 ) -> tuple[list[int], CorruptBatchError | None]:
-    """Return the positions of the batches before the first bad entry, and the reason why it is bad."""
+    """Return the positions of the batches before the first invalid entry, and the error of this entry."""
     found: list[int] = []
     try:
         for chunk in walk(segment, 0, bed.components, read_bytes=read_bytes, below=below, read=read):
@@ -179,7 +179,7 @@ def test_a_log_cut_at_any_byte_gives_its_whole_entries_and_then_an_error(
 def test_a_file_that_is_cut_after_it_was_opened_gives_its_whole_entries_and_then_an_error(
     bed: LogBed, make_segment: MakeSegment, mixed: list[bytes], read_bytes: int
 ) -> None:
-    """The walk once read the same nothing for ever."""
+    """The walk over a truncated file once read the same empty range for ever."""
     entries = [mixed[0], mixed[3], mixed[4], mixed[6]]
     bounds = starts(entries)
     for size in sorted({*range(0, bounds[-1], 29), *bounds[:-1], *(bound - 1 for bound in bounds[1:])}):
@@ -197,7 +197,7 @@ def test_a_file_that_is_cut_after_it_was_opened_gives_its_whole_entries_and_then
 def test_a_format_that_makes_no_progress_is_an_error(
     bed: LogBed, make_segment: MakeSegment, mixed: list[bytes]
 ) -> None:
-    """Formats are plugins: a format that reports a wrong end, or moves back, must not hold a reader for ever."""
+    """Formats can be plugins. A format that reports a wrong end, or moves back, must not cause an endless loop."""
     segment = make_segment(mixed[4:5], 0, 25)
 
     class Still:
@@ -224,7 +224,7 @@ def test_a_format_that_makes_no_progress_is_an_error(
 def test_every_bit_that_a_crc_covers_is_checked(bed: LogBed, magic: int) -> None:
     good = bed.batch(0, records(1), magic=magic)
     bad = bed.batch(1, records(2), magic=magic, codec="gzip")
-    # offset and size are outside the CRC; so is a V2 batch's leader epoch
+    # no CRC covers offset and size, nor a V2 batch's leader epoch
     covered = range(17, len(bad)) if magic == 2 else range(12, len(bad))
     for position, bit in itertools.product(covered, range(8)):
         flipped = bytearray(good + bad)
@@ -289,7 +289,7 @@ def test_a_few_bytes_are_a_partial_entry(bed: LogBed, mixed: list[bytes], size: 
     assert (found.tables, found.stop, found.stop_position) == ((), ScanStop.PARTIAL, 0)
 
 
-# --- other epochs ------------------------------------------------------------------------------------------------
+# --- leader epochs -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("piece_bytes", [1, 3, 16, 17, 40, 1000, 1 << 20])

@@ -31,7 +31,7 @@ def test_the_bytes_read_are_those_of_the_segment(segment: Segment) -> None:
 
 
 def test_a_reader_sees_no_bytes_change(segment: Segment) -> None:
-    """However many reads are kept, whole or in part, and by whomever they are kept after the reader has ended."""
+    """Bytes that a caller keeps must not change, even after the reader has ended. A caller may also keep slices."""
     kept, seen = [], []
     for turn in range(3):
         with ReusedReads(USUAL_BYTES, SPARE) as reads:
@@ -46,7 +46,7 @@ def test_a_reader_sees_no_bytes_change(segment: Segment) -> None:
 
 
 def test_memory_is_used_again(segment: Segment) -> None:
-    """The next read uses it, and the next reader, once no view of it is left."""
+    """The next read reuses the memory if no view of it is left, and so does the next reader."""
     owners = list[object]()
     for _ in range(3):
         with ReusedReads(USUAL_BYTES, SPARE) as reads:

@@ -1,4 +1,4 @@
-"""The number of data records of a segment and their least timestamp, against the records that a reader gets."""
+"""Number of data records of a segment and their smallest timestamp, compared with the records that a reader returns."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def append(engine: Engine, *stamps: int, **config: object) -> None:
 
 
 def infos(uri: str) -> list[SegmentInfo]:
-    """The segments that the manifest of a tier lists."""
+    """Return the segments in the manifest of a tier."""
     with open_reader(uri) as reader:
         segments = list(reader.log("t", 0).view().readable())
     assert all(isinstance(segment, RemoteSegment) for segment in segments)
@@ -31,7 +31,7 @@ def infos(uri: str) -> list[SegmentInfo]:
 
 
 def stored(engine: Engine, uri: str) -> SegmentInfo:
-    """The entry of the only segment, after an offload."""
+    """Offload the log, and return the manifest entry of its only segment."""
     engine.log("t", 0).roll()
     engine.offload()
     [info] = infos(uri)
@@ -40,7 +40,7 @@ def stored(engine: Engine, uri: str) -> SegmentInfo:
 
 @pytest.fixture
 def uri(tmp_path: Path) -> str:
-    """An empty tier."""
+    """Return the URI of an empty tier."""
     (tmp_path / "tier").mkdir()
     return (tmp_path / "tier").as_uri()
 

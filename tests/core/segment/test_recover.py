@@ -19,7 +19,7 @@ from vectors import VECTORS
 MakeSegment = Callable[[Sequence[Buffer], int, int], Segment]
 
 RECOVERIES = {case["name"]: case for case in VECTORS["recovery_scenarios"]}
-# Kafka keeps what follows an offset that goes back, and treats a magic above 2 as 2; we do not.
+# Kafka keeps batches after a decreasing offset, and treats a magic above 2 as 2; stratalog does neither.
 STRICTER = {"recover_unknown_magic_3_valid_crc": 161, "recover_offset_regression": 161}
 AS_KAFKA = [name for name, case in RECOVERIES.items() if "expected" in case and name not in STRICTER]
 
@@ -64,7 +64,7 @@ def test_descending_offsets_and_unknown_magics_are_truncated(bed: LogBed, name: 
 
 
 def nobody(chunk: Chunk, table: BatchTable) -> dict[int, AbortedTransaction]:
-    """A log without producers."""
+    """Return no aborted transactions: the log has no producers."""
     del chunk, table
     return {}
 
@@ -83,7 +83,7 @@ def test_offsets_below_the_segments_base_are_cut(bed: LogBed, make_segment: Make
 @pytest.mark.parametrize("codec", [None, "gzip"])
 def test_a_torn_tail_is_cut_at_any_byte(bed: LogBed, make_segment: MakeSegment, magic: int, codec: str | None) -> None:
     first, second = (bed.batch(offset, records(2), magic=magic, codec=codec) for offset in (0, 2))
-    # two V0 or V1 messages are two entries, anything else is one
+    # two V0 or V1 messages are two entries; otherwise the data is one entry
     ends = {len(second) // 2: 3} if magic < 2 and codec is None else {}
     for size in range(len(second)):
         segment = make_segment([first, second[:size]], 0, 100)
@@ -101,7 +101,7 @@ def test_a_torn_tail_is_cut_at_any_byte(bed: LogBed, make_segment: MakeSegment, 
 def test_offsets_ascend_from_batch_to_batch(
     bed: LogBed, make_segment: MakeSegment, offsets: list[int], kept: int
 ) -> None:
-    """A batch's CRC does not cover its base offset."""
+    """No CRC covers the base offset of a batch. Recovery truncates before a batch whose offset decreases."""
     batches = [bed.batch(offset, records(2)) for offset in offsets]
     found = recovered(make_segment(batches, 0, 1 << 40), bed.components, TopicConfig(), nobody)
     assert found.valid_bytes == sum(map(len, batches[:kept]))

@@ -35,7 +35,7 @@ from stratalog.spi.indexes import IndexRole
 MakeSegment = Callable[[Sequence[Buffer], int, int], Segment]
 
 BASE = 100
-# (magic, codec, timestamps of the records): offsets are consecutive, except for gaps that a batch declares
+# magic, codec, and timestamps of the records; offsets are consecutive, except for gaps at the end of a batch
 Layout = Sequence[tuple[int, str | None, list[int]]]
 RISING: Layout = [(2, None, [1000 + 10 * n, 1005 + 10 * n]) for n in range(20)]
 MIXED: Layout = [
@@ -53,7 +53,7 @@ MIXED: Layout = [
     (2, None, [1500, 1400, 1300]),
     (1, None, [1450]),
 ]
-# some batches are much larger than what lies between two index entries
+# some batches are much larger than the interval of index entries
 UNEVEN: Layout = [
     (2, None, [7000, 7001]),
     (2, None, [7002]),
@@ -65,7 +65,7 @@ UNEVEN: Layout = [
     (2, None, [7005]),
     (2, None, [106]),
 ]
-LARGE_MS, LARGE_BYTES = 7000, 12_000  # of values with such a timestamp
+LARGE_MS, LARGE_BYTES = 7000, 12_000  # size of the values of records with this timestamp
 LAYOUTS = {"rising": RISING, "mixed": MIXED, "uneven": UNEVEN}
 
 
@@ -74,7 +74,7 @@ def value_of(stamp_ms: int) -> bytes:
 
 
 class Made:
-    """A segment and what is in it, known without reading it."""
+    """A segment, and its expected contents."""
 
     def __init__(self, bed: LogBed, make: MakeSegment, layout: Layout) -> None:
         self.records: list[tuple[int, int]] = []  # offset, timestamp
@@ -92,14 +92,14 @@ class Made:
         self.components = bed.components
 
     def batch_of(self, offset: int) -> int | None:
-        """The index of the first batch whose last offset is at or above ``offset``."""
+        """Return the index of the first batch whose last offset is at or above ``offset``; None if there is none."""
         return next((index for index, last in enumerate(self.lasts) if last >= offset), None)
 
     def position(self, index: int) -> int:
         return sum(map(len, self.batches[:index]))
 
     def check_offsets(self) -> None:
-        """Every offset is found where a scan from the start finds it."""
+        """Check that a search finds every offset at the batch that a scan from the start finds."""
         for offset in range(BASE - 2, self.end + 3):
             found, index = find_batch(self.segment, offset, self.components), self.batch_of(offset)
             assert (None if found is None else found[0]) == (None if index is None else self.position(index)), offset
@@ -108,7 +108,7 @@ class Made:
                     self.check_read(offset, max_bytes, whole=whole)
 
     def check_read(self, offset: int, max_bytes: int, *, whole: bool = True) -> None:
-        """Batches come whole, from the one that is wanted, as many as fit, and at least one."""
+        """Check a read: whole batches from the requested one on, as many as fit, and at least one."""
         index = self.batch_of(offset)
         found = find_batches(
             self.segment, offset, self.components, max_bytes=max_bytes, bound=self.end, whole=whole, check_crc=whole
@@ -126,7 +126,7 @@ class Made:
         assert (last_offset, data is not None) == (self.lasts[index + count - 1], whole)
 
     def check_timestamps(self, min_offsets: Sequence[int]) -> None:
-        """Every timestamp is found where a scan from the start finds it."""
+        """Check that a search finds every timestamp at the record that a scan from the start finds."""
         stamps = {stamp + step for _, stamp in self.records for step in (-1, 0, 1)} | {0, 10_000}
         for stamp in sorted(stamps):
             for min_offset in min_offsets:
@@ -142,7 +142,7 @@ def made(request: pytest.FixtureRequest, bed: LogBed, make_segment: MakeSegment)
 
 
 def honest(made: Made, role: IndexRole, interval_bytes: int) -> bytes:
-    """The entries that an appender would have written."""
+    """Return the index entries that an appender would have written."""
     config = TopicConfig(index_interval_bytes=interval_bytes)
     builder = made.components.indexes[role].builder(BASE, config)
     entries = []
@@ -153,7 +153,7 @@ def honest(made: Made, role: IndexRole, interval_bytes: int) -> bytes:
     return b"".join([*entries, builder.finish()])
 
 
-# --- honest indexes ----------------------------------------------------------------------------------------------
+# --- correct indexes ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("interval_bytes", [0, 1, 150, 1 << 20])
@@ -211,11 +211,11 @@ def moved(batch: RecordBatch, by: int) -> RecordBatch:
     return replace(batch, position=0, base_offset=batch.base_offset + by, last_offset=batch.last_offset + by)
 
 
-# --- lying indexes -----------------------------------------------------------------------------------------------
+# --- wrong indexes -----------------------------------------------------------------------------------------------
 
 
 def lies(entries: bytes, size: int, seed: int) -> Iterator[bytes]:
-    """Index contents that are wrong in many ways."""
+    """Yield wrong contents of an index."""
     chance = random.Random(seed)  # noqa: S311 - the same lies in every run
     listed = [entries[at : at + size] for at in range(0, len(entries), size)]
     yield b""
@@ -276,7 +276,7 @@ def test_no_time_index_changes_an_answer(made: Made) -> None:
 
 
 def test_two_batches_of_one_timestamp(bed: LogBed, make_segment: MakeSegment) -> None:
-    """An entry moved to the later of two batches with the same largest timestamp once hid the earlier one."""
+    """An entry that refers to the later of two batches with one largest timestamp must not hide the earlier one."""
     made = Made(bed, make_segment, [(2, None, [1000]), (2, None, [2000]), (2, None, [2000]), (2, None, [3000])])
     for relative in range(4):
         made.segment.hold_entries(IndexRole.TIME, pack(">qiqi", 1000, 0, 2000, relative))
@@ -339,7 +339,10 @@ def entry(producer: int, first: int, last: int, stable: int) -> bytes:
 
 
 def test_aborted_transactions_of_a_range(bed: LogBed, make_segment: MakeSegment) -> None:
-    """Marker at or above the start, first record below the end; nothing after an entry with a stable offset that high."""
+    """The expected transactions have a marker at or above the start, and a first record below the end.
+
+    The search stops at an entry whose last stable offset is at or above the end.
+    """
     listed = [AbortedTransaction(1, 3, 10, 5), AbortedTransaction(2, 5, 20, 21), AbortedTransaction(1, 30, 40, 41)]
     first, second = make_segment([], 0, 25), make_segment([], 25, 50)
     first.hold_entries(IndexRole.TRANSACTION, entry(1, 3, 10, 5) + entry(2, 5, 20, 21))
@@ -352,11 +355,11 @@ def test_aborted_transactions_of_a_range(bed: LogBed, make_segment: MakeSegment)
             assert list(found) == expected
 
 
-# --- reading on ----------------------------------------------------------------------------------------------------------
+# --- consecutive reads ----------------------------------------------------------------------------------------------
 
 
 def test_a_fetch_continues_where_the_last_one_ended(bed: LogBed, make_segment: MakeSegment) -> None:
-    """Without an index; and whatever was noted of that end, batches come as a scan from the start finds them."""
+    """The segment notes the end of the last read. The result must not depend on this note or on an index."""
     made = Made(bed, make_segment, [(2, None, [7000 + 2 * n, 7001 + 2 * n]) for n in range(12)])
     made.segment.hold_entries(IndexRole.OFFSET, b"")
     offset, max_bytes = BASE, len(made.batches[0]) * 2

@@ -23,7 +23,7 @@ BATCHES = 10
 
 @pytest.fixture
 def closed(bed: LogBed, make_segment: MakeSegment) -> Segment:
-    """A closed segment of ten batches, three records each, with indexes."""
+    """Return a closed segment of ten batches with three records each, with indexes."""
     data = [bed.batch(3 * n, records(3, start=3 * n, value_bytes=50)) for n in range(BATCHES)]
     log = bed.files().open_segment(bed.path(100).name, create=True)
     with closing(Segment(bed.files(), 0, 0, bed.components, log, names={".log": bed.path(100).name})) as active:

@@ -24,7 +24,7 @@ MakeSegment = Callable[[Sequence[Buffer], int, int], Segment]
 
 @pytest.fixture
 def batches(bed: LogBed) -> list[bytes]:
-    """Three batches of two records each."""
+    """Return three batches of two records each."""
     return [bed.batch(start, records(2, start=start)) for start in (0, 2, 4)]
 
 
@@ -67,7 +67,7 @@ def test_records_that_cannot_be_decoded_are_found_only_if_records_are_checked(
     bed: LogBed, make_segment: MakeSegment, batches: list[bytes]
 ) -> None:
     damaged = bytearray(batches[1])
-    damaged[57:61] = (3).to_bytes(4, "big")  # the number of records
+    damaged[57:61] = (3).to_bytes(4, "big")  # change the number of records
     seal(damaged)
     segment = make_segment([batches[0], damaged, batches[2]], 0, 6)
     assert check_segment(segment, bed.components).bad_records == []

@@ -1,4 +1,4 @@
-"""The public surface of contract version 1 is the one in the file: a changed line is a decision, not an accident."""
+"""The public API of contract version 1 equals the stored one. A removed or changed line must be deliberate."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def test_the_contract_has_at_most_a_hundred_names() -> None:
 
 @pytest.mark.parametrize("name", spi.__all__)
 def test_each_public_class_and_function_has_a_docstring(name: str) -> None:
-    found = vars(prepared_py).get(name, getattr(spi, name))  # this module documents both twins
+    found = vars(prepared_py).get(name, getattr(spi, name))  # the docstrings of this module are for both twins
     if inspect.isclass(found) or inspect.isfunction(found):
         assert inspect.getdoc(found)
 
@@ -150,6 +150,6 @@ def test_a_codec_that_is_not_installed_is_reported() -> None:
 
 
 def test_two_codecs_with_one_id_are_a_clash() -> None:
-    """The last one won, and batches of the other were decompressed with it."""
+    """The codec that was registered last once decompressed the batches of the other one."""
     with pytest.raises(PluginClashError, match=r"codec 'other' and codec 'lz4' have the same id 3"):
         CodecTable([("lz4", Third()), ("other", Third())])

@@ -52,7 +52,7 @@ def test_facts_about_records_are_notes_that_older_releases_keep() -> None:
     known = replace(a_segment(), info=replace(a_segment().info, records=12, min_timestamp_ms=-1))
     written = known.to_json()
     assert written["extra"] == {**a_segment().extra, "records": 12, "min_timestamp_ms": -1}
-    assert set(written) == set(a_segment().to_json())  # a release that does not know them refuses other fields
+    assert set(written) == set(a_segment().to_json())  # a release that does not know the new fields refuses them
     assert StoredSegment.from_json(written) == known
     assert StoredSegment.from_json(a_segment().to_json()).info.records is None
 

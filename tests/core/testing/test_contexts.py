@@ -1,4 +1,4 @@
-"""Contexts, layout lookups and topic settings for tests of a component without an engine."""
+"""Helpers for tests of a component without an engine: contexts, layout lookups and topic settings."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_lookup_finds_layouts_by_name_and_label() -> None:
 
 
 class Store(SimObjectStore):
-    """A store that knows its context."""
+    """Object store that keeps its context."""
 
     def __init__(self, context: OpenContext) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ def test_a_component_is_opened_with_settings_by_name(open_component: Callable[..
 
 @pytest.fixture
 def opened_stores() -> Iterator[list[Store]]:
-    """Stores of a test, which must be closed when the test is over."""
+    """Yield a list for the stores of a test, and check that they are closed when the test is over."""
     found = list[Store]()
     yield found
     assert [store.closed for store in found] == [True]

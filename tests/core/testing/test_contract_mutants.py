@@ -1,4 +1,4 @@
-"""Each rule of each public contract is proved by a small wrong component that fails at this rule."""
+"""For each rule of each public contract, a small wrong component fails exactly this rule."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The proxy commits exactly the planned faults, for the planned requests: tested with the standard library's client."""
+"""The fault proxy causes exactly the planned faults, for the planned requests. The client is ``http.client``."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_a_connection_breaks_before_or_after_the_server_has_seen_it(
 @pytest.mark.parametrize("do", [Misdeed.SILENT, Misdeed.DRIP])
 @pytest.mark.long
 def test_an_answer_may_never_end(proxy: FaultProxy, path: str, do: Misdeed) -> None:
-    """A client without a deadline of its own waits for ever; here its socket has a short timeout."""
+    """A client without a timeout would wait for ever. The socket in this test has a short timeout."""
     proxy.plan(ProxyFault(do, "GetObject"))
     with pytest.raises(TimeoutError):
         ask(proxy, "GET", path, timeout_s=0.5)

@@ -1,4 +1,4 @@
-"""The skeleton of a plugin is well-formed, can be installed, and its tests fail with what is left to write."""
+"""The skeleton of a plugin can be installed, and its tests fail with messages that say which code is missing."""
 
 from __future__ import annotations
 

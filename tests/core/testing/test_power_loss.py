@@ -1,4 +1,4 @@
-"""The file system that a loss of power is tried on: what it may leave, and what it never may."""
+"""The file system that simulates power losses: the states that it may leave, and those that it never leaves."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ State = dict[str, bytes]
 
 
 class Disk:
-    """A folder on such a file system."""
+    """A folder on a file system that simulates power losses."""
 
     def __init__(self, tmp_path: Path) -> None:
         self.tmp_path, self.folder = tmp_path, tmp_path / "data"
@@ -38,7 +38,7 @@ class Disk:
         self.files.sync_folder(str(self.folder))
 
     def states(self, count: int = 40) -> list[State]:
-        """Return the possible contents after a power loss, by seed: contents by name, also of folders."""
+        """Return possible contents of the folder after a power loss, one for each seed: bytes by relative path."""
         found = []
         for seed in range(count):
             target = self.tmp_path / f"left-{len(list(self.tmp_path.iterdir()))}"

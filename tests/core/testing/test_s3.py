@@ -13,7 +13,7 @@ from stratalog.testing.s3 import LocalS3, local_s3, operation_of, remove_objects
 
 
 def ask(server: LocalS3, path: str, method: str = "GET", body: bytes | None = None) -> tuple[int, bytes]:
-    """Send one request with a signature that the server does not check."""
+    """Send one request, and return status and body. The server does not check the signature."""
     url = f"{server.endpoint_url}/{server.bucket}{path}"
     headers = {
         "Authorization": "AWS4-HMAC-SHA256 Credential=local-key/20260101/us-east-1/s3/aws4_request",

@@ -10,7 +10,7 @@ from stratalog.testing.contracts import ServiceContract
 
 
 class Counting(Service):
-    """The smallest service there is."""
+    """Service that counts the logs of its engine."""
 
     def __init__(self) -> None:
         self.logs = 0

@@ -37,7 +37,7 @@ def quorum_voters(listed: list[Any], version: int) -> tuple[QuorumVoter, ...]:
 
 
 def record_of(name: str, inputs: dict[str, Any]) -> ControlRecord:
-    """Return the record that a vector's inputs describe."""
+    """Return the record that a test vector describes."""
     if name.startswith("control_leader_change"):
         version = inputs["version"]
         voters, granting = (quorum_voters(inputs[field], version) for field in ("voters", "granting_voters"))
@@ -132,14 +132,14 @@ def test_newer_and_longer_markers_are_read(key: bytes, value: bytes, kind: Contr
 
 
 def test_tagged_fields_of_later_releases_are_passed_over() -> None:
-    """KIP-482: a reader skips tags that it does not know."""
+    """A reader skips tags that it does not know (KIP-482)."""
     tagged = SnapshotHeader(5).value()[:-1] + bytes.fromhex("02" + "0003aabbcc" + "0700")
     assert parse_control(control_key(ControlType.SNAPSHOT_HEADER), tagged) == SnapshotHeader(5)
 
 
 @pytest.mark.parametrize("number", [7, 99, -1])
 def test_an_unknown_type_is_none(number: int) -> None:
-    """Kafka's UNKNOWN: readers ignore the record."""
+    """Kafka calls such a type UNKNOWN, and readers ignore the record."""
     assert parse_control(b"\0\0" + number.to_bytes(2, "big", signed=True), VALUE) is None
 
 

@@ -53,7 +53,7 @@ def raw(name: str) -> bytes:
 
 
 def commit_of(inputs: dict[str, Any]) -> OffsetCommit:
-    """Return the commit that a vector's inputs describe; fields that its version lacks are -1."""
+    """Return the commit that a test vector describes; fields that its version lacks are -1."""
     epoch, expiry = inputs["leader_epoch"], inputs["expire_timestamp"]
     return OffsetCommit(
         offset=inputs["offset"],
@@ -65,7 +65,7 @@ def commit_of(inputs: dict[str, Any]) -> OffsetCommit:
 
 
 def group_of(inputs: dict[str, Any]) -> GroupMetadata:
-    """Return the expected record of a group, whose inputs also have fields that its version lacks."""
+    """Return the group metadata that a test vector describes, without fields that its version lacks."""
     version = inputs["version"]
     members = (
         GroupMember(
