@@ -1,4 +1,4 @@
-"""Collection of an archiver's superseded roots and failed uploads: no engine would collect them."""
+"""Collection of an archiver's superseded roots and objects of failed uploads, which no engine collects."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PREFIX = log_prefix(LOG, TOPIC_ID)
 
 
 class Archive:
-    """A broker's folder, and runs of archivers into one bucket: each its own process, with a collection of its own."""
+    """A broker's folder, and runs of archivers into one bucket. Each run is a new process with its own collection."""
 
     def __init__(self, folder: Path, registry: Registry) -> None:
         self.bed = LogBed(folder / "logs", registry)
@@ -32,7 +32,7 @@ class Archive:
         self.store = SimObjectStore(self.tiers.bucket)
 
     def run(self, *, segments: int = 0) -> CollectReport:
-        """Return the report of one run, after this number of new segments."""
+        """Run an archiver after this number of new segments, and return the report of its collection."""
         if segments:
             self.broker.fill(segments=segments)
         self.store = SimObjectStore(self.tiers.bucket)
@@ -44,7 +44,7 @@ class Archive:
             return archiver.collect(TierCollection(GRACE_MS))
 
     def check(self) -> None:
-        """Check that the archive has the bytes of all closed segments of the broker."""
+        """Check that the segments in the archive equal the files of the broker."""
         with self.tiers.open(read_only=True) as tier:
             segments = tier.log(LOG, TOPIC_ID).view().segments
             there = [self.broker.path(segment.base_offset).read_bytes() for segment in segments]
@@ -57,7 +57,7 @@ class Archive:
         self.tiers.clock.advance_ms(GRACE_MS)
 
     def leave_object(self, leader_epoch: int) -> str:
-        """Leave an object as a run does that is killed between an upload and its commit."""
+        """Leave an object as a run does that is killed between an upload and its commit. Return its key."""
         key = segment_key(PREFIX, 0, leader_epoch, uuid.UUID(int=1), "seg")
         self.tiers.bucket.write(key, b"left")
         return key
@@ -74,7 +74,7 @@ def test_states_that_were_superseded_an_hour_ago_are_deleted_by_the_next_run_tha
     archive.run(segments=4)
     assert archive.roots() == 4
     archive.later()
-    assert archive.run(segments=2).roots == 3  # one was superseded just now
+    assert archive.run(segments=2).roots == 3  # one root was superseded just now
     assert archive.roots() == 3
     archive.check()
 
@@ -84,7 +84,7 @@ def test_a_run_that_writes_nothing_collects_nothing_and_sends_no_request(archive
     archive.later()
     asked = archive.store.counts.copy()
     assert archive.run() == CollectReport()
-    assert archive.store.counts["delete"] == 1  # of the probe
+    assert archive.store.counts["delete"] == 1  # requests of the probe
     assert archive.store.counts["list"] <= asked["list"]
 
 

@@ -1,7 +1,6 @@
-"""Invariants of a log in two tiers, numbered, with the tests of each.
+"""List of the numbered invariants of a log in two tiers, with the names of their tests.
 
-The numbers are those of the list that this project works by: a name can be searched for, and a test that is renamed or
-removed is missed here.
+The test below fails if a listed test is renamed or removed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Number of requests for reading, counted at the store."""
+"""Numbers of requests that reads need, counted at the store."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ INDEXES = {
 
 @pytest.fixture
 def bed() -> TierBed:
-    """A log of 40 segments in the tier."""
+    """Return a tier with a log of 40 segments."""
     limits = replace(Limits(), fetch_chunk_bytes=CHUNK_BYTES, read_bytes=1000, prefetch_bytes=8 * CHUNK_BYTES)
     made = TierBed(limits=limits)
     with made.open() as tier:
@@ -53,7 +53,7 @@ def segments_of(tier: Tier) -> Iterator[RemoteSegment]:
 
 @pytest.mark.parametrize("position", [0, 100, CHUNK_BYTES - 10, 3 * CHUNK_BYTES - 900])
 def test_the_first_bytes_of_a_cold_log_cost_two_requests_once_the_root_is_known(bed: TierBed, position: int) -> None:
-    """One request reads the indexes, and one reads the bytes, even if they cross the border of a chunk."""
+    """One request reads the indexes, and one reads the bytes, even if the bytes are in two chunks."""
     tier, store = opened(bed)
     with tier:
         segment = tier.log(LOG, TOPIC_ID).view().floor(155)
@@ -78,7 +78,7 @@ def test_a_sequential_read_requests_each_chunk_once_and_no_index(bed: TierBed) -
 
 
 def test_small_segments_are_read_ahead_into_the_next_ones(bed: TierBed) -> None:
-    """A reader of segments that are one chunk each would wait for each of them."""
+    """Without read-ahead, a reader would wait at each segment, because each segment is one chunk."""
     tier, store = opened(bed)
     with tier:
         segments = list(segments_of(tier))
@@ -87,7 +87,7 @@ def test_small_segments_are_read_ahead_into_the_next_ones(bed: TierBed) -> None:
         for segment in segments[:3]:
             for position in range(0, len(DATA), 1000):
                 segment.read(position, 1000)
-        assert came.wait(60)  # nobody has read there
+        assert came.wait(60)  # no reader has read there
 
 
 def test_warm_reads_cost_nothing(bed: TierBed) -> None:

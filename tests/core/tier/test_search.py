@@ -1,9 +1,9 @@
-"""Two writers, a reader and a collector on one bucket, interleaved request by request, and an oracle.
+"""Two writers, a reader and a collector on one bucket, interleaved request by request, with checks of the results.
 
-Each actor runs in a thread of its own, and exactly one runs at a time: a seed decides which actor runs after each request,
-which one sleeps, when time jumps past the grace time, and which replies are lost. The results that an actor got must be
-true at the end: no segment that it may delete is lost, none appears that no actor wrote, and no reader saw a history
-that did not happen. The planted bugs prove that the search would notice.
+Each actor runs in its own thread, and only one runs at a time. A seed decides which actor runs after each request,
+which one pauses, when time passes the grace time, and which replies are lost. The results that the actors got must be
+true at the end: no segment is lost that a writer may delete locally, no segment appears that no actor wrote, and no
+reader saw a history that did not happen. Planted bugs prove that the search detects violations.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ from tier_bed import TierBed
 
 LOSSES = (ObjectFault.NOT_APPLIED, ObjectFault.REPLY_LOST, ObjectFault.LATE, ObjectFault.THROTTLED)
 SEEDS = 800
-PLANTED_SEEDS = 3_000  # the slowest one shows after about 250
+PLANTED_SEEDS = 3_000  # the planted bug that is hardest to find needs about 250
 
 
 class ViolationError(Exception):
-    """The oracle's finding."""
+    """An invariant does not hold."""
 
 
 def demand(truth: object, finding: str) -> None:
@@ -56,13 +56,13 @@ def demand(truth: object, finding: str) -> None:
 
 
 class Actor(threading.Thread):
-    """Runs a job, and waits for its turn before each request. Errors are kept for the driver."""
+    """Thread that runs a job, and waits for its turn before each request. The driver raises its errors."""
 
     def __init__(self, name: str, job: Callable[[], None]) -> None:
         super().__init__(name=name, daemon=True)
         self._job, self._go, self._pause = job, threading.Semaphore(0), threading.Semaphore(0)
         self.done = False
-        self.next_kind = ""  # of the request it waits to make
+        self.next_kind = ""  # kind of the request that the actor will send next
         self.error: BaseException | None = None
 
     def run(self) -> None:
@@ -75,7 +75,7 @@ class Actor(threading.Thread):
         self._pause.release()
 
     def wait_for_turn(self, request: SimRequest) -> None:
-        """Called by the store before each request."""
+        """Wait until the driver lets this actor continue. The store calls this before each request."""
         self.next_kind = request.kind
         self._pause.release()
         self._go.acquire()
@@ -90,7 +90,7 @@ class Actor(threading.Thread):
 
 @dataclass(slots=True)
 class Client:
-    """One actor's tier, and the results that the actor got."""
+    """The tier and the store of one actor."""
 
     log: TierLog
     store: SimObjectStore
@@ -109,11 +109,11 @@ class Story:
         self.kept: list[SegmentSource] = []  # segments that a writer was allowed to delete
         self.log_start = 0  # the log start that an expiry returned
         self.attempted: set[tuple[int, int, bytes]] = set()
-        self.seen: set[str] = set()  # hashes of the roots that readers went by
+        self.seen: set[str] = set()  # hashes of the roots that readers used
         self.actors: list[Actor] = []
 
     def run(self) -> None:
-        """Play the story, then compare."""
+        """Run the actors, then check the bucket."""
         old, again, new, reader = self.client(), self.client(), self.client(), self.client()
         self.start("old", old, lambda: self.write(old, b"old", epoch=1, first=0))
         if self.chance.random() < 0.5:  # the engine is started again while its first process still runs
@@ -141,7 +141,10 @@ class Story:
         self.actors.append(client.actor)
 
     def write(self, client: Client, tag: bytes, *, epoch: int, first: int | None) -> None:
-        """Offload, expire and collect until fenced; ``first`` None: continue at the end of the tier, with other bytes."""
+        """Offload, expire and collect until the writer is fenced.
+
+        If ``first`` is None, the writer continues at the end of the tier, with other bytes.
+        """
         try:
             for _ in range(self.chance.randrange(3, 12)):
                 self.one_duty(client, tag, epoch, first)
@@ -149,7 +152,7 @@ class Story:
             return
 
     def write_again(self, client: Client, before: Client) -> None:
-        """Write as a second process does that finds the log in the state of the first one."""
+        """Write like a second process of the same engine, which finds the log in the state of the first one."""
         client.sources[:] = before.sources
         self.write(client, b"old", epoch=1, first=0)
 
@@ -170,7 +173,7 @@ class Story:
         except StorageError as error:
             if type(error) is not StorageError or first is not None:
                 raise
-            client.sources.clear()  # another writer was faster: take over again, from where the tier ends now
+            client.sources.clear()  # another writer was faster: take over again at the current end of the tier
 
     def offload(self, client: Client, tag: bytes, epoch: int, first: int | None) -> None:
         if not client.sources:
@@ -183,7 +186,8 @@ class Story:
         self.kept += sources
 
     def extend(self, client: Client, tag: bytes, epoch: int, base_offset: int) -> None:
-        end = base_offset + (5 if (base_offset + epoch) % 3 else 10)  # two processes cut the same log alike
+        # two processes split the same log into the same segments
+        end = base_offset + (5 if (base_offset + epoch) % 3 else 10)
         source = made_segment(
             base_offset, end, data=b"%b %d %d" % (tag, base_offset, end), files={}, leader_epoch=epoch
         )
@@ -219,14 +223,14 @@ class Story:
     # --- the driver ----------------------------------------------------------------------------------------------
 
     def drive(self) -> None:
-        """Run the actors in a random order. One actor may pause in a request until the others are done."""
+        """Run the actors in random order. One actor may pause in a request until the others are done."""
         running = list(self.actors)
         sleeper = self.chance.choice([None, self.actors[0], *self.actors])
         dozes_in = self.chance.choice(("create", "create", "read", "list", "delete"))
         asleep = False
         while running:
             awake = [actor for actor in running if actor is not sleeper or not asleep] or running
-            busy = awake[: self.chance.randrange(1, len(awake) + 1)]  # the earlier ones more often
+            busy = awake[: self.chance.randrange(1, len(awake) + 1)]  # earlier actors are chosen more often
             actor = self.chance.choice(busy)
             actor.step()
             if actor is sleeper and actor.next_kind == dozes_in and self.chance.random() < 0.4:
@@ -239,7 +243,7 @@ class Story:
             elif draw < 0.12:
                 self.bed.bucket.deliver()
 
-    # --- the oracle ----------------------------------------------------------------------------------------------
+    # --- the checks ----------------------------------------------------------------------------------------------
 
     def compare(self) -> None:
         late = TierBed(clock=self.bed.clock, limits=self.bed.limits)
@@ -266,7 +270,7 @@ class Story:
         self.compare_older_roots(chain)
 
     def compare_older_roots(self, chain: set[str]) -> None:
-        """A root that was superseded within the grace time still reads."""
+        """Check that roots that were superseded within the grace time can still be read."""
         objects = self.bed.bucket.objects
         kept = [objects[key] for key in self.bed.bucket.keys(manifest_prefix(log_prefix(LOG, TOPIC_ID)))]
         for (data, _), (_, superseded_ms) in itertools.pairwise(kept):
@@ -278,7 +282,7 @@ class Story:
                 demand(names <= set(objects), "an older root names a missing object")
 
     def chain(self, sha256: str) -> set[str]:
-        """The hashes of all roots that lead to this one, collected ones included."""
+        """Return the hashes of all ancestors of a root and of the root, collected ones included."""
         prefix = manifest_prefix(log_prefix(LOG, TOPIC_ID))
         roots = [data for key, data in self.bed.bucket.history if key.startswith(prefix)]
         by_hash = {sha256_of(data): parsed(data).parent_sha256 for data in roots}
@@ -303,7 +307,7 @@ def _small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def search(seeds: int, first: int = 0) -> str:
-    """Play stories until one ends wrong: the seed and the finding, "" if all end well."""
+    """Run stories until one fails. Return the seed and the finding, or "" if all succeed."""
     for seed in range(first, first + seeds):
         try:
             Story(seed).run()
@@ -321,7 +325,7 @@ def test_no_segment_is_lost_and_none_appears() -> None:
 
 
 def skip_the_listing(patch: pytest.MonkeyPatch) -> None:
-    """Treat a created root as a committed one."""
+    """Plant a bug: treat a created root as committed without a listing."""
 
     def confirm(self: Committer, head: Head) -> Head:
         self._finder.set_head(head, ClockReading.of(self._env.clock))
@@ -331,12 +335,12 @@ def skip_the_listing(patch: pytest.MonkeyPatch) -> None:
 
 
 def take_exists_for_success(patch: pytest.MonkeyPatch) -> None:
-    """Do not check which writer created the existing root."""
+    """Plant a bug: if the root exists, do not check which writer created it."""
     patch.setattr(Committer, "_create", _blind_create((Created.CREATED, Created.EXISTS)))
 
 
 def take_silence_for_success(patch: pytest.MonkeyPatch) -> None:
-    """After a lost reply the root is not read back."""
+    """Plant a bug: after a lost reply, treat the commit as successful without reading the root."""
     patch.setattr(Committer, "_create", _blind_create((Created.CREATED, Created.UNKNOWN)))
 
 
@@ -349,38 +353,38 @@ def _blind_create(good: tuple[Created, ...]) -> Callable[[Committer, Head, bytes
 
 
 def go_on_though_fenced(patch: pytest.MonkeyPatch) -> None:
-    """A higher epoch does not stop a writer."""
+    """Plant a bug: a higher leader epoch does not fence a writer."""
     patch.setattr(Committer, "_check_fenced", lambda *_: None)
     patch.setattr(root_codec, "regression", lambda *_: "")
 
 
 def mistake_others_records_for_ours(patch: pytest.MonkeyPatch) -> None:
-    """A range that the tier has is skipped, although another writer wrote it."""
+    """Plant a bug: skip the upload of a range that is in the tier, even if another writer wrote it."""
     patch.setattr(append_change, "_check_lineage", lambda *_: None)
 
 
 def trust_an_old_head(patch: pytest.MonkeyPatch) -> None:
-    """Request only the next version, although the head was verified too long ago."""
+    """Plant a bug: request only the next version, although the head was verified too long ago."""
     patch.setattr(HeadFinder, "is_warm", property(lambda finder: finder._verified is not None))  # noqa: SLF001 - plants a bug
 
 
 def collect_young_roots(patch: pytest.MonkeyPatch) -> None:
-    """There is no grace time."""
+    """Plant a bug: collect without a grace time."""
     patch.setattr(Collector, "_is_past", lambda *_: True)
 
 
 def collect_uploads_under_way(patch: pytest.MonkeyPatch) -> None:
-    """An object that no root names is garbage, in every epoch."""
+    """Plant a bug: delete objects without a root in every leader epoch."""
     patch.setattr(OrphanCollector, "_epoch_of", lambda *_: -1)
 
 
 def collect_our_own_without_a_root(patch: pytest.MonkeyPatch) -> None:
-    """An object of our epoch without a root is deleted, though another process of ours may still commit it."""
+    """Plant a bug: delete objects of the own epoch although another process of the epoch may still commit them."""
     patch.setattr(TierLog, "_fenced", lambda log, _: contextlib.nullcontext(log.root))
 
 
 def delete_what_older_roots_name(patch: pytest.MonkeyPatch) -> None:
-    """An object that the head does not name is garbage, though readers may still use an older root."""
+    """Plant a bug: delete objects that only older roots refer to, although readers may still use these roots."""
     patch.setattr(OrphanCollector, "collect", _orphans_of_the_head_only(OrphanCollector.collect))
 
 
@@ -389,7 +393,7 @@ def _orphans_of_the_head_only(collect: Callable[..., tuple[int, int]]) -> Callab
 
 
 def expire_objects_first(patch: pytest.MonkeyPatch) -> None:
-    """Delete objects before the commit of the root that no longer names them."""
+    """Plant a bug: delete objects before the commit of the root that no longer refers to them."""
     expire = TierLog.expire
 
     def hasty(self: TierLog, log_start: int, *, leader_epoch: int, reason: str) -> ExpireReport:
@@ -403,7 +407,7 @@ def expire_objects_first(patch: pytest.MonkeyPatch) -> None:
 
 
 def commit_before_uploading(patch: pytest.MonkeyPatch) -> None:
-    """The root names an object that is not there yet."""
+    """Plant a bug: the root refers to an object that is uploaded later."""
     put, create = TierStore.put, TierStore.create
     waiting: dict[TierStore, Callable[[], object]] = {}
 
@@ -421,7 +425,7 @@ def commit_before_uploading(patch: pytest.MonkeyPatch) -> None:
 
 
 def tidy_up_after_an_uncertain_commit(patch: pytest.MonkeyPatch) -> None:
-    """Treat a commit without a response as a failed one, and delete its object."""
+    """Plant a bug: treat a commit without a response as failed, and delete its object."""
     put, commit = TierStore.put, Committer.commit
     last: dict[TierStore, str] = {}
 

@@ -1,7 +1,7 @@
-"""Two writers on one log, one of them interrupted at any request: what was acknowledged is never acknowledged twice.
+"""Two writers on one log, one of them paused inside any request: each offset is acknowledged by one writer only.
 
-The one that is interrupted sleeps inside a request while the other one does whole duties; replies are lost, requests
-arrive late, and time passes the collector's grace time. Cheaper than threads, so that there can be many.
+While one writer is paused, the other one runs whole duties; replies are lost, requests arrive late, and the grace time
+passes. The test needs no threads, and can therefore run many seeds.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LOSSES = (ObjectFault.NOT_APPLIED, ObjectFault.REPLY_LOST, ObjectFault.LATE, Obj
 
 
 class Engine:
-    """One process, with its own log and the records that it acknowledged as being in the tier."""
+    """One writer process, with its own log and the segments that it acknowledged as offloaded."""
 
     def __init__(self, bed: TierBed, name: bytes, epoch: int, chance: random.Random) -> None:
         self.store = SimObjectStore(bed.bucket)
@@ -38,7 +38,7 @@ class Engine:
         self.fenced = False
 
     def take_over(self) -> None:
-        """Continue at the end of the tier, as an engine does that attaches."""
+        """Continue at the end of the tier, as an engine does when it attaches."""
         end = self.log.refresh().end_offset
         self.segments = [self.segment(end)]
 
@@ -48,7 +48,7 @@ class Engine:
         return made_segment(base, end, data=data, files={}, leader_epoch=self.epoch)
 
     def duty(self) -> None:
-        """Offload all segments, or collect; clients get a result only if that returns."""
+        """Offload all segments, or collect. The segments are acknowledged only if the offload returns."""
         if self.fenced:
             return
         try:
@@ -69,7 +69,7 @@ class Engine:
         except StorageError:
             if self.acknowledged:
                 raise
-            self.segments.clear()  # another one was faster: attach again
+            self.segments.clear()  # another writer was faster: attach again
 
 
 def play(seed: int) -> str:
@@ -139,7 +139,7 @@ def no_confirmation(patch: pytest.MonkeyPatch) -> None:
 
 
 def overwriting(patch: pytest.MonkeyPatch) -> None:
-    """The store keeps no guarantee, and no probe checks it."""
+    """Plant a bug: the store ignores conditions of creates, and no probe detects it."""
     init = TierBed.__post_init__
 
     def loose(self: TierBed) -> None:
@@ -157,5 +157,5 @@ class _Trusted:
 @pytest.mark.parametrize("plant", [no_fence, no_confirmation, overwriting])
 def test_the_search_notices(plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch)
-    with contextlib.suppress(StorageError):  # a chain so broken that a reader refuses it is noticed, too
+    with contextlib.suppress(StorageError):  # a broken chain that a reader refuses is also detected
         assert search(SEEDS) != ""

@@ -46,7 +46,7 @@ def test_a_group_is_dropped_as_a_whole(tmp_path: Path) -> None:
 
 
 def test_every_flipped_bit_and_every_cut_is_a_miss_and_then_mended(tmp_path: Path) -> None:
-    """KAFKA-15511: a damaged file is replaced, not kept for ever, and its bytes are never given out."""
+    """A damaged file is replaced, and its bytes are never returned (KAFKA-15511)."""
     cache = cache_of(tmp_path)
     data = b"some bytes"
     cache.put("group", "item", data)
@@ -105,7 +105,7 @@ def test_it_stays_inside_its_bound_and_a_smaller_one_holds_after_a_restart(tmp_p
 
 
 class FullDisk(PosixVfs):
-    """File system that writes half of the bytes of each write."""
+    """File system that stores only half of the bytes of each write."""
 
     def __init__(self) -> None:
         self.is_full = True
@@ -131,7 +131,7 @@ def test_a_full_disk_causes_only_cache_misses(tmp_path: Path, caplog: pytest.Log
 
 
 def test_readers_and_evictions_in_many_threads_see_whole_items_or_none(tmp_path: Path) -> None:
-    """KAFKA-15481: removing an item must not take away the file of the one that came after it."""
+    """The removal of an item must not delete the file of a later item with the same name (KAFKA-15481)."""
     cache = cache_of(tmp_path, 6 * len(DATA))
     wrong: list[object] = []
 
@@ -204,7 +204,7 @@ def test_a_file_is_checked_again_after_an_hour(tmp_path: Path) -> None:
     clock = ManualClock()
     cache = cache_of(tmp_path, env=Env(clock=clock))
     cache.put("group", "item", DATA)
-    assert part_of(cache, 0, 10) is None  # it was written, but never read
+    assert part_of(cache, 0, 10) is None  # the item was written, but never read
     cache.get("group", "item")
     clock.advance_ms(HOUR_NS // 1_000_000 - 1)
     assert part_of(cache, 0, 10) == DATA[:10]
@@ -236,7 +236,7 @@ def test_a_file_that_was_changed_since_is_not_read_in_parts(tmp_path: Path, chan
 
 
 class CountedVfs(PosixVfs):
-    """Knows which descriptors are open."""
+    """File system that records the open descriptors."""
 
     def __init__(self) -> None:
         self.opened = 0

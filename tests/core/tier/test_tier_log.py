@@ -96,7 +96,7 @@ def test_a_fenced_writer_is_reported_even_if_nothing_is_left_to_move() -> None:
 
 
 def test_the_view_is_published_segment_by_segment_and_read_without_waiting() -> None:
-    """During an upload, another thread reads the last commit, and can refresh to newer ones."""
+    """During an upload, another thread can read the last commit and refresh to newer ones."""
     bed = TierBed()
     store = SimObjectStore(bed.bucket)
     log = bed.open(store).log(LOG, TOPIC_ID)

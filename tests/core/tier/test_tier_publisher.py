@@ -1,4 +1,7 @@
-"""Swaps that another writer has overtaken: the committed segments stay, and the objects made in vain are deleted."""
+"""Replacements of segments that another writer changed meanwhile.
+
+Committed segments stay, and unused objects are deleted.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ def bed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Tier
 
 @pytest.fixture
 def log(bed: TierBed) -> TierLog:
-    """Of five segments, of ten offsets each."""
+    """Return a log of five segments with ten offsets each."""
     made = bed.open().log(LOG, TOPIC_ID)
     bounds = range(0, 60, 10)
     made.offload(made_segments(*bounds), layout="pair", leader_epoch=0, log_start=0, high_watermark=50)
@@ -93,7 +96,7 @@ def test_segments_merged_meanwhile_are_not_split_again(bed: TierBed, log: TierLo
 def test_segments_that_retention_deleted_meanwhile_stay_gone(
     bed: TierBed, log: TierLog, log_start: int, placed: int
 ) -> None:
-    """At the border of a segment, inside one, and all of it; what is left counts as compacted all the same."""
+    """Retention deletes up to the border of a segment, into one, or all of both. The rest is replaced."""
     before, by = entries(bed, log), publisher(log)
     pair = [made(by, before[1:2], b"one"), made(by, before[2:3], b"two")]
     log.expire(log_start, leader_epoch=0, reason="a test")

@@ -1,4 +1,4 @@
-"""Bulk writing to a directory."""
+"""Contract tests of the bulk writer for a directory, and its wait for the directory lock."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class TestDirectoryWriter(BulkWriterContract):
 
 
 class Letting(ManualClock):
-    """Clock with which another engine releases the directory after this number of pauses."""
+    """Clock that closes the engine that holds the directory after this number of pauses."""
 
     def __init__(self, engine: Engine, pauses: int) -> None:
         super().__init__()

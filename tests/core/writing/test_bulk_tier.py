@@ -1,4 +1,4 @@
-"""Bulk writing to a tier."""
+"""Contract tests of the bulk writer for a tier."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Offsets that a program commits for a group without an engine, and what the group's next consumer finds."""
+"""Offsets that a program commits for a group without an engine, and their use by the group's next consumer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FIRST, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
 
 def filled(target: WriteTarget) -> None:
-    """A topic with ten records in its first partition."""
+    """Create a topic with ten records in its first partition."""
     with target.open() as writer:
         writer.create_topic("orders", 2)
         with writer.stage(FIRST) as stage:

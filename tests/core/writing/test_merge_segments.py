@@ -1,4 +1,4 @@
-"""Selection of small segments to merge; nothing is lost if a merge fails."""
+"""Selection of small segments to merge, and failures of a merge, which lose no record."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CONFIG = TopicConfig(segment_bytes=10_000, segment_ms=DAY_MS)
 
 @dataclass(frozen=True)
 class Sized:
-    """Segment of which only size and age are used."""
+    """Replacement of a segment, with only the attributes that the selection uses."""
 
     base_offset: int
     size_bytes: int
@@ -41,7 +41,10 @@ def segments(*sizes: int) -> list[Sized]:
 
 
 def after_rounds(sizes: Sequence[int], limit: int) -> tuple[list[int], int, int]:
-    """Return the sizes after merging each round into the rest, the largest number of segments, and the bytes copied."""
+    """Append segments of these sizes, and merge the end after each one.
+
+    Return the final sizes, the largest number of segments, and the number of copied bytes.
+    """
     held, most, copied = list[int](), 0, 0
     for size in sizes:
         held.append(size)
@@ -105,7 +108,7 @@ def test_merged_segments_are_not_merged_again(seed: int) -> None:
 
 
 def small(log: Log, count: int) -> int:
-    """Append this number of closed segments to a log, and return its end."""
+    """Append this number of closed segments to a log, and return its log end."""
     for _ in range(count):
         log.append(records(3), durability="durable")
         log.roll()
@@ -119,7 +122,7 @@ def merge_all(log: Log) -> int | None:
 
 @dataclass
 class Search:
-    """The power is cut before every change of the disk while segments are merged."""
+    """A merge of segments. Before every change of the disk, a check of what a power loss could leave."""
 
     tmp_path: Path
     registry: Registry

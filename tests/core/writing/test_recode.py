@@ -1,4 +1,4 @@
-"""Rewriting of a part of a tier by a task: records that stay, and requests that are refused."""
+"""Rewriting of a part of a tier by a task: the remaining records, and refused requests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LOG = TopicPartition("orders", 0)
 
 
 class Even(RecordFilter):
-    """Keeps records at even offsets."""
+    """Filter that keeps records at even offsets."""
 
     fields: ClassVar[Fields] = Fields.OFFSET
 
@@ -105,7 +105,8 @@ def test_a_span_is_compacted_as_the_cleaner_compacts(tmp_path: Path) -> None:
         with open_reader(target.location) as reader:
             kept.append(list(reader.log("orders", 0).records()))
         assert kept[-1] == sorted(newest.values(), key=lambda row: row.offset)
-    assert [len(rows) for rows in kept] == [30, 70]  # the second time of what the first has left, and what came since
+    # the second round compacts the records that the first one kept, and later records
+    assert [len(rows) for rows in kept] == [30, 70]
 
 
 def test_a_key_set_that_does_not_fit_is_not_compacted_in_part(tmp_path: Path, target: WriteTarget) -> None:
@@ -123,7 +124,7 @@ def test_a_key_set_that_does_not_fit_is_not_compacted_in_part(tmp_path: Path, ta
 
 
 def test_only_segments_that_are_not_as_asked_are_recoded(tmp_path: Path, target: WriteTarget) -> None:
-    """One commit replaces neighbouring segments. A second call writes nothing, and reads only what it checks."""
+    """One commit replaces neighbouring segments. A second call writes nothing, and reads only to check the segments."""
     with target.open() as writer:
         whole = planned(writer)
         second, last = whole.borders[1:3], whole.borders[-2:]
@@ -160,7 +161,7 @@ def stored(folder: Path) -> set[Path]:
 
 
 def test_batches_that_cannot_be_recoded_do_not_make_it_begin_again(tmp_path: Path) -> None:
-    """Markers, and batches without some of their records, keep their codec. The second run therefore changes nothing."""
+    """Markers, and batches without some of their records, keep their codec. A second run must change nothing."""
     (tmp_path / "tier").mkdir()
     uri = (tmp_path / "tier").as_uri()
     with open_engine(tmp_path / "data", tier=uri) as engine:

@@ -1,5 +1,6 @@
-"""Bulk writes to a tier whose store fails at any request, with concurrent writers: each round is written once, or an
-error is raised.
+"""Bulk writes to a tier whose store fails at any request, with concurrent writers.
+
+Each round is written exactly once, or an error is raised.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def tiers(installed: Registry) -> Bed:
 
 
 def engines_segment(remote: TierLog, start: int, end: int, epoch: int) -> None:
-    """Commit a segment as a live engine does."""
+    """Commit a segment as an engine would."""
     made = made_segment(
         start,
         end,
@@ -49,7 +50,7 @@ def engines_segment(remote: TierLog, start: int, end: int, epoch: int) -> None:
 @pytest.mark.parametrize("others", [False, True], ids=["as they are", "copied"])
 @pytest.mark.long
 def test_a_round_is_there_once_whichever_request_failed(tiers: Bed, fault: ObjectFault, others: bool) -> None:  # noqa: FBT001 - a parameter of the test
-    """After an error or a crash of the driver, the round is repeated with new staged segments."""
+    """After an error or a crash of the driver, the round is repeated with newly staged segments."""
     expected, failed = list[bytes]() if not others else [b"other"], 0
     for number in range(100):
         values = [b"%d %d" % (number, row) for row in range(3)]
@@ -91,7 +92,7 @@ def test_a_root_that_arrives_late_is_not_published_twice(tiers: Bed) -> None:
 
 
 def test_a_root_that_arrives_after_its_segments_were_discarded_is_refused(tiers: Bed) -> None:
-    """A driver gets a timeout, and cleans up; the request is carried out later."""
+    """A driver gets a timeout, and deletes its staged segments. The store carries out the request later."""
     staged, mark = tiers.stage([b"a", b"b"]), WriteMark("query", 0)
     with tiers.writer() as writer:
         tiers.store.faults = lambda request: ObjectFault.LATE if request.kind == "create" else ObjectFault.NONE
@@ -107,7 +108,7 @@ def test_a_root_that_arrives_after_its_segments_were_discarded_is_refused(tiers:
 
 
 def test_objects_that_an_engine_took_over_are_not_cleaned_up(tiers: Bed) -> None:
-    """A root of this job may still be in progress: the uploaded objects stay, unread."""
+    """A root of this job may still be in progress, so the uploaded objects stay in the bucket."""
     staged = tiers.stage([b"a"])
     tiers.remote().claim("an engine attached")
     with tiers.writer() as writer:
@@ -130,7 +131,7 @@ def test_writers_that_staged_at_the_same_end_are_all_published(tiers: Bed) -> No
 def test_an_append_between_two_reads_of_the_head_makes_the_other_writer_read_again(
     tiers: Bed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two drivers of different queries at the same moment: both rounds are there."""
+    """Two drivers of different queries commit at the same time. Both rounds are published."""
     first, second = tiers.stage([b"first"]), tiers.stage([b"second"])
     real, calls = TierPublisher.add, list[Appending]()
 
@@ -264,7 +265,7 @@ def test_superseded_roots_are_deleted_even_without_an_engine(tiers: Bed) -> None
 @pytest.mark.parametrize("fault", [*FAULTS, ObjectFault.LATE])
 @pytest.mark.long
 def test_merging_loses_nothing_whichever_request_failed(tiers: Bed, fault: ObjectFault) -> None:
-    """Marks and records stay; what failed is done the next time, or was done."""
+    """Write marks and records stay. The next merge includes a merge that failed, unless it was committed."""
     expected, failed = list[bytes](), 0
     for number in range(100):
         for row in range(8):

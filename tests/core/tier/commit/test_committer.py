@@ -20,7 +20,7 @@ PREFIX = log_prefix(LOG, TOPIC_ID)
 
 
 class Writer:
-    """One process that commits, with its own store over the shared bucket."""
+    """One writer process, with its own store over the shared bucket."""
 
     def __init__(self, bed: TierBed, *, shared: bool = True, limit_bytes: int = 1 << 20, retries: int = 0) -> None:
         self.store = SimObjectStore(bed.bucket)
@@ -60,12 +60,12 @@ class Writer:
         self.before("create", lambda: setattr(self.store, "before", then))
 
     def faults(self, **kinds: list[ObjectFault]) -> None:
-        """The next requests of a kind end like this."""
+        """Let the next requests of each kind have these outcomes."""
         self.store.faults = lambda request: kinds[request.kind].pop(0) if kinds.get(request.kind) else ObjectFault.NONE
 
 
 def raising(reason: str = "raise") -> Decide:
-    """Each commit raises the log start by one, so that it shows how many there were."""
+    """Return a decision that raises the log start by one. The log start therefore counts the commits."""
 
     def decide(root: Root | None) -> Change:
         log_start = root.log_start + 1 if root else 1
@@ -123,7 +123,7 @@ def test_a_silent_store_is_a_time_out_and_the_next_commit_finds_out() -> None:
 
 
 def test_our_own_root_that_lands_late_is_built_on() -> None:
-    """The create of a commit that was given up arrives after the next one has begun."""
+    """The create request of a failed commit arrives after the next commit has begun."""
     bed = TierBed()
     writer = Writer(bed)
     writer.commit()
@@ -200,7 +200,7 @@ def test_a_commit_that_was_built_on_at_once_counts() -> None:
 
 
 def take_over(bed: TierBed, commits: int, *, collected: bool) -> Callable[[], None]:
-    """Another writer continues, and after the grace time collects superseded objects."""
+    """Return a function with which another writer commits and, if requested, collects superseded roots."""
 
     def go() -> None:
         new = Writer(bed)
@@ -223,7 +223,8 @@ def test_a_writer_that_slept_past_the_collector_does_not_succeed(commits: int) -
     old.before("create", take_over(bed, commits, collected=True))
     with pytest.raises(FencedEpochError, match=r"another writer continued|it is unknown"):
         old.commit(1)
-    left_behind = [2] if commits + 2 - 2 >= RECENT_COMMITS else []  # too far away to be sure that it is stale
+    # the version is too far away to decide whether the root is stale
+    left_behind = [2] if commits + 2 - 2 >= RECENT_COMMITS else []
     assert versions(bed) == [*left_behind, commits + 1, commits + 2]
 
 
@@ -324,7 +325,7 @@ def test_without_atomic_creation_a_root_is_read_back() -> None:
 
 
 def test_scripted_faults_of_every_request_never_lose_or_double_a_commit() -> None:
-    """Each of the first requests fails in each way; every commit that returned is in the head, in order."""
+    """Each of the first requests fails in each way. Every commit that returned is in the head, in order."""
     for fault in (ObjectFault.NOT_APPLIED, ObjectFault.REPLY_LOST, ObjectFault.LATE, ObjectFault.THROTTLED):
         for number in range(12):
             bed = TierBed()

@@ -1,6 +1,4 @@
-"""MACs of roots for a layout of a plugin: roots that have one, fields that it covers, and roots that are refused
-without one.
-"""
+"""MACs of roots for a layout of a plugin: which roots have a MAC, its fields, and refused roots without one."""
 
 from __future__ import annotations
 
@@ -24,7 +22,7 @@ PREFIX = log_prefix(LOG, TOPIC_ID)
 
 
 class Keys(ManifestAuthenticator):
-    """Keys that are their own ids."""
+    """Authenticator whose keys are their own ids."""
 
     def __init__(self, active: str, *others: str) -> None:
         self.active, self.known = active, {active, *others}
@@ -51,7 +49,7 @@ class KeyedLayout(PairLayout):
 
 @pytest.fixture
 def keyed() -> TierBed:
-    """A tier with three segments."""
+    """Return a tier with three segments, whose roots have MACs."""
     found = TierBed(layout=KeyedLayout(Keys("a")), layout_version=2)
     offload(found.open().log(LOG, TOPIC_ID), 0, 10, 20, 30)
     return found
@@ -106,7 +104,7 @@ def test_the_mac_covers_every_field(keyed: TierBed, change: dict[str, object]) -
 
 
 def test_a_root_without_a_mac_does_not_follow_one_with_a_mac(keyed: TierBed) -> None:
-    """Its entries have a version that is allowed in roots without a MAC."""
+    """The entries of the forged root have a layout version that is allowed without a MAC."""
     log = reader(keyed)
     log.view()
     root = root_of(keyed, 3)
@@ -144,7 +142,7 @@ def test_a_writer_without_the_key_commits_nothing(keyed: TierBed) -> None:
 
 
 def test_a_log_that_joins_its_tier_again_refuses_one_that_was_rolled_back(keyed: TierBed) -> None:
-    """Opened while the store was away, with a note of version 3."""
+    """The log was opened while the store was unavailable; its note is about version 3."""
     identity = reader(keyed).view().identity
     SimObjectStore(keyed.bucket).delete([manifest_key(PREFIX, 3)], deadline_ns=1 << 62)
     log = reader(keyed)
@@ -190,7 +188,7 @@ def test_settings_may_refuse_every_log_without_a_mac() -> None:
 def test_a_layout_whose_macs_no_reader_could_check_commits_no_root(
     monkeypatch: pytest.MonkeyPatch, *, forgets: bool, reason: str
 ) -> None:
-    """Otherwise the sound layout of a later release would refuse the newest root, and with it the log."""
+    """Otherwise a later correct release of the layout would refuse the newest root, and with it the log."""
     if forgets:
         monkeypatch.setattr(Keys, "mac", lambda *_: bytes(32))
     bed = TierBed(layout=KeyedLayout(Keys("a")), layout_version=2)

@@ -1,4 +1,4 @@
-"""Entries of a manifest: the compiled parser and the one in Python accept the same ones."""
+"""Entries of a manifest: the compiled parser and the Python parser accept the same ones."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def twin() -> ModuleType:
 
 
 def changed(value: Any, place: tuple[object, ...] = ()) -> Iterator[Any]:
-    """Entries that differ from ``ENTRY`` at one place: by another value, or by one that is missing or unknown."""
+    """Yield changes of ``value`` at one place: another value, a missing field, or an unknown field."""
     for name, item in value.items() if isinstance(value, dict) else enumerate(value):
         for other in VALUES:
             yield with_change(partial(put, name=name, other=other), place)

@@ -1,4 +1,4 @@
-"""The entries of a root as one list: against a plain list, with small pages; and at 100,000 segments."""
+"""The entries of a root in pages, compared with a plain list: with small pages, and with 100,000 segments."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LIMIT_BYTES = 1 << 20
 
 
 def entry(base: int, end: int, *, epoch: int = 0, unique: int = 0) -> StoredSegment:
-    """An entry as the default layout makes it: one object, six files, a hash for each."""
+    """Return an entry like those of the default layout: one object, six files, and a hash for each."""
     info = SegmentInfo(LOG, TOPIC_ID, base, end, 1 << 30, base * 10, 5, (EpochEntry(epoch, base),))
     key = f"{PREFIX}segments/{base:020d}-{epoch}-{unique:032x}.seg"
     slices = {kind: ObjectSlice(key, number << 20, 1 << 20) for number, kind in enumerate(FileKind)}
@@ -43,7 +43,7 @@ def entries(*bounds: int, unique: int = 0) -> tuple[StoredSegment, ...]:
 
 
 class Chain:
-    """Roots one after the other, each read back from its bytes."""
+    """A sequence of roots, each of which is decoded from its bytes."""
 
     def __init__(self, bed: TierBed) -> None:
         self.bed, self.store = bed, SimObjectStore(bed.bucket)
@@ -265,7 +265,7 @@ def large() -> tuple[TierBed, Chain]:
 
 @pytest.mark.long
 def test_the_bytes_of_a_commit_stay_flat(large: tuple[TierBed, Chain]) -> None:
-    """A root of 100,000 segments is no larger than two of 256, and a commit writes a page only each 256 times."""
+    """A root of 100,000 segments is no larger than two of 256 segments, and only one in 256 commits writes a page."""
     bed, chain = large
     small = Chain(TierBed())
     full = small.commit(ChangeKind.OFFLOAD, added=entries(*range(0, 10 * PAGE_ITEMS + 1, 10)))

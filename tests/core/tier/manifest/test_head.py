@@ -78,7 +78,7 @@ def test_a_listing_of_others_saves_the_own_one() -> None:
     offload(log, 10, 20, 30)
     assert listed(3) == 3
     assert store.counts == {"read": 2}
-    assert listed(1) == 3  # a listing that is older than the head
+    assert listed(1) == 3  # a stale listing without the head
     bed.bucket.objects.pop(manifest_key(finder.prefix, 3))
     bed.clock.advance_ms(WARM_HEAD_MS + 1)
     with pytest.raises(CorruptManifestError):
@@ -114,7 +114,10 @@ def test_a_head_not_verified_lately_is_listed(wall_ms: int, monkeypatch: pytest.
 
 
 def test_a_stale_root_that_is_created_again_does_not_become_the_head() -> None:
-    """A writer that slept past the grace time created a collected version again; a reader that slept too looks."""
+    """A writer paused for longer than the grace time, and then created a version again that had been collected.
+
+    A reader that also paused for so long searches for the head.
+    """
     bed = TierBed()
     log = writer(bed)
     offload(log, 0, 10)

@@ -21,7 +21,7 @@ def offload(log: TierLog, *bounds: int) -> None:
 
 
 def grown(bed: TierBed, store: SimObjectStore | None = None) -> TierLog:
-    """Versions 1 to 5, a minute apart; the fifth no longer names the first two segments."""
+    """Return a log with the versions 1 to 5, a minute apart. Version 5 does not refer to the first two segments."""
     log = bed.open(store).log(LOG, TOPIC_ID)
     for base in range(0, 40, 10):
         offload(log, base, base + 10)
@@ -103,7 +103,7 @@ def test_a_stale_root_is_no_part_of_the_history() -> None:
 
 
 def test_a_stale_root_is_read_neither_by_its_version_nor_by_its_time() -> None:
-    """This holds even if the roots between it and the chain have been collected."""
+    """This holds even if the roots between the stale root and the chain have been collected."""
     bed = TierBed()
     log = grown(bed)
     other = TierBed()

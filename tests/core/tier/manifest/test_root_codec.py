@@ -86,7 +86,7 @@ def test_a_root_reads_back_as_it_was_written() -> None:
     [{"log_start": 15.0}, {"high_watermark": True}, {"reason": 5}, {"topic": TopicNote(0, {})}, {"version": 0}],
 )
 def test_a_root_that_no_reader_would_take_is_not_committed(wrong: dict[str, Any]) -> None:
-    """A log start of 15.0 was committed once: no reader opened the bucket any more, nor the engine its log."""
+    """A log start of 15.0 was once committed. After that, neither readers nor the engine could open the log."""
     root = after(None)
     assert parsed(new_root(root)).root == root
     with pytest.raises(StorageError, match="a note was not stored, because it could not be read back"):
@@ -159,21 +159,21 @@ def test_nothing_falls_along_the_chain(wanted: dict[str, Any]) -> None:
 
 
 def body_of(root: Root) -> dict[str, Any]:
-    """All fields but the hash of them."""
+    """Return all fields of a root except ``body_sha256``."""
     value: dict[str, Any] = json.loads(encode_root(root))
     del value["body_sha256"]
     return value
 
 
 def changed(change: Callable[[dict[str, Any]], None]) -> bytes:
-    """Return a root that was changed before its hash was computed: the hash is right, and the content is wrong."""
+    """Return a root that was changed before ``body_sha256`` was computed: the hash is right, the content is wrong."""
     value = body_of(after(None))
     change(value)
     return sealed(canonical(value))
 
 
 def older(root: Root) -> bytes:
-    """Return the root in its earlier format, which has no hash of itself."""
+    """Return the root in the earlier format, which has no ``body_sha256``."""
     return canonical({**body_of(root), "format_version": UNSEALED_VERSION})
 
 
@@ -235,7 +235,10 @@ def test_an_object_that_is_no_root_is_corrupt(data: bytes) -> None:
 
 
 def test_every_cut_and_every_flipped_bit_of_a_root_is_noticed() -> None:
-    """No other root has the hash of the newest root. A damaged root must not count as one of a newer release either."""
+    """No later root contains the hash of the newest root, so the root needs a hash of its own.
+
+    A damaged root must not count as a root of a newer release either.
+    """
     data = encode_root(
         after(None, reason="déjà vu", topic=TopicNote(4, {"retention.ms": 7}), mark=WriteMark("query", 3))
     )

@@ -1,4 +1,7 @@
-"""Source of the examples: the behaviour of Kafka's remote log manager and of its epoch state."""
+"""The segments of a tier that belong to a log's leader epochs.
+
+The examples are from Kafka's remote log manager and its epoch state.
+"""
 
 from __future__ import annotations
 
@@ -47,12 +50,12 @@ def test_the_same_offset_is_another_segment_in_another_epoch() -> None:
     old, new = segment(0, 99, e0=0), segment(50, 149, e0=50, e1=60)
     index = EpochIndex([old, new])
     assert index.lookup(0, 40) is old
-    assert index.lookup(0, 80) is None  # the later upload says that epoch 0 ended at 60
+    assert index.lookup(0, 80) is None  # according to the later upload, epoch 0 ended at 60
     assert index.lookup(1, 80) is new
 
 
 def test_a_history_is_read_from_the_segments_of_its_own_epochs() -> None:
-    """A fenced leader uploaded [50, 100) of epoch 1; the log continued with epoch 2 from 50."""
+    """A fenced leader uploaded [50, 100) of epoch 1. The log continued with epoch 2 from offset 50."""
     common, lost, ours = segment(0, 49, e0=0), segment(50, 99, e1=50), segment(50, 149, e2=50)
     index = EpochIndex([common, lost, ours])
     assert index.chosen(epochs(e0=0, e2=50), 150) == (common, ours)

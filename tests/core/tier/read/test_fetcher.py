@@ -85,7 +85,7 @@ def test_neighbouring_reads_share_a_request() -> None:
 
 
 class NearStore(SimObjectStore):
-    """Store that declares its objects as local files; bytes below ``cached_to`` are in the page cache."""
+    """Store whose objects are local files. The bytes below ``cached_to`` are in the page cache of the system."""
 
     def __init__(self, bed: TierBed, cached_to: int) -> None:
         super().__init__(bed.bucket, capabilities=ALL_CAPABILITIES | Capability.NEAR)
@@ -105,7 +105,7 @@ class NearStore(SimObjectStore):
 
 @pytest.mark.parametrize("cached_chunks", [9, 3, 0])
 def test_of_a_near_store_only_what_its_system_must_bring_is_read_ahead(cached_chunks: int) -> None:
-    """The system keeps what it has read: another copy in memory would only cost."""
+    """Chunks in the page cache need no read-ahead; a second copy in memory would be useless."""
     bed = TierBed(limits=replace(small_limits(), prefetch_bytes=1 << 20))
     offloaded(bed)
     tier = bed.open(NearStore(bed, cached_chunks * CHUNK_BYTES))
@@ -119,7 +119,7 @@ def test_of_a_near_store_only_what_its_system_must_bring_is_read_ahead(cached_ch
 
 
 def brought(cached_chunks: int) -> list[bytes]:
-    """Chunks that are not in the system's memory, and so come as from any store."""
+    """Return the chunks that are not in the page cache, for which read-ahead is useful."""
     return [DATA[start : start + CHUNK_BYTES] for start in range(cached_chunks * CHUNK_BYTES, len(DATA), CHUNK_BYTES)]
 
 
@@ -161,7 +161,7 @@ def test_a_reply_cut_short_is_asked_for_again() -> None:
 
 
 def test_damaged_bytes_are_forgotten_on_request() -> None:
-    """A chunk that fails a CRC may have been damaged in transfer: the cache must not keep it."""
+    """A chunk that fails a CRC may have been damaged in transfer, so the cache must not keep it."""
     bed = TierBed()
     segment, _, _ = offloaded(bed)
     bed.bucket.write(segment.stored.log_key, bytes(len(DATA)))
@@ -210,7 +210,7 @@ def test_a_layout_that_gives_too_little_is_found_out() -> None:
 
 
 class Pieces(PairLayout):
-    """Layout that returns bytes in pieces, and also reads bytes that the manifest does not name."""
+    """Layout that returns bytes in pieces, and also reads bytes that the manifest does not describe."""
 
     def read(self, segment: StoredSegment, start: int, end: int, fetch: RangeReader) -> Iterator[memoryview]:
         key = segment.slices[FileKind.LOG].key
@@ -225,7 +225,7 @@ def test_a_layout_may_give_pieces() -> None:
 
 
 def test_objects_shared_by_segments_read_right_at_their_borders() -> None:
-    """Two entries name slices of one object; the chunk at the border must not be cut for the second one."""
+    """Two entries refer to slices of one object. The chunk at their border must be correct for both."""
     bed = TierBed(limits=small_limits())
     first, store, tier = offloaded(bed)
     half = len(DATA) // 2

@@ -16,7 +16,7 @@ def span(number: int, key: str = "a") -> ObjectRange:
 
 
 class Bed:
-    """Loads that the test blocks, spans that are cached, and readers that advance step by step."""
+    """A prefetcher whose loads the test can block, its loaded spans, and readers that advance step by step."""
 
     def __init__(self, *, limit_bytes: int = 1000, threads: int = 2, spans: int = 100) -> None:
         self.loaded: list[ObjectRange] = []
@@ -40,12 +40,12 @@ class Bed:
         return b"x" * (wanted.end - wanted.start)
 
     def wait_for(self, loads: int) -> None:
-        """Until so many further loads have begun."""
+        """Wait until this number of further loads have begun."""
         for _ in range(loads):
             self.begun.acquire()
 
     def step(self, number: int, key: str = "a") -> bytes | None:
-        """Let a reader pass to the next span, and return the prefetched bytes of the span."""
+        """Let a reader advance to the next span, and return the prefetched bytes of the span, or None."""
 
         def rest() -> Iterator[ObjectRange]:
             return iter([span(later, key) for later in range(number + 1, self.spans)])
@@ -106,7 +106,7 @@ def test_a_span_without_a_prefetch_is_read_by_the_reader() -> None:
     bed.step(0)
     bed.ahead.passed([("a", 1)], ("a", 2), span(1), lambda: iter([span(2), span(3)]))
     bed.wait_for(1)
-    assert bed.ahead.take(span(3)) is None  # the one thread is busy with the span before
+    assert bed.ahead.take(span(3)) is None  # the only thread is busy with the previous span
     bed.open.set()
     assert bed.ahead.take(span(2)) == b"x" * SIZE
     bed.ahead.close()
@@ -139,7 +139,7 @@ def test_a_list_that_cannot_be_read_ends_reading_ahead_and_not_the_reader(bed: B
 
 
 def test_two_readers_of_one_log_share_what_is_fetched(bed: Bed) -> None:
-    """Both are at the same span: the second one must not take the stream from the first, nor begin another."""
+    """Both readers are at the same span. The second one must not replace the first one's stream, nor begin another."""
     for number in range(3):
         for _ in range(2):
             bed.ahead.passed(

@@ -90,7 +90,7 @@ def test_a_store_gets_no_request_before_the_time_that_it_set() -> None:
 
 
 class Watching(SimObjectStore):
-    """Remembers the deadlines of its requests, as milliseconds from now."""
+    """Object store that records the remaining time until the deadline of each request, in milliseconds."""
 
     def __init__(self, clock: ManualClock) -> None:
         super().__init__(SimBucket(clock), faults=scripted_faults({0: ObjectFault.THROTTLED}))
@@ -198,7 +198,7 @@ def test_a_listing_requests_pages_only_as_far_as_it_is_read() -> None:
 
 
 class SamePage(SimObjectStore):
-    """Object store that lists the first page for each request."""
+    """Object store that returns the first page for each list request."""
 
     def list(self, prefix: str, *, after: str = "", limit: int = 1000, deadline_ns: int) -> Sequence[ObjectInfo]:
         del after
@@ -223,7 +223,7 @@ def test_many_objects_are_deleted_in_pages_and_missing_objects_are_ignored() -> 
 
 
 class Picky(SimObjectStore):
-    """Fails one key for good, and another at the first try."""
+    """Object store that cannot delete one key, and fails to delete another one only at the first attempt."""
 
     def delete(self, keys: Sequence[str], *, deadline_ns: int) -> Mapping[str, StoreError]:
         super().delete([key for key in keys if key != "locked"], deadline_ns=deadline_ns)
@@ -266,7 +266,7 @@ def test_closing_closes_the_store() -> None:
 
 
 class Sleeping(SimObjectStore):
-    """Ignores its deadline until the gate opens."""
+    """Object store that ignores deadlines and blocks until the gate opens."""
 
     def __init__(self) -> None:
         super().__init__()

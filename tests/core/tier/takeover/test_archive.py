@@ -1,4 +1,4 @@
-"""A broker's directory is archived to a tier while the broker runs: nothing is lost, doubled or changed."""
+"""Archiving of a broker's directory to a tier while the broker runs: no record is lost, duplicated or changed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ READS = {"open", "read", "send", "map"}
 
 
 class Scene:
-    """Folder of a broker, a tier in memory, and an archiver that reads the folder through a recording file system."""
+    """Folder of a broker, a tier in memory, and an archiver whose file accesses are recorded."""
 
     def __init__(self, folder: Path, registry: Registry) -> None:
         self.bed = LogBed(folder / "logs", registry)
@@ -56,7 +56,7 @@ class Scene:
         return result
 
     def archived(self) -> StaticLog:
-        """Return the log in the tier, opened by another reader."""
+        """Open the tier with a new reader, and return its log."""
         remote = self.tiers.open(read_only=True).log(LOG, TOPIC_ID).view()
         return StaticLog(tier_view(LOG, remote, self.reading.components), TOPIC_ID, self.reading.components)
 
@@ -201,7 +201,7 @@ def test_a_gap_is_reported_and_left_only_when_asked_for(scene: Scene) -> None:
     assert scene.archive().error is None
 
 
-# --- the broker at work meanwhile ------------------------------------------------------------------------------------
+# --- concurrent changes by the broker --------------------------------------------------------------------------------
 
 
 def test_a_segment_that_vanishes_before_it_is_read_is_found_again_in_the_next_pass(scene: Scene) -> None:
@@ -222,7 +222,7 @@ def test_a_segment_that_vanishes_before_it_is_read_is_found_again_in_the_next_pa
 @pytest.mark.parametrize("is_sound", [False, True])
 @pytest.mark.parametrize("read", range(1, 7))
 def test_a_file_that_changes_under_the_reader_is_never_committed(scene: Scene, read: int, *, is_sound: bool) -> None:
-    """A CRC shows the change, or only the file's time does: the other records may be as valid as the earlier ones."""
+    """The changed file fails its CRC, or only its modification time shows the change, because its records are valid."""
     scene.broker.fill(segments=2)
     path, reads = scene.broker.path(0), [0]
     written_ns = path.stat().st_mtime_ns
@@ -237,7 +237,7 @@ def test_a_file_that_changes_under_the_reader_is_never_committed(scene: Scene, r
             reads[0] += 1
             if reads[0] == read:
                 path.write_bytes(changed)
-                # the system's own times can be the same for two quick writes
+                # two writes within a short time can have the same file system timestamp
                 os.utime(path, ns=(0, written_ns + 10**9))
 
     scene.watched.rule = scribble
@@ -392,18 +392,18 @@ def test_any_request_may_fail_and_the_next_pass_continues(
 
 
 class Chaos:
-    """A broker that does, by chance, whatever brokers do; never more than it archived may it delete."""
+    """A broker that runs random operations. It never deletes records that are not archived yet."""
 
     def __init__(self, scene: Scene, seed: int) -> None:
         self.scene, self.chance = scene, random.Random(seed)  # noqa: S311 - a test must be repeatable
         self._steps = [self._append] * 4 + [self._roll] * 2 + [self._clean, self._expire, self._confirm, self._lead]
 
     def act(self) -> None:
-        """Do one random step."""
+        """Run one random operation."""
         self.chance.choice(self._steps)()
 
     def interrupt(self, _operation: str, path: str) -> None:
-        """Now and then a step while a file of the log is opened or read."""
+        """Sometimes run an operation when a file of the log is opened or read."""
         watched = self.scene.watched
         if self.chance.random() < 0.15 and path.startswith(str(self.scene.bed.folder)):
             rule, watched.rule = watched.rule, None

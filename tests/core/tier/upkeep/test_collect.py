@@ -80,7 +80,7 @@ def test_a_root_that_was_just_superseded_stays_with_what_it_names() -> None:
 
 
 def test_a_clock_that_a_writer_stamped_long_before_it_wrote_does_not_shorten_the_grace_time() -> None:
-    """A writer slept between building its root and creating it: the store's time counts too."""
+    """A writer paused between building its root and creating it. The store's modification time counts too."""
     bed = TierBed()
     store = SimObjectStore(bed.bucket)
     log = filled(bed, 0, 10, 20, store=store)
@@ -134,8 +134,9 @@ def test_files_of_others_are_left_alone() -> None:
 
 
 def test_a_stale_root_is_deleted_without_the_objects_that_it_names() -> None:
-    """The stale root was created a second time after its collection. Later roots of the chain may name the same
-    objects.
+    """The stale root was created a second time after its collection.
+
+    Later roots of the chain may refer to the same objects.
     """
     bed = TierBed()
     log = filled(bed, 0, 10, 20)
@@ -155,7 +156,7 @@ def test_a_stale_root_is_deleted_without_the_objects_that_it_names() -> None:
 
 
 def test_a_stale_root_takes_nothing_from_a_root_that_stays() -> None:
-    """The stale root's writer may later have committed objects that the head no longer names."""
+    """The stale root's writer may have committed objects later that the head no longer refers to."""
     bed = TierBed()
     log = filled(bed, 0, 10, 20, 30)
     bed.clock.advance_ms(GRACE_MS)
@@ -201,7 +202,10 @@ def test_a_collector_without_the_right_to_delete_reports_it() -> None:
 
 
 def test_a_collector_that_another_one_overtook_leaves_the_rest_to_it() -> None:
-    """The collector paused between finding the head and the listing; meanwhile all roots that it knew were collected."""
+    """The collector paused between finding the head and the listing.
+
+    Meanwhile, another collector deleted all roots that the first one knew.
+    """
     bed = TierBed()
     store = SimObjectStore(bed.bucket)
     slow = filled(bed, 0, 10, store=store)

@@ -64,7 +64,7 @@ def test_partitions_make_segments_smaller_once_time_rolls_them() -> None:
     ("segment_bytes", "dear"), [(64 * MIB, False), (8 * MIB, False), (4 * MIB, True), (1000, True)]
 )
 def test_requests_that_are_dear_beside_storage_are_warned_about(segment_bytes: int, *, dear: bool) -> None:
-    """3 writes and a read at the published prices are a tenth of a month of storage at about 7 MiB."""
+    """At about 7 MiB, three writes and a read cost a tenth of a month of storage, at the published prices."""
     assert bool(estimate(config(segment_bytes=segment_bytes), MIB).warning) == dear
     assert estimate(config(segment_bytes=segment_bytes), MIB, prices=Prices(0, 0, 1)).warning == ""
     assert estimate(config(segment_bytes=segment_bytes), MIB, prices=Prices(1, 1, 0)).warning == ""
@@ -77,7 +77,7 @@ def test_a_layout_with_more_objects_costs_more_requests() -> None:
 
 
 def entry(number: int, log_bytes: int, *, objects: int = 1) -> StoredSegment:
-    """A segment with a log and an index of a tenth of it, each in an object of its own if there are two."""
+    """Return a segment with a log and an index of a tenth of its size, in one object or in two."""
     info = replace(made_segment(number * 10, number * 10 + 10).info, size_bytes=log_bytes)
     log, index = ("a", "b") if objects == 2 else ("a", "a")
     slices = {

@@ -25,7 +25,7 @@ BOUNDS = range(0, 111, 10)
 
 
 class KeyedLayout(PairLayout):
-    """Notes the key that was active in each entry; ``without`` is one that is not there any more."""
+    """Layout that stores the name of the active key in each entry. ``without`` is a key that is no longer available."""
 
     def __init__(self) -> None:
         self.active, self.without = "old", ""
@@ -50,7 +50,7 @@ def layout() -> KeyedLayout:
 
 @pytest.fixture
 def bed(layout: KeyedLayout, monkeypatch: pytest.MonkeyPatch) -> TierBed:
-    """Eleven segments, the oldest on pages of three."""
+    """Return a tier with eleven segments; the oldest entries are on pages of three."""
     monkeypatch.setattr(entry_tree, "PAGE_ITEMS", 3)
     monkeypatch.setattr(entry_tree, "INLINE_PAGES", 2)
     bed = TierBed(layout=layout)
@@ -68,7 +68,7 @@ def offload(log: TierLog, *bounds: int) -> None:
 
 
 def keys(bed: TierBed) -> list[object]:
-    """Of all segments, each of which is read, too."""
+    """Read each segment, and return the key in each entry."""
     log = opened(bed)
     assert log.root is not None
     entries = list(walk(log.root, bed.pages()))
@@ -158,7 +158,7 @@ def test_segments_that_expire_meanwhile_stay_expired(bed: TierBed, layout: Keyed
             writer.expire(45, leader_epoch=0, reason="a test")
 
     layout.before = expire
-    with contextlib.suppress(FencedEpochError):  # two writers of one epoch: the one that comes second stops
+    with contextlib.suppress(FencedEpochError):  # two writers of one epoch: the second one to commit stops
         log.rewrap()
     layout.before = lambda: None
     assert opened(bed).rewrap().segments == 7

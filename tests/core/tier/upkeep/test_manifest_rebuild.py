@@ -1,4 +1,4 @@
-"""Manifests rebuilt from footers: the objects that belong together, the report, and the refusals."""
+"""Manifests that are rebuilt from the footers of objects: the chosen objects, the report, and refusals."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def layout(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def bucket(tmp_path: Path, layout: str) -> Path:
-    """Topic ``t``: three segments of epoch 0, two of epoch 1."""
+    """Return a bucket with topic ``t``: three segments of epoch 0 and two of epoch 1."""
     (tmp_path / "bucket").mkdir()
     uri = (tmp_path / "bucket").as_uri()
     with open_engine(tmp_path / "a", tier=uri, topic_defaults={"tier.layout": layout}) as engine:
@@ -83,11 +83,12 @@ def test_a_rebuilt_manifest_names_the_same_segments(bucket: Path, tmp_path: Path
 
 
 def test_an_upload_of_a_fenced_writer_is_reported_and_left_out(bucket: Path, tmp_path: Path) -> None:
-    """If two objects cover one range, the lineage decides."""
+    """If two objects cover the same range, the lineage of leader epochs decides."""
     before = records(bucket)
     other = tmp_path / "other"
     other.mkdir()
-    with open_engine(tmp_path / "a", tier=other.as_uri()) as engine:  # what the old writer still had, elsewhere
+    # a segment of the old writer that was never committed here
+    with open_engine(tmp_path / "a", tier=other.as_uri()) as engine:
         engine.log("t", 0).append([Record(value=b"never committed")])
         engine.log("t", 0).roll()
         engine.offload()
@@ -108,7 +109,7 @@ def test_damaged_and_foreign_objects_are_reported(bucket: Path, tmp_path: Path) 
     ends = sorted(folder.glob("00000000000000000000-0-*"))
     first = next(path for path in ends if path.read_bytes().endswith(b"STLGSEG1"))
     data = bytearray(first.read_bytes())
-    data[-30] ^= 1  # in the footer
+    data[-30] ^= 1  # this byte is in the footer
     first.write_bytes(data)
     lose_manifests(bucket)
     report = rebuilt(bucket, tmp_path)
@@ -122,7 +123,7 @@ def test_damaged_and_foreign_objects_are_reported(bucket: Path, tmp_path: Path) 
 @pytest.mark.parametrize("told", ["whole seconds", "a copy's", "backwards"])
 @pytest.mark.long
 def test_segments_that_compaction_replaced_do_not_come_back(tmp_path: Path, layout: str, told: str) -> None:
-    """The store's creation times do not matter: S3 has whole seconds, and a copied bucket has the times of the copy."""
+    """The creation times of the objects do not matter: S3 has whole seconds, and a copied bucket has new times."""
     (tmp_path / "bucket").mkdir()
     uri = (tmp_path / "bucket").as_uri()
     clock = ManualClock()
@@ -151,7 +152,7 @@ def test_segments_that_compaction_replaced_do_not_come_back(tmp_path: Path, layo
 
 
 def test_a_segment_of_which_the_end_is_missing_is_left_out(bucket: Path, tmp_path: Path) -> None:
-    """In a layout of several objects, the footer may be complete and the other objects not."""
+    """In a layout of several objects, the footer may be complete while another object is not."""
     lose_manifests(bucket)
     base = max(path.name.split("-")[0] for path in bucket.rglob("segments/*"))
     log = next(path for path in bucket.rglob(f"segments/{base}-*") if path.suffix in {".seg", ".log"})

@@ -1,4 +1,4 @@
-"""Repairs of manifests that were interrupted: a late request of theirs replaces nothing that came after."""
+"""Interrupted repairs of manifests: a late request of a repair must not replace a later root."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Broken:
         return [int(key.rpartition("/")[2]) for key in self.bed.bucket.keys(manifest_prefix(PREFIX))]
 
     def check(self, *ends: int) -> None:
-        """The log is whole, as is its chain; all of its history can be read."""
+        """Check that the log has these segment end offsets, and that all roots of its history can be read."""
         with self.bed.open(read_only=True) as tier:
             remote = tier.log(LOG, TOPIC_ID)
             assert [segment.end_offset for segment in remote.view().segments] == list(ends)

@@ -1,4 +1,4 @@
-"""Objects of interrupted uploads, in the leader epoch that continues: only they are deleted, after the grace time."""
+"""Objects of interrupted uploads in the leader epoch that continues: only these are deleted, after the grace time."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ def named(log: TierLog) -> set[str]:
 
 
 def killed(bed: TierBed, step: int, *bounds: int) -> bool:
-    """A process that offloads and dies before its request of this number; False if it came to its end."""
+    """Run an offload that is killed before its request of this number. Return False if it completed."""
     store = SimObjectStore(bed.bucket)
 
     def before(request: SimRequest) -> None:
         if request.number == opened + step:
-            store.faults = lambda _: ObjectFault.NOT_APPLIED  # whatever it would tidy up, it does not
+            store.faults = lambda _: ObjectFault.NOT_APPLIED  # a killed process cannot clean up
             if request.kind == "put_file":
                 bed.bucket.leave(request.key)
             raise KilledError
 
     log = bed.open(store).log(LOG, TOPIC_ID)
-    opened = store.next_number  # opening sends requests, too
+    opened = store.next_number  # opening the log also sends requests
     store.before = before
     try:
         offload(log, *bounds)
@@ -95,7 +95,7 @@ def test_objects_of_our_epoch_are_deleted_only_after_a_root_of_ours() -> None:
 
 
 def test_a_process_beside_us_cannot_commit_what_was_collected() -> None:
-    """The other process read the log before, for example on a copied disk."""
+    """The other process, for example on a copied disk, had read the manifest before the collection."""
     bed = TierBed()
     log, other = bed.open().log(LOG, TOPIC_ID), bed.open().log(LOG, TOPIC_ID)
     offload(log, 0, 10)
@@ -110,7 +110,7 @@ def test_a_process_beside_us_cannot_commit_what_was_collected() -> None:
 
 
 def test_an_upload_of_this_process_stays_at_any_age() -> None:
-    """A compaction uploads for hours, and commits all of it at the end."""
+    """A compaction can upload for hours, and commit all objects at the end."""
     bed = TierBed()
     log = bed.open().log(LOG, TOPIC_ID)
     offload(log, 0, 10, 20)

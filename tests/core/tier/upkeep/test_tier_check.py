@@ -1,4 +1,4 @@
-"""Each kind of damage is found, reported with its place, and hides no other damage."""
+"""Checks of a tier: each kind of damage is found, reported with its place, and does not hide other damage."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def findings_of(log: TierLog, components: Components, *, deep: bool = False, orp
 
 
 class Bucket:
-    """A tier in a folder, filled by an engine, and methods that damage it."""
+    """A tier in a folder that an engine filled, and methods that damage it."""
 
     def __init__(self, folder: Path, layout: str, before_offload: Callable[[Path], None] = lambda _: None) -> None:
         self.folder = folder / "bucket"
@@ -56,7 +56,7 @@ class Bucket:
                 log.append([Record(timestamp_ms=1000 + number, key=b"k", value=bytes([number]) * 300)])
             before_offload(folder / "data")
             engine.offload()
-        clock = ManualClock(SystemClock().now_ms())  # pauses between tries take no time
+        clock = ManualClock(SystemClock().now_ms())  # pauses between attempts take no time
         self.host = open_host(Settings(), (), Env(clock=clock))
         self.tier = open_tier(self.host, uri, None, read_only=True)
         (name,) = self.tier.logs()
@@ -69,7 +69,7 @@ class Bucket:
         return findings_of(self.log, self.host.components(TopicConfig()), deep=deep)
 
     def cut(self, key: str, size_bytes: int) -> None:
-        """Take an object's end away."""
+        """Truncate an object to this size."""
         path = self.folder / key
         path.write_bytes(path.read_bytes()[:size_bytes])
 
@@ -162,7 +162,7 @@ def test_a_flipped_bit_in_the_log_is_found_deep_down(bucket: Bucket, share: floa
 def test_an_index_that_does_not_match_the_batches_is_found_only_with_contents(
     tmp_path: Path, suffix: str, request: pytest.FixtureRequest
 ) -> None:
-    """The entry was changed on local disk before the offload: its shape is right, and the tier stores it faithfully."""
+    """The entry was changed on local disk before the offload. Its format is valid, and the tier stores it unchanged."""
 
     def damage_disk(data: Path) -> None:
         path = data / "orders-0" / f"{0:020}.{suffix}"
@@ -201,7 +201,7 @@ def test_a_damaged_root_hides_nothing_that_the_one_before_names(single: Bucket) 
 
 
 def test_a_root_that_was_rewritten_breaks_the_chain(single: Bucket) -> None:
-    """An attacker may compute the hash that the root must have."""
+    """An attacker can also compute the ``body_sha256`` of the changed root."""
     path = single.folder / manifest_key(single.prefix, 2)
     value = json.loads(path.read_bytes())
     del value["body_sha256"]
@@ -213,7 +213,7 @@ def test_a_root_that_was_rewritten_breaks_the_chain(single: Bucket) -> None:
 
 @pytest.mark.parametrize("version", [2, -1], ids=["an older one", "the head"])
 def test_a_flipped_bit_is_reported_for_its_root(single: Bucket, version: int) -> None:
-    """In a number that may as well be another one."""
+    """The flipped bit is in a number, so that only the hash shows the damage."""
     assert single.log.root is not None
     key = manifest_key(single.prefix, version if version > 0 else single.log.root.version)
     single.flip(key, (single.folder / key).read_bytes().index(b'"created_ms":') + 20)

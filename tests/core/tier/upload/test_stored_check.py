@@ -1,4 +1,4 @@
-"""Bytes are compared before a manifest names them, even if a layout or a store claims that they are stored."""
+"""Uploaded bytes are compared before a root refers to them, even if a layout or a store claims that they are stored."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ PAIR: Final = TopicConfig(tier_layout="pair")
 
 
 def flipped(data: Buffer) -> bytes:
-    """The bytes with one bit in their middle turned over."""
+    """Return the bytes with one flipped bit in their middle."""
     changed = bytearray(data)
     changed[len(changed) // 2] ^= 1
     return bytes(changed)
 
 
 class Lying(PairLayout):
-    """A layout that does one thing wrong, by name."""
+    """Layout that does one thing wrong, which ``lie`` names."""
 
     def __init__(self, lie: str) -> None:
         self.lie = lie
@@ -90,7 +90,7 @@ class Lying(PairLayout):
 
 
 class Reversing(Lying):
-    """Layout that returns wrong new entries when keys are wrapped again."""
+    """Layout that returns new entries in the wrong order when it rewraps keys."""
 
     def rewrapped(self, segment: StoredSegment) -> StoredSegment:
         if self.lie == "rewraps others' fields":
@@ -108,7 +108,7 @@ def _sha256(source: SegmentSource) -> str:
 
 
 class LyingStore(SimObjectStore):
-    """A store that does one thing wrong with objects whose keys hold ``part``, by name."""
+    """Store that does one thing wrong (``lie``) with objects whose keys contain ``part``."""
 
     lie = ""
     part = "/segments/"
@@ -203,7 +203,7 @@ def test_a_store_that_keeps_another_root_is_named_before_anything_relies_on_it()
 
 
 class Counting(SimObjectStore):
-    """Counts the objects of segments that are read."""
+    """Store that counts the reads of segment objects."""
 
     reads = 0
 
@@ -268,11 +268,11 @@ def test_a_store_that_fails_while_a_segment_is_read_back_is_asked_again_by_the_n
     assert offload(log, 0, 10) == 1
 
 
-# --- all that writes segments ----------------------------------------------------------------------------------------
+# --- all operations that write segments ------------------------------------------------------------------------------
 
 
 def committed(tested: TierBed) -> TierLog:
-    """A log of three segments that are as they should be."""
+    """Return a log of three correct segments."""
     log = tested.open().log(LOG, TOPIC_ID)
     offload(log, 0, 10, 20, 30)
     return log
@@ -327,15 +327,15 @@ def test_an_object_that_is_put_back_wrong_is_no_repair() -> None:
         TierRepair(log).restore(root.entries[0], made_segment(0, 10))
 
 
-# --- the contracts find the same lies ----------------------------------------------------------------------------------
+# --- the contract tests detect the same faults -------------------------------------------------------------------------
 
 
 class Rules(TierLayoutContract):
-    """The contract as a value: its rules are called one by one."""
+    """Instance of the layout contract, whose rules the test calls one by one."""
 
 
 def broken(layout: PairLayout) -> set[str]:
-    """The rules of the contract that a layout breaks."""
+    """Return the rules of the contract that a layout breaks."""
     rules, found = Rules(), set[str]()
 
     def check(name: str, *arguments: object) -> None:

@@ -1,4 +1,4 @@
-"""Segments for layouts that store records: compressed batches are uncompressed, and nothing else changes."""
+"""Segments for layouts that store uncompressed records: batches are decompressed, and nothing else changes."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ def test_sources_are_taken_one_by_one() -> None:
     ids=lambda fault: fault.name,
 )
 def test_any_request_may_fail_and_a_second_call_continues(fault: ObjectFault) -> None:
-    """The k-th request fails without retries: committed segments stay, and the others follow later."""
+    """The k-th request fails without retries. Committed segments stay, and a second call uploads the others."""
     for number in range(12):
         bed = TierBed()
         bed.config = replace(bed.config, store_retries=0)
@@ -190,8 +190,9 @@ def with_epochs(source: SegmentSource, *epochs: tuple[int, int]) -> SegmentSourc
 
 
 def test_a_range_of_another_leader_is_not_treated_as_ours() -> None:
-    """Two leaders wrote offsets 5 to 10. If the upload were skipped, local retention would delete records that only
-    this log has.
+    """Two leaders wrote different records at offsets 5 to 9.
+
+    If the upload were skipped, local retention would delete records that only this log has.
     """
     log = TierBed().open().log(LOG, TOPIC_ID)
     offload(log, [with_epochs(made_segment(0, 10), (1, 0), (2, 5))], epoch=2)
@@ -247,7 +248,7 @@ def test_the_epoch_is_not_claimed_without_a_segment_to_move() -> None:
 
 
 class Careless(PairLayout):
-    """A layout with a bug, by name."""
+    """Layout with a bug, which the argument ``bug`` names."""
 
     def __init__(self, bug: str) -> None:
         self.bug = bug
