@@ -14,7 +14,7 @@ import pytest
 
 from stratalog.testing.s3 import LocalS3
 
-# The same examples in every run, and no deadline: a slow machine is no failure.
+# The examples are the same in every run, and have no deadline: a slow machine must not fail a test.
 hypothesis.settings.register_profile("stratalog", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("stratalog")
 
@@ -43,14 +43,12 @@ STATE_PARTITIONS = ("STRATALOG_OFFSETS_TOPIC_NUM_PARTITIONS", "STRATALOG_TRANSAC
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Skip the collection of folders that have only long tests, if no long test is selected: their imports take
-    seconds.
-    """
+    """Skip folders that have only long tests if no long test is selected: importing them takes seconds."""
     return True if config.option.markexpr == "not long" and collection_path in LONG_FOLDERS else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests of these folders as long, and put the slowest files first."""
+    """Mark all tests of some folders as long, and move the slowest files to the front."""
     for item in items:
         if str(item.path).startswith(LONG_PREFIXES):
             item.add_marker(pytest.mark.long)
@@ -59,14 +57,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Exclude the objects of the collected tests from garbage collection: each pass over them takes a second."""
+    """Exclude the objects of the collected tests from garbage collection, which would take a second each time."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _no_wait_for_the_disk() -> Iterator[None]:
-    """Make ``fsync`` check its descriptor only: no test cuts the power of the disk, and a suite waits a minute for it."""
+    """Make ``fsync`` check only its descriptor: no test cuts the power, and syncs would take a minute in total."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", os.fstat)
         yield
@@ -74,7 +72,7 @@ def _no_wait_for_the_disk() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _plugins_found_once() -> Iterator[None]:
-    """Read the entry points of the installed packages once, and not for each engine; a changed path is searched."""
+    """Read the entry points of the installed packages only once, unless the import path changes."""
     search, path = importlib.metadata.entry_points, tuple(sys.path)
     search_once = functools.cache(search)
 
@@ -88,7 +86,7 @@ def _plugins_found_once() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _few_state_partitions() -> Iterator[None]:
-    """Create the topics of groups and transactions with 4 partitions, and not with Kafka's 50."""
+    """Create the internal topics of groups and transactions with 4 partitions instead of Kafka's 50."""
     with pytest.MonkeyPatch.context() as patch:
         for variable in STATE_PARTITIONS:
             patch.setenv(variable, "4")
@@ -97,14 +95,14 @@ def _few_state_partitions() -> Iterator[None]:
 
 @pytest.fixture
 def kafkas_state_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Create the topics of groups and transactions with Kafka's number of partitions."""
+    """Create the internal topics of groups and transactions with Kafka's number of partitions."""
     for variable in STATE_PARTITIONS:
         monkeypatch.delenv(variable)
 
 
 @pytest.fixture(scope="session")
 def local_s3(local_s3: LocalS3) -> Iterator[LocalS3]:
-    """The shared S3 server; botocore parses its megabytes of JSON once, and not for each store that is opened."""
+    """Return the shared S3 server. botocore parses its megabytes of JSON only once, not for each opened store."""
     from botocore import session  # noqa: PLC0415 - slow to import
 
     with pytest.MonkeyPatch.context() as patch:
@@ -114,17 +112,17 @@ def local_s3(local_s3: LocalS3) -> Iterator[LocalS3]:
 
 @pytest.fixture
 def only_new_objects() -> None:
-    """Leaves the objects of earlier tests out of ``gc.get_objects``, which would take seconds."""
+    """Exclude the objects of earlier tests from ``gc.get_objects``, which would take seconds."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.fixture
 def install_distribution(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[InstallDistribution]:
-    """Makes a distribution look installed: a dist-info folder and modules in a folder on the path.
+    """Return a function that makes a distribution look installed: a dist-info folder and modules on the import path.
 
     The fixture is ``install(name, entry_points={"acme": "acme_plugin"}, modules={"acme_plugin": "source"},
-    requires=["lib; extra == 'x'"], version="1.0")``. What was imported of it is forgotten after the test.
+    requires=["lib; extra == 'x'"], version="1.0")``. Its modules are removed from ``sys.modules`` after the test.
     """
     site = tmp_path / "site"
     site.mkdir()

@@ -12,7 +12,7 @@ from stratalog.registry.registry import Registry
 
 @pytest.fixture(scope="session")
 def installed() -> Registry:
-    """The plugins that are installed; asking it opens nothing."""
+    """Return the registry of the installed plugins, without opening a component."""
     return Registry.load()
 
 
@@ -32,6 +32,6 @@ def _ordered_locks() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _lock_order() -> Iterator[None]:
-    """Fail a test whose threads acquired locks in the wrong order, also if no thread reported it."""
+    """Fail a test in which a thread acquired locks in the wrong order, even if the error was caught."""
     yield
     assert violations() == []

@@ -1,4 +1,4 @@
-"""Coroutines over the objects of an engine."""
+"""Coroutines that call the objects of an engine."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_the_event_loop_is_free_while_a_call_waits(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("cancellations", [1, 2])
 def test_a_cancelled_call_ends_before_the_next_one(cancellations: int) -> None:
-    """A consumer is for one thread at a time."""
+    """A consumer can be used by only one thread at a time."""
     started, may_end, seen = threading.Event(), threading.Event(), list[str]()
 
     class Slow:

@@ -69,7 +69,7 @@ KAFKA_CODES = {
 
 
 def an_error(kind: type[StorageError], *, optional: bool = True) -> StorageError:
-    """Make an error with a value for each argument by its type; without ``optional``, defaults are used."""
+    """Return an error with a value for each argument by its type. ``optional``: also for arguments with a default."""
     values = list[Any]()
     for parameter in inspect.signature(kind).parameters.values():
         is_named = parameter.kind is parameter.POSITIONAL_OR_KEYWORD
@@ -171,7 +171,7 @@ _BRANCH = re.compile(r"(?P<indent>[│ ]*)(?:[├└]── )?(?P<name>\w+Error)
 
 
 def drawn_tree() -> dict[str, tuple[str, str]]:
-    """Return the tree in the module's docstring: for each name, its parent and its description."""
+    """Return the tree in the docstring of ``stratalog.errors``: for each class, its parent and its description."""
     tree = dict[str, tuple[str, str]]()
     path = list[tuple[int, str]]()
     for line in (errors.__doc__ or "").splitlines():
@@ -216,6 +216,6 @@ def test_no_other_codes_are_used() -> None:
 
 
 def test_errors_live_where_they_are_public() -> None:
-    """However the tree is spread over files: tracebacks and pickles name what can be imported."""
+    """The classes are defined in several files, but tracebacks and pickles must use the public module."""
     assert {found.__module__ for found in CLASSES} == {"stratalog.errors"}
     assert [found.__name__ for found in CLASSES] == sorted({*errors.__all__} - {"log_dir_error"})

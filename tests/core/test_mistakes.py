@@ -1,4 +1,4 @@
-"""The mistakes that people make most, at each public entry point in Python: a typed error, the place, and what to do."""
+"""Frequent mistakes at each public entry point in Python: a typed error, the place of the error, and advice."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Open = Callable[[str], object]
 
 
 def write_to(place: str) -> None:
-    """Create a topic by a bulk writer, which locks its directory only then, and waits for the lock."""
+    """Create a topic with a bulk writer. The writer locks its directory at this call, and waits for the lock."""
     with WriteTarget(place).open(env=Env(clock=ManualClock())) as writer:
         writer.create_topic("new", 1)
 

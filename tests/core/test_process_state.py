@@ -1,4 +1,4 @@
-"""State belongs to an object that an engine, a reader or a store owns, and not to a module, which a process has once."""
+"""No mutable state in modules: state belongs to an engine, a reader or a store, and a process may have several."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CORE = Path(stratalog.__file__).parent
 FOLDERS = (CORE, CORE.parents[1] / "plugins")
 CHANGING = {"bytearray", "deque", "dict", "list", "set", "Counter", "defaultdict", "Condition", "Event", "Lock", "RLock", "Thread"}  # fmt: skip
 CHANGING |= {"ThreadPoolExecutor", "WeakSet", "WeakKeyDictionary", "WeakValueDictionary", "ContextVar", "local"}
-ALLOWED = {"env/forks.py"}  # a fork is one of the whole process
+ALLOWED = {"env/forks.py"}  # a fork concerns the whole process
 
 
 def modules() -> Iterator[tuple[str, ast.Module]]:
@@ -22,7 +22,7 @@ def modules() -> Iterator[tuple[str, ast.Module]]:
 
 
 def called(node: ast.stmt) -> str:
-    """The last word of the function whose result a statement of a module or a class keeps, or ""."""
+    """Return the name of the function whose result an assignment stores; "" for other statements."""
     value = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
     if not isinstance(value, ast.Call):
         return ""

@@ -11,7 +11,7 @@ LOADED = "import stratalog, sys; print(*(name for name in sys.modules if name.st
 
 
 def run(program: str) -> str:
-    """Return what ``program`` prints in a new interpreter."""
+    """Run ``program`` in a new interpreter, and return its output."""
     return subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout.strip()  # noqa: S603 - our own interpreter
 
 

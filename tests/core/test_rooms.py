@@ -1,4 +1,4 @@
-"""A newcomer finds a module by its name: folders are small, and no name is used twice."""
+"""Rules for the source tree: folders have few modules, and no module name is used twice."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import stratalog
 
 CORE = Path(stratalog.__file__).parent
-NAMED_OTHERWISE = {"cli", "testing"}  # there a file is named after its command or its protocol
+NAMED_OTHERWISE = {"cli", "testing"}  # folders whose modules have the names of commands or protocols
 MODULES = [path.relative_to(CORE) for path in CORE.rglob("*.py") if path.name not in {"__init__.py", "__main__.py"}]
 FOUND = [path for path in MODULES if path.parts[0] not in NAMED_OTHERWISE]
 

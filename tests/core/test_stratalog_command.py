@@ -1,4 +1,4 @@
-"""The script ``stratalog``: how it ends when it is interrupted while it loads."""
+"""The script ``stratalog``: its exit code if it is interrupted while it loads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of the operating system's errors: which ones condemn a log directory."""
+"""Errors of the operating system, and which of them take a log directory offline."""
 
 from __future__ import annotations
 
