@@ -26,7 +26,7 @@ def test_ctrl_c_while_it_loads_is_no_traceback(module: str) -> None:
     assert (ended.returncode, ended.stderr) == (130, "interrupted\n")
 
 
-def test_it_is_the_command_line() -> None:
+def test_the_script_runs_the_command_line() -> None:
     script = [sys.executable, "-c", "from stratalog_command import main; main()", "--version"]
     ended = subprocess.run(script, capture_output=True, text=True, check=True)  # noqa: S603 - the same
     assert ended.stdout.startswith("stratalog, version")

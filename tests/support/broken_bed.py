@@ -18,7 +18,7 @@ import stratalog_formats
 import stratalog_local
 import stratalog_s3
 from broken_parts import PARTS, Breaker, Fault, broken
-from extra_indexes import KeySet, Told
+from extra_indexes import IndexCalls, KeySet
 from stratalog import Engine, Record, open_engine
 from stratalog.errors import ClosedError, StorageError
 from stratalog.model.events import SegmentRolled
@@ -109,7 +109,7 @@ def stratalog_index_formats() -> list[Provider[Any]]:
 
 @hookimpl
 def stratalog_extra_indexes() -> list[Provider[Any]]:
-    return _offered("extra_indexes", [Provider[Any](name="keys", open=lambda _: KeySet(Told()))])
+    return _offered("extra_indexes", [Provider[Any](name="keys", open=lambda _: KeySet(IndexCalls()))])
 
 
 @hookimpl

@@ -49,7 +49,7 @@ class Fault(enum.StrEnum):
     LIES = "lies"
 
 
-class Stranger:
+class UnexpectedValue:
     """Value of a type that no method of the contract returns."""
 
 
@@ -135,7 +135,7 @@ class Breaker:
             case Fault.NONE:
                 return None
             case Fault.TYPE:
-                return Stranger()
+                return UnexpectedValue()
             case Fault.RAISES:
                 raise ZeroDivisionError("division by zero")
             case Fault.HANGS:
@@ -200,7 +200,7 @@ _LIES: Final[Sequence[tuple[type[Any], Callable[[Any], Any]]]] = (
     (ObjectInfo, lambda value: dataclasses.replace(value, size_bytes=value.size_bytes + 1)),
     (RecordColumns, lambda value: value.take(0, value.count - 1)),
     (Mapping, lambda _: {}),
-    (tuple, lambda value: (lie(value[0]), *value[1:]) if value else (Stranger(),)),
+    (tuple, lambda value: (lie(value[0]), *value[1:]) if value else (UnexpectedValue(),)),
     (Sequence, lambda value: value[:-1]),
     (Iterator, lambda value: iter([lie(piece) for piece in value])),
 )

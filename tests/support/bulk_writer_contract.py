@@ -35,7 +35,7 @@ def made_records(count: int, task: int = 0, *, offset: int = 0, step: int = 1) -
     ]
 
 
-def told(record: Record) -> tuple[object, ...]:
+def fields_of(record: Record) -> tuple[object, ...]:
     """Return timestamp, key, value and headers of a record, without its offset."""
     return record.timestamp_ms, record.key, record.value, record.headers
 
@@ -98,7 +98,7 @@ class BulkWriterContract:
             done = writer.append(LOG, staged, WriteMark("query", 0))
         found = self.read(target)
         assert [record.offset for record in found] == list(range(2100))
-        assert [told(record) for record in found] == [told(record) for records in tasks for record in records]
+        assert [fields_of(record) for record in found] == [fields_of(record) for records in tasks for record in records]
         assert (done.base_offset, done.end_offset, done.duplicate) == (0, 2100, False)
 
     def test_segments_have_the_size_of_the_topic_setting(self, target: WriteTarget) -> None:
@@ -123,9 +123,11 @@ class BulkWriterContract:
             assert writer.append(LOG, other, WriteMark("query", 7)).duplicate
             assert writer.append(LOG, other, WriteMark("query", 3)).duplicate
         assert again.duplicate
-        assert [told(record) for record in self.read(target)] == [told(record) for record in made_records(150)]
+        assert [fields_of(record) for record in self.read(target)] == [
+            fields_of(record) for record in made_records(150)
+        ]
 
-    def test_rounds_of_several_writers_do_not_meet(self, target: WriteTarget) -> None:
+    def test_rounds_of_several_writers_are_independent(self, target: WriteTarget) -> None:
         """Each writer name has its own round numbers, and its rounds are appended at the log end."""
         for number in range(3):
             for name in ("one", "two"):
@@ -142,7 +144,7 @@ class BulkWriterContract:
         with target.open() as writer:
             writer.discard([*kept, *gone])
             writer.discard(gone)
-        assert [told(record) for record in self.read(target)] == [told(record) for record in made_records(40)]
+        assert [fields_of(record) for record in self.read(target)] == [fields_of(record) for record in made_records(40)]
 
     def test_a_stage_that_fails_leaves_nothing(self, target: WriteTarget) -> None:
         """A stage that fails publishes nothing and does not disturb the next stage."""
@@ -200,7 +202,7 @@ class BulkWriterContract:
         with target.open() as writer:
             assert writer.merge_end(LOG, 1 << 20) is not None
             assert writer.append(LOG, self.stage(target, made), WriteMark("query", number)).duplicate
-        assert [told(record) for record in self.read(target)] == [told(record) for record in records]
+        assert [fields_of(record) for record in self.read(target)] == [fields_of(record) for record in records]
         assert self.batches(target) == before
         sizes = self.sizes(target)
         assert len(sizes) <= 16

@@ -24,7 +24,7 @@ _HEAD = b"SET"
 
 
 @dataclass
-class Told:
+class IndexCalls:
     """Counts of the calls to the indexes of one plugin, and planned failures of builders, readers, or results.
 
     Attributes:
@@ -53,9 +53,9 @@ class Told:
 class SetReader(ExtraIndexReader):
     """Reads the bytes that ``SetBuilder`` writes; ``items`` are the keys, or the values."""
 
-    def __init__(self, data: Buffer, told: Told) -> None:
-        told.check("reader")
-        self._told = told
+    def __init__(self, data: Buffer, calls: IndexCalls) -> None:
+        calls.check("reader")
+        self._calls = calls
         head, *items = bytes(data).split(b"|")
         if head != _HEAD:
             raise CorruptIndexError("this is no set", "", 0)
@@ -66,9 +66,9 @@ class SetReader(ExtraIndexReader):
 
     def may_hold_key(self, key: bytes) -> bool:
         """Return True if the segment contains the key."""
-        self._told.check("answer")
-        if self._told.answer is not None:
-            return self._told.answer[0]  # type: ignore[no-any-return] # a plugin may return anything
+        self._calls.check("answer")
+        if self._calls.answer is not None:
+            return self._calls.answer[0]  # type: ignore[no-any-return] # a plugin may return anything
         return key in self.items
 
 
@@ -83,43 +83,43 @@ class ValueReader(SetReader):
 class SetBuilder(ExtraIndexBuilder):
     """Builder that collects the keys, or the values, of a segment."""
 
-    def __init__(self, told: Told, fields: Fields) -> None:
-        told.check("builder")
-        if told.failing_index == ("keyset" if fields is Fields.KEY else "valueset"):
+    def __init__(self, calls: IndexCalls, fields: Fields) -> None:
+        calls.check("builder")
+        if calls.failing_index == ("keyset" if fields is Fields.KEY else "valueset"):
             raise ZeroDivisionError("this index fails")
-        told.builders += 1
-        self._told, self._fields, self._items = told, fields, set[bytes]()
+        calls.builders += 1
+        self._calls, self._fields, self._items = calls, fields, set[bytes]()
 
     def add(self, records: RecordColumns) -> None:
         """Collect the keys or values that are not null."""
-        self._told.check("add")
-        self._told.records += records.count
+        self._calls.check("add")
+        self._calls.records += records.count
         items = records.keys() if self._fields is Fields.KEY else records.values()
         assert len(items) == records.count
         self._items.update(item for item in items if item is not None)
 
     def finish(self) -> bytes:
         """Return the collected items in ascending order."""
-        self._told.check("finish")
-        if self._told.made is not None:
-            return self._told.made
+        self._calls.check("finish")
+        if self._calls.made is not None:
+            return self._calls.made
         return b"|".join([_HEAD, *(item.hex().encode() for item in sorted(self._items))])
 
 
 class KeySet(ExtraIndex):
     """Extra index of the keys of a segment."""
 
-    def __init__(self, told: Told) -> None:
-        self._told = told
+    def __init__(self, calls: IndexCalls) -> None:
+        self._calls = calls
 
     def builder(self, config: TopicConfig) -> ExtraIndexBuilder:
         """Return a builder."""
         del config
-        return SetBuilder(self._told, self.fields)
+        return SetBuilder(self._calls, self.fields)
 
     def reader(self, data: Buffer) -> ExtraIndexReader:
         """Return a reader of these bytes."""
-        return SetReader(data, self._told)
+        return SetReader(data, self._calls)
 
 
 class ValueSet(KeySet):
@@ -129,7 +129,7 @@ class ValueSet(KeySet):
 
     def reader(self, data: Buffer) -> ExtraIndexReader:
         """Return a reader of these bytes."""
-        return ValueReader(data, self._told)
+        return ValueReader(data, self._calls)
 
 
 @dataclass(eq=False)
@@ -137,7 +137,7 @@ class ExtraPlugin:
     """Plugin with the extra indexes ``keyset`` and ``valueset``. ``version`` is the version of their bytes."""
 
     version: int = 1
-    told: Told = field(default_factory=Told)
+    calls: IndexCalls = field(default_factory=IndexCalls)
 
     @hookimpl
     def stratalog_extra_indexes(self) -> Iterable[Provider[ExtraIndex]]:
@@ -145,11 +145,11 @@ class ExtraPlugin:
 
         def keys(context: OpenContext) -> ExtraIndex:
             del context
-            return KeySet(self.told)
+            return KeySet(self.calls)
 
         def values(context: OpenContext) -> ExtraIndex:
             del context
-            return ValueSet(self.told)
+            return ValueSet(self.calls)
 
         return (
             Provider(name="keyset", open=keys, version=self.version),

@@ -181,7 +181,7 @@ class Program:
 
     def batch(self, side: str, query: Query) -> dict[str, Any]:
         """Return the result of a query."""
-        return told(query.use(self.load(side, query.options)))
+        return contents_of(query.use(self.load(side, query.options)))
 
     def failure(self, side: str, options: dict[str, str]) -> dict[str, Any]:
         """Return ``failed``, True if the query fails, and then the text of the error."""
@@ -206,7 +206,7 @@ class Program:
         files = sorted((int(path.name), path) for path in (checkpoint / "offsets").iterdir() if path.name.isdigit())
         end = json.loads(files[-1][1].read_text().splitlines()[-1]) if files else {}
         end.pop("#topic-ids", None)  # only the checkpoints of stratalog have them
-        return {**told(self._spark.table(table)), "batches": len(files), "end": end}
+        return {**contents_of(self._spark.table(table)), "batches": len(files), "end": end}
 
     def written(self, side: str, target: dict[str, str], options: dict[str, str]) -> None:
         """Write records with either sink. The topic is an option or a column; column types and option names vary."""
@@ -220,7 +220,7 @@ class Program:
         chosen.write.format(side).options(**given).mode("append").save(*path)
 
 
-def told(frame: Any) -> dict[str, Any]:
+def contents_of(frame: Any) -> dict[str, Any]:
     """Return the schema and the sorted rows of a data frame."""
     schema = [[field.name, field.dataType.simpleString(), field.nullable] for field in frame.schema.fields]
     return {"schema": schema, "rows": sorted(str(tuple(row)) for row in frame.collect())}

@@ -108,7 +108,7 @@ def tiered(place: Place, segments: int = 5, config: Mapping[str, object] | None 
 
 
 @contextlib.contextmanager
-def away(place: Place, segments: int = 0) -> Iterator[tuple[Engine, Log]]:
+def offline_engine(place: Place, segments: int = 0) -> Iterator[tuple[Engine, Log]]:
     """Open an engine while its store is unavailable, and append this many segments. Yield the engine and its log."""
     tiered(place)
     place.fault = ObjectFault.NOT_APPLIED

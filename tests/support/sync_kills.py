@@ -123,7 +123,7 @@ def kill_at(number: int, lake: Lake, told: Path) -> None:
         file.create = create
 
 
-def first(lake: Lake, micro_batch: Callable[..., int]) -> None:
+def prepare(lake: Lake, micro_batch: Callable[..., int]) -> None:
     """Sync one micro-batch, and append the records of the next one, which has a new field and a bad record."""
     lake.engine.create_topic(TOPIC, partitions=2, config={"retention.ms": -1})
     for partition, row in FIRST:
@@ -133,7 +133,7 @@ def first(lake: Lake, micro_batch: Callable[..., int]) -> None:
         lake.append(partition, [row])
 
 
-def again(lake: Lake, micro_batch: Callable[..., int]) -> None:
+def check_repetition(lake: Lake, micro_batch: Callable[..., int]) -> None:
     """Repeat the micro-batch, sync another one, and check both tables."""
     micro_batch()
     assert micro_batch() == 0
@@ -157,7 +157,7 @@ def main(folder: Path, kind: str, buckets: int) -> None:
     """Kill a driver at each step, check the result of each repetition, and print the steps."""
     for module in MODULES[kind]:  # they start no threads before they are used
         import_module(module)
-    assert driver(folder, kind, buckets, first) == 0
+    assert driver(folder, kind, buckets, prepare) == 0
     backup, told, steps = folder / "backup", folder / "told", list[str]()
     copy_parts(folder, backup)
     while True:
@@ -169,7 +169,7 @@ def main(folder: Path, kind: str, buckets: int) -> None:
 
         code = driver(folder, kind, buckets, killed)
         assert code in {0, -signal.SIGKILL}, code
-        assert driver(folder, kind, buckets, again) == 0, steps
+        assert driver(folder, kind, buckets, check_repetition) == 0, steps
         if not code:
             break
         steps.append(told.read_text())

@@ -81,40 +81,40 @@ class Place:
         return self.opened(Env(clock=clock) if files is None else Env(clock=clock, files=files))
 
 
-class TellingFiles(PosixVfs):
+class ReportingFiles(PosixVfs):
     """File system that writes a message before each change, so that the parent can kill the process at any change."""
 
     def __init__(self, told: int) -> None:
         super().__init__()
         self._told, self.offset = told, -1
 
-    def tell(self) -> None:
+    def report(self) -> None:
         """Write ``offset``, the last acknowledged offset, to the parent."""
         os.write(self._told, self.offset.to_bytes(8, "big", signed=True))
 
     def write(self, descriptor: int, position: int, data: bytes | bytearray | memoryview) -> int:
         """Write a message, then the data."""
-        self.tell()
+        self.report()
         return super().write(descriptor, position, data)
 
     def sync(self, descriptor: int) -> None:
         """Write a message, then sync."""
-        self.tell()
+        self.report()
         super().sync(descriptor)
 
     def rename(self, old: str, new: str) -> None:
         """Write a message, then rename."""
-        self.tell()
+        self.report()
         super().rename(old, new)
 
     def link(self, old: str, new: str) -> None:
         """Write a message, then link."""
-        self.tell()
+        self.report()
         super().link(old, new)
 
     def remove(self, path: str) -> None:
         """Write a message, then remove."""
-        self.tell()
+        self.report()
         super().remove(path)
 
 
@@ -158,7 +158,7 @@ def pass_over(engine: Engine) -> None:
 
 def work_once(place: Place, told: int, step: int) -> None:
     """Append, and run each duty once. Kill this process after the ``step``-th request that changes the tier."""
-    files, left = TellingFiles(told), [step]
+    files, left = ReportingFiles(told), [step]
 
     def die() -> None:
         left[0] -= 1
@@ -167,15 +167,15 @@ def work_once(place: Place, told: int, step: int) -> None:
 
     with place.opened_later(2 * step, files) as engine:
         files.offset = append(engine, 40)
-        files.tell()
+        files.report()
         with behind_each_write(die):
             pass_over(engine)
 
 
 def work_for_ever(place: Place, told: int, seed: int) -> None:
     """Append numbers, and run random duties: offload, retention, collection, cleaning. Never return."""
-    chance, files = random.Random(seed), TellingFiles(told)  # noqa: S311 - a run that can be repeated
-    with place.opened(Env(files=files)) as engine, behind_each_write(files.tell):
+    chance, files = random.Random(seed), ReportingFiles(told)  # noqa: S311 - a run that can be repeated
+    with place.opened(Env(files=files)) as engine, behind_each_write(files.report):
         duties: tuple[Callable[[], object], ...] = (
             engine.offload,
             engine.apply_retention,
@@ -185,10 +185,10 @@ def work_for_ever(place: Place, told: int, seed: int) -> None:
         while True:
             for _ in range(chance.randrange(1, 30)):
                 files.offset = append(engine, 1)
-                files.tell()
+                files.report()
             for duty in chance.sample(duties, 2):
                 duty()
-                files.tell()
+                files.report()
 
 
 def kill_at(place: Place, step: int) -> tuple[bool, int]:
@@ -264,7 +264,7 @@ def in_fork(look: Callable[[], str]) -> str:
     return story
 
 
-def made(place: Place) -> str:
+def create_topics(place: Place) -> str:
     """Create the topics, and return ""."""
     with place.opened() as engine:
         engine.create_topic("t", config=CONFIG)
@@ -272,21 +272,21 @@ def made(place: Place) -> str:
     return ""
 
 
-def looked(place: Place, told: int) -> str:
+def check_pass(place: Place, told: int) -> str:
     """Run each duty once. Return a description of lost records and missing objects; "" if there are none."""
     try:
-        return _looked(place, told)
+        return _check_pass(place, told)
     except FencedEpochError:  # as above; the next engine finds the result of the late request
-        return _looked(place, told)
+        return _check_pass(place, told)
 
 
-def _looked(place: Place, told: int) -> str:
+def _check_pass(place: Place, told: int) -> str:
     with place.opened() as engine:
         pass_over(engine)
         return _lost(engine, told) or _flaws(engine, {FindingKind.ORPHAN})
 
 
-def ended(place: Place, told: int, times: int = 1) -> str:
+def check_days_later(place: Place, told: int, times: int = 1) -> str:
     """Open an engine with a later clock, run each duty, and check the log and the tier. Return the findings.
 
     At this time, no root may exist that refers to a missing object, and no object that no root refers to.
@@ -339,12 +339,12 @@ def _flaws(engine: Engine, harmless: set[FindingKind]) -> str:
 
 def each_step(place: Place) -> str:
     """Kill one engine after each request in turn, and check the tier after each kill. Return what is lost, or ""."""
-    story, told, step, was_killed = in_fork(lambda: made(place)), -1, 0, True
+    story, told, step, was_killed = in_fork(lambda: create_topics(place)), -1, 0, True
     while was_killed and not story:
         step += 1
         was_killed, last = kill_at(place, step)
         told = max(told, last)
-        story = in_fork(lambda: ended(place, told, 2 * step + 1))  # noqa: B023 - called at once
+        story = in_fork(lambda: check_days_later(place, told, 2 * step + 1))  # noqa: B023 - called at once
     if not story and step < LEAST_STEPS:
         story = f"there was nothing to kill: {step} steps"
     return f"killed behind write {step}: {story}" if story else ""
@@ -356,15 +356,15 @@ def main(folder: str, uri: str, options: str, cycles: int, seed: int) -> str:
     if not cycles:
         return each_step(place)
     counts = Counter[str]()
-    story = in_fork(lambda: made(place))
+    story = in_fork(lambda: create_topics(place))
     for cycle in range(cycles):
         if story:
             break
         told = max(told, kill_one(place, chance))
         counts["kills"] += 1
         if cycle % LOOK_EVERY == LOOK_EVERY - 1:
-            story = in_fork(lambda: looked(place, told))  # noqa: B023 - called at once
-    story = story or in_fork(lambda: ended(place, told))
+            story = in_fork(lambda: check_pass(place, told))  # noqa: B023 - called at once
+    story = story or in_fork(lambda: check_days_later(place, told))
     return f"seed {seed}, after {counts['kills']} kills: {story}" if story else ""
 
 

@@ -170,7 +170,7 @@ def keep_what_was_replaced(patch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("plant", [give_up_what_was_committed, keep_what_was_replaced])
 @pytest.mark.long
-def test_the_search_notices(
+def test_the_search_detects_planted_bugs(
     plant: Callable[[pytest.MonkeyPatch], None], tmp_path: Path, bed: LogBed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     search = Search(tmp_path, bed.registry, 0)

@@ -35,7 +35,7 @@ def fill(bed: LogBed, count: int, **settings: object) -> None:
         log.append([Record(value=b"x" * 50)])
 
 
-class Saying(CleanupPolicy):
+class FixedPlanPolicy(CleanupPolicy):
     """Cleanup policy whose plan is the object ``answer``; it raises the object if it is an exception."""
 
     def __init__(self, answer: object) -> None:
@@ -63,14 +63,14 @@ class Saying(CleanupPolicy):
 def test_a_policy_that_breaks_the_contract_deletes_nothing(bed: LogBed, answer: object, reason: str) -> None:
     fill(bed, 8, retention_ms=0)
     log = bed.open()
-    policies = {"delete": DeletePolicy(), "strange": Saying(answer)}
+    policies = {"delete": DeletePolicy(), "strange": FixedPlanPolicy(answer)}
     for dry_run in (True, False):
         with pytest.raises(PluginError, match=f"cleanup policy strange .*{reason}"):
             apply_retention(log, policies, None, now_ms=bed.clock.now_ms(), dry_run=dry_run)
     assert [record.offset for record in log.records()] == list(range(8))
 
 
-class Strangers:
+class PolicyPlugin:
     """A plugin with one policy."""
 
     def __init__(self, policy: CleanupPolicy) -> None:
@@ -82,7 +82,7 @@ class Strangers:
 
 
 def test_a_policy_that_raises_does_not_stop_other_logs(tmp_path: Path, clock: ManualClock) -> None:
-    plugin = Strangers(Saying(RuntimeError("no idea")))
+    plugin = PolicyPlugin(FixedPlanPolicy(RuntimeError("no idea")))
     with open_engine(tmp_path / "data", env=Env(clock=clock), plugins=[plugin]) as engine:
         for name, policy in (("a", "strange"), ("b", "delete")):
             engine.create_topic(name, config={"cleanup.policy": policy, "retention.ms": 0})
@@ -109,7 +109,7 @@ class Slow(CleanupPolicy):
 def test_a_slow_policy_delays_no_append_and_no_read(tmp_path: Path) -> None:
     policy = Slow()
     config = {"log.dirs": [str(tmp_path / "data")], "log.retention.check.interval.ms": 1, "sync.interval.ms": 20}
-    with open_engine(config=config, plugins=[Strangers(policy)]) as engine:
+    with open_engine(config=config, plugins=[PolicyPlugin(policy)]) as engine:
         engine.create_topic("t", config={"cleanup.policy": "strange"})
         log = engine.log("t", 0)
         engine.start()

@@ -243,7 +243,7 @@ def forget_names(patch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("plant", [keep_copies, commit_without_upload, forget_names])
 @pytest.mark.long
-def test_the_search_notices(
+def test_the_search_detects_planted_bugs(
     plant: Callable[[pytest.MonkeyPatch], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plant(monkeypatch)

@@ -64,7 +64,7 @@ def test_a_number_beyond_all_bounds(arguments: list[str], capsys: pytest.Capture
         ["attach", "--dir", "file://", "memory://tier"],
     ],
 )
-def test_no_path_is_not_the_folder_one_is_in(
+def test_an_empty_path_is_not_the_working_directory(
     arguments: list[str], place: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(place[1])

@@ -117,7 +117,7 @@ def test_wrong_arguments_are_reported(wrong: list[str], capsys: pytest.CaptureFi
     assert capsys.readouterr().err
 
 
-class Keeping(SimObjectStore):
+class UndeletingStore(SimObjectStore):
     """Object store that reports deletions as successful and deletes nothing."""
 
     def delete(self, keys: Sequence[str], *, deadline_ns: int) -> Mapping[str, StoreError]:
@@ -125,7 +125,7 @@ class Keeping(SimObjectStore):
         return {}
 
 
-class SamePage(Keeping):
+class RepeatedPageStore(UndeletingStore):
     """Object store that also returns the first page for each list request."""
 
     def list(self, prefix: str, *, after: str = "", limit: int = 1000, deadline_ns: int) -> Sequence[ObjectInfo]:
@@ -134,7 +134,7 @@ class SamePage(Keeping):
 
 
 def test_emptying_a_store_ends_though_it_keeps_its_objects() -> None:
-    keeping, same = Keeping(), SamePage()
+    keeping, same = UndeletingStore(), RepeatedPageStore()
     for store in (keeping, same):
         for number in range(1500):
             store.bucket.write(f"{number:05d}", b"")

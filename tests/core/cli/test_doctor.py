@@ -134,7 +134,7 @@ def test_a_missing_bucket_ends_the_checks(tmp_path: Path, doctor: Doctor) -> Non
     assert not (tmp_path / "missing").exists()
 
 
-class Changed:
+class StoreWrapper:
     """Wrapper of a store whose subclasses break one operation."""
 
     def __init__(self, store: ObjectStore) -> None:
@@ -144,20 +144,20 @@ class Changed:
         return getattr(self._store, name)
 
 
-class Overwriting(Changed):
+class Overwriting(StoreWrapper):
     def create(self, key: str, data: bytes, *, deadline_ns: int) -> Created:
         self._store.delete([key], deadline_ns=deadline_ns)
         return self._store.create(key, data, deadline_ns=deadline_ns)
 
 
-class OfTheFuture(Changed):
+class OfTheFuture(StoreWrapper):
     def list(self, prefix: str, *, after: str = "", limit: int = 1000, deadline_ns: int) -> Sequence[ObjectInfo]:
         now_ms = Env().clock.now_ms() + 3_600_000
         found = self._store.list(prefix, after=after, limit=limit, deadline_ns=deadline_ns)
         return [ObjectInfo(info.key, info.size_bytes, info.etag, now_ms) for info in found]
 
 
-class Shifted(Changed):
+class Shifted(StoreWrapper):
     def read(self, key: str, start: int | None = None, end: int | None = None, *, deadline_ns: int) -> bytes:
         if start is None or end is None:
             return self._store.read(key, start, end, deadline_ns=deadline_ns)

@@ -59,7 +59,9 @@ def test_a_twin_that_was_not_built_is_named_and_only_that(
     assert row["not_compiled"].startswith("arrow_c: not built")
 
 
-def test_people_see_it_too(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_text_output_shows_that_the_compiled_module_is_switched_off(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(SWITCH, "1")
     assert run(["plugins"]) == 0
     out = capsys.readouterr().out

@@ -193,7 +193,7 @@ def test_without_committed_offsets_reading_begins_at_the_given_position(engine: 
     assert offsets(neither.poll()) == {ONE: [2, 3]}
 
 
-def test_seeking(engine: Engine) -> None:
+def test_a_seek_sets_the_position(engine: Engine) -> None:
     fill(engine, ONE, 5)
     with early(engine) as consumer:
         consumer.poll()

@@ -58,7 +58,7 @@ def test_records_without_a_key_stay_together_until_a_batch_is_full() -> None:
     assert min(counts.values()) > len(runs) / 10
 
 
-def test_each_topic_sticks_by_itself() -> None:
+def test_the_sticky_partition_of_a_topic_does_not_depend_on_other_topics() -> None:
     sticky = StickyPartitioner(1000, random.Random(1))  # noqa: S311 - for a test
     one, other = sticky.choose("one", 50, 900), sticky.choose("other", 50, 1)
     assert sticky.choose("one", 50, 200) == one

@@ -104,7 +104,7 @@ def test_a_bad_record_is_named_after_the_good_ones_before_it(engine: Engine) -> 
         assert [record.value for _, record in consumer.records()] == [4]
 
 
-def test_a_function_is_wanted(engine: Engine) -> None:
+def test_a_serializer_that_is_no_function_is_refused(engine: Engine) -> None:
     wrong: Any = "json"
     with pytest.raises(WrongTypeError, match="value_deserializer of consumer"):
         engine.consumer(topics=["one"], value_deserializer=wrong)

@@ -517,7 +517,7 @@ def test_a_running_engine_looks_for_transactions_that_take_too_long(engine: Engi
 # --- markers that a full disk delayed -------------------------------------------------------------------------------
 
 
-class Half(NamedTuple):
+class HalfEnded(NamedTuple):
     """An engine that cannot write markers to ``full-0``, and a producer with a transaction in two topics."""
 
     engine: Engine
@@ -533,7 +533,7 @@ class Half(NamedTuple):
 
 
 @pytest.fixture
-def half(tmp_path: Path, clock: ManualClock) -> Iterator[Half]:
+def half(tmp_path: Path, clock: ManualClock) -> Iterator[HalfEnded]:
     def full(operation: str, path: str) -> None:
         files.room_bytes = 0 if operation == "write" and path.endswith(f"full-0/{0:020}.log") else None
 
@@ -547,16 +547,16 @@ def half(tmp_path: Path, clock: ManualClock) -> Iterator[Half]:
             producer.send(topic, value=topic.encode())
         producer.flush()
         files.rule = full
-        yield Half(engine, clock, files, producer)
+        yield HalfEnded(engine, clock, files, producer)
         files.rule = files.room_bytes = None
 
 
-def end(half: Half, *, commit: bool) -> None:
+def end(half: HalfEnded, *, commit: bool) -> None:
     (half.producer.commit_transaction if commit else half.producer.abort_transaction)()
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_an_end_of_a_transaction_that_a_full_disk_stopped_is_completed_later(half: Half, *, commit: bool) -> None:
+def test_an_end_of_a_transaction_that_a_full_disk_stopped_is_completed_later(half: HalfEnded, *, commit: bool) -> None:
     with pytest.raises(DiskFullError):
         end(half, commit=commit)
     half.clock.advance_ms(60_000)
@@ -575,7 +575,7 @@ def test_an_end_of_a_transaction_that_a_full_disk_stopped_is_completed_later(hal
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_records_behind_a_marker_are_refused_until_the_transaction_has_ended(half: Half, *, commit: bool) -> None:
+def test_records_behind_a_marker_are_refused_until_the_transaction_has_ended(half: HalfEnded, *, commit: bool) -> None:
     with pytest.raises(DiskFullError):
         end(half, commit=commit)
     with pytest.raises(InvalidTxnStateError, match="commit or abort it again"):
@@ -586,7 +586,7 @@ def test_records_behind_a_marker_are_refused_until_the_transaction_has_ended(hal
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_closing_ends_a_transaction_as_it_was_settled(half: Half, *, commit: bool) -> None:
+def test_closing_ends_a_transaction_as_it_was_settled(half: HalfEnded, *, commit: bool) -> None:
     with pytest.raises(DiskFullError):
         end(half, commit=commit)
     half.make_room()

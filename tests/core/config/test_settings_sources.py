@@ -83,7 +83,7 @@ def test_a_mapping_is_left_as_it_was() -> None:
     assert config == {"topic_defaults": {"retention.ms": 1}, "plugins": {"s3": {"region": "eu"}, "block": ["old"]}}
 
 
-def test_nothing_is_the_defaults() -> None:
+def test_without_sources_all_settings_are_defaults() -> None:
     assert read_settings(None, {}) == Settings()
     assert read_settings({}, {"PATH": "/bin", "STRATALOG_NO_EXTENSIONS": "1"}) == Settings()
 

@@ -154,7 +154,7 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Place:
 # --- changes of files ------------------------------------------------------------------------------------------------
 
 
-class Once:
+class ChangeOnce:
     """Function that changes a file at its first call only."""
 
     def __init__(self, harm: Callable[[Path], None], path: Path) -> None:
@@ -371,7 +371,7 @@ def test_a_reader_ends_or_raises_whatever_becomes_of_the_files(
     """A reader of a truncated file once read the same empty range for ever."""
     for number, what in enumerate(JOBS[job]):
         place = Place(Path(shutil.copytree(original.root, tmp_path / str(number))))
-        once = Once(harm, place.file(what))
+        once = ChangeOnce(harm, place.file(what))
         with bounded(), contextlib.suppress(StorageError):
             job(place, once)
         assert once.is_done, f"{what} was not harmed"

@@ -370,7 +370,7 @@ def test_delete_records_survives_a_clean_stop(tmp_path: Path) -> None:
         assert [row[0] for row in values(engine.log("orders", 0))] == list(range(37, 100))
 
 
-def test_listeners_hear_what_happened(tmp_path: Path, tier: str) -> None:
+def test_listeners_receive_the_events_of_the_engine(tmp_path: Path, tier: str) -> None:
     class Listener:
         def __init__(self) -> None:
             self.heard: list[object] = []

@@ -83,7 +83,7 @@ def offsets_of(log: LogReader, key: str) -> list[int]:
     return [record.offset for record in log.records_with_key(key.encode())]
 
 
-def test_a_duty_makes_them(place: Bed) -> None:
+def test_a_duty_builds_extra_indexes(place: Bed) -> None:
     with place.engine() as engine:
         log = filled(engine, "ab", "cd")
         engine.run_duties()
@@ -98,7 +98,7 @@ def test_a_duty_makes_them(place: Bed) -> None:
         assert list(known(log)) == ["ab", "cd", "ef", None]
 
 
-def test_a_topic_gets_and_loses_them_while_it_serves(place: Bed) -> None:
+def test_extra_indexes_of_an_open_topic_can_be_added_and_removed(place: Bed) -> None:
     with place.engine() as engine:
         log = filled(engine, "ab", config={})
         assert [result.segments for result in engine.make_extra_indexes()] == [0]
@@ -117,7 +117,7 @@ def test_a_log_that_fails_does_not_stop_the_others(place: Bed) -> None:
         filled(engine, "ab")
         engine.create_topic("other", config={"index.extra": "valueset"})
         fill(engine.log("other", 0), "ab")
-        place.plugin.told.failing_index = "valueset"
+        place.plugin.calls.failing_index = "valueset"
         with pytest.raises(PluginError, match="extra index 'valueset' version 1"):
             engine.make_extra_indexes()
         assert list(known(engine.log("t", 0))) == ["ab", None]
@@ -142,9 +142,9 @@ def test_extra_indexes_go_to_the_tier_and_skip_segments_there(place: Bed) -> Non
     with place.engine() as engine:
         log = filled(engine, "ab", "cd", "ce", "fg")
         engine.make_extra_indexes()
-        before = place.plugin.told.builders
+        before = place.plugin.calls.builders
         engine.offload()
-        assert place.plugin.told.builders == before
+        assert place.plugin.calls.builders == before
         slices = [entry.slices for entry in stored(log)]
     with open_reader(URI, plugins=[place.plugin, place.sim], env=Env(clock=place.clock)) as reader:
         found = reader.log("t", 0)
@@ -195,15 +195,15 @@ def test_a_name_that_two_plugins_use_is_refused(place: Bed) -> None:
 def test_a_builder_that_fails_keeps_nothing_from_the_tier(place: Bed, caplog: pytest.LogCaptureFixture) -> None:
     with place.engine() as engine, caplog.at_level(logging.WARNING):
         log = filled(engine, "ab")
-        place.plugin.told.failing = frozenset({"add"})
+        place.plugin.calls.failing = frozenset({"add"})
         (result,) = engine.offload()
         assert result.segments == 1
         assert "is offloaded without extra indexes" in caplog.text
         assert FileKind.EXTRA not in stored(log)[0].slices
-        place.plugin.told.failing = frozenset()
+        place.plugin.calls.failing = frozenset()
 
 
-def test_compaction_in_the_tier_rebuilds_them(place: Bed) -> None:
+def test_compaction_in_the_tier_rebuilds_extra_indexes(place: Bed) -> None:
     with place.engine() as engine:
         log = filled(engine, "ab", "bc", "cd", config=COMPACTED)
         engine.offload()

@@ -45,7 +45,7 @@ def test_records_that_a_tier_lost_raise_an_error_when_they_are_read(place: Place
 
 
 @pytest.mark.parametrize("emptied", [False, True])
-def test_it_is_reported_when_the_log_is_opened(
+def test_a_lost_tier_is_reported_when_the_log_is_opened(
     place: Place, caplog: pytest.LogCaptureFixture, *, emptied: bool
 ) -> None:
     if emptied:

@@ -25,7 +25,7 @@ LATENCIES = {metric.name for metric in METRICS if metric.kind is MetricKind.HIST
 NAMES = re.compile(r"stratalog_[a-z_]+\Z")
 
 
-def told(engine: Engine) -> dict[str, dict[tuple[str, ...], float]]:
+def metrics_of(engine: Engine) -> dict[str, dict[tuple[str, ...], float]]:
     """Return all values by the name of the metric and the labels."""
     found: dict[str, dict[tuple[str, ...], float]] = {}
     for metric, labels, value in engine.metrics():
@@ -82,7 +82,7 @@ def test_an_engine_without_a_tier(tmp_path: Path, clock: ManualClock, files: Fau
     with open_engine([tmp_path / "a", tmp_path / "b"], env=Env(clock=clock, files=files)) as engine:
         engine.create_topic("orders", partitions=2)
         append(engine, b"one", b"two")
-        log, found = engine.log("orders", 0), told(engine)
+        log, found = engine.log("orders", 0), metrics_of(engine)
         label, offsets = ("orders", "0"), log.offsets()
         assert found["stratalog_logs"] == {(): 2}
         assert found["stratalog_log_end_offset"] == {label: 2, ("orders", "1"): 0}
@@ -98,7 +98,7 @@ def test_an_engine_without_a_tier(tmp_path: Path, clock: ManualClock, files: Fau
         log.follow(log.leader_epoch + 1)
         clock.advance_ms(2000)
         engine.run_duties()
-        found = told(engine)
+        found = metrics_of(engine)
         assert found["stratalog_log_leading"][label] == 0
         assert found["stratalog_log_leader_epoch"][label] == log.leader_epoch
         runs = {status.name: status.runs for status in engine.duties()}
@@ -108,7 +108,7 @@ def test_an_engine_without_a_tier(tmp_path: Path, clock: ManualClock, files: Fau
         with pytest.raises(StorageError):
             engine.log("orders", 1).append([Record(value=b"x")], durability="durable")
         files.rule = None
-        found = told(engine)
+        found = metrics_of(engine)
         assert sum(found["stratalog_log_dir_offline"].values()) == 1
         assert found["stratalog_log_failed"][("orders", "1")] == 1
 
@@ -118,12 +118,12 @@ def test_an_engine_with_a_tier(tmp_path: Path) -> None:
     with open_engine(tmp_path / "a", tier=f"file://{tmp_path / 'bucket'}") as engine:
         engine.create_topic("orders")
         append(engine, b"one", b"two")
-        before, label = told(engine), ("orders", "0")
+        before, label = metrics_of(engine), ("orders", "0")
         (lag,) = engine.tier_lag()
         assert before["stratalog_log_tier_lag_segments"][label] == lag.segments == 2
         assert before["stratalog_log_tier_lag_bytes"][label] == lag.size_bytes
         engine.offload()
-        after = told(engine)
+        after = metrics_of(engine)
         assert after["stratalog_log_tier_end_offset"][label] == 2
         assert after["stratalog_log_tier_segments"][label] == 2
         assert after["stratalog_log_tier_lag_bytes"][label] == 0
@@ -137,7 +137,7 @@ def test_an_engine_with_a_tier(tmp_path: Path) -> None:
         append(engine, b"three")
         with pytest.raises(StorageError):
             engine.offload()
-        assert told(engine)["stratalog_log_tier_failing"][label] == 1
+        assert metrics_of(engine)["stratalog_log_tier_failing"][label] == 1
         (tmp_path / "away").rename(tmp_path / "bucket")
 
 
@@ -152,7 +152,7 @@ def test_listeners_that_raise_are_counted(tmp_path: Path) -> None:
         engine.create_topic("orders")
         append(engine, b"one", b"two")
         tell_listeners(engine)
-        (count,) = told(engine)["stratalog_listener_failures_total"].values()
+        (count,) = metrics_of(engine)["stratalog_listener_failures_total"].values()
         assert count == 2
 
 

@@ -126,7 +126,7 @@ def test_no_loss_of_power_moves_the_start_of_a_log(tmp_path: Path, seed: int) ->
 
 
 @pytest.mark.long
-def test_a_log_that_forgets_the_note_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_test_above_detects_a_log_that_writes_no_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """This shows that the test above can fail: without the note, some log begins at its first local segment."""
     monkeypatch.setattr(tier_link, "write_note", lambda *_: None)
     wrong = 0

@@ -28,7 +28,7 @@ END = 4 * SPAN  # base offset of the next segment
 BASES = [0, SPAN + 100, 3 * SPAN, END]
 
 
-def told(start: int, count: int = 3) -> list[Record]:
+def records_at(start: int, count: int = 3) -> list[Record]:
     return [
         Record(key=b"k%d" % (at % 4), value=b"%d" % at, timestamp_ms=1_000 + at % 500)
         for at in range(start, start + count)
@@ -44,8 +44,8 @@ def directory(bed: LogBed) -> Path:
 
     Its log has a segment that must be split in three, and one later segment.
     """
-    bed.write_segment(0, [bed.batch(start, told(start)) for start in STARTS])
-    bed.write_segment(END, [bed.batch(END, told(END))])
+    bed.write_segment(0, [bed.batch(start, records_at(start)) for start in STARTS])
+    bed.write_segment(END, [bed.batch(END, records_at(END))])
     for name in (RECOVERY_POINTS_FILE, HIGH_WATERMARKS_FILE):
         (bed.directory / name).write_bytes(format_offsets({LOG: END + 3}))
     (bed.directory / CLEAN_SHUTDOWN_FILE).write_bytes(b"")
@@ -66,7 +66,7 @@ def offsets(records: Sequence[Record]) -> list[int]:
     return [record.offset for record in records]
 
 
-def test_an_engine_splits_it_and_continues(directory: Path) -> None:
+def test_an_engine_splits_an_overflowed_segment_and_continues(directory: Path) -> None:
     with open_engine(directory) as engine:
         log = engine.log("t", 0)
         assert offsets(list(log.records())) == OFFSETS
@@ -133,7 +133,7 @@ def test_compaction_finds_the_pieces(directory: Path) -> None:
         (result,) = engine.run_cleaner()
         assert result.error is None
         left = list(engine.log("t", 0).records())
-    latest = {record.key: at for at in OFFSETS[:-3] for record in told(at, 1)}
+    latest = {record.key: at for at in OFFSETS[:-3] for record in records_at(at, 1)}
     assert offsets(left) == sorted({*latest.values(), *OFFSETS[-3:]})
     assert bases(directory) == BASES
 
@@ -145,14 +145,14 @@ def verify(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int,
 
 
 @pytest.mark.parametrize("deep", [[], ["--deep"]])
-def test_verify_names_it_and_repairs_it(
+def test_verify_reports_an_overflowed_segment_and_repairs_it(
     directory: Path, bed: LogBed, deep: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     path, before = bed.path(0), contents(directory)
     code, problems = verify(capsys, directory, *deep)
     assert code == 1
     (problem,) = [found for found in problems if found["file"] == str(path)]
-    position = 2 * len(bed.batch(0, told(0)))
+    position = 2 * len(bed.batch(0, records_at(0)))
     assert (problem["problem"], problem["position"]) == ("overflow", position)
     assert contents(directory) == before
     assert verify(capsys, directory, "--repair")[0] == 0
@@ -168,7 +168,7 @@ def test_verify_names_the_place_of_damage_in_the_file(
     data[-1] ^= 1
     bed.path(0).write_bytes(data)
     _, problems = verify(capsys, directory)
-    position = sum(len(bed.batch(start, told(start))) for start in STARTS[:-1])
+    position = sum(len(bed.batch(start, records_at(start))) for start in STARTS[:-1])
     assert [(found["file"], found["position"]) for found in problems if found["problem"] == "damage"] == [
         (str(bed.path(0)), position)
     ]

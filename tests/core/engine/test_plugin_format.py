@@ -33,7 +33,7 @@ def with_magic(table: BatchTable, magic: int) -> BatchTable:
     return BatchTable(magic, table.columns, table.stop, table.stop_position, table.reason)
 
 
-class Marked(RecordFormat):
+class Magic5Format(RecordFormat):
     """Kafka's batches of magic 2 with magic 5 in byte 16, which their CRC does not cover."""
 
     magic: ClassVar[int] = 5
@@ -86,7 +86,7 @@ class Plugin:
     def _open(self, context: OpenContext) -> RecordFormat:
         if self._error is not None:
             raise self._error
-        return Marked(BatchFormat(context.codecs))
+        return Magic5Format(BatchFormat(context.codecs))
 
     @hookimpl
     def stratalog_record_formats(self) -> Sequence[Provider[RecordFormat]]:
@@ -111,7 +111,7 @@ def test_a_topic_names_a_format_of_a_plugin(tmp_path: Path) -> None:
         assert log.config.record_version == "marked"
         log.append(RECORDS)
         assert [record.value for record in log.records()] == [record.value for record in RECORDS] * 2
-        assert magic_at(log, 0) == Marked.magic
+        assert magic_at(log, 0) == Magic5Format.magic
         engine.alter_topic("t", {"record.version": 2})
         log.append(RECORDS)
         assert [record.offset for record in log.records()] == list(range(9))

@@ -101,7 +101,9 @@ def test_a_policy_sees_the_settings_of_each_topic(tmp_path: Path) -> None:
         ({"oldest.drop": 2}, UnknownSettingError, "no installed plugin has this setting"),
     ],
 )
-def test_wrong_ones_are_refused(tmp_path: Path, config: dict[str, object], kind: type[ConfigError], told: str) -> None:
+def test_wrong_settings_of_a_plugin_are_refused(
+    tmp_path: Path, config: dict[str, object], kind: type[ConfigError], told: str
+) -> None:
     with open_engine(tmp_path, plugins=[plugin()]) as engine:
         engine.create_topic("there")
         with pytest.raises(kind, match=told):
@@ -230,7 +232,7 @@ def test_the_settings_name_modules_that_are_plugins(tmp_path: Path, module: str)
         assert engine.log("few", 0).config.cleanup_policy == ("newest",)  # a plugin that is given twice is used once
 
 
-def test_the_command_line_knows_them_too(
+def test_the_command_line_uses_the_plugin_modules_of_the_settings(
     module: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("STRATALOG_PLUGINS_MODULES", module)

@@ -88,7 +88,7 @@ def test_durable_records_survive_and_others_are_lost_from_the_end(tmp_path: Path
 
 
 @pytest.mark.long
-def test_a_harness_that_forgets_a_sync_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_test_above_detects_a_missing_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """This shows that the test above can fail: durable appends without a sync are lost in some state."""
     for waiting in ("sync_records", "wait_until_durable"):
         monkeypatch.setattr(f"stratalog.log.append.append.{waiting}", lambda *_: None)

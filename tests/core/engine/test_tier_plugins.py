@@ -40,7 +40,7 @@ TOPIC = TopicPartition("t", 0)
 LIES = ("stores three bytes", "flips a bit", "claims zeros", "raises")
 
 
-class Stranger(PairLayout):
+class WrongLayout(PairLayout):
     """Layout that stores pairs of objects. ``lie`` names the one operation that it does wrong."""
 
     def __init__(self, lie: str) -> None:
@@ -107,7 +107,7 @@ def values(engine: Engine) -> list[bytes]:
 @pytest.mark.parametrize("lie", LIES)
 @pytest.mark.long
 def test_local_data_stays_until_the_tier_gives_it_back(tmp_path: Path, lie: str) -> None:
-    layout = Stranger(lie)
+    layout = WrongLayout(lie)
     with opened(tmp_path, layout) as engine:
         with pytest.raises(PluginError, match="tier layout 'stranger' version 4"):
             engine.offload()
@@ -122,7 +122,7 @@ def test_local_data_stays_until_the_tier_gives_it_back(tmp_path: Path, lie: str)
 
 
 def test_the_error_of_a_layout_is_in_the_lag_and_in_the_metrics(tmp_path: Path) -> None:
-    with opened(tmp_path, Stranger("raises")) as engine:
+    with opened(tmp_path, WrongLayout("raises")) as engine:
         with pytest.raises(PluginError):
             engine.offload()
         (lag,) = engine.tier_lag()
@@ -132,7 +132,7 @@ def test_the_error_of_a_layout_is_in_the_lag_and_in_the_metrics(tmp_path: Path) 
 
 
 def test_a_layout_that_fails_is_tried_less_and_less_often_and_delays_no_other_log(tmp_path: Path) -> None:
-    clock, layout = ManualClock(), Stranger("raises")
+    clock, layout = ManualClock(), WrongLayout("raises")
     with opened(tmp_path, layout, clock) as engine:
         engine.create_topic("other", config={"remote.storage.enable": True})
         other, tries = engine.log("other", 0), list[int]()
@@ -156,7 +156,7 @@ def test_a_layout_that_fails_is_tried_less_and_less_often_and_delays_no_other_lo
         assert [status.failing for status in engine.duties() if status.name == "offload"] == [0]
 
 
-class Hanging(Stranger):
+class Hanging(WrongLayout):
     """Layout whose ``write`` never returns."""
 
     def __init__(self) -> None:
@@ -222,7 +222,7 @@ def values_of(engine: Engine) -> list[bytes]:
 
 
 def test_a_deep_check_compares_the_hash_where_a_layout_does_not(tmp_path: Path) -> None:
-    layout = Stranger("")
+    layout = WrongLayout("")
     with opened(tmp_path, layout) as engine:
         engine.offload()
         assert engine.tier is not None

@@ -244,7 +244,7 @@ def play(folder: Path) -> None:
 
 @pytest.mark.parametrize("plant", [evict_before_commit, collect_the_head, commit_without_upload])
 @pytest.mark.long
-def test_the_search_notices(
+def test_the_search_detects_planted_bugs(
     plant: Callable[[pytest.MonkeyPatch], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plant(monkeypatch)

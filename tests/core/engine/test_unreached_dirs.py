@@ -173,7 +173,7 @@ def test_a_lack_of_descriptors_is_no_reason_to_continue_without_a_directory(
         assert values(engine, 0) == [b"0"]
 
 
-def test_nor_is_another_owner(dirs: list[Path]) -> None:
+def test_a_directory_of_another_owner_prevents_opening(dirs: list[Path]) -> None:
     with open_engine(dirs[1]), pytest.raises(LogDirLockedError):
         open_engine(dirs)
 

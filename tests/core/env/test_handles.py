@@ -65,7 +65,7 @@ def test_the_least_recently_used_one_closes(pool: HandlePool, files: CountingVfs
     assert pool.open_count == 3
 
 
-def test_pinned_ones_stay(pool: HandlePool, files: CountingVfs) -> None:
+def test_pinned_descriptors_stay_open(pool: HandlePool, files: CountingVfs) -> None:
     pinned = {name: pool.pin(name, files.open_next) for name in "abcde"}
     assert files.closed == []
     assert pool.open_count == 5

@@ -74,7 +74,7 @@ PLANTED = [
 
 @pytest.mark.parametrize("plant", PLANTED, ids=lambda plant: plant.__name__)
 @pytest.mark.long
-def test_the_search_notices(
+def test_the_search_detects_planted_bugs(
     plant: Callable[[pytest.MonkeyPatch], None], tmp_path: Path, bed: LogBed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plant(monkeypatch)

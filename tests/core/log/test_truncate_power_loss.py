@@ -23,7 +23,7 @@ STEPS = 14
 PRODUCER = 7
 
 
-class Held(NamedTuple):
+class AllowedContents(NamedTuple):
     """Contents of a log that a crash may leave.
 
     ``values`` are by offset from ``start`` on. The values below ``durable`` must exist.
@@ -49,8 +49,8 @@ class Search:
     registry: Registry
     seed: int
     files_class: type[PowerLossVfs] = PowerLossVfs
-    held: Held = field(default_factory=lambda: Held(0, (), 0))
-    allowed: list[Held] = field(default_factory=list)
+    held: AllowedContents = field(default_factory=lambda: AllowedContents(0, (), 0))
+    allowed: list[AllowedContents] = field(default_factory=list)
     bounds: list[int] = field(default_factory=lambda: [0])  # where batches begin
     serial: int = 0
     checked: int = 0
@@ -99,13 +99,17 @@ class Search:
         target = self.chance.choice(self.bounds)
         if self.chance.random() < 0.35:
             target = self.chance.choice([target, before.end + 3])
-            after = Held(target, (), target)
+            after = AllowedContents(target, (), target)
         else:
-            after = Held(before.start, before.values[: target - before.start], min(before.durable, target))
+            after = AllowedContents(before.start, before.values[: target - before.start], min(before.durable, target))
         self.held = after
         self.allowed = [before._replace(durable=min(before.durable, target)), after]
         if not after.values:
-            self.allowed = [before._replace(durable=before.start), Held(before.start, (), before.start), after]
+            self.allowed = [
+                before._replace(durable=before.start),
+                AllowedContents(before.start, (), before.start),
+                after,
+            ]
         if after.start == before.start and after.values:
             log.truncate_to(target)
         else:
@@ -114,7 +118,7 @@ class Search:
         self.settle(after)
         self.look("after")
 
-    def settle(self, held: Held) -> None:
+    def settle(self, held: AllowedContents) -> None:
         self.held, self.allowed = held, [held]
 
     def sequence(self, log: Log) -> int:
@@ -155,7 +159,7 @@ class Search:
         assert log.producers() == again.entries()
 
 
-def _fits(values: tuple[bytes | None, ...], end: int, held: Held) -> bool:
+def _fits(values: tuple[bytes | None, ...], end: int, held: AllowedContents) -> bool:
     if not values:
         return end >= held.durable and (end == held.start or held.durable <= held.start)
     return end - len(values) == held.start and held.values[: len(values)] == values and end >= held.durable

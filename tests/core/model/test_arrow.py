@@ -290,7 +290,7 @@ def test_a_buffer_that_changes_while_it_is_packed_is_safe(packed: arrow.Batches)
 
 
 @pytest.mark.parametrize("rows", [1, 4095, 4096, 4097, 1 << 17, (1 << 17) + 1])
-def test_a_number_again_and_again_has_its_rows_and_cannot_be_written(rows: int) -> None:
+def test_a_repeated_number_fills_all_rows_of_an_immutable_buffer(rows: int) -> None:
     buffer = arrow.ArrowBuffers.repeated(-7, rows)
     assert memoryview(buffer).cast("i").tolist() == [-7] * rows
     assert not buffer.is_mutable

@@ -36,7 +36,7 @@ def test_a_key_is_the_whole_key(finder: Finder) -> None:
 
 
 @given(st.lists(keys, max_size=40), st.binary(max_size=3))
-def test_it_is_equality(listed: list[bytes | None], key: bytes) -> None:
+def test_the_rows_of_a_key_are_those_with_an_equal_key(listed: list[bytes | None], key: bytes) -> None:
     wanted = [found == key for found in listed]
     assert [list(find(columns(listed), key)) for find in (rows_of_key, python_rows_of_key)] == [wanted, wanted]
 

@@ -158,7 +158,7 @@ def test_a_record_does_not_change(twin: ModuleType) -> None:
     assert record._asdict() == FULL
 
 
-def test_it_has_no_subclasses(twin: ModuleType) -> None:
+def test_record_classes_cannot_have_subclasses(twin: ModuleType) -> None:
     """A subclass could add mutable attributes. Neither the compiled class nor the Python class can have subclasses."""
     with pytest.raises(TypeError, match="not an acceptable base type"):
         type("Mine", (twin.Record,), {})
@@ -167,7 +167,7 @@ def test_it_has_no_subclasses(twin: ModuleType) -> None:
 # --- operations --------------------------------------------------------------------------------------------------
 
 
-def test_it_unpacks_and_matches_as_a_tuple(twin: ModuleType) -> None:
+def test_a_record_unpacks_and_matches_as_a_tuple(twin: ModuleType) -> None:
     record = twin.Record(**FULL)
     offset, *_, partition = record
     assert (offset, partition, len(record), record[3], record[-1], record[3:5]) == (5, 3, 8, b"k", 3, (b"k", b"v"))
@@ -219,7 +219,7 @@ def test_twins_compare_order_and_hash_alike(
 
 
 @given(fields)
-def test_it_is_copied_and_pickled_and_loads_as_the_twin_in_use(twin: ModuleType, chosen: dict[str, Any]) -> None:
+def test_a_record_is_copied_and_pickled_and_loads_as_the_class_in_use(twin: ModuleType, chosen: dict[str, Any]) -> None:
     record = twin.Record(**chosen)
     assert copy.copy(record) is copy.deepcopy(record) is record
     for protocol in range(2, pickle.HIGHEST_PROTOCOL + 1):

@@ -83,7 +83,7 @@ def test_fields_that_were_not_requested_are_empty() -> None:
     assert columns.take(1, 2).offset.tolist() == [2]
 
 
-def test_all_fields_are_all_fields() -> None:
+def test_fields_all_has_every_field() -> None:
     assert set(Fields.ALL) == set(Fields)
 
 

@@ -30,7 +30,7 @@ from stratalog.spi import (
 )
 
 
-class Nothing(CleanupPolicy):
+class NoPlanPolicy(CleanupPolicy):
     """Policy that plans nothing."""
 
     def plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
@@ -62,7 +62,7 @@ class Slow:
             self.asks.start()
             self.began.wait()
             self.asks.join(SOON_S)  # a thread that does not wait for this one ends now
-        return Nothing()
+        return NoPlanPolicy()
 
     def ask(self) -> None:
         self.began.set()

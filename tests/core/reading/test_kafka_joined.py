@@ -80,7 +80,7 @@ def moved(engine: Engine, owner: Engine, remote: Path, start: int = 0) -> None:
             (folder / f"{name}-{unique}.leader_epoch_checkpoint").write_bytes(format_epochs(epochs))
 
 
-def told(log: Log) -> list[tuple[int, bytes | None]]:
+def records_of(log: Log) -> list[tuple[int, bytes | None]]:
     return [(record.offset, record.value) for record in log.records(isolation="log_end")]
 
 
@@ -115,7 +115,7 @@ def test_segments_of_leaders_that_followed_one_another_overlap(pair: dict[str, E
     log_of(b).lead(2)
     write(b, 8, "b")
     moved(b, b, tmp_path / "remote", start=6)
-    expected = told(log_of(b))
+    expected = records_of(log_of(b))
     log_of(b).maintenance.drop_local(log_of(b).view().segments[-1].base_offset)
     check(b, tmp_path / "b", tmp_path / "remote", expected)
 
@@ -129,7 +129,7 @@ def test_records_of_a_leader_that_was_not_followed_are_left_out(pair: dict[str, 
     log_of(b).lead(2)
     write(b, 9, "b")
     moved(b, b, tmp_path / "remote", start=8)
-    expected = told(log_of(b))
+    expected = records_of(log_of(b))
     assert len(expected) == 28
     log_of(b).maintenance.drop_local(log_of(b).view().segments[-1].base_offset)
     check(b, tmp_path / "b", tmp_path / "remote", expected)

@@ -44,11 +44,11 @@ def test_the_wheel_is_the_one_that_was_built_for_version_1() -> None:
 
 
 @pytest.mark.usefixtures("acme")
-def test_the_check_accepts_it() -> None:
+def test_check_plugin_accepts_the_frozen_plugin() -> None:
     assert check_plugin("acme_v1") == []
 
 
-def test_all_its_components_work_together(acme: ModuleType, tmp_path: Path) -> None:
+def test_all_components_of_the_frozen_plugin_work_together(acme: ModuleType, tmp_path: Path) -> None:
     with open_engine(tmp_path / "data", tier="acme://bucket", config={"services": ["watcher"]}) as engine:
         engine.create_topic("t", config=CONFIG)
         log = engine.log("t", 0)
@@ -70,6 +70,6 @@ def test_all_its_components_work_together(acme: ModuleType, tmp_path: Path) -> N
 
 
 @pytest.mark.usefixtures("acme")
-def test_its_command_runs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_of_the_frozen_plugin_runs(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["acme-v1"]) in {0, None}
     assert capsys.readouterr().out == "acme 1\n"

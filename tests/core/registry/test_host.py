@@ -23,7 +23,7 @@ SPECS = {name: spec for name, spec in vars(hooks).items() if name.startswith("st
 LOG = TopicPartition("orders", 0)
 
 
-def hear(heard: list[object]) -> Callable[[object], None]:
+def recording_listener(heard: list[object]) -> Callable[[object], None]:
     """Return a listener that adds its events to the list. pluggy uses the name of its parameter."""
 
     def listen(event: object) -> None:
@@ -57,7 +57,7 @@ def test_each_event_has_a_listener_and_reaches_it(make_plugin: MakePlugin, event
     assert len(listening) == 1
     host, heard = Host(DeadlineCalls()), list[object]()
     hook = listening[0].removeprefix("stratalog_")
-    host.register(make_plugin("acme", **{hook: hear(heard)}), "acme")
+    host.register(make_plugin("acme", **{hook: recording_listener(heard)}), "acme")
     event = object.__new__(event_type)  # the listener ignores the fields
     host.notify(event)
     assert heard == [event]
@@ -188,8 +188,8 @@ def test_the_same_plugin_or_name_twice_is_refused_and_the_first_stays(make_plugi
 
 def test_one_plugin_can_be_reported_alone(make_plugin: MakePlugin) -> None:
     host, first, second = Host(DeadlineCalls()), list[object](), list[object]()
-    host.register(make_plugin("a", on_log_opened=hear(first)), "a")
-    host.register(make_plugin("b", on_log_opened=hear(second)), "b")
+    host.register(make_plugin("a", on_log_opened=recording_listener(first)), "a")
+    host.register(make_plugin("b", on_log_opened=recording_listener(second)), "b")
     host.register(make_plugin("c", codecs=[]), "c")
     assert host.listening(LogOpened) == ("a", "b")
     assert host.listening(SegmentRolled) == ()
@@ -199,7 +199,7 @@ def test_one_plugin_can_be_reported_alone(make_plugin: MakePlugin) -> None:
 
 def test_an_unregistered_plugin_gets_no_event_and_offers_nothing(make_plugin: MakePlugin) -> None:
     host, heard = Host(DeadlineCalls()), list[object]()
-    host.register(make_plugin("acme", codecs=[], on_log_opened=hear(heard)), "acme")
+    host.register(make_plugin("acme", codecs=[], on_log_opened=recording_listener(heard)), "acme")
     host.unregister("acme")
     host.notify(opened())
     assert host.codecs() == ()
@@ -214,9 +214,9 @@ def test_a_listener_that_raises_is_logged_and_counted_and_the_rest_hear(
     def angry(event: LogOpened) -> None:
         raise RuntimeError(f"not {event.log}")
 
-    host.register(make_plugin("a", on_log_opened=hear(heard)), "a")
+    host.register(make_plugin("a", on_log_opened=recording_listener(heard)), "a")
     host.register(make_plugin("b", on_log_opened=angry), "b", "plugin b of acme 1.0")
-    host.register(make_plugin("c", on_log_opened=hear(heard)), "c")
+    host.register(make_plugin("c", on_log_opened=recording_listener(heard)), "c")
     with caplog.at_level(logging.ERROR, logger="stratalog.registry"):
         host.notify(event)
         host.notify(event)
@@ -228,7 +228,7 @@ def test_a_listener_that_raises_is_logged_and_counted_and_the_rest_hear(
 
 def test_an_event_reaches_its_own_listeners_only(make_plugin: MakePlugin) -> None:
     host, heard = Host(DeadlineCalls()), list[object]()
-    host.register(make_plugin("acme", on_log_opened=hear(heard)), "acme")
+    host.register(make_plugin("acme", on_log_opened=recording_listener(heard)), "acme")
     host.notify(SegmentRolled(log=LOG, base_offset=3))
     assert heard == []
 

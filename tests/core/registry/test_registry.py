@@ -276,7 +276,7 @@ def test_events_reach_listeners_and_failures_are_counted(make_plugin: MakePlugin
     assert registry.listener_failures == {"bad": 1}
 
 
-def test_two_registries_never_meet(make_plugin: MakePlugin, provider: MakeProvider) -> None:
+def test_registries_do_not_share_components(make_plugin: MakePlugin, provider: MakeProvider) -> None:
     one = Registry.load([make_plugin("mine", codecs=[provider("zip9")])], allow=NOTHING)
     two = Registry.load(allow=NOTHING)
     assert one.codecs().names() == ("zip9",)

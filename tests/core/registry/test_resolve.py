@@ -30,7 +30,7 @@ def offer(provider: MakeProvider) -> Callable[..., Offer[Provider[Codec]]]:
 MakeOffer = Callable[..., Offer[Provider[Codec]]]
 
 
-def test_by_name_finds_the_one(offer: MakeOffer) -> None:
+def test_by_name_finds_the_component(offer: MakeOffer) -> None:
     zstd = offer("zstd")
     catalogue: Catalogue[Codec] = Catalogue(CODECS, [offer("lz4"), zstd])
     assert catalogue.by_name("zstd") is zstd.provider

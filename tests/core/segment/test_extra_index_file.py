@@ -39,7 +39,7 @@ def drawn() -> bytes:
     return b"".join([*INDEXES.values(), directory, head, struct.pack("<I", crc), b"STLGEXT1"])
 
 
-def test_the_bytes_are_those_of_the_page() -> None:
+def test_packed_indexes_have_the_bytes_of_the_specification() -> None:
     assert b"".join(pack_extras(IDENTITY, INDEXES)) == drawn()
 
 
@@ -94,7 +94,7 @@ def test_a_directory_with_wrong_contents_is_refused(count: int, label: bytes) ->
     assert unpacked(directory + head + struct.pack("<I", crc) + b"STLGEXT1") is None
 
 
-def test_wrong_sizes_yield_none() -> None:
+def test_an_index_with_a_wrong_size_is_none() -> None:
     """A directory with a valid CRC may still claim more bytes than the file has."""
     label = b"bloom@1"
     directory = struct.pack("<QIB", 1 << 62, 0, len(label)) + label

@@ -70,7 +70,7 @@ def append_times(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("fill", [transactions, append_times])
-def test_the_facts_are_those_of_the_records_that_readers_of_everything_get(
+def test_the_facts_match_the_records_of_a_read_uncommitted_reader(
     tmp_path: Path, uri: str, fill: Callable[[Engine], None]
 ) -> None:
     with open_engine(tmp_path / "data", tier=uri) as engine:

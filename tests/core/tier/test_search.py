@@ -463,6 +463,8 @@ PLANTED = [
 
 @pytest.mark.parametrize("plant", PLANTED, ids=lambda plant: plant.__name__)
 @pytest.mark.long
-def test_the_search_notices(plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_search_detects_planted_bugs(
+    plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     plant(monkeypatch)
     assert search(PLANTED_SEEDS) != ""

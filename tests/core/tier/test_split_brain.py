@@ -155,7 +155,9 @@ class _Trusted:
 
 
 @pytest.mark.parametrize("plant", [no_fence, no_confirmation, overwriting])
-def test_the_search_notices(plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_search_detects_planted_bugs(
+    plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     plant(monkeypatch)
     with contextlib.suppress(StorageError):  # a broken chain that a reader refuses is also detected
         assert search(SEEDS) != ""

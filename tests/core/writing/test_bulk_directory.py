@@ -22,7 +22,7 @@ class TestDirectoryWriter(BulkWriterContract):
         return WriteTarget(str(tmp_path / "data"))
 
 
-class Letting(ManualClock):
+class ReleasingClock(ManualClock):
     """Clock that closes the engine that holds the directory after this number of pauses."""
 
     def __init__(self, engine: Engine, pauses: int) -> None:
@@ -45,7 +45,7 @@ def test_a_directory_that_another_process_publishes_in_is_waited_for(tmp_path: P
         with target.open() as writer, writer.stage(LOG) as stage:
             stage.add(RecordColumns.from_records([Record(timestamp_ms=1, value=b"v")]))
             staged = stage.finish()
-        with target.open(env=Env(clock=Letting(engine, pauses))) as writer:
+        with target.open(env=Env(clock=ReleasingClock(engine, pauses))) as writer:
             if pauses == 3:
                 assert writer.append(LOG, staged).end_offset == 1
             else:
@@ -60,7 +60,7 @@ def test_a_check_waits_for_a_publication_and_refuses_a_directory_that_an_engine_
     target = WriteTarget(str(tmp_path / "data"))
     with open_engine(tmp_path / "data") as engine:
         engine.create_topic("orders")
-        with target.open(env=Env(clock=Letting(engine, pauses))) as writer:
+        with target.open(env=Env(clock=ReleasingClock(engine, pauses))) as writer:
             if pauses == 3:
                 writer.check("orders")
             else:

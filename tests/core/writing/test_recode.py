@@ -15,7 +15,7 @@ from stratalog.writing import BulkWriter, ReplaceSpan, StagedSegment, WriteTarge
 LOG = TopicPartition("orders", 0)
 
 
-class Even(RecordFilter):
+class EvenOffsetsFilter(RecordFilter):
     """Filter that keeps records at even offsets."""
 
     fields: ClassVar[Fields] = Fields.OFFSET
@@ -60,7 +60,7 @@ def test_parts_of_several_tasks_take_the_place_of_the_whole(target: WriteTarget)
         staged = list[StagedSegment]()
         for part in ((span.start, middle), (middle, span.end)):
             with target.open() as task:
-                made = task.rewrite(span, part, [Even()], now_ms=0)
+                made = task.rewrite(span, part, [EvenOffsetsFilter()], now_ms=0)
             assert made.records_read == part[1] - part[0]
             staged += made.staged
         assert offsets(target) == list(range(100))  # not before the commit
@@ -73,7 +73,7 @@ def test_a_part_that_does_not_begin_and_end_with_segments_is_refused(target: Wri
         span = planned(writer)
         for part in ((span.start + 1, span.end), (span.start, span.end + 1)):
             with pytest.raises(ConfigError, match="does not begin and end with segments"):
-                writer.rewrite(span, part, [Even()], now_ms=0)
+                writer.rewrite(span, part, [EvenOffsetsFilter()], now_ms=0)
             with pytest.raises(ConfigError, match="does not begin and end with segments"):
                 writer.recode(span, part)
 
@@ -178,7 +178,7 @@ def test_batches_that_cannot_be_recoded_do_not_make_it_begin_again(tmp_path: Pat
     target = WriteTarget(uri, take_over=True)
     with target.open() as writer:
         span = planned(writer)
-        made = writer.rewrite(span, (span.start, span.end), [Even()], now_ms=0)
+        made = writer.rewrite(span, (span.start, span.end), [EvenOffsetsFilter()], now_ms=0)
         writer.replace(span, made.staged, reason="halves of batches")
         for expected in (True, False):
             span = planned(writer)
@@ -191,7 +191,7 @@ def test_batches_that_cannot_be_recoded_do_not_make_it_begin_again(tmp_path: Pat
 def test_a_plan_of_segments_that_are_gone_is_refused(target: WriteTarget) -> None:
     with target.open() as writer:
         old = planned(writer)
-        made = writer.rewrite(old, (old.start, old.end), [Even()], now_ms=0)
+        made = writer.rewrite(old, (old.start, old.end), [EvenOffsetsFilter()], now_ms=0)
         writer.replace(old, made.staged, reason="a test")
         with pytest.raises(StorageError):
             writer.replace(old, made.staged, reason="again")
@@ -203,6 +203,6 @@ def test_segments_of_a_directory_are_its_engines_own(tmp_path: Path, target: Wri
         span = planned(writer)
     with WriteTarget(str(tmp_path / "data")).open() as writer:
         with pytest.raises(ConfigError, match="only the engine"):
-            writer.rewrite(span, (span.start, span.end), [Even()], now_ms=0)
+            writer.rewrite(span, (span.start, span.end), [EvenOffsetsFilter()], now_ms=0)
         with pytest.raises(ConfigError, match="only the engine"):
             writer.recode(span, (span.start, span.end))

@@ -127,7 +127,7 @@ class Deflate(Codec):
         return memoryview(zlib.decompress(data))
 
 
-class Tires(Deflate):
+class DegradingCodec(Deflate):
     """Codec that decompresses the first batches correctly, and later batches to wrong bytes."""
 
     def decompress(self, data: Buffer, *, limit_bytes: int, magic: int) -> memoryview:
@@ -138,7 +138,7 @@ class Tires(Deflate):
         return memoryview(found)
 
 
-class Remembers(Deflate):
+class MemoryCodec(Deflate):
     """Codec that keeps the contents in memory, and stores only their number."""
 
     def __init__(self) -> None:
@@ -285,13 +285,13 @@ MUTANTS: Final = ContractMutants(
     attributes={"test_an_engine_without_the_plugin_names_it": {"missing": "another plugin"}},
     sound=_made("codecs", lambda _: Deflate()),
     mutants={
-        "test_appended_records_are_read": _made("codecs", lambda _: Tires()),
+        "test_appended_records_are_read": _made("codecs", lambda _: DegradingCodec()),
         "test_offloaded_records_are_read": _made("tier_layouts", _layout(write=_refuses)),
         "test_evicted_records_are_read": _made("cleanup_policies", lambda _: KeepsAll()),
         "test_records_are_read_from_the_tier_alone": _made("tier_layouts", _own_segments),
         "test_duties_delete_no_record": _made("cleanup_policies", lambda _: DeletesOld()),
         "test_a_verification_finds_nothing": _made("index_formats", _picky),
-        "test_records_are_read_after_a_clean_stop": _made("codecs", lambda _: Remembers()),
+        "test_records_are_read_after_a_clean_stop": _made("codecs", lambda _: MemoryCodec()),
         "test_records_are_read_after_the_process_is_killed": _made(
             "segment_stores", _store(acquire=_cuts_after_a_crash)
         ),

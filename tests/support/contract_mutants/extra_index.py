@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from contract_mutants import ContractMutants, MutantError, altered, result_of
-from extra_indexes import KeySet, SetBuilder, SetReader, Told
+from extra_indexes import IndexCalls, KeySet, SetBuilder, SetReader
 from stratalog import RecordColumns
 from stratalog.errors import CorruptIndexError
 from stratalog.spi import Buffer, ExtraIndex
@@ -17,7 +17,7 @@ _LONG: Final = 100
 
 
 def _made(**changes: Any) -> Callable[[Path], ExtraIndex]:
-    return lambda _: altered(KeySet(Told()), **changes)
+    return lambda _: altered(KeySet(IndexCalls()), **changes)
 
 
 def _builds(change: Callable[[Any], Any]) -> Callable[[Path], ExtraIndex]:
@@ -63,7 +63,7 @@ def _finishes(finish: Callable[[_CountingBuilder, bytes], bytes]) -> Callable[[P
 def _empty_is_unknown(_: ExtraIndex, data: Buffer) -> Any:
     if bytes(data) == b"SET":
         raise MutantError("nothing to read")
-    return SetReader(data, Told())
+    return SetReader(data, IndexCalls())
 
 
 def _shared(folder: Path) -> ExtraIndex:
@@ -77,7 +77,7 @@ def _shared(folder: Path) -> ExtraIndex:
 
 
 def _marks_read(_: ExtraIndex, data: Buffer) -> Any:
-    reader = SetReader(data, Told())
+    reader = SetReader(data, IndexCalls())
     if isinstance(data, bytearray):
         data[0] = 0
     return reader
@@ -85,7 +85,7 @@ def _marks_read(_: ExtraIndex, data: Buffer) -> Any:
 
 def _untyped(_: ExtraIndex, data: Buffer) -> Any:
     try:
-        return SetReader(data, Told())
+        return SetReader(data, IndexCalls())
     except CorruptIndexError as error:
         raise MutantError("damaged") from error
 

@@ -168,7 +168,7 @@ def test_producers_of_a_snapshot(line: str, producer: ProducerEntry) -> None:
     assert dump.remarks == ()
 
 
-def test_all_else_is_a_remark() -> None:
+def test_unknown_lines_are_remarks() -> None:
     complaint = ["Mismatches in :a-0/00000000000000000111.index", "  Index offset: 149, log offset: 148"]
     dump = parse_dump("\n".join(["java.lang.Exception: ...", f"Dumping {LOG}", BATCH_LINE, *complaint]))
     assert dump.remarks == ("java.lang.Exception: ...", *complaint)

@@ -25,7 +25,7 @@ def valid(name: str) -> bytes:
 
 
 @pytest.mark.parametrize("name", list(FORMATS))
-def test_the_parts_of_an_entry_are_all_of_it(name: str) -> None:
+def test_the_parts_of_an_entry_are_the_whole_entry(name: str) -> None:
     data = valid(name)
     assert b"".join(entries_of(data * 2)) == data * 2
     for entry in entries_of(data):
@@ -37,7 +37,7 @@ def test_the_parts_of_an_entry_are_all_of_it(name: str) -> None:
         assert named["magic"] == bytes((int(name[1]),))
 
 
-def test_the_parts_of_records_are_all_of_them() -> None:
+def test_the_parts_of_records_are_the_whole_section() -> None:
     section = dict(parts_of_entry(valid("v2")))["records"]
     first, second = parts_of_records(section)
     assert b"".join(raw for _, raw in first + second) == section

@@ -78,7 +78,7 @@ def test_late_writes_are_delivered_and_creates_still_yield() -> None:
     assert store.bucket.deliver() == 0
 
 
-def test_other_faults() -> None:
+def test_throttled_denied_and_cut_short_requests() -> None:
     with pytest.raises(StoreThrottledError):
         once(ObjectFault.THROTTLED).create("a", b"", deadline_ns=DEADLINE_NS)
     with pytest.raises(StorePermissionError):

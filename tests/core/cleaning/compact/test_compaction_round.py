@@ -309,7 +309,7 @@ def test_offsets_that_do_not_fit_one_segment_stay_apart(bed: LogBed) -> None:
     assert [offset for offset, _, _ in left(log)] == [0, far, far + 1]
 
 
-def test_readers_that_are_at_it_continue(bed: LogBed) -> None:
+def test_reads_in_progress_continue_after_a_round(bed: LogBed) -> None:
     log = filled(bed, *((b"k", b"%d" % number) for number in range(6)))
     reading = log.records()
     assert next(reading).offset == 0
@@ -423,10 +423,10 @@ def test_a_failing_disk_takes_the_log_out_of_service(bed: LogBed, operation: str
 # --- changes during a round ------------------------------------------------------------------------------------------
 
 
-class Meddling(RecordFilter):
-    """Filter that calls ``Meddler.act`` during the round, with the verdicts on the records."""
+class InterferingFilter(RecordFilter):
+    """Filter that calls ``InterferingPolicy.act`` during the round, with the verdicts on the records."""
 
-    def __init__(self, policy: Meddler) -> None:
+    def __init__(self, policy: InterferingPolicy) -> None:
         self.policy = policy
 
     def observe(self, records: RecordColumns) -> int:
@@ -437,7 +437,7 @@ class Meddling(RecordFilter):
         self.policy.act(verdicts)
 
 
-class Meddler(CleanupPolicy):
+class InterferingPolicy(CleanupPolicy):
     """Policy that wants all closed segments rewritten."""
 
     def plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
@@ -446,13 +446,13 @@ class Meddler(CleanupPolicy):
 
     def record_filter(self, job: RewriteJob) -> RecordFilter:
         del job
-        return Meddling(self)
+        return InterferingFilter(self)
 
     def act(self, verdicts: bytearray) -> None:
         """Change the log during a round. Subclasses override this method."""
 
 
-def meddle(bed: LogBed, log: Log, policy: CleanupPolicy) -> CompactionResult:
+def interfere(bed: LogBed, log: Log, policy: CleanupPolicy) -> CompactionResult:
     result = cleaning_logs.clean(bed, log, meddler=policy)
     assert result is not None
     return result
@@ -461,12 +461,12 @@ def meddle(bed: LogBed, log: Log, policy: CleanupPolicy) -> CompactionResult:
 def test_appends_and_rolls_meanwhile_are_kept(bed: LogBed) -> None:
     log = filled(bed, (b"k", b"1"), (b"k", b"2"))
 
-    class Appending(Meddler):
+    class Appending(InterferingPolicy):
         def act(self, verdicts: bytearray) -> None:
             del verdicts
             add(log, (b"k", b"3"))
 
-    result = meddle(bed, log, Appending())
+    result = interfere(bed, log, Appending())
     assert result.end == 2
     assert left(log)[:2] == [(1, b"k", b"2"), (2, b"k", b"3")]
 
@@ -474,12 +474,12 @@ def test_appends_and_rolls_meanwhile_are_kept(bed: LogBed) -> None:
 def test_a_truncation_meanwhile_voids_the_round(bed: LogBed) -> None:
     log = filled(bed, (b"k", b"1"), (b"k", b"2"))
 
-    class Truncating(Meddler):
+    class Truncating(InterferingPolicy):
         def act(self, verdicts: bytearray) -> None:
             del verdicts
             log.truncate_to(1)
 
-    result = meddle(bed, log, Truncating())
+    result = interfere(bed, log, Truncating())
     assert result.stopped
     assert left(log) == [(0, b"k", b"1")]
     assert not [name for name in bed.names() if name.endswith(".cleaned")]
@@ -497,13 +497,13 @@ def test_retention_meanwhile_voids_the_round(bed: LogBed) -> None:
     """The round must not restore segments that retention deleted during the round (KAFKA-7401, KAFKA-9133)."""
     log = filled(bed, (b"k", b"1"), (b"j", b"2"), (b"i", b"2"))
 
-    class Deleting(Meddler):
+    class Deleting(InterferingPolicy):
         def act(self, verdicts: bytearray) -> None:
             del verdicts
             log.maintenance.raise_log_start(1)
             log.maintenance.drop_local(1)
 
-    assert meddle(bed, log, Deleting()).stopped
+    assert interfere(bed, log, Deleting()).stopped
     assert left(log) == [(1, b"j", b"2"), (2, b"i", b"2")]
     assert cleaned(bed, log).dirty_start == 1
 
@@ -525,18 +525,18 @@ def test_a_log_that_is_closed_meanwhile_ends_the_round(bed: LogBed) -> None:
 # --- policies that break the contract --------------------------------------------------------------------------------
 
 
-class Raising(Meddler):
+class Raising(InterferingPolicy):
     def act(self, verdicts: bytearray) -> None:
         del verdicts
         raise KeyError("bug")
 
 
-class Resizing(Meddler):
+class Resizing(InterferingPolicy):
     def act(self, verdicts: bytearray) -> None:
         verdicts.append(0)
 
 
-class Unknown(Meddler):
+class Unknown(InterferingPolicy):
     def act(self, verdicts: bytearray) -> None:
         verdicts[0] = 77
 
@@ -544,7 +544,7 @@ class Unknown(Meddler):
 @pytest.mark.parametrize("policy", [Raising(), Resizing(), Unknown()])
 def test_a_wrong_filter_stops_only_the_compaction_of_its_log(bed: LogBed, policy: CleanupPolicy) -> None:
     log = filled(bed, (b"k", b"1"), (b"k", b"2"))
-    result = meddle(bed, log, policy)
+    result = interfere(bed, log, policy)
     assert isinstance(result.error, PluginError)
     assert left(log) == [(0, b"k", b"1"), (1, b"k", b"2")]
     assert log.maintenance.cleaning.uncleanable
@@ -565,7 +565,7 @@ def test_a_policy_with_impossible_plans_is_reported(bed: LogBed, lie: Rewrite) -
     log = filled(bed, (b"k", b"1"), (b"k", b"2"))
     log.append([Record(key=b"k", value=b"3")])
 
-    class Lying(Meddler):
+    class Lying(InterferingPolicy):
         def plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
             del log, config, now_ms
             return (lie,)
@@ -578,7 +578,7 @@ def test_a_policy_with_impossible_plans_is_reported(bed: LogBed, lie: Rewrite) -
 def test_a_policy_that_raises_is_reported_by_name(bed: LogBed) -> None:
     log = filled(bed, (b"k", b"1"))
 
-    class Broken(Meddler):
+    class Broken(InterferingPolicy):
         def plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
             del log, config, now_ms
             raise ZeroDivisionError
@@ -597,11 +597,11 @@ def test_a_filter_that_takes_nothing_is_no_endless_loop(bed: LogBed) -> None:
 def test_filters_join_by_the_harder_word(bed: LogBed) -> None:
     log = filled(bed, (b"k", b"1"), (b"j", b"1"), (b"i", b"1"))
 
-    class Second(Meddler):
+    class Second(InterferingPolicy):
         def act(self, verdicts: bytearray) -> None:
             verdicts[0] = 1
 
-    assert meddle(bed, log, Second()).error is None
+    assert interfere(bed, log, Second()).error is None
     assert left(log) == []
 
 

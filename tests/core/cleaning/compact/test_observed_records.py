@@ -29,7 +29,7 @@ from stratalog.spi import (
 )
 
 
-class Seen(CleanupPolicy):
+class ObservingPolicy(CleanupPolicy):
     """Policy that keeps all records, and notes the offsets of the records that its filter observes."""
 
     def __init__(self, observes: str) -> None:
@@ -82,7 +82,7 @@ def tier(tmp_path: Path) -> str:
     return f"file://{tmp_path / 'tier'}"
 
 
-def opened(tmp_path: Path, policy: Seen, tier: str | None = None) -> Engine:
+def opened(tmp_path: Path, policy: ObservingPolicy, tier: str | None = None) -> Engine:
     return open_engine(tmp_path / "data", tier=tier, plugins=[policy])
 
 
@@ -90,10 +90,10 @@ def opened(tmp_path: Path, policy: Seen, tier: str | None = None) -> Engine:
     ("observes", "first", "second"),
     [("dirty", [0, 1], [2]), ("part", [0, 1], [0, 1, 2]), ("log", [0, 1, 2], [0, 1, 2, 3])],
 )
-def test_each_kind_sees_what_it_says_in_each_round(
+def test_a_filter_observes_its_declared_range_in_each_round(
     tmp_path: Path, observes: str, first: list[int], second: list[int]
 ) -> None:
-    policy = Seen(observes)
+    policy = ObservingPolicy(observes)
     with opened(tmp_path, policy) as engine:
         engine.create_topic("t", config=CONFIG)
         log = engine.log("t", 0)
@@ -109,7 +109,7 @@ def test_each_kind_sees_what_it_says_in_each_round(
 
 
 def test_the_whole_log_is_both_parts_without_aborted_records(tmp_path: Path, tier: str) -> None:
-    policy = Seen("log")
+    policy = ObservingPolicy("log")
     with opened(tmp_path, policy, tier) as engine:
         engine.create_topic("t", config={**CONFIG, **TIERED})
         log = engine.log("t", 0)
@@ -129,7 +129,7 @@ def test_the_whole_log_is_both_parts_without_aborted_records(tmp_path: Path, tie
 
 
 def test_an_unknown_kind_makes_the_log_uncleanable_and_loses_nothing(tmp_path: Path) -> None:
-    with opened(tmp_path, Seen("everything")) as engine:
+    with opened(tmp_path, ObservingPolicy("everything")) as engine:
         engine.create_topic("t", config=CONFIG)
         log = engine.log("t", 0)
         append(log, b"v")

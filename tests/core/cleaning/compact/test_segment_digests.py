@@ -216,7 +216,7 @@ def test_older_formats_are_spared_until_their_tombstones_have_their_time(bed: Lo
     assert result.stats.segments_spared >= OLD - 1
 
 
-class Shy(CleanupPolicy):
+class PolicyWithoutDigest(CleanupPolicy):
     """Policy whose filter makes no digest."""
 
     def plan(self, log: LogSummary, config: object, now_ms: int) -> list[Rewrite]:
@@ -239,7 +239,7 @@ class KeepsAll(RecordFilter):
 def test_a_filter_without_digests_has_every_segment_read(bed: LogBed) -> None:
     log = clean_log(bed)
     add(log, b"new", VALUE)
-    result = cleaning_logs.clean(bed, log, shy=Shy())
+    result = cleaning_logs.clean(bed, log, shy=PolicyWithoutDigest())
     assert result is not None
     assert result.stats.segments_spared == 0
     assert result.stats.records_read == OLD + 1
@@ -358,7 +358,7 @@ def test_deleting_and_rewriting_take_the_digest_along(bed: LogBed) -> None:
     assert there <= {path.stem for path in bed.folder.glob(f"*{LOG_SUFFIX}")}
 
 
-class Fast(PosixVfs):
+class VfsWithoutSyncs(PosixVfs):
     """File system whose syncs do nothing: these tests simulate no power loss."""
 
     def sync(self, descriptor: int) -> None:
@@ -376,7 +376,7 @@ class Fast(PosixVfs):
     [(0, 2, False), (1, 2, False), (2, 1, False), (3, 0, False), *((seed, 2, True) for seed in (5, 6, 11, 12))],
 )
 @pytest.mark.long
-def test_rounds_leave_the_same_with_and_without(
+def test_rounds_leave_the_same_files_with_and_without_digests(
     tmp_path: Path, installed: Registry, seed: int, magic: int, *, transactions: bool
 ) -> None:
     """After each round, the files of two logs are equal byte by byte.
@@ -385,8 +385,8 @@ def test_rounds_leave_the_same_with_and_without(
     """
     chance = random.Random(seed)  # noqa: S311 - the same in every run
     config = cleaning_logs.topic(segment_bytes=chance.choice([900, 2500]), record_version=magic)
-    bed = LogBed(tmp_path / "with", installed, cleaning_logs.uncompacted(config), files_port=Fast())
-    without = LogBed(tmp_path / "without", installed, config, clock=bed.clock, files_port=Fast())
+    bed = LogBed(tmp_path / "with", installed, cleaning_logs.uncompacted(config), files_port=VfsWithoutSyncs())
+    without = LogBed(tmp_path / "without", installed, config, clock=bed.clock, files_port=VfsWithoutSyncs())
     dirty_start, spared, sequences = 0, 0, dict[int, int]()
     for _ in range(6):
         bed.topic = cleaning_logs.uncompacted(config)
@@ -464,7 +464,9 @@ class Search:
 
     def recover(self, image: Image) -> None:
         self.checked += 1
-        bed = LogBed(self.tmp_path / "after", self.installed, self.config, clock=self.bed.clock, files_port=Fast())
+        bed = LogBed(
+            self.tmp_path / "after", self.installed, self.config, clock=self.bed.clock, files_port=VfsWithoutSyncs()
+        )
         bed.write(image)
         with bed:
             log = bed.open(clean=False)

@@ -46,7 +46,7 @@ def bytes_with(logs: TieredLogs, text: bytes) -> list[str]:
     return found + [str(path) for path in logs.folder.rglob("*") if path.is_file() and text in path.read_bytes()]
 
 
-def tall(log: Log) -> None:
+def append_secrets(log: Log) -> None:
     """Append five closed segments. Every second one contains the key ``SECRET``, which occurs nowhere else."""
     for number in range(5):
         log.append([Record(key=b"SECRET" if number % 2 == 0 else b"other", value=b"v%d" % number)])
@@ -96,10 +96,10 @@ def test_every_layout_and_not_a_byte_of_it_is_left_once_its_time_is_over(tmp_pat
     logs = TieredLogs(tmp_path / "logs", settings={"plugins": plugins, **cache})
     engine = logs.engine()
     log = filled(engine, tier_layout=layout, local_retention_bytes=0, file_delete_delay_ms=5_000, **DELETE)
-    tall(log)
+    append_secrets(log)
     engine.offload()
     engine.apply_retention()
-    tall(log)
+    append_secrets(log)
     assert len(list(log.records())) == 20
     result = erased(engine, b"SECRET")
     assert result.gone_ms == logs.clock.now_ms() + GRACE_MS

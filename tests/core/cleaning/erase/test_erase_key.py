@@ -154,7 +154,7 @@ def test_a_log_that_cannot_be_rolled_reports_it_and_keeps_its_records(bed: LogBe
 
 
 @pytest.mark.long
-def test_wherever_it_fails_a_second_run_ends_it(bed: LogBed) -> None:
+def test_a_second_call_completes_an_erasure_that_failed_at_any_operation(bed: LogBed) -> None:
     """Each operation fails once. The other records stay with their offsets, and a second call completes the erasure."""
     files = FaultyVfs()
     bed.files_port = files

@@ -63,7 +63,7 @@ def test_the_preview_equals_the_cleaning(tmp_path: Path, clock: ManualClock, see
                 assert (record.fate is not Fate.COMPACT) == (offset in left)
 
 
-def test_when_a_range_is_deleted(tmp_path: Path, clock: ManualClock) -> None:
+def test_the_preview_has_the_time_at_which_a_range_is_deleted(tmp_path: Path, clock: ManualClock) -> None:
     settings = {**SMALL, "retention.ms": 5000}
     with open_engine(tmp_path / "data", env=Env(clock=clock)) as engine:
         engine.create_topic("t", config=settings)

@@ -19,7 +19,7 @@ from stratalog_compaction.delete import DeletePolicy
 COUNT = 8
 
 
-class Wanting(CleanupPolicy):
+class ActionsPolicy(CleanupPolicy):
     """Policy that plans the given actions, also for local retention."""
 
     def __init__(self, *actions: Action) -> None:
@@ -102,7 +102,10 @@ def test_segments_below_the_log_start_are_deleted(bed: LogBed) -> None:
 def test_the_policy_that_deletes_most_wins(bed: LogBed) -> None:
     log = filled(bed)
     result = run(
-        log, bed, Wanting(DeletePrefix(0, 2, "little")), Wanting(Keep(0, 8, "all"), DeletePrefix(0, 4, "more"))
+        log,
+        bed,
+        ActionsPolicy(DeletePrefix(0, 2, "little")),
+        ActionsPolicy(Keep(0, 8, "all"), DeletePrefix(0, 4, "more")),
     )
     assert (result.log_start, result.deleted_segments) == (4, 2)
     assert result.reasons == ("little", "more")
@@ -126,7 +129,7 @@ def test_a_plan_that_cannot_be_carried_out_makes_the_log_uncleanable_and_deletes
     log = filled(bed)
     for dry_run in (True, False, False):
         with pytest.raises(PluginError, match=problem):
-            run(log, bed, Wanting(DeletePrefix(0, 2, "a right one")), Wanting(action), dry_run=dry_run)
+            run(log, bed, ActionsPolicy(DeletePrefix(0, 2, "a right one")), ActionsPolicy(action), dry_run=dry_run)
         assert (problem in log.maintenance.cleaning.uncleanable) == (not dry_run)
     assert offsets_left(log) == list(range(COUNT))
     uncleanable = [event for event in bed.events if isinstance(event, LogUncleanable)]
@@ -137,13 +140,13 @@ def test_a_deletion_that_deletes_nothing_makes_the_log_uncleanable(bed: LogBed) 
     """Without this error, the policy would plan the same deletion in each later pass."""
     log = filled(bed)
     log.delete_records(3)
-    policy = Wanting(DeletePrefix(0, 3, "up to there"))
+    policy = ActionsPolicy(DeletePrefix(0, 3, "up to there"))
     assert run(log, bed, policy).deleted_segments == 1
     policy.actions = (DeletePrefix(2, 3, "up to there"),)
     with pytest.raises(PluginError, match="which deletes nothing: the log starts at 3"):
         run(log, bed, policy)
     assert "which deletes nothing" in log.maintenance.cleaning.uncleanable
-    assert run(log, bed, policy, Wanting(DeletePrefix(2, 4, "more"))).log_start == 4
+    assert run(log, bed, policy, ActionsPolicy(DeletePrefix(2, 4, "more"))).log_start == 4
 
 
 @pytest.mark.parametrize(("watermark", "left"), [(0, [0, 2, 4, 6]), (3, [2, 4, 6]), (4, [4, 6]), (7, [6])])
@@ -155,14 +158,14 @@ def test_no_segment_that_reaches_above_the_high_watermark_is_deleted(
     log.follow(1)  # the high watermark of a follower can decrease
     log.set_high_watermark(watermark)
     log.lead(2)
-    result = run(log, bed, DeletePolicy(), Wanting(DeletePrefix(0, COUNT, "everything")))
+    result = run(log, bed, DeletePolicy(), ActionsPolicy(DeletePrefix(0, COUNT, "everything")))
     assert [segment.base_offset for segment in log.segments()] == left
     assert result.log_start == log.offsets().log_start == watermark
 
 
 def test_a_prefix_may_end_inside_a_segment(bed: LogBed) -> None:
     log = filled(bed)
-    result = run(log, bed, Wanting(DeletePrefix(0, 5, "up to there")))
+    result = run(log, bed, ActionsPolicy(DeletePrefix(0, 5, "up to there")))
     assert (result.log_start, result.deleted_segments) == (5, 2)
     assert offsets_left(log) == [5, 6, 7]
     assert [segment.base_offset for segment in log.segments()] == [4, 6]

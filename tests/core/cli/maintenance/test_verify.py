@@ -108,7 +108,7 @@ def test_text_output_shows_in_one_line_what_was_checked(sound: Path, capsys: pyt
 # --- findings --------------------------------------------------------------------------------------------------------
 
 
-def test_every_byte_of_a_segment_that_a_crc_covers_is_looked_at(verify: Call, sound: Path) -> None:
+def test_every_byte_of_a_segment_that_a_crc_covers_is_checked(verify: Call, sound: Path) -> None:
     path = segment(sound, 1)
     data = path.read_bytes()
     size = int.from_bytes(data[8:12], "big") + 12
@@ -185,7 +185,7 @@ def test_a_lost_end_is_found_by_the_checkpoints(verify: Call, sound: Path) -> No
         (f"t-0/{COUNT:020d}.snapshot", "snapshot"),
     ],
 )
-def test_small_files_are_looked_at(verify: Call, sound: Path, name: str, kind: str) -> None:
+def test_small_files_are_checked(verify: Call, sound: Path, name: str, kind: str) -> None:
     (sound / name).write_bytes(b"not what it should be")
     code, problems = verify(sound)
     assert (code, [(problem["problem"], problem["file"]) for problem in problems]) == (1, [(kind, str(sound / name))])

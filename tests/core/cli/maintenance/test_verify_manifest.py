@@ -78,7 +78,7 @@ def empty(path: Path) -> None:
     path.write_bytes(b"")
 
 
-def told(capsys: pytest.CaptureFixture[str]) -> list[tuple[str, str]]:
+def reported_flaws(capsys: pytest.CaptureFixture[str]) -> list[tuple[str, str]]:
     """Return the object key and the repair of each reported flaw."""
     items = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     wrong = [item for item in items if item.get("flaw", "orphan") != "orphan"]
@@ -101,7 +101,7 @@ def test_every_page_is_rebuilt_byte_for_byte(
         assert run(["verify", place.uri]) == 1
         capsys.readouterr()
         assert run(["verify", place.uri, "--repair", "--json"]) == 0
-        assert {done for _, done in told(capsys)} == {"rebuilt with the same bytes"}
+        assert {done for _, done in reported_flaws(capsys)} == {"rebuilt with the same bytes"}
         assert place.contents() == before
     assert run(["verify", place.uri, "--deep"]) == 0
 
@@ -116,7 +116,7 @@ def test_when_all_pages_are_damaged_a_new_root_names_the_segments(
     versions = len(place.files("manifest"))
     assert run(["verify", place.uri, "--repair", "--json"]) == 0
     remade = f"version {versions + 1} names its segments, found by their footers"
-    assert remade in {done for _, done in told(capsys)} <= {remade, "rebuilt with the same bytes"}
+    assert remade in {done for _, done in reported_flaws(capsys)} <= {remade, "rebuilt with the same bytes"}
     assert run(["verify", place.uri, "--deep"]) == 0
     place.check_read()
     with stratalog.open_engine(place.data, tier=place.uri) as engine:
@@ -162,7 +162,7 @@ def test_a_head_is_rebuilt_and_the_engine_continues(
     assert run(["verify", place.uri]) == 1
     capsys.readouterr()
     assert run(["verify", place.uri, "--repair", "--json"]) == 0
-    assert [key for key, _ in told(capsys)] == [path.name for path in roots]
+    assert [key for key, _ in reported_flaws(capsys)] == [path.name for path in roots]
     assert {path.name: path.read_bytes() for path in place.files("quarantine")} == broken
     assert run(["verify", place.uri, "--deep"]) == 0
     place.check_read()
@@ -183,7 +183,7 @@ def test_history_behind_a_damaged_root_is_given_up(
     assert run(["verify", place.uri]) == 1
     capsys.readouterr()
     assert run(["verify", place.uri, "--repair", "--json"]) == 0
-    assert {done for _, done in told(capsys)} == {"history now begins at version 6"}
+    assert {done for _, done in reported_flaws(capsys)} == {"history now begins at version 6"}
     assert place.files("manifest") == roots[5:]
     assert run(["verify", place.uri, "--deep"]) == 0
     place.check_read()
@@ -201,7 +201,7 @@ def test_objects_that_no_manifest_names_are_left_and_shown(place: Place, capsys:
         flip(path)
     before = place.contents()
     assert run(["verify", place.uri, "--repair", "--json"]) == 1
-    assert any(done.startswith("noted in ") for _, done in told(capsys))
+    assert any(done.startswith("noted in ") for _, done in reported_flaws(capsys))
     after = place.contents()
     assert {path: after[path] for path in damaged} == {path: before[path] for path in damaged}
 

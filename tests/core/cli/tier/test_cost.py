@@ -9,20 +9,20 @@ from stratalog import Record, open_engine
 from stratalog.cli.app import run
 
 
-def told(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> dict[str, object]:
+def cost_json(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> dict[str, object]:
     assert run(["tier", "cost", *arguments, "--json"]) == code
     found: dict[str, object] = json.loads(capsys.readouterr().out)
     return found
 
 
 def test_a_topic_is_priced(capsys: pytest.CaptureFixture[str]) -> None:
-    found = told(capsys, "--write-rate", "1048576", "--set", "retention.ms=86400000")
+    found = cost_json(capsys, "--write-rate", "1048576", "--set", "retention.ms=86400000")
     assert found["segment_bytes"] == 1 << 30
     assert found["stored_bytes"] == 86_400 << 20
     assert found["warning"] == ""
 
 
-def test_people_read_it_too(capsys: pytest.CaptureFixture[str]) -> None:
+def test_text_output_shows_the_costs(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["tier", "cost", "--write-rate", "1048576"]) == 0
     text = capsys.readouterr().out
     for word in ("segments", "requests", "stored", "cost", "none while no records are written"):
@@ -31,21 +31,23 @@ def test_people_read_it_too(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_tiny_segments_are_warned_about(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "segment.bytes" in str(told(capsys, "--write-rate", "1e6", "--set", "segment.bytes=1000", code=1)["warning"])
-    many = told(capsys, "--write-rate", "1000", "--partitions", "1000", "--set", "segment.ms=60000", code=1)
+    assert "segment.bytes" in str(
+        cost_json(capsys, "--write-rate", "1e6", "--set", "segment.bytes=1000", code=1)["warning"]
+    )
+    many = cost_json(capsys, "--write-rate", "1000", "--partitions", "1000", "--set", "segment.ms=60000", code=1)
     assert "segment.ms" in str(many["warning"])
 
 
 def test_settings_are_read_from_the_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     file = tmp_path / "stratalog.toml"
     file.write_text('[topic_defaults]\n"segment.bytes" = 536870912\n[plugins.s3]\n"part.bytes" = 16777216\n', "utf-8")
-    found = told(capsys, "--write-rate", "1e6", "--config", str(file))
+    found = cost_json(capsys, "--write-rate", "1e6", "--config", str(file))
     assert found["segment_bytes"] == 512 << 20
     assert found["writes_per_gib"] == pytest.approx(2 * (32 + 2 + 2), rel=0.01)
 
 
 def test_prices_are_the_users(capsys: pytest.CaptureFixture[str]) -> None:
-    free = told(capsys, "--write-rate", "1e6", "--price-writes", "0", "--price-reads", "0", "--price-storage", "0")
+    free = cost_json(capsys, "--write-rate", "1e6", "--price-writes", "0", "--price-reads", "0", "--price-storage", "0")
     assert (free["request_cost"], free["storage_cost"]) == (0, 0)
 
 

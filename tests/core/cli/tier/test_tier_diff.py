@@ -27,7 +27,7 @@ def uri(tmp_path: Path) -> str:
     return bucket.as_uri()
 
 
-def told(capsys: pytest.CaptureFixture[str], code: int, *arguments: str) -> list[tuple[object, object]]:
+def differences(capsys: pytest.CaptureFixture[str], code: int, *arguments: str) -> list[tuple[object, object]]:
     assert run(["tier", "diff", *arguments, "--json"]) == code
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     return [(row["side"], row["base_offset"]) for row in rows]
@@ -35,14 +35,14 @@ def told(capsys: pytest.CaptureFixture[str], code: int, *arguments: str) -> list
 
 def test_a_directory_and_its_tier(tmp_path: Path, uri: str, capsys: pytest.CaptureFixture[str]) -> None:
     where = ("--dir", str(tmp_path / "data"))
-    assert told(capsys, 1, uri, "t", "0", *where) == [("right", 0), ("left", 2), ("left", 3)]
-    assert ("both", 1) in told(capsys, 1, uri, "t", "0", *where, "--all")
+    assert differences(capsys, 1, uri, "t", "0", *where) == [("right", 0), ("left", 2), ("left", 3)]
+    assert ("both", 1) in differences(capsys, 1, uri, "t", "0", *where, "--all")
 
 
-def test_two_versions(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert told(capsys, 1, uri, "t", "0", "--from", "2") == [("right", 1)]
-    assert told(capsys, 0, uri, "t", "0", "--from", "3") == []
-    assert told(capsys, 0, uri, "t", "0", "--from", "2", "--to", "2", "--all") == [("both", 0)]
+def test_two_versions_of_a_tier_are_compared(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert differences(capsys, 1, uri, "t", "0", "--from", "2") == [("right", 1)]
+    assert differences(capsys, 0, uri, "t", "0", "--from", "3") == []
+    assert differences(capsys, 0, uri, "t", "0", "--from", "2", "--to", "2", "--all") == [("both", 0)]
 
 
 @pytest.mark.parametrize("wrong", [[], ["--from", "1", "--dir", "."], ["--from", "9"]])

@@ -161,7 +161,7 @@ def engine_failure(folder: Path) -> LogDirOfflineError:
     return LogDirOfflineError("input/output error", str(folder / "a" / "orders-0" / f"{0:020}.log"))
 
 
-def test_a_checkpoint_that_cannot_be_synced_does_the_same(
+def test_a_checkpoint_that_cannot_be_synced_takes_the_directory_offline(
     engine: Engine, clock: ManualClock, files: FaultyVfs, tmp_path: Path
 ) -> None:
     append(engine, clock)

@@ -18,7 +18,7 @@ from stratalog.errors import ClosedError, PluginError, UnknownComponentError
 from stratalog.spi import LogOpened, OpenContext, Provider, Service, hookimpl
 
 
-class Story(Service):
+class RecordingService(Service):
     """Service that notes its calls, and the log end at its stop. Its start appends the log's own records again."""
 
     def __init__(self, name: str, told: list[str], fails: str) -> None:
@@ -43,7 +43,7 @@ class Story(Service):
             raise ConnectionError("nobody answers")
 
 
-class Stories:
+class RecordingPlugin:
     """A plugin that offers services and keeps them.
 
     Args:
@@ -52,19 +52,19 @@ class Stories:
 
     def __init__(self, **services: str) -> None:
         self.told: list[str] = []
-        self.made = {name: Story(name, self.told, fails) for name, fails in services.items()}
+        self.made = {name: RecordingService(name, self.told, fails) for name, fails in services.items()}
 
     @hookimpl
     def stratalog_services(self) -> Sequence[Provider[Service]]:
         return [Provider[Service](name=name, open=partial(_given, made)) for name, made in self.made.items()]
 
 
-def _given(made: Story, context: OpenContext) -> Story:
+def _given(made: RecordingService, context: OpenContext) -> RecordingService:
     del context
     return made
 
 
-def opened(folder: Path, stories: Stories, *services: str, clock: ManualClock | None = None) -> Engine:
+def opened(folder: Path, stories: RecordingPlugin, *services: str, clock: ManualClock | None = None) -> Engine:
     """Return an engine with a topic of one record."""
     env = Env() if clock is None else Env(clock=clock)
     settings = {"services": list(services), "service.stop.ms": 7000}
@@ -74,8 +74,8 @@ def opened(folder: Path, stories: Stories, *services: str, clock: ManualClock | 
     return engine
 
 
-def test_they_start_in_order_and_stop_before_the_logs_close(tmp_path: Path) -> None:
-    stories = Stories(first="", second="", third="")
+def test_services_start_in_order_and_stop_before_the_logs_close(tmp_path: Path) -> None:
+    stories = RecordingPlugin(first="", second="", third="")
     with opened(tmp_path, stories, "third", "first") as engine:
         assert stories.told == []
         assert engine.start() is engine.start()
@@ -85,20 +85,20 @@ def test_they_start_in_order_and_stop_before_the_logs_close(tmp_path: Path) -> N
     assert len(stories.told) == 4
 
 
-def test_they_stop_though_they_never_started(tmp_path: Path) -> None:
-    stories = Stories(first="")
+def test_services_are_stopped_even_if_they_never_started(tmp_path: Path) -> None:
+    stories = RecordingPlugin(first="")
     opened(tmp_path, stories, "first").close()
     assert stories.told == ["stop first"]
 
 
-def test_together_they_have_so_long_to_stop(tmp_path: Path) -> None:
-    stories, clock = Stories(first="", second=""), ManualClock()
+def test_all_services_have_one_deadline_to_stop(tmp_path: Path) -> None:
+    stories, clock = RecordingPlugin(first="", second=""), ManualClock()
     opened(tmp_path, stories, "first", "second", clock=clock).close()
     assert {made.deadline_ns for made in stories.made.values()} == {clock.monotonic_ns() + 7_000_000_000}
 
 
 def test_a_service_that_does_not_start_is_reported(tmp_path: Path) -> None:
-    stories = Stories(good="", bad="start", later="")
+    stories = RecordingPlugin(good="", bad="start", later="")
     with opened(tmp_path, stories, "good", "bad", "later") as engine:
         with pytest.raises(
             PluginError, match=r"service 'bad' version 1 .*: start raised ConnectionError: nobody answers"
@@ -108,8 +108,10 @@ def test_a_service_that_does_not_start_is_reported(tmp_path: Path) -> None:
     assert stories.told[2:] == ["stop later", "stop bad", "stop good at 2"]
 
 
-def test_one_that_does_not_stop_keeps_nothing_from_its_end(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    stories = Stories(bad="stop", good="")
+def test_a_service_that_fails_to_stop_does_not_prevent_the_close(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    stories = RecordingPlugin(bad="stop", good="")
     with caplog.at_level(logging.WARNING, "stratalog.engine.duties.service_runner"):
         opened(tmp_path, stories, "good", "bad").close()
     assert stories.told == ["stop bad", "stop good"]
@@ -124,8 +126,8 @@ def test_a_service_that_no_plugin_offers_prevents_opening(tmp_path: Path) -> Non
     open_engine(tmp_path).close()  # the lock was released
 
 
-def test_a_closed_engine_starts_none(tmp_path: Path) -> None:
-    stories = Stories(first="")
+def test_a_closed_engine_starts_no_service(tmp_path: Path) -> None:
+    stories = RecordingPlugin(first="")
     engine = opened(tmp_path, stories, "first")
     engine.close()
     with pytest.raises(ClosedError):
@@ -166,7 +168,7 @@ class HangingPlugin:
         self.service.gate.wait()
 
 
-class Hearing:
+class OpenedLogListener:
     """Plugin that listens for opened logs."""
 
     def __init__(self) -> None:
@@ -181,7 +183,7 @@ class Hearing:
 def test_a_service_and_a_listener_that_hang_keep_the_engine_from_nothing(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    plugin, other = HangingPlugin(), Hearing()
+    plugin, other = HangingPlugin(), OpenedLogListener()
     engine = open_engine(tmp_path, config={"services": ["hanging"], "service.stop.ms": 1}, plugins=[plugin, other])
     try:
         engine.start()

@@ -140,7 +140,7 @@ def test_a_log_that_cannot_be_loaded_is_logged_and_does_not_block_others(
     assert "leader-epoch-checkpoint" in logged[0]
 
 
-class Strange(PosixVfs):
+class UnexpectedErrorVfs(PosixVfs):
     """File system that raises an unexpected error for one log."""
 
     def __init__(self) -> None:
@@ -160,7 +160,7 @@ class Strange(PosixVfs):
 
 @pytest.mark.parametrize("threads", [1, 4])
 def test_an_unexpected_error_ends_opening_and_leaves_nothing_open(copy: Path, threads: int) -> None:
-    files = Strange()
+    files = UnexpectedErrorVfs()
     with pytest.raises(RuntimeError, match="nobody expects"):
         stratalog.open_engine(copy, config=settings(threads), env=Env(files=files))
     assert files.left == set()

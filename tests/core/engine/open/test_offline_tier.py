@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from outages import CONFIG, Place, away, fill, numbers, tiered
+from outages import CONFIG, Place, fill, numbers, offline_engine, tiered
 from sim_objects import ObjectFault, SimRequest
 from sim_tier import URI
 from stratalog import Engine, Record
@@ -50,7 +50,7 @@ def test_local_logs_are_read_and_appended_to(place: Place, fault: ObjectFault) -
 
 
 def test_offsets_that_only_the_tier_has_are_neither_lost_nor_out_of_range(place: Place) -> None:
-    with away(place) as (_engine, log):
+    with offline_engine(place) as (_engine, log):
         reads: list[Callable[[], object]] = [
             lambda: log.fetch(0),
             lambda: log.transfer(3),
@@ -139,13 +139,13 @@ def test_the_store_may_fail_between_the_probe_and_the_logs(place: Place) -> None
         engine.apply_retention()
     seen = 0
 
-    class Going(Place):
+    class OutageWhileOpening(Place):
         def _fault(self, request: SimRequest) -> ObjectFault:
             nonlocal seen
             seen += not request.key.startswith("stratalog-probe")
             return ObjectFault.NOT_APPLIED if seen > 2 and self.fault is not ObjectFault.NONE else ObjectFault.NONE
 
-    going = Going(place.folder, place.clock, ObjectFault.NOT_APPLIED)
+    going = OutageWhileOpening(place.folder, place.clock, ObjectFault.NOT_APPLIED)
     going.bucket = place.bucket
     with going.engine() as engine:
         logs = [engine.log("t", partition) for partition in range(3)]
@@ -194,7 +194,7 @@ def test_nothing_is_evicted_sent_or_committed(place: Place) -> None:
 
 
 def test_the_outage_is_reported(place: Place) -> None:
-    with away(place, 2) as (engine, _log):
+    with offline_engine(place, 2) as (engine, _log):
         figures = {sample.metric.name: sample.value for sample in engine.metrics() if sample.labels in {(), ("t", "0")}}
         assert (figures["stratalog_tier_available"], figures["stratalog_log_start_offset"]) == (0, 0)
         assert figures["stratalog_log_tier_lag_segments"] == 2
@@ -311,7 +311,7 @@ def test_retention_of_other_topics_continues(place: Place) -> None:
 
 
 def test_reading_finds_the_store_back_without_any_duty(place: Place) -> None:
-    with away(place) as (_engine, log):
+    with offline_engine(place) as (_engine, log):
         with pytest.raises(TierUnavailableError):
             log.fetch(0)
         place.fault = ObjectFault.NONE
@@ -325,7 +325,7 @@ def test_reading_finds_the_store_back_without_any_duty(place: Place) -> None:
 
 def test_readers_do_not_wait_for_a_request_of_another_reader(place: Place) -> None:
     met = list[BaseException]()
-    with away(place) as (engine, log):
+    with offline_engine(place) as (engine, log):
 
         def read_meanwhile() -> None:
             place.during = None
@@ -341,7 +341,7 @@ def test_readers_do_not_wait_for_a_request_of_another_reader(place: Place) -> No
 
 
 def test_the_loser_stops_when_it_sees_that_another_engine_took_over(place: Place) -> None:
-    with away(place, 2) as (ours, log), place.rival().engine("other", attach=True) as theirs:
+    with offline_engine(place, 2) as (ours, log), place.rival().engine("other", attach=True) as theirs:
         taken = theirs.log("t", 0)
         assert taken.leader_epoch > log.leader_epoch
         before = dict(place.bucket.objects)
@@ -360,7 +360,7 @@ def test_the_loser_stops_when_it_sees_that_another_engine_took_over(place: Place
 
 
 def test_the_error_of_the_loser_names_the_offsets_of_the_winner(place: Place) -> None:
-    with away(place, 4) as (ours, log):
+    with offline_engine(place, 4) as (ours, log):
         with place.rival().engine("other", attach=True) as theirs:
             fill(theirs.log("t", 0), 9)
             theirs.offload()
@@ -373,7 +373,7 @@ def test_the_error_of_the_loser_names_the_offsets_of_the_winner(place: Place) ->
 
 
 def test_a_store_that_came_back_without_its_guarantees_gets_no_write(place: Place) -> None:
-    with away(place, 2) as (engine, log):
+    with offline_engine(place, 2) as (engine, log):
         place.fault, place.bucket.atomic = ObjectFault.NONE, False
         before = dict(place.bucket.objects)
         place.wait()

@@ -69,7 +69,7 @@ def test_all_logs_are_restored_and_the_tier_is_not_changed(tmp_path: Path, uri: 
 
 @pytest.mark.parametrize("end", [0, 2, 3, 4, 11, 12])
 @pytest.mark.long
-def test_a_log_ends_where_it_shall(tmp_path: Path, uri: str, end: int) -> None:
+def test_a_restored_log_ends_at_the_last_batch_below_the_requested_end(tmp_path: Path, uri: str, end: int) -> None:
     found = restore(uri, tmp_path / "new", RestoreRequest(to_offsets={T0: end}))
     whole = end // 3 * 3  # a batch that is only partly below the end is left out
     assert [(log.log_end, log.segments) for log in found] == [(whole, -(-end // 3)), (12, 4)]

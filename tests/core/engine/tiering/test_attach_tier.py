@@ -97,7 +97,7 @@ def test_a_log_begins_where_it_was_cut(tmp_path: Path, uri: str) -> None:
         assert values(engine) == [b"1", b"2"]
 
 
-def test_the_engine_before_is_fenced(tmp_path: Path, uri: str) -> None:
+def test_the_previous_engine_is_fenced(tmp_path: Path, uri: str) -> None:
     with open_engine(tmp_path / "lost", tier=uri) as old, open_engine(tmp_path / "new", tier=uri, attach=True) as new:
         fill(old, 0, 1)
         with pytest.raises(FencedEpochError):

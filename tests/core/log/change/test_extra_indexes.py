@@ -84,9 +84,9 @@ def test_closed_segments_get_theirs_and_the_active_one_none(extra_bed: LogBed) -
 def test_appends_and_rolls_query_no_index(extra_bed: LogBed, plugin: ExtraPlugin) -> None:
     log = extra_bed.open()
     fill(log, "abc", "cd")
-    assert (plugin.told.builders, plugin.told.records) == (0, 0)
+    assert (plugin.calls.builders, plugin.calls.records) == (0, 0)
     log.maintenance.make_extra_indexes()
-    assert (plugin.told.builders, plugin.told.records) == (2, 5)
+    assert (plugin.calls.builders, plugin.calls.records) == (2, 5)
 
 
 def test_a_topic_may_have_any_number(extra_bed: LogBed, plugin: ExtraPlugin) -> None:
@@ -96,10 +96,10 @@ def test_a_topic_may_have_any_number(extra_bed: LogBed, plugin: ExtraPlugin) -> 
     fill(log, "ab")
     log.maintenance.make_extra_indexes()
     log.maintenance.configure(TOPIC, extra_bed.host.components(TopicConfig(index_extra=("keyset", "valueset"))))
-    before = plugin.told.builders
+    before = plugin.calls.builders
     assert known(log, "valueset") == ["A" * 9000 + "B" * 9000, None]
     assert log.maintenance.make_extra_indexes().segments == 1
-    assert plugin.told.builders == before + 1
+    assert plugin.calls.builders == before + 1
     assert known(log) == ["ab", None]
     assert known(log, "valueset") == ["A" * 9000 + "B" * 9000, None]
 
@@ -290,7 +290,7 @@ def test_a_failing_extra_index_costs_a_read_of_the_segment(
     fill(log, "ab", "cd")
     log.maintenance.make_extra_indexes()
     for what in ("reader", "answer"):
-        plugin.told.failing = frozenset({what})
+        plugin.calls.failing = frozenset({what})
         with caplog.at_level(logging.ERROR):
             assert offsets_of(log, "c") == [2]
         assert "extra index keyset@1 of" in caplog.text
@@ -304,7 +304,7 @@ def test_an_answer_that_is_no_bool_hides_no_record_and_is_reported_once(
     log = extra_bed.open()
     fill(log, "ab", "cd", "ae")
     log.maintenance.make_extra_indexes()
-    plugin.told.answer = (answer,)
+    plugin.calls.answer = (answer,)
     with caplog.at_level(logging.ERROR):
         assert offsets_of(log, "a") == [0, 4]
         assert offsets_of(log, "c") == [2]
@@ -325,7 +325,7 @@ def test_an_answer_that_is_no_bool_hides_no_record_and_is_reported_once(
 def test_an_index_that_misses_keys_of_its_segment_is_refused_and_costs_a_read(
     extra_bed: LogBed, plugin: ExtraPlugin, made: bytes, reason: str
 ) -> None:
-    plugin.told.made = made
+    plugin.calls.made = made
     log = extra_bed.open()
     fill(log, "ab")
     with pytest.raises(PluginError, match=reason):
@@ -334,7 +334,7 @@ def test_an_index_that_misses_keys_of_its_segment_is_refused_and_costs_a_read(
 
 
 def test_an_empty_index_is_not_rebuilt(extra_bed: LogBed, plugin: ExtraPlugin) -> None:
-    plugin.told.made = b""
+    plugin.calls.made = b""
     log = extra_bed.open()
     fill(log, "ab")
     assert log.maintenance.make_extra_indexes().segments == 1
@@ -351,11 +351,11 @@ def test_an_empty_index_is_not_rebuilt(extra_bed: LogBed, plugin: ExtraPlugin) -
 def test_a_builder_that_fails_is_named(extra_bed: LogBed, plugin: ExtraPlugin, what: str) -> None:
     log = extra_bed.open()
     fill(log, "ab")
-    plugin.told.failing = frozenset({what})
+    plugin.calls.failing = frozenset({what})
     with pytest.raises(PluginError, match=f"extra index .*keyset.*: {what} raised ZeroDivisionError: the {what} fails"):
         log.maintenance.make_extra_indexes()
     assert not any(EXTRA_SUFFIX in name for name in extra_bed.names())
-    plugin.told.failing = frozenset()
+    plugin.calls.failing = frozenset()
     assert log.maintenance.make_extra_indexes().segments == 1
 
 

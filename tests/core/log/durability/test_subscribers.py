@@ -86,7 +86,7 @@ def test_a_failed_sync_is_set_in_all_futures(tmp_path: Path, files: FaultyVfs) -
             log.append(ONE, "durable", wait=False)
 
 
-def test_subscribers_hear_of_what_moved(tmp_path: Path) -> None:
+def test_subscribers_receive_the_changed_offsets(tmp_path: Path) -> None:
     heard, enough = list[LogOffsets](), threading.Event()
 
     def broken(offsets: LogOffsets) -> None:

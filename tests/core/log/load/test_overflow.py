@@ -25,7 +25,7 @@ SUFFIXES = (LOG_SUFFIX, ".index", ".timeindex")
 FORMATS = [(2, None), (2, "zstd"), (1, None), (1, "gzip"), (0, None), (0, "gzip")]
 
 
-def told(offset: int, count: int) -> list[Record]:
+def records_at(offset: int, count: int) -> list[Record]:
     """Return records whose values contain their offsets. Some timestamps decrease."""
     return [
         Record(key=b"%d" % at, value=b"value of %d" % at, timestamp_ms=1_700_000_000_000 + at % 1000)
@@ -36,7 +36,7 @@ def told(offset: int, count: int) -> list[Record]:
 def batch(
     bed: LogBed, offset: int, count: int = 3, *, magic: int = 2, codec: str | None = None, epoch: int = 0
 ) -> bytes:
-    return bed.batch(offset, told(offset, count), magic=magic, codec=codec, leader_epoch=epoch)
+    return bed.batch(offset, records_at(offset, count), magic=magic, codec=codec, leader_epoch=epoch)
 
 
 def legacy(
@@ -128,7 +128,7 @@ def test_a_reader_sees_the_pieces_and_changes_nothing(
         with log.fetch(start + 1, max_bytes=1) as fetched:
             assert fetched.read() == batch(bed, start, magic=magic, codec=codec) or magic < 2
     if magic:
-        assert log.offset_for_timestamp(told(FAR + 9, 1)[0].timestamp_ms) == FAR + 9
+        assert log.offset_for_timestamp(records_at(FAR + 9, 1)[0].timestamp_ms) == FAR + 9
     bed.close()
     assert bed.contents() == before
 
@@ -153,7 +153,7 @@ def test_the_first_batch_may_be_too_far_above_the_base(bed: LogBed) -> None:
     assert content(log) == expected(FAR, FAR + 3, 4 * SPAN)
 
 
-def test_a_gap_behind_a_segment_is_none_of_this(bed: LogBed) -> None:
+def test_a_gap_after_a_segment_does_not_split_it(bed: LogBed) -> None:
     legacy(bed, [0, SPAN - 3], 4 * SPAN)
     log = bed.open()
     assert [segment.base_offset for segment in log.segments()] == [0, 4 * SPAN]
@@ -232,7 +232,7 @@ def test_aborted_transactions_belong_to_the_piece_with_their_marker(
     bed: LogBed, *, writable: bool, has_index: bool
 ) -> None:
     def data(offset: int, producer: int, sequence: int) -> bytes:
-        return bed.batch(offset, told(offset, 2), producer=(producer, 0, sequence), transactional=True)
+        return bed.batch(offset, records_at(offset, 2), producer=(producer, 0, sequence), transactional=True)
 
     bed.topic = TopicConfig(index_interval_bytes=0)
     bed.write_segment(0, [])
@@ -266,9 +266,9 @@ def test_aborted_transactions_belong_to_the_piece_with_their_marker(
 def test_epochs_and_producers_are_those_of_the_whole(bed: LogBed) -> None:
     bed.topic = TopicConfig(index_interval_bytes=0)
     whole = [
-        bed.batch(0, told(0, 3), producer=(7, 0, 0)),
-        bed.batch(FAR, told(FAR, 3), producer=(7, 0, 3), leader_epoch=4),
-        bed.batch(FAR + 3, told(FAR + 3, 3), producer=(8, 1, 0), leader_epoch=6),
+        bed.batch(0, records_at(0, 3), producer=(7, 0, 0)),
+        bed.batch(FAR, records_at(FAR, 3), producer=(7, 0, 3), leader_epoch=4),
+        bed.batch(FAR + 3, records_at(FAR + 3, 3), producer=(8, 1, 0), leader_epoch=6),
     ]
     bed.write_segment(0, whole)
     bed.write_segment(4 * SPAN, [batch(bed, 4 * SPAN, epoch=6)])

@@ -15,7 +15,7 @@ from stratalog.log.read.tier_view import RemoteLog, RemoteView
 from stratalog.model.batches import Buffer
 
 
-class Growing:
+class GrowingTier:
     """A tier whose version is higher each time it is read."""
 
     is_assumed = False
@@ -33,7 +33,7 @@ def test_an_older_reading_of_the_tier_does_not_replace_a_later_note(
     """Retention, cleaning and offload write notes on different threads. An older note must not replace a newer one."""
     with bed:
         state = log_state(bed.open())
-        tier, remote = state.tier, cast(RemoteLog, Growing())
+        tier, remote = state.tier, cast(RemoteLog, GrowingTier())
         other = threading.Thread(target=tier.save_note, args=(remote,))
         replace = state.files.replace_small
 

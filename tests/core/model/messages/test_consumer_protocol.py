@@ -26,13 +26,13 @@ V1 = "00000001000174000000020000000100000002"
         (3, V0 + V1 + "00000004" + "000172", WHOLE),
     ],
 )
-def test_subscriptions(version: int, layout: str, read: Subscription) -> None:
+def test_subscriptions_are_encoded_and_decoded(version: int, layout: str, read: Subscription) -> None:
     written = version.to_bytes(2, "big") + bytes.fromhex(layout)[2:]
     assert SUBSCRIPTION.parse(written) == (read, version)
     assert SUBSCRIPTION.encode(WHOLE, version) == written
 
 
-def test_assignments() -> None:
+def test_assignments_are_encoded_and_decoded() -> None:
     written = bytes.fromhex("0001" + V1 + "ffffffff")
     assert ASSIGNMENT.parse(written) == (Assignment(partitions=OWNED, user_data=None), 1)
     assert ASSIGNMENT.encode(Assignment(partitions=OWNED), 1) == written

@@ -112,7 +112,7 @@ def test_lost_replies_are_resolved_by_reading_back(fault: ObjectFault, times: in
     assert versions(bed) == [1, 2, 3]
 
 
-def test_a_silent_store_is_a_time_out_and_the_next_commit_finds_out() -> None:
+def test_a_commit_without_a_reply_times_out_and_the_next_commit_finds_its_root() -> None:
     bed = TierBed()
     writer = Writer(bed)
     writer.commit()

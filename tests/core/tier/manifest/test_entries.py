@@ -105,7 +105,7 @@ def test_both_parsers_return_the_same_for_entries_with_one_change(
 
 
 @pytest.mark.parametrize("value", [None, [], "entry", {}])
-def test_other_values_are_no_entries(twin: ModuleType, value: object) -> None:
+def test_values_that_are_no_entries_are_refused_by_both_parsers(twin: ModuleType, value: object) -> None:
     assert twin.entry_of(value, PREFIX, LOG, TOPIC_ID) is None
     assert isinstance(outcome(value), tuple)
 

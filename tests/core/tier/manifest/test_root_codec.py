@@ -149,7 +149,7 @@ def test_a_root_that_breaks_its_promises_is_not_made(wanted: dict[str, Any]) -> 
     ],
     ids=str,
 )
-def test_nothing_falls_along_the_chain(wanted: dict[str, Any]) -> None:
+def test_epoch_and_bounds_never_decrease_along_the_chain(wanted: dict[str, Any]) -> None:
     before = after(None, epoch=5, added=(entry(10, 30),), log_start=10, high_watermark=40)
     head = Head(before, sha256_of(encode_root(before)))
     steady: dict[str, Any] = {"epoch": 5, "log_start": 10, "high_watermark": 40}

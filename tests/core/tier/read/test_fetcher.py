@@ -49,7 +49,7 @@ def offloaded(bed: TierBed, source: SegmentSource | None = None) -> tuple[Remote
     return segment, store, tier
 
 
-def test_it_is_what_a_log_needs_of_a_segment() -> None:
+def test_a_segment_in_the_tier_is_a_readable_segment() -> None:
     found = offloaded(TierBed())[0]
     segment: ReadableSegment = found
     assert (segment.base_offset, segment.end_offset, segment.size_bytes) == (0, 10, len(DATA))

@@ -122,7 +122,7 @@ def test_cached_spans_are_not_fetched(bed: Bed) -> None:
     assert not bed.there & set(bed.loaded)
 
 
-def test_failures_are_the_readers_to_see(bed: Bed) -> None:
+def test_failed_loads_leave_the_read_to_the_reader(bed: Bed) -> None:
     bed.failing = True
     assert [bed.step(number) for number in range(10)] == [None] * 10
 

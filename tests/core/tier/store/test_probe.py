@@ -55,7 +55,7 @@ def test_a_store_that_promises_nothing_has_one_writer() -> None:
 
 @pytest.mark.parametrize("fault", [ObjectFault.NOT_APPLIED, ObjectFault.REPLY_LOST, ObjectFault.THROTTLED])
 @pytest.mark.parametrize("number", [0, 1, 2, 3])
-def test_lost_replies_do_not_make_an_honest_store_a_liar(fault: ObjectFault, number: int) -> None:
+def test_the_probe_accepts_a_correct_store_that_loses_replies(fault: ObjectFault, number: int) -> None:
     store = SimObjectStore(faults=scripted_faults({number: fault}))
     assert tried(store).shared
     assert store.bucket.keys() == []

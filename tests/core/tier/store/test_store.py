@@ -89,7 +89,7 @@ def test_a_store_gets_no_request_before_the_time_that_it_set() -> None:
         assert pauses * 7_000_000_000 <= waited_ns < min(deadline_ms * 1_000_000, (pauses + 1) * 7_000_000_000)
 
 
-class Watching(SimObjectStore):
+class DeadlineRecordingStore(SimObjectStore):
     """Object store that records the remaining time until the deadline of each request, in milliseconds."""
 
     def __init__(self, clock: ManualClock) -> None:
@@ -110,7 +110,7 @@ class Watching(SimObjectStore):
 
 def test_one_silent_try_leaves_time_for_the_last_one() -> None:
     clock = ManualClock()
-    store = Watching(clock)
+    store = DeadlineRecordingStore(clock)
     over(store, retries=1, deadline_ms=10_000, clock=clock).list("")
     first, last = store.left_ms
     assert first == 5_000
@@ -128,7 +128,7 @@ class Large(BytesSource):
 
 def test_a_large_upload_gets_more_time() -> None:
     clock = ManualClock()
-    store = Watching(clock)
+    store = DeadlineRecordingStore(clock)
     over(store, deadline_ms=10_000, clock=clock).put("a", Large(b""))
     assert store.left_ms == [40_000]
 
@@ -197,7 +197,7 @@ def test_a_listing_requests_pages_only_as_far_as_it_is_read() -> None:
     assert next(guarded.list_all("a/", after=f"a/{LIST_LIMIT:05d}")).key == f"a/{LIST_LIMIT + 1:05d}"
 
 
-class SamePage(SimObjectStore):
+class RepeatedPageStore(SimObjectStore):
     """Object store that returns the first page for each list request."""
 
     def list(self, prefix: str, *, after: str = "", limit: int = 1000, deadline_ns: int) -> Sequence[ObjectInfo]:
@@ -206,7 +206,7 @@ class SamePage(SimObjectStore):
 
 
 def test_a_listing_that_gives_the_same_page_once_more_ends_with_an_error() -> None:
-    store = SamePage()
+    store = RepeatedPageStore()
     for number in range(LIST_LIMIT):
         store.bucket.write(f"a/{number:05d}", b"")
     with pytest.raises(StoreError, match="for a request of keys above 'a/00999'"):
@@ -222,7 +222,7 @@ def test_many_objects_are_deleted_in_pages_and_missing_objects_are_ignored() -> 
     assert (store.bucket.keys(), store.counts["delete"]) == ([], 2)
 
 
-class Picky(SimObjectStore):
+class PartlyFailingStore(SimObjectStore):
     """Object store that cannot delete one key, and fails to delete another one only at the first attempt."""
 
     def delete(self, keys: Sequence[str], *, deadline_ns: int) -> Mapping[str, StoreError]:
@@ -236,7 +236,7 @@ class Picky(SimObjectStore):
 
 
 def test_only_keys_that_may_be_retried_are_deleted_again() -> None:
-    store = Picky()
+    store = PartlyFailingStore()
     failed = over(store).delete(["fine", "locked", "slow"])
     assert list(failed) == ["locked"]
     assert store.counts["delete"] == 2
@@ -265,7 +265,7 @@ def test_closing_closes_the_store() -> None:
     assert store.closed
 
 
-class Sleeping(SimObjectStore):
+class BlockingStore(SimObjectStore):
     """Object store that ignores deadlines and blocks until the gate opens."""
 
     def __init__(self) -> None:
@@ -283,7 +283,7 @@ class Sleeping(SimObjectStore):
 
 def test_a_store_that_ignores_its_deadline_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("stratalog.tier.store.requests._GRACE_MS", 0)
-    store = Sleeping()
+    store = BlockingStore()
     guard = Guard("object store 'sleeping' version 1", "plugin odd", calls=DeadlineCalls())
     guarded = TierStore(store, TierBed().env(), EngineConfig(store_deadline_ms=1, store_retries=0), guard=guard)
     try:

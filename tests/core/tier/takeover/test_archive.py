@@ -391,7 +391,7 @@ def test_any_request_may_fail_and_the_next_pass_continues(
         scene.close()
 
 
-class Chaos:
+class RandomBroker:
     """A broker that runs random operations. It never deletes records that are not archived yet."""
 
     def __init__(self, scene: Scene, seed: int) -> None:
@@ -436,7 +436,7 @@ class Chaos:
 @pytest.mark.parametrize("seed", range(16))
 @pytest.mark.long
 def test_a_broker_at_work_between_and_during_passes_loses_nothing(scene: Scene, seed: int) -> None:
-    chaos, archiver = Chaos(scene, seed), scene.archiver()
+    chaos, archiver = RandomBroker(scene, seed), scene.archiver()
     for _ in range(25):
         for _ in range(chaos.chance.randrange(8)):
             chaos.act()

@@ -172,7 +172,7 @@ def test_a_log_with_a_manifest_is_not_rebuilt(bucket: Path, tmp_path: Path) -> N
             engine.tier.rebuild(name)
 
 
-def test_the_writer_before_stops(bucket: Path, tmp_path: Path) -> None:
+def test_the_previous_writer_is_stopped(bucket: Path, tmp_path: Path) -> None:
     clock = ManualClock()
     with open_engine(tmp_path / "b", tier=bucket.as_uri(), env=Env(clock=clock)) as engine:
         fill(engine, 1)

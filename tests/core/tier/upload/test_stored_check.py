@@ -40,7 +40,7 @@ def flipped(data: Buffer) -> bytes:
     return bytes(changed)
 
 
-class Lying(PairLayout):
+class WrongLayout(PairLayout):
     """Layout that does one thing wrong, which ``lie`` names."""
 
     def __init__(self, lie: str) -> None:
@@ -89,7 +89,7 @@ class Lying(PairLayout):
         return None if self.lie == "reads no index" else data
 
 
-class Reversing(Lying):
+class ReversedEntriesLayout(WrongLayout):
     """Layout that returns new entries in the wrong order when it rewraps keys."""
 
     def rewrapped(self, segment: StoredSegment) -> StoredSegment:
@@ -107,7 +107,7 @@ def _sha256(source: SegmentSource) -> str:
     return cast(Any, source.log).sha256 if hasattr(source.log, "sha256") else "1" * 64
 
 
-class LyingStore(SimObjectStore):
+class WrongStore(SimObjectStore):
     """Store that does one thing wrong (``lie``) with objects whose keys contain ``part``."""
 
     lie = ""
@@ -156,7 +156,7 @@ READ_BACK: Final = (
 
 @pytest.mark.parametrize("lie", [*ALWAYS_FOUND, *READ_BACK])
 def test_a_layout_with_wrong_results_commits_nothing_and_is_named(lie: str) -> None:
-    tested = bed(Lying(lie))
+    tested = bed(WrongLayout(lie))
     log = tested.open().log(LOG, TOPIC_ID)
     with pytest.raises(PluginError, match=r"tier layout 'pair' version 1 \(plugin testing\): (write|read)"):
         offload(log, 0, 10)
@@ -165,7 +165,7 @@ def test_a_layout_with_wrong_results_commits_nothing_and_is_named(lie: str) -> N
 
 @pytest.mark.parametrize("lie", ALWAYS_FOUND)
 def test_claims_are_compared_though_nothing_is_read_back(lie: str) -> None:
-    log = bed(Lying(lie), "never").open().log(LOG, TOPIC_ID)
+    log = bed(WrongLayout(lie), "never").open().log(LOG, TOPIC_ID)
     with pytest.raises(PluginError):
         offload(log, 0, 10)
     assert log.view().version == 0
@@ -173,7 +173,7 @@ def test_claims_are_compared_though_nothing_is_read_back(lie: str) -> None:
 
 def test_the_error_of_a_layout_has_its_cause() -> None:
     with pytest.raises(PluginError, match="write raised ZeroDivisionError: division by zero") as caught:
-        offload(bed(Lying("raises")).open().log(LOG, TOPIC_ID), 0, 10)
+        offload(bed(WrongLayout("raises")).open().log(LOG, TOPIC_ID), 0, 10)
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
 
 
@@ -182,7 +182,7 @@ def test_the_error_of_a_layout_has_its_cause() -> None:
 )
 def test_a_store_with_wrong_results_commits_nothing_and_is_named(lie: str) -> None:
     tested = bed()
-    store = LyingStore(tested.bucket)
+    store = WrongStore(tested.bucket)
     store.lie = lie
     log = tested.open(store).log(LOG, TOPIC_ID)
     with pytest.raises(StorageError) as caught:
@@ -194,7 +194,7 @@ def test_a_store_with_wrong_results_commits_nothing_and_is_named(lie: str) -> No
 
 def test_a_store_that_keeps_another_root_is_named_before_anything_relies_on_it() -> None:
     tested = bed()
-    store = LyingStore(tested.bucket)
+    store = WrongStore(tested.bucket)
     store.lie, store.part = "flips a bit", manifest_prefix(log_prefix(LOG, TOPIC_ID))
     log = tested.open(store).log(LOG, TOPIC_ID)
     with pytest.raises(PluginError, match=r"object store sim://.* create stored other bytes"):
@@ -280,7 +280,7 @@ def committed(tested: TierBed) -> TierLog:
 
 @pytest.mark.parametrize("lie", ["claims another hash", "stores a flipped bit"])
 def test_compaction_and_jobs_replace_nothing_by_what_was_not_kept(lie: str) -> None:
-    layout = Lying("")
+    layout = WrongLayout("")
     tested = bed(layout, "always")
     log = committed(tested)
     layout.lie, before = lie, tested.bucket.keys(PREFIX)
@@ -302,22 +302,22 @@ def test_a_sound_replacement_takes_place() -> None:
     ("lie", "text"), [("rewraps others' fields", "rewrapped changed more"), ("loses the key", "cannot read it")]
 )
 def test_an_entry_that_cannot_be_read_replaces_none(lie: str, text: str) -> None:
-    tested = bed(Reversing(""))
+    tested = bed(ReversedEntriesLayout(""))
     log = committed(tested)
     version = log.view().version
-    cast(Reversing, tested.layout).lie = lie
+    cast(ReversedEntriesLayout, tested.layout).lie = lie
     with pytest.raises(PluginError, match=text):
         log.rewrap()
     assert log.view().version == version
 
 
 def test_entries_that_can_be_read_are_rewrapped() -> None:
-    log = committed(bed(Reversing("")))
+    log = committed(bed(ReversedEntriesLayout("")))
     assert log.rewrap().rewrapped == 3
 
 
 def test_an_object_that_is_put_back_wrong_is_no_repair() -> None:
-    layout = Lying("")
+    layout = WrongLayout("")
     tested = bed(layout, "always")
     log = committed(tested)
     root = log.root
@@ -363,7 +363,7 @@ def broken(layout: PairLayout) -> set[str]:
 @pytest.mark.long
 def test_the_contract_of_layouts_refuses_each_wrong_layout(lie: str) -> None:
     assert broken(PairLayout()) == set()
-    assert broken(Lying(lie))
+    assert broken(WrongLayout(lie))
 
 
 @pytest.mark.parametrize(
@@ -371,8 +371,8 @@ def test_the_contract_of_layouts_refuses_each_wrong_layout(lie: str) -> None:
 )
 @pytest.mark.long
 def test_the_contract_of_stores_refuses_each_wrong_store(lie: str) -> None:
-    rules, store = ObjectStoreContract(), LyingStore()
-    rules.test_a_large_object_is_kept_whole(LyingStore(), 1 << 62)
+    rules, store = ObjectStoreContract(), WrongStore()
+    rules.test_a_large_object_is_kept_whole(WrongStore(), 1 << 62)
     store.lie, store.part = lie, ""
     with pytest.raises((AssertionError, StorageError, AttributeError)):
         rules.test_a_large_object_is_kept_whole(store, 1 << 62)

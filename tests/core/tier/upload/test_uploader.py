@@ -247,7 +247,7 @@ def test_the_epoch_is_not_claimed_without_a_segment_to_move() -> None:
     assert log.view().version == 1
 
 
-class Careless(PairLayout):
+class BuggyLayout(PairLayout):
     """Layout with a bug, which the argument ``bug`` names."""
 
     def __init__(self, bug: str) -> None:
@@ -267,14 +267,14 @@ class Careless(PairLayout):
 
 @pytest.mark.parametrize("bug", ["another segment", "no object", "outside", "elsewhere"])
 def test_a_layout_that_names_what_it_did_not_put_is_refused(bug: str) -> None:
-    bed = TierBed(layout=Careless(bug))
+    bed = TierBed(layout=BuggyLayout(bug))
     log = bed.open().log(LOG, TOPIC_ID)
     with pytest.raises(StorageError, match="tier layout 'pair' version 1"):
         offload(log, made_segments(0, 10))
     assert (objects(bed), log.view().version) == (set(), 0)
 
 
-class Foretelling(PairLayout):
+class KeyCheckingLayout(PairLayout):
     """Layout that checks the keys of objects before and after it stores them."""
 
     def write(self, source: SegmentSource, sink: ObjectSink, section: Section | None) -> StoredSegment:
@@ -288,7 +288,7 @@ class Foretelling(PairLayout):
 
 
 def test_a_layout_knows_the_next_key() -> None:
-    bed = TierBed(layout=Foretelling())
+    bed = TierBed(layout=KeyCheckingLayout())
     assert len(offload(bed.open().log(LOG, TOPIC_ID), made_segments(0, 10)).committed) == 1
 
 
