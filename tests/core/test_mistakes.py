@@ -107,8 +107,9 @@ EXTRAS: dict[str, tuple[Callable[[Reader], object], str, str]] = {
 
 @pytest.fixture(autouse=True)
 def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make a working directory with the log directory ``data`` and its tier, and remove credentials from the
-    environment.
+    """Run the test in a new working directory, without the credentials of this machine.
+
+    The directory has the log directory ``data`` and its tier.
     """
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))

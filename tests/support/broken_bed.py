@@ -248,7 +248,7 @@ class Bed:
             self._step("close", engine.close, may_hang=False)
 
     def sound_records(self) -> dict[tuple[str, int], bytes]:
-        """Let hanging calls return, and read all records with the components of stratalog."""
+        """End all hanging calls, and read all records with correct components. Return the values by topic and offset."""
         self.breaker.on = False
         self.breaker.gate.set()
         for thread in self._threads:
@@ -270,7 +270,7 @@ class Bed:
         return found
 
     def outcome(self, messages: str) -> Outcome:
-        """Return the result of the broken method; ``messages`` is what was logged."""
+        """Return the result of the broken method. ``messages`` is the text that was logged."""
         errors = " ".join(self.steps.values())
         if not self.breaker.calls:
             return Outcome.UNUSED

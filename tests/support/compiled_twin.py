@@ -1,4 +1,4 @@
-"""A compiled module for a test that needs it."""
+"""Access to compiled modules for tests that need them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions that are called in a forked child."""
+"""Calls of functions in a forked child process."""
 
 import os
 import signal

@@ -265,7 +265,7 @@ def _persistent(call: Callable[[float], None]) -> None:
 
 
 def _is_at_end(consumer: Any) -> bool:
-    """True if the group has committed the end of each partition."""
+    """Return True if the group has committed the end of each partition."""
     assigned = consumer.assignment()
     committed = consumer.committed(assigned, PATIENCE_S) if len(assigned) == PARTITIONS else []
     return bool(committed) and all(

@@ -192,7 +192,7 @@ class Program:
         return {"failed": False}
 
     def stream(self, side: str, options: dict[str, str], number: int) -> dict[str, Any]:
-        """Return the rows that a query writes until it has read everything, and its last checkpoint."""
+        """Run a streaming query until it has read everything. Return its rows and its last checkpoint."""
         checkpoint, table = self._folder / f"checkpoint-{side}-{number}", f"{side}_{number}"
         query = (
             self.load(side, options, streaming=True)

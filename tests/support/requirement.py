@@ -1,4 +1,7 @@
-"""Programs and packages beyond Python that some tests need, and where a missing one is a failure instead of a skip."""
+"""Programs and packages that some tests need in addition to Python.
+
+If one is missing, the tests that need it are skipped, or fail where it is required.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ class Requirement(StrEnum):
 
 
 def is_required(requirement: Requirement) -> bool:
-    """True if the environment says that tests with this requirement must run.
+    """Return True if tests with this requirement must run in this environment.
 
     ``TEST_REQUIRES`` lists the requirements of this run, with commas. Without it, ``CI=true`` requires all of them.
     Kernels that ``STRATALOG_NO_EXTENSIONS`` switches off are never required.

@@ -71,7 +71,7 @@ def test_a_policy_that_breaks_the_contract_deletes_nothing(bed: LogBed, answer: 
 
 
 class PolicyPlugin:
-    """A plugin with one policy."""
+    """A plugin that offers one policy."""
 
     def __init__(self, policy: CleanupPolicy) -> None:
         self.policy = policy

@@ -133,7 +133,7 @@ class Clients(RuleBasedStateMachine):
 
     @rule()
     def everything_is_seen(self) -> None:
-        """If no transaction is open, a consumer reads each record once."""
+        """Check that a consumer reads each committed record once, if no transaction is open."""
         if self.pending:
             return
         with self.engine.consumer(topics=["t"], isolation="read_committed", auto_offset_reset="earliest") as consumer:

@@ -1,4 +1,4 @@
-"""Extra indexes in the background, through compaction, and in a tier."""
+"""Extra indexes: built by a duty, rewritten by compaction, and used in a tier."""
 
 from __future__ import annotations
 

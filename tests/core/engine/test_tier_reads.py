@@ -60,8 +60,9 @@ class Twins:
         self.epoch = max(log.leader_epoch for log in self.logs)
 
     def fill(self, engine: Engine, steps: int) -> None:
-        """Append plain and transactional batches with rolls and new leader epochs, then offload and evict all closed
-        segments.
+        """Append batches to both logs, then offload and evict all closed segments.
+
+        Some batches are transactional, and the log rolls and changes its leader epoch at random.
         """
         for _ in range(steps):
             self.step(self.chance.random())

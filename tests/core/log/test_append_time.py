@@ -12,7 +12,7 @@ from stratalog.env.clock import ManualClock
 
 
 class TickingClock(ManualClock):
-    """Advances by a millisecond each time it is read."""
+    """A clock that advances by a millisecond each time it is read."""
 
     def now_ms(self) -> int:
         self.advance_ms(1)

@@ -1,4 +1,4 @@
-"""``stratalog dump`` of Kafka's internal topics."""
+"""``stratalog dump`` of Kafka's internal topics, with decoded records."""
 
 from __future__ import annotations
 

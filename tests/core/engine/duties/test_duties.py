@@ -1,4 +1,4 @@
-"""Background duties of an engine, on a clock that only the test moves; directories that fail."""
+"""Background duties of an engine with a manual clock, and log directories that fail."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from stratalog.env.threads import OwnThread
 
 
 class Work:
-    """Counts its runs, and fails in the first ``failures`` of them."""
+    """A duty that counts its runs, and fails in the first ``failures`` of them."""
 
     def __init__(self, failures: int = 0) -> None:
         self.runs, self._failures = 0, failures

@@ -174,7 +174,7 @@ def test_sequences_are_the_leaders_business_but_producers_are_known(bed: LogBed,
 
 
 def test_markers_in_one_fetch_with_what_they_end(bed: LogBed, follower: Log) -> None:
-    """Kafka's example: P1 aborts at 4, P2 commits at 6."""
+    """Kafka's example: the transaction of P1 aborts at offset 4, and that of P2 commits at offset 6."""
 
     def data(offset: int, producer: int, sequence: int) -> bytes:
         return bed.batch(offset, records(1), producer=(producer, 0, sequence), transactional=True)

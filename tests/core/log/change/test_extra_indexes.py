@@ -189,7 +189,7 @@ def test_only_segments_that_may_hold_the_key_are_read(extra_bed: LogBed) -> None
 
 
 def test_a_key_is_bytes(extra_bed: LogBed) -> None:
-    """Another type would equal no key, so each index would exclude it."""
+    """A key of another type would equal no key. Each index would then exclude every segment."""
     log = extra_bed.open()
     with pytest.raises(TypeError, match="must be bytes, not"):
         log.records_with_key("a")  # type: ignore[arg-type]  # a str, as who does not check types may give

@@ -1,4 +1,4 @@
-"""A table that several threads read in pieces equals the table that one thread reads."""
+"""Arrow tables that several threads read in parts are equal to the table that one thread reads."""
 
 from __future__ import annotations
 
