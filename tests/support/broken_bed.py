@@ -36,9 +36,9 @@ LISTENER: Final = "listener.stratalog_on_segment_rolled"
 TOPIC: Final = "t"  # compressed, with a tier
 PLAIN: Final = "plain"
 _END_S: Final = 60  # ends a test that would otherwise never end, in seconds
-_BESIDE_S: Final = 5  # for a step that does not wait for another thread that hangs
-_CALL: Final = "stratalog-call-"  # threads of calls with a deadline
-_DEADLINE_MS: Final = 1_000  # of calls that hang; sound calls take less on a busy machine
+_BESIDE_S: Final = 5  # for a step that waits for no other thread
+_CALL: Final = "stratalog-call-"  # name prefix of threads of calls with a deadline
+_DEADLINE_MS: Final = 1_000  # deadline of calls that hang; correct calls take less, even on a busy machine
 _STOP_MS: Final = 200
 _CONFIG: Final = {
     "remote.storage.enable": True,
@@ -248,7 +248,7 @@ class Bed:
             self._step("close", engine.close, may_hang=False)
 
     def sound_records(self) -> dict[tuple[str, int], bytes]:
-        """End all hanging calls, and read all records with correct components. Return the values by topic and offset."""
+        """End all hanging calls, and read all records with correct components. Return the values by log and offset."""
         self.breaker.on = False
         self.breaker.gate.set()
         for thread in self._threads:
@@ -265,7 +265,7 @@ class Bed:
         with self._open(sound=True) as engine:
             found = self._records(engine)
         for killed in self._killed:
-            with contextlib.suppress(ClosedError):  # of its store: nothing is written any more
+            with contextlib.suppress(ClosedError):  # the store of the killed engine is closed: nothing can be written
                 killed.close()  # this process may open a limited number of files
         return found
 
