@@ -52,7 +52,12 @@ class GzipCodec(Codec):
         return bytes(deflate.gzip_compress(data, checked_level("gzip", level, range(1, 10), _DEFAULT_LEVEL)))
 
     def decompress(self, data: Buffer, *, limit_bytes: int, magic: int) -> memoryview:
-        """Decompress all concatenated members; raise DecompressedSizeError if they are larger than ``limit_bytes``."""
+        """Return the contents of all concatenated members.
+
+        Raises:
+            DecompressedSizeError: the contents are larger than ``limit_bytes``.
+            CorruptBatchError: the data does not begin with a gzip member, or a member is damaged or cut off.
+        """
         del magic
         view = memoryview(data)
         found = _only_member(view, limit_bytes)
@@ -62,7 +67,10 @@ class GzipCodec(Codec):
 
 
 def _only_member(view: memoryview, limit_bytes: int) -> bytearray | None:
-    """Return the contents if ``view`` is certainly one member without optional fields, and within the limit; else None."""
+    """Return the contents if ``view`` is certainly one valid member without optional fields, else None.
+
+    The result is also None if the contents are empty or exceed ``limit_bytes``.
+    """
     if len(view) < _NO_MEMBER_BYTES or view[: len(_PLAIN_START)].tobytes() != _PLAIN_START:
         return None
     size: int = _SIZE.unpack_from(view, len(view) - _SIZE.size)[0]
@@ -80,9 +88,9 @@ def _only_member(view: memoryview, limit_bytes: int) -> bytearray | None:
 
 
 def _members(view: memoryview, limit_bytes: int) -> bytearray:
-    """Return the contents of all members.
+    """Return the contents of all members; raise DecompressedSizeError if they exceed ``limit_bytes``.
 
-    The data is read twice, so that memory is allocated once at the final size.
+    The data is decompressed twice: memory is then allocated once, at the final size.
     """
     size = 0
     for piece in _pieces(view):
@@ -107,7 +115,10 @@ def _pieces(view: memoryview) -> Iterator[bytes]:
 
 
 def _header_end(view: memoryview, start: int) -> int | None:
-    """Return the position of the contents of the member at ``start``, or None if there is no complete header."""
+    """Return the position of the contents of the member at ``start``.
+
+    The result is None if no complete header with a valid header CRC begins there, or if no bytes follow the header.
+    """
     if len(view) - start < _HEADER_BYTES or view[start : start + len(_START)].tobytes() != _START:
         return None
     flags, position = view[start + 3], start + _HEADER_BYTES
@@ -125,7 +136,7 @@ def _header_end(view: memoryview, start: int) -> int | None:
 
 
 def _text_end(view: memoryview, position: int) -> int:
-    """Return the position after the next zero byte, or the end."""
+    """Return the position after the next zero byte from ``position`` on; the end of ``view`` if there is none."""
     for start in range(position, len(view), _SEARCH_BYTES):
         zero = bytes(view[start : start + _SEARCH_BYTES]).find(0)
         if zero >= 0:
@@ -134,9 +145,12 @@ def _text_end(view: memoryview, position: int) -> int:
 
 
 def _inflated(view: memoryview, position: int) -> Generator[bytes, None, int]:
-    """Yield the contents of a member in pieces of at most 516 KiB; ``position`` is the end of its header.
+    """Yield the contents of a member in pieces of at most 516 KiB; ``position`` is the end of the member's header.
 
-    Check the trailer at the end, and return the position after the trailer.
+    At the end, check the trailer, and return the position after the trailer.
+
+    Raises:
+        CorruptBatchError: the contents are damaged or cut off, or contradict the trailer.
     """
     checksum = size = 0
     unpacker = zlib.decompressobj(_RAW_WINDOW)

@@ -61,7 +61,12 @@ class Lz4Codec(Codec):
         return frame
 
     def decompress(self, data: Buffer, *, limit_bytes: int, magic: int) -> memoryview:
-        """Decompress the first frame. Like Kafka, stratalog ignores the bytes after this frame."""
+        """Return the contents of the first frame. Like Kafka, stratalog ignores the bytes after this frame.
+
+        Raises:
+            DecompressedSizeError: the contents are larger than ``limit_bytes``.
+            CorruptBatchError: the data does not begin with a supported lz4 frame, or the frame is damaged or cut off.
+        """
         view = memoryview(data)
         flags, header_bytes = _checked_header(view, magic)
         block_bytes = _BLOCK_SIZES[view[5] >> 4]
@@ -86,7 +91,11 @@ class Lz4Codec(Codec):
 
 
 def _checked_header(view: memoryview, magic: int) -> tuple[int, int]:
-    """Return the flags and the size of the frame header. The header checksum is not checked for magic 0."""
+    """Return the flags of the frame, and the size of its header in bytes. For magic 0, ignore the header checksum.
+
+    Raises:
+        CorruptBatchError: the header is damaged, cut off, or has features that Kafka does not support.
+    """
     if len(view) < 7 or view[:4].tobytes() != _MAGIC:
         raise CorruptBatchError("not an lz4 frame", "")
     flags, descriptor = view[4], view[5]

@@ -24,7 +24,7 @@ class _Walk(Generic[Item]):
 def repeatable(walk: Callable[[], Iterator[Item]]) -> Iterable[Item]:
     """Return the items of ``walk`` as an iterable that can be used more than once.
 
-    Up to ``_FEW`` items are kept in a list. For more items, each iteration calls ``walk`` again, because a list of tiny
+    Fewer than 1,024 items are kept in a list. If there are more, each iteration calls ``walk``, because a list of tiny
     blocks needs much more memory than the blocks.
     """
     kept = list(islice(walk(), _FEW))

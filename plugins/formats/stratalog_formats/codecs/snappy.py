@@ -43,7 +43,12 @@ class SnappyCodec(Codec):
         return b"".join(parts)
 
     def decompress(self, data: Buffer, *, limit_bytes: int, magic: int) -> memoryview:
-        """Decompress a xerial stream, or data without xerial's header as one raw block."""
+        """Return the contents of a xerial stream. Data without xerial's header is decompressed as one raw block.
+
+        Raises:
+            DecompressedSizeError: the contents are larger than ``limit_bytes``.
+            CorruptBatchError: the data is empty, damaged or cut off.
+        """
         del magic
         view = memoryview(data)
         if not view:
@@ -68,7 +73,11 @@ class SnappyCodec(Codec):
 
 
 def _blocks(view: memoryview) -> Iterator[memoryview]:
-    """Yield the blocks of a xerial stream. Like Kafka, stratalog ignores fewer than 4 bytes after the last block."""
+    """Yield the compressed blocks of a xerial stream. Like Kafka, stratalog ignores up to 3 bytes after the last block.
+
+    Raises:
+        CorruptBatchError: a block does not fit the stream, or the header of a further stream is damaged.
+    """
     position, end = len(_HEAD), len(view)
     while end - position >= _SIZE.size:
         size: int = _SIZE.unpack_from(view, position)[0]
@@ -86,6 +95,9 @@ def _next_header_end(view: memoryview, position: int) -> int:
     """Return the end of the header of a further stream, which begins at ``position`` instead of a block.
 
     Like Kafka, stratalog checks the version in this header, but not the version in the first header.
+
+    Raises:
+        CorruptBatchError: the header is damaged or cut off.
     """
     head = view[position : position + len(_HEAD)]
     if len(head) < len(_HEAD) or head[: len(_MAGIC)].tobytes() != _MAGIC or _SIZE.unpack_from(head, len(_MAGIC))[0] < 1:

@@ -78,7 +78,12 @@ class ZstdCodec(Codec):
         return packed
 
     def decompress(self, data: Buffer, *, limit_bytes: int, magic: int) -> memoryview:
-        """Decompress all concatenated frames; raise DecompressedSizeError if they are larger than ``limit_bytes``."""
+        """Return the contents of all concatenated frames.
+
+        Raises:
+            DecompressedSizeError: the contents are larger than ``limit_bytes``.
+            CorruptBatchError: the data is empty, damaged or cut off, or a frame needs a window above 128 MiB.
+        """
         del magic
         view = memoryview(data)
         if not view:
@@ -94,10 +99,11 @@ class ZstdCodec(Codec):
         return memoryview(found).toreadonly()
 
     def _one(self, frame: _Frame, limit_bytes: int) -> Buffer:
-        """Decompress one frame.
+        """Return the contents of one frame; raise DecompressedSizeError if they exceed ``limit_bytes``.
 
-        One call of the library is sufficient if the frame contains the size of its contents, or if the largest possible
-        size is within the limit. Other frames are read twice, as several frames are.
+        One call of the library is sufficient if the frame states a size above 0. It is also sufficient if the frame
+        states no size, its largest possible size is within the limit, and it needs no large window. Any other frame is
+        decompressed twice, by ``_several``.
         """
         said_bytes, most_bytes = frame.parameters.content_size, frame.most_bytes
         if said_bytes == zstandard.CONTENTSIZE_UNKNOWN:
@@ -119,7 +125,10 @@ class ZstdCodec(Codec):
 
 
 def _several(view: memoryview, limit_bytes: int) -> bytearray:
-    """Return the contents of all frames. The data is read twice, so that memory is allocated once at the final size."""
+    """Return the contents of all frames; raise DecompressedSizeError if they exceed ``limit_bytes``.
+
+    The data is decompressed twice: memory is then allocated once, at the final size.
+    """
     raw: Buffer = view
     if sum(frame.needs_window for frame in _frames(view)):  # ``sum``, unlike ``any``, checks every frame
         raw = _without_windows(view, limit_bytes)
@@ -148,7 +157,10 @@ def _reader(raw: Buffer) -> zstandard.ZstdDecompressionReader:
 
 
 def _without_windows(view: memoryview, limit_bytes: int) -> bytearray:
-    """Return the frames of ``view`` with the size of the contents added to each frame that needs a window."""
+    """Return the frames of ``view``, with the size of the contents added to each frame that needs a window.
+
+    Skippable frames are left out.
+    """
     frames = bytearray()
     for frame in _frames(view):
         frames += _with_size(frame, _measured(frame.raw, limit_bytes)) if frame.needs_window else frame.raw
@@ -156,9 +168,10 @@ def _without_windows(view: memoryview, limit_bytes: int) -> bytearray:
 
 
 def _frames(view: memoryview) -> Iterator[_Frame]:
-    """Yield the frames of ``view``; raise CorruptBatchError if its end is not the end of a frame.
+    """Yield the frames of ``view`` except skippable frames.
 
-    The library does not check this.
+    Raises:
+        CorruptBatchError: a frame is damaged, or ``view`` ends inside a frame, which the library does not check.
     """
     position = 0
     while position < len(view):
@@ -176,6 +189,9 @@ def _frame(view: memoryview, start: int) -> _Frame | None:
     """Return the frame at ``start``, or None for a skippable frame. Only frame and block headers are read.
 
     Source: RFC 8878, 3.1.1.
+
+    Raises:
+        CorruptBatchError: a header is damaged, the frame is cut off, or it needs a window above 128 MiB.
     """
     if view[start] >> 4 == _SKIPPABLE_HIGH and view[start + 1 : start + 4].tobytes() == _SKIPPABLE:
         return None

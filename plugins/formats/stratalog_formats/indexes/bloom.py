@@ -1,4 +1,6 @@
-"""Extra index ``bloom``: a Bloom filter of the keys of a segment. Readers that search for a key skip segments without it.
+"""Extra index ``bloom``: a Bloom filter of the keys of a segment.
+
+A reader that searches for a key skips each segment whose filter shows that the segment does not contain the key.
 
 docs/formats/bloom.md describes its bytes. The positions of a key in the filter are computed from the two halves of one
 hash. Source: Kirsch and Mitzenmacher, Less Hashing, Same Performance (2006).
@@ -37,12 +39,14 @@ class BloomIndex(ExtraIndex):
         return BloomBuilder(section if isinstance(section, BloomSection) else BloomSection(), self._kernels)
 
     def reader(self, data: Buffer) -> ExtraIndexReader:
-        """Return a reader. Raise CorruptIndexError if the header contradicts the size."""
+        """Return a reader. Raise CorruptIndexError if ``data`` is too short, or if its header contradicts its size."""
         return BloomReader(data, self._kernels)
 
 
 class BloomBuilder(ExtraIndexBuilder):
     """Builder that keeps a hash of each key until ``finish``, because the number of keys determines the filter's size.
+
+    After more than ``max_keys`` different keys, further keys are ignored, and there is no filter.
 
     Args:
         section: settings of the topic.
@@ -55,7 +59,7 @@ class BloomBuilder(ExtraIndexBuilder):
         self._is_full = False
 
     def add(self, records: RecordColumns) -> None:
-        """Add the keys of records."""
+        """Add the hashes of the records' keys; null keys are ignored."""
         if self._is_full:
             return
         self._hashes += self._kernels.hash_keys(records)
@@ -65,7 +69,7 @@ class BloomBuilder(ExtraIndexBuilder):
             self._is_full = len(self._hashes) > most_bytes
 
     def finish(self) -> bytes:
-        """Return the filter with its header; b"" if there are more than ``max_keys`` keys."""
+        """Return the filter with its header; b"" if the segment has more than ``max_keys`` different keys."""
         hashes = self._kernels.distinct(self._hashes)
         keys = len(hashes) // _HASH_BYTES
         if self._is_full or keys > self._section.max_keys:
@@ -97,5 +101,5 @@ class BloomReader(ExtraIndexReader):
         self._filter, self._may_hold = view[_HEAD.size :], kernels.may_hold
 
     def may_hold_key(self, key: bytes) -> bool:
-        """Return False if the segment cannot contain the key."""
+        """Return False if the segment cannot contain the key, and True if the segment may contain the key."""
         return self._may_hold(self._filter, key, self._count)

@@ -84,7 +84,10 @@ class EntryReader(IndexReader[Entry]):
 
     @abstractmethod
     def _offset(self, index: int) -> int:
-        """Return the offset of an entry. A truncation of the log keeps the entry if this offset is below the new end."""
+        """Return the offset of the entry at ``index``.
+
+        A truncation of the log keeps an entry if its offset is below the new end of the log.
+        """
 
     def _fields(self, index: int) -> tuple[Any, ...]:
         return self.layout.unpack_from(self._entries, index * self.layout.size)

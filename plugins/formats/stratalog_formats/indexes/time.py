@@ -1,8 +1,8 @@
 """The time index, ``.timeindex``: from a timestamp to the offset where a search for it starts.
 
 An entry is 12 bytes: a timestamp (int64, ms) and an offset relative to the segment's base (int32). No record up to the
-    offset is newer than the timestamp. The offset is the last offset of the first batch whose largest timestamp is the
-    entry's timestamp. Kafka before 3.8 stored the offset of the record with this timestamp.
+offset is newer than the timestamp. The offset is the last offset of the first batch whose largest timestamp is the
+entry's timestamp. Kafka before 3.8 stored the offset of the record with this timestamp.
 
 Source: apache/kafka TimeIndex.
 """
@@ -79,7 +79,10 @@ class TimeIndex(IndexFormat[TimestampOffset]):
     def around(
         self, entries: Buffer, base_offset: int, target: int
     ) -> tuple[TimestampOffset | None, TimestampOffset | None, TimestampOffset | None]:
-        """Return the last entry at or below ``target``, and None for the two entries after it, which are not read."""
+        """Return the last entry whose timestamp is at or below ``target`` (None if there is none), None and None.
+
+        The two entries after it are not read.
+        """
         index = self._kernels.entries_up_to(entries, TIME_ENTRY.size, *TimeReader.key, target)
         if not index:
             return None, None, None

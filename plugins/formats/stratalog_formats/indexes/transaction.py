@@ -1,8 +1,8 @@
 """The transaction index, ``.txnindex``: the transactions whose abort marker is in the segment.
 
 An entry is 34 bytes: version (int16, 0), producer id, first offset, last offset (of the marker), and last stable offset
-    at the time of writing (int64 each). The first offset may be in an earlier segment, so the index cannot be rebuilt
-    from its segment alone.
+at the time of writing (int64 each). The first offset may be in an earlier segment, so the index cannot be rebuilt
+from its segment alone.
 
 Source: apache/kafka TransactionIndex, AbortedTxn.
 """
@@ -79,7 +79,7 @@ class TransactionBuilder(IndexBuilder):
 
     @property
     def full(self) -> bool:
-        """Always False."""
+        """False: the index has no size limit."""
         return False
 
     def add(self, batches: PreparedBatches, position: int, aborted: Mapping[int, AbortedTransaction]) -> bytes:

@@ -37,7 +37,10 @@ if TYPE_CHECKING:
     import pyarrow  # noqa: ICN001 - used only as a type
 
 _Arena: TypeAlias = tuple[Buffer, BatchTable, memoryview | None]
-"""An arena as the kernels expect it: bytes, the batches whose records are in them, and the records' bounds."""
+"""An arena as the kernels expect it: bytes, the batches whose records are in these bytes, and the records' bounds.
+
+The bounds are start and end of each batch's records, alternating; None if the records follow the batch headers.
+"""
 
 _BATCH_COLUMNS: Final = frozenset({"partition", "offset", "timestamp_type", "leader_epoch"})
 _JOINED_BYTES: Final = 1 << 18  # limit for decompressed batches that share an arena; a larger batch has its own arena
@@ -63,16 +66,16 @@ class BatchFormat(RecordFormat):
     # --- reading -----------------------------------------------------------------------------------------------------
 
     def scan(self, data: Buffer, start: int, end: int, *, check_crc: bool) -> BatchTable:
-        """Return the complete batches in [start, end)."""
+        """Return the batches in [start, end) up to the first byte that does not belong to a valid, complete batch."""
         return self._kernels.scan_batches(data, start, end, check_crc)
 
     def decode(
         self, data: Buffer, batches: BatchTable, *, fields: Fields = Fields.ALL, limit_bytes: int
     ) -> Iterator[RecordColumns]:
-        """Yield the records as columns.
+        """Yield the records as columns. Each result has an arena: the bytes to which positions in its columns refer.
 
-        Runs of uncompressed batches share ``data`` as their arena, without a copy. Small compressed batches share an
-        arena too.
+        The arena of consecutive uncompressed batches is ``data`` or a view of it. Small consecutive compressed batches
+        share an arena with their decompressed records.
         """
         for arena, run, bounds in self._arenas(data, batches, limit_bytes):
             yield self._kernels.decode_batches(arena, run, bounds, fields)
@@ -89,7 +92,7 @@ class BatchFormat(RecordFormat):
         """Yield the records as Arrow batches.
 
         The compiled kernels decode records directly into Arrow's buffers, unless headers are requested and a record has
-        some. If only columns are requested that the batch headers determine, no record is read or decompressed.
+        some. If the batch headers determine the values of all requested columns, no record is read or decompressed.
         """
         kernels = self._kernels
         if kernels.pack_batches is None or kernels.expand_batches is None:
@@ -130,7 +133,10 @@ class BatchFormat(RecordFormat):
 
     @staticmethod
     def _runs(batches: BatchTable) -> Iterator[tuple[int, int]]:
-        """Yield ranges of rows whose batches are all compressed or all uncompressed; a range has at most 2 GiB."""
+        """Yield ranges [start, end) of rows whose batches are all compressed or all uncompressed.
+
+        The batches of a range have at most 2 GiB together.
+        """
         attributes, position, size = batches.attributes, batches.position, batches.size_bytes
         start = 0
         for row in range(1, len(batches)):
@@ -182,7 +188,10 @@ class BatchFormat(RecordFormat):
         *,
         keep_offsets: bool = False,
     ) -> bytearray:
-        """Return one encoded batch. ``keep_offsets`` keeps the gaps between the offsets of columns."""
+        """Return one encoded batch.
+
+        ``keep_offsets`` keeps the gaps between the offsets of columns; otherwise, offsets ascend by one.
+        """
         if isinstance(records, RecordColumns):
             return self._sealed(self._kernels.encode_columns(records, keep_offsets), header, codec, level)
         return self._sealed(self._kernels.encode_records(records), header, codec, level)
@@ -216,7 +225,10 @@ class BatchFormat(RecordFormat):
         return buffer
 
     def assign(self, batches: PreparedBatches, base_offset: int, leader_epoch: int, append_time_ms: int | None) -> None:
-        """Set offsets, leader epoch and timestamp fields in place. Only a change of timestamp fields needs a new CRC."""
+        """Set offsets, leader epoch, timestamp type and largest timestamp in place.
+
+        Offsets and leader epoch are not covered by the CRC: it is computed again only if another field changes.
+        """
         self._kernels.assign(batches, base_offset, leader_epoch, append_time_ms)
 
     def retain(
@@ -229,10 +241,10 @@ class BatchFormat(RecordFormat):
         retain_empty: Sequence[bool] | None = None,
         limit_bytes: int,
     ) -> Iterator[Buffer]:
-        """Yield the bytes of the batches with the kept records.
+        """Yield the bytes of the batches without the dropped records.
 
-        Offsets, producer, sequence and flags of a batch do not change. The largest timestamp, the record count and the
-        delete horizon are updated.
+        Offsets, producer, sequence and flags of a batch do not change. If a batch loses records or gets a delete
+        horizon, its base timestamp, largest timestamp, record count and delete horizon are updated.
         """
         return retain_batches(
             self,
@@ -252,7 +264,13 @@ def _joined(pieces: list[memoryview]) -> Buffer:
 
 
 def decompressed(codecs: CodecTable, batch: RecordBatch, packed: memoryview, limit_bytes: int) -> memoryview:
-    """Return the decompressed records of a batch; ``packed`` are its compressed records. Errors have its position."""
+    """Return the decompressed records of ``batch``; ``packed`` contains the compressed records.
+
+    Raises:
+        CorruptBatchError: the codec refuses the bytes; the error has the position of the batch.
+        DecompressedSizeError: the records exceed ``limit_bytes``; the error has no position.
+        UnsupportedCompressionError: no codec has the batch's id; the text contains the position of the batch.
+    """
     try:
         codec = codecs.by_id(batch.attributes & CODEC_MASK)
     except UnsupportedCompressionError as error:

@@ -68,7 +68,11 @@ class FieldPlaces:
     def columns(
         self, arena: Buffer, offsets: memoryview, stamps: memoryview, kinds: Iterable[int], fields: Fields
     ) -> RecordColumns:
-        """Return the requested columns. Messages have no headers and no epoch."""
+        """Return the columns of all added messages, which have no headers and no leader epoch.
+
+        Columns that ``fields`` does not request are empty. ``offsets``, ``stamps`` (timestamps) and ``kinds``
+        (timestamp types) have one element for each message.
+        """
         count = len(offsets)
         with_offset, with_time = Fields.OFFSET in fields, Fields.TIMESTAMP in fields
         with_key, with_value = Fields.KEY in fields, Fields.VALUE in fields
@@ -98,9 +102,9 @@ def _constant(value: int, count: int) -> memoryview:
 
 
 def messages_in(kernels: Kernels, arena: Buffer, magic: int, entry: int) -> list[BatchTable]:
-    """Return the messages in a decompressed set, one table per run of equal magic.
+    """Return the messages in a decompressed message set: one table for each run of consecutive messages of equal magic.
 
-    A message cut off at the end is ignored.
+    An incomplete message at the end of the set is ignored.
 
     Args:
         kernels: functions to use, either compiled or in pure Python.
@@ -145,7 +149,7 @@ def distance_in(first: int, later: int, wrapper: RecordBatch) -> int:
     """Return the difference between the offset of a message and the offset of the first message in its wrapper.
 
     Raises:
-        CorruptBatchError: the difference is negative or above 31 bits, so one segment cannot contain both offsets.
+        CorruptBatchError: the difference is negative or exceeds 31 bits, so one segment cannot contain both offsets.
     """
     if not 0 <= later - first < _MOST_OFFSETS:
         raise CorruptBatchError(f"a compressed message has the offsets {first} and {later}", "", wrapper.position)

@@ -78,24 +78,28 @@ class MessageFormat(RecordFormat):
         raise NotImplementedError
 
     def _shift(self, wrapper: RecordBatch, last_field: int) -> int:
-        """Return the number to add to the offset fields inside a wrapper for the absolute offsets.
+        """Return a number to add to the offset fields of the messages in a wrapper. The sums are the absolute offsets.
 
         ``last_field`` is the offset field of the last message in the wrapper.
+
+        Raises:
+            CorruptBatchError: ``last_field`` contradicts the offset of the wrapper.
         """
         raise NotImplementedError
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
     def scan(self, data: Buffer, start: int, end: int, *, check_crc: bool) -> BatchTable:
-        """Return the complete entries in [start, end)."""
+        """Return the entries in [start, end) up to the first byte that does not belong to a valid, complete entry."""
         return self._kernels.scan_messages(self.magic, data, start, end, check_crc)
 
     def decode(
         self, data: Buffer, batches: BatchTable, *, fields: Fields = Fields.ALL, limit_bytes: int
     ) -> Iterator[RecordColumns]:
-        """Yield the records as columns.
+        """Yield the records as columns. Each result has an arena: the bytes to which positions in its columns refer.
 
-        Consecutive uncompressed messages share an arena. The arena of a wrapper is its decompressed message set.
+        The arena of consecutive uncompressed messages is ``data`` or a view of it. The arena of a wrapper is its
+        decompressed message set.
         """
         for start, end in _runs(batches):
             run = batches.take(start, end)
@@ -126,7 +130,7 @@ class MessageFormat(RecordFormat):
         return TimestampType.LOG_APPEND_TIME if attributes & TIMESTAMP_TYPE_BIT else TimestampType.CREATE_TIME
 
     def _decode_wrapper(self, data: Buffer, wrapper: RecordBatch, fields: Fields, limit_bytes: int) -> RecordColumns:
-        """Return the messages of one wrapper. A message whose magic differs from the wrapper's is read by its own magic."""
+        """Return the messages of one wrapper. Each message is read in the format of its own magic, 0 or 1."""
         arena = self._unpacked(data, wrapper, limit_bytes)
         tables = messages_in(self._kernels, arena, self.magic, wrapper.position)
         places = FieldPlaces()
@@ -145,7 +149,12 @@ class MessageFormat(RecordFormat):
         return places.columns(arena, memoryview(offsets), memoryview(stamps), kinds, fields)
 
     def _unpacked(self, data: Buffer, wrapper: RecordBatch, limit_bytes: int) -> memoryview:
-        """Return the decompressed message set of a wrapper."""
+        """Return the decompressed message set of a wrapper.
+
+        Raises:
+            CorruptBatchError: the wrapper has no value or uses zstd; also for the reasons of ``decompressed``.
+            DecompressedSizeError, UnsupportedCompressionError: as ``decompressed``.
+        """
         if wrapper.codec_id == ZSTD_ID:
             raise CorruptBatchError(f"magic {self.magic} does not support zstd", "", wrapper.position)
         view = memoryview(data)[wrapper.position : wrapper.position + wrapper.size_bytes]
@@ -169,9 +178,9 @@ class MessageFormat(RecordFormat):
         *,
         keep_offsets: bool = False,
     ) -> bytearray:
-        """Encode one entry per record, or with a codec one wrapper around all records.
+        """Return one entry per record, or with a codec one wrapper around all records.
 
-        ``keep_offsets`` keeps the gaps between the offsets of columns.
+        ``keep_offsets`` keeps the gaps between the offsets of columns; otherwise, offsets ascend by one.
         """
         if isinstance(records, RecordColumns):
             return self._encoded_columns(records, header, codec, level, keep_offsets=keep_offsets)
@@ -248,7 +257,7 @@ class MessageFormat(RecordFormat):
         values: Sequence[bytes | None],
         attributes: int,
     ) -> bytearray:
-        """Return entries with these offsets, without checks.
+        """Return one entry for each of ``offsets``, without checks of the arguments.
 
         The entries are built column by column, which is faster in Python than message by message.
         """
@@ -265,12 +274,19 @@ class MessageFormat(RecordFormat):
     # --- in place ----------------------------------------------------------------------------------------------------
 
     def assign(self, batches: PreparedBatches, base_offset: int, leader_epoch: int, append_time_ms: int | None) -> None:
-        """Set the offsets of entries one after the other.
+        """Set the offsets of the entries; for magic 1, also the timestamp type and timestamp. Ignore ``leader_epoch``.
 
-        A wrapper gets as many offsets as its messages span; the offset of the wrapper itself is that of its last message.
+        A wrapper gets as many offsets as its messages span; the offset of the wrapper itself is that of its last
+        message.
 
-        A scan sets a wrapper's ``record_count`` to -1, and ``assign`` then decompresses the wrapper. A caller that knows the
-        number of messages, with the offsets 0, 1, 2, ..., can set it to avoid this.
+        A scan sets a wrapper's ``record_count`` to -1, and ``assign`` then decompresses the wrapper to find the span.
+        To avoid this, a caller that knows that the inner offsets are 0, 1, 2, ... can set ``record_count`` to the
+        number of messages.
+
+        Raises:
+            CorruptBatchError: a wrapper must be decompressed, and its contents are not valid.
+            DecompressedSizeError: a wrapper exceeds ``limit_bytes`` of this object.
+            UnsupportedCompressionError: no codec has the id of a wrapper.
         """
         del leader_epoch
         data, table = batches.data, batches.table
@@ -319,9 +335,11 @@ class MessageFormat(RecordFormat):
         retain_empty: Sequence[bool] | None = None,
         limit_bytes: int,
     ) -> Iterator[Buffer]:
-        """Keep or drop uncompressed messages, and rewrite wrappers. A wrapper's offset is that of its last kept message.
+        """Yield the kept uncompressed messages, and the wrappers without the dropped messages.
 
-        These formats cannot store a delete horizon. A wrapper that keeps all messages is not decompressed.
+        The offset of a rewritten wrapper is that of its last kept message. A wrapper that keeps all messages is not
+        decompressed. These formats cannot store a delete horizon: ``horizon_ms`` is ignored. They have no empty batches
+        either: if ``retain_empty`` is True for a batch that loses all records, the call raises InvalidRecordError.
         """
         del horizon_ms
 
@@ -348,7 +366,7 @@ class MessageFormat(RecordFormat):
 
 
 def _runs(batches: BatchTable) -> Iterator[tuple[int, int]]:
-    """Yield ranges of rows that share an arena: one wrapper, or uncompressed messages of at most 2 GiB."""
+    """Yield ranges [start, end) of rows that share an arena: one wrapper, or uncompressed messages of at most 2 GiB."""
     attributes, position, size = batches.attributes, batches.position, batches.size_bytes
     start = 0
     for row in range(1, len(batches)):

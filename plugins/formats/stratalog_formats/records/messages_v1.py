@@ -29,9 +29,12 @@ class MessageFormatV1(MessageFormat):
         return map(partial(_HEAD.pack, 1, attributes), stamps, key_sizes)
 
     def _shift(self, wrapper: RecordBatch, last_field: int) -> int:
-        """Return the number to add to the inner offsets for the absolute offsets.
+        """Return a number to add to the inner offsets. The sums are the absolute offsets.
 
-        The number is 0 for a wrapper at offset 0, because old librdkafka versions wrote wrappers at offset 0.
+        The number is 0 for a wrapper at offset 0, because old librdkafka versions wrote such wrappers.
+
+        Raises:
+            CorruptBatchError: the offset of the wrapper is below ``last_field``, and not 0.
         """
         if wrapper.last_offset == 0:
             return 0

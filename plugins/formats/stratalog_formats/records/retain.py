@@ -37,14 +37,16 @@ _GONE: Final = b""
 PlainRetainer: TypeAlias = Callable[
     [Buffer, BatchTable, Sequence[Buffer], int | None, Sequence[bool] | None], bytearray
 ]
-"""``retain`` for uncompressed batches.
+"""Function that returns the kept parts of uncompressed batches, concatenated.
 
-Arguments: bytes, rows, verdicts, horizon, flags of batches to keep when empty.
+Its arguments are those of ``RecordFormat.retain``: data, batches, verdicts, delete horizon, and flags of the batches to
+keep when they are empty.
 """
 
 Rewrite: TypeAlias = Callable[[RecordBatch, bytes, bool], Buffer | None]
-"""Function of a batch, the verdict on each record, and a flag to keep the batch when it is empty. It returns the kept
-part, or None if the batch is unchanged.
+"""Function of a batch, the verdict on each record, and a flag to keep the batch when it is empty.
+
+The result is the kept part of the batch; empty if the batch is left out, None if the batch is unchanged.
 """
 
 
@@ -55,7 +57,7 @@ def kept_pieces(
     retain_empty: Sequence[bool] | None,
     rewrite: Rewrite,
 ) -> Iterator[Buffer]:
-    """Yield the kept parts of all batches. Consecutive unchanged batches are one piece of ``data``.
+    """Yield the kept parts of all batches, in order. Consecutive unchanged batches are yielded as one view of ``data``.
 
     Raises the errors of ``check_lengths`` and ``rewrite``.
     """
@@ -95,7 +97,7 @@ def retain_batches(
     retain_empty: Sequence[bool] | None,
     limit_bytes: int,
 ) -> Iterator[Buffer]:
-    """Remove records from batches of magic 2 as ``RecordFormat.retain`` documents.
+    """Yield the bytes of batches of magic 2 without the dropped records, as ``RecordFormat.retain`` documents.
 
     ``form`` decodes the batches. ``retain_plain`` is the compiled function for uncompressed batches; None if there is none.
     """
@@ -110,7 +112,7 @@ def retain_batches(
 
 
 def _runs(batches: BatchTable) -> Iterator[tuple[int, int, bool]]:
-    """Yield ranges of rows whose batches are all compressed or all uncompressed, each with True if compressed."""
+    """Yield ranges [start, end) of rows whose batches are all compressed or all uncompressed; True means compressed."""
     row = 0
     if len(batches) and not any(map(CODEC_MASK.__and__, batches.attributes)):
         yield 0, len(batches), False  # the usual case of uncompressed batches
@@ -165,7 +167,7 @@ def _rewritten(
     horizon_ms: int | None,
     limit_bytes: int,
 ) -> bytearray:
-    """Return the batch in ``piece`` with the records that are not dropped. At least one record is kept."""
+    """Return the batch in ``piece`` without the dropped records. ``verdict`` must keep at least one record."""
     table = form.scan(piece, 0, len(piece), check_crc=False)
     batch = table[0]
     columns = next(form.decode(piece, table, fields=Fields.TIMESTAMP, limit_bytes=limit_bytes))
@@ -206,7 +208,7 @@ def _spans(raw: bytes, at: int, count: int) -> list[tuple[int, int]]:
 
 
 def _shifted(raw: bytes, start: int, end: int, delta_ms: int) -> bytes:
-    """Return a record with another timestamp delta. Its attributes become 0, the value in every record that is written."""
+    """Return a record with the timestamp delta ``delta_ms``, and with attributes 0, as Kafka writes each record."""
     _, body = read_varint(raw, start)
     _, rest = read_varint(raw, body + 1, 64)
     content = b"\0" + varint(delta_ms) + raw[rest:end]
@@ -214,7 +216,7 @@ def _shifted(raw: bytes, start: int, end: int, delta_ms: int) -> bytes:
 
 
 def _header_alone(batch: RecordBatch) -> bytearray:
-    """Return the header of ``batch`` as a batch without records; it keeps the producer's sequence and the offsets."""
+    """Return ``batch`` without its records. The result keeps the offsets, the producer, its sequence and the flags."""
     out = bytearray(BATCH_HEADER_BYTES)
     _seal(out, batch, batch.attributes & _FLAGS, NO_TIMESTAMP, batch.max_timestamp_ms, 0)
     return out
