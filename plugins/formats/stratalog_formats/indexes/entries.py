@@ -40,7 +40,7 @@ class EntryReader(IndexReader[Entry]):
 
     @abstractmethod
     def _fault(self, end_offset: int, size_bytes: int) -> tuple[int, str] | None:
-        """Return the index of the first entry that contradicts the segment, and the reason; None if all entries are good."""
+        """Return the index of the first entry that contradicts the segment, and the reason; None if there is none."""
 
     def __len__(self) -> int:
         return self._count

@@ -1,8 +1,8 @@
 """Loops over bytes, each in two equivalent modules: compiled, and pure Python for systems without the extensions.
 
 ``NAME.py`` is the reference in pure Python, and ``NAME_c.pyx`` the compiled module with the same functions.
-``dispatch`` selects one of the two. ``pack_c``, ``prepare_c`` and ``select_c`` exist only compiled: each does in one pass
-the work of two other functions.
+``dispatch`` selects all compiled modules, or all in pure Python. ``pack_c``, ``prepare_c``, ``retain_c`` and
+``select_c`` exist only compiled: without them, callers use slower functions of other modules.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ def distinct(hashes: Buffer) -> bytes:
 
 
 def fill_filter(hashes: Buffer, count: int, size_bytes: int) -> bytearray:
-    """Return a filter of ``size_bytes`` in which ``count`` bits are set for each hash."""
+    """Return a filter of ``size_bytes`` (at least 1) in which up to ``count`` bits are set for each hash."""
     found, bits = bytearray(size_bytes), 8 * size_bytes
     for hashed in memoryview(hashes).cast("B").cast("Q"):
         position, step = hashed & _HALF, hashed >> 32 | 1
@@ -53,7 +53,10 @@ def fill_filter(hashes: Buffer, count: int, size_bytes: int) -> bytearray:
 
 
 def may_hold(found: Buffer, key: bytes, count: int) -> bool:
-    """Return False if the filter ``found`` certainly lacks the key; the filter must not be empty."""
+    """Return False if the key was certainly not added to the filter ``found``, else True.
+
+    The filter must have at least one byte. ``count`` is that of ``fill_filter``.
+    """
     view, hashed = memoryview(found), hash_of(key)
     position, step, bits = hashed & _HALF, hashed >> 32 | 1, 8 * len(view)
     for _ in range(count):

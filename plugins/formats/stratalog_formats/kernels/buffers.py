@@ -10,7 +10,7 @@ _SEARCH_BYTES: Final = 1 << 16
 
 
 def room(size: int) -> bytearray:
-    """Return a buffer of ``size`` bytes with undefined content. The caller must fill the buffer before it uses the bytes."""
+    """Return a buffer of ``size`` bytes with undefined content, which the caller must fill before it uses the bytes."""
     return bytearray(size)
 
 

@@ -15,9 +15,9 @@ _NO_INTS: Final = memoryview(array("i"))
 class ColumnBuilder:
     """Columns that grow record by record. The arrays are public because hot loops append to them directly.
 
-    ``positions`` holds six numbers per record: position and size of the key and of the value, and first and count of
-        its headers. ``headers`` holds four numbers per header: position and size of its key and of its value. The size
-        of null is -1.
+    ``positions`` holds six numbers per record: position and size of the key and of the value, index of the first
+    header, and number of headers. ``headers`` holds four numbers per header: position and size of its key and of its
+    value. The size of null is -1.
     """
 
     __slots__ = ("epochs", "headers", "offsets", "positions", "timestamps", "types")

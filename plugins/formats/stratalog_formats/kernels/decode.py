@@ -62,7 +62,7 @@ def decode_batches(data: Buffer, batches: BatchTable, bounds: memoryview | None,
 def _bytes_of(data: Buffer) -> Bytes:
     """Return ``data`` as bytes or a bytearray, because indexing a view is slower.
 
-    A view of a whole object returns that object; any other view is copied.
+    If ``data`` is a view of a whole bytes object or bytearray, the result is this object. Any other view is copied.
     """
     if isinstance(data, memoryview):
         whole = data.obj
@@ -209,9 +209,10 @@ def _decode_headers(raw: Bytes, at: int, end: int, into: ColumnBuilder) -> tuple
 
 
 def _time_adder(into: ColumnBuilder, base_ms: int) -> Callable[[int], None]:
-    """Return the function that appends a timestamp with a delta of at most two bytes.
+    """Return a function that appends a timestamp to ``into``, for a batch with the base timestamp ``base_ms``.
 
-    The function is chosen once per batch: it wraps timestamps only if they can overflow a Java long.
+    The function wraps a timestamp to 64 bits only if the base plus a delta of at most two bytes can overflow a Java
+    long. The caller must wrap timestamps with longer deltas.
     """
     append = into.timestamps.append
     if base_ms <= _LAST_MS - _SHORT_DELTA:

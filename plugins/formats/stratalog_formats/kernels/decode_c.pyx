@@ -1,8 +1,8 @@
 # cython: boundscheck=False, wraparound=False, cdivision=True
 """Decoding of the records of batches of magic 2 to columns, compiled; ``decode`` documents the function.
 
-The compiler's checks are off, because the code checks every read against the end of its record. For hostile
-bytes, and for bytes that change during the read (a mapped file), the functions raise an error; no access leaves its buffer.
+The compiler's checks are off, because the code checks every read against the end of its record. For hostile bytes, and
+for bytes that change during the read (a mapped file), the functions raise an error; no access leaves its buffer.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
@@ -99,7 +99,7 @@ cdef int fill(Cursor arena, const Section* section, int64_t i, Columns* into) no
 
 
 cdef int fill_headers(Cursor arena, int64_t size, int64_t count, Columns* into, int32_t* flat) noexcept nogil:
-    """Fill the four columns with positions and sizes of headers, which are concatenated in ``flat``, and ``header_first``.
+    """Fill ``header_first``, and in ``flat`` the four concatenated columns with positions and sizes of headers.
 
     Return -1 if the bytes have changed since ``fill`` read them.
     """
@@ -174,7 +174,7 @@ cdef void point(Columns* into, uint8_t* store, int64_t count) noexcept:
 
 
 cdef object columns_of(data, int64_t count, store, flat_headers, int64_t header_total, int fields):
-    """Return the requested columns."""
+    """Return RecordColumns with the columns that ``fields`` requests; the other columns are empty."""
     whole = memoryview(store)
     wide, narrow = whole[: 8 * WIDE * count].cast("q"), whole[8 * WIDE * count :].cast("i")
     return RecordColumns(

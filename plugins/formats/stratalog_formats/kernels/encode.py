@@ -45,8 +45,8 @@ def encode_records(records: Sequence[Record]) -> Body:
     """Encode records with the offset deltas 0, 1, 2, ...
 
     Raises:
-        InvalidRecordError: there are no records, a timestamp is invalid, a header's name is not text, or the records
-            need more than 2 GiB.
+        InvalidRecordError: there are no records, a timestamp is invalid, UTF-8 cannot encode a header's name, or the
+            records need more than 2 GiB.
     """
     if not records:
         raise no_records()
@@ -62,7 +62,7 @@ def encode_columns(columns: RecordColumns, keep_offsets: bool) -> Body:  # noqa:
 
     Raises:
         InvalidRecordError: for the reasons of ``encode_records``, or offsets do not ascend or span more than 31 bits.
-        IndexError: a position is not inside the arena.
+        IndexError: a field is not inside the arena, headers are not inside their columns, or a header's name is null.
     """
     if not columns.count:
         raise no_records()
@@ -156,7 +156,7 @@ def _sizes(column: Column) -> Sizes:
 
 
 def _heads(columns: Iterable[Sizes], count: int) -> tuple[Column, int]:
-    """Return the start of each record (its length and attributes), and the total size without the lengths."""
+    """Return the start of each record (its length and attributes), and the size of all records without the lengths."""
     constant, varying = len(_ATTRIBUTES), list[Iterable[int]]()
     for sizes in columns:
         if isinstance(sizes, int):
@@ -228,7 +228,7 @@ def _check_places(columns: RecordColumns) -> None:
 
 
 def check_timestamp(ms: int, index: int) -> None:
-    """Raise InvalidRecordError if the timestamp of record ``index`` is below -1 or above 64 bits."""
+    """Raise InvalidRecordError if the timestamp of record ``index`` is below -1 or does not fit 64 bits."""
     if not NO_TIMESTAMP <= ms <= _LAST_MS:
         raise bad_timestamp(ms, index)
 
@@ -253,7 +253,7 @@ def bad_header_name(name: str, index: int) -> InvalidRecordError:
 
 
 def bad_offset(offset: int, index: int) -> InvalidRecordError:
-    """Return the error for an offset that does not ascend or is too far from the first."""
+    """Return the error for an offset that is not above the previous one, or too far above the first one."""
     return _refused(f"offset {offset} must be above the previous one and within 32 bits of the first", index)
 
 

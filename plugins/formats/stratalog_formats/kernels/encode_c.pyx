@@ -74,7 +74,7 @@ cdef inline uint8_t* write_head(uint8_t* at, int64_t size, int64_t ms, int64_t o
 
 
 cdef int64_t headers_size(tuple headers, int64_t index, int64_t* content) except -1:
-    """Return the size of a record's headers. ``content`` grows by the size that ``survey`` counts for them."""
+    """Return the encoded size of a record's headers. Add the size that ``records.survey`` counts to ``content``."""
     cdef int64_t size = 0
     cdef Py_ssize_t name_size
     cdef tuple header
@@ -109,7 +109,8 @@ cdef struct WrittenFacts:  # facts about the records that were written
 cdef bytearray write_records(list rows, int64_t now_ms, int64_t limit_bytes, int64_t overhead_bytes, WrittenFacts* facts):
     """Return all records with the offset deltas 0, 1, 2, ..., after room for the header.
 
-    A record without a timestamp gets ``now_ms``. Return None if ``survey`` would split the records into several groups.
+    A record without a timestamp gets ``now_ms``. Return None if the records exceed ``limit_bytes`` as
+    ``records.survey`` counts them: they need several batches.
     """
     cdef int64_t count = len(rows), i, ms, size, key, value, used = BATCH_HEADER_BYTES, room = 0
     cdef int64_t least = 0, largest = 0
@@ -220,7 +221,7 @@ cdef inline bint fits(int32_t position, int32_t size, int64_t arena_bytes) noexc
 
 
 cdef int64_t row_size(const Source* source, int64_t i, int64_t delta, Fault* fault) noexcept nogil:
-    """Return the size of record ``i`` after its length field."""
+    """Return the size of record ``i`` after its length field; if the record is invalid, set ``fault`` and return 0."""
     cdef int64_t key = source.key_size[i], value = source.value_size[i], n, first, count = source.header_count[i], size
     if not fits(source.key_position[i], source.key_size[i], source.arena_bytes):
         fault[0] = OUTSIDE

@@ -1,8 +1,8 @@
 """Builders of the entries of Kafka's offset and time indexes, in pure Python.
 
-An entry is due for a batch if more than ``interval_bytes`` were appended before it, since the last batch with an entry.
-That last batch itself is counted. The first batch of a segment never gets an entry, nor does the first batch after the
-segment was reopened. Kafka has the same rules.
+An entry is due for a batch if more than ``interval_bytes`` bytes are between the start of the last batch for which an
+entry was due and the start of this batch. The count begins with 0 when a segment is created or reopened: the first
+batch after that never gets an entry. Kafka has the same rules.
 
 Source: apache/kafka LogSegment.append, recover.
 """
@@ -32,7 +32,7 @@ class _Entries(IndexBuilder):
         interval_bytes: ``index.interval.bytes``.
         max_entries: number of entries that fit ``segment.index.bytes``.
         count: number of existing entries.
-        last_offset: offset of the last existing entry.
+        last_offset: offset of the last existing entry; -1 if there is none (for ``TimeEntries``, the base offset).
     """
 
     __slots__ = ("_base_offset", "_bytes_since", "_count", "_interval_bytes", "_last_offset", "_max_entries")
@@ -43,10 +43,11 @@ class _Entries(IndexBuilder):
         self._bytes_since = 0
 
     def add(self, batches: PreparedBatches, position: int, aborted: Mapping[int, AbortedTransaction]) -> bytes:
-        """Return the bytes of the entries of the batches. ``aborted`` is ignored.
+        """Return the bytes of the new entries for the batches, often b"". ``aborted`` is ignored.
 
         Raises:
-            CorruptBatchError: an offset is outside the segment, or not above the offset of the last entry.
+            CorruptBatchError: an offset is outside the segment, or does not follow the offset of the last entry. A full
+                index need not raise it.
         """
         del aborted
         table = batches.table
@@ -61,11 +62,11 @@ class _Entries(IndexBuilder):
 
     @abstractmethod
     def _entry(self, position: int, size_bytes: int, last_offset: int, max_timestamp_ms: int) -> bytes:
-        """Return the bytes of the entry for one batch, or b""; raise the errors of ``add``."""
+        """Count a batch, and return the bytes of its entry, or b"" if it gets none; raise the errors of ``add``."""
 
     @abstractmethod
     def _table_entries(self, table: BatchTable, position: int) -> bytes:
-        """Return the bytes of the entries of batches whose offsets ``_are_good`` has accepted."""
+        """Count batches whose offsets ``_are_good`` has accepted, and return the bytes of their entries."""
 
     def _due(self, position: int, size_bytes: int, last_offset: int) -> bool:
         """Count a batch. Return True if an entry is due for it.
@@ -148,8 +149,8 @@ class OffsetEntries(_Entries):
 class TimeEntries(_Entries):
     """Time index builder.
 
-    An entry is the largest timestamp so far, and the offset of its batch. When an entry is due and at the end of the
-    segment, an entry is added if the largest timestamp has grown since the last entry.
+    An entry is the largest timestamp so far, and the last offset of the first batch with this timestamp. When an entry
+    is due and at the end of the segment, an entry is added if the largest timestamp has grown since the last entry.
 
     Args:
         base_offset: base offset of the segment.
@@ -197,7 +198,10 @@ class TimeEntries(_Entries):
         return b"".join(made)
 
     def finish(self) -> bytes:
-        """Return the closing entry, for which ``full`` reserved room; b"" if the largest timestamp has not grown."""
+        """Return the closing entry, for which ``full`` reserved room.
+
+        The result is b"" if the largest timestamp has not grown since the last entry, or if there is no room.
+        """
         return self._pair() if self._count < self._max_entries else b""
 
     def _pair(self) -> bytes:

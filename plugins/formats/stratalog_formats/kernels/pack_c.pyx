@@ -1,8 +1,8 @@
 # cython: boundscheck=False, wraparound=False, cdivision=True
 """Decoding of the records of batches of magic 2 into Arrow's buffers, in one pass.
 
-For headers, and for unusual or invalid data, the functions return None. The caller then uses ``decode`` and the code that
-packs columns, which handle all data and raise the errors. This module therefore has no pure Python form.
+For headers, and for unusual or invalid data, the functions return None. The caller then uses ``decode`` and the code
+that packs columns, which handle all data and raise the errors. This module therefore has no pure Python form.
 
 Source: Arrow's columnar format, variable-size binary layout.
 """
@@ -115,8 +115,8 @@ cdef inline void fill_usual(
 ) noexcept nogil:
     """Decode usual records, with short numbers and fields and without headers, up to the first unusual record.
 
-    Nothing is written for the unusual record. The variables are locals whose address is not used, and the loop contains no
-    call, so the compiler can keep the variables in registers.
+    Nothing is written for the unusual record. The variables are locals whose address is not used, and the loop contains
+    no call, so the compiler can keep the variables in registers.
     """
     cdef Cursor p
     cdef Cursor end
@@ -179,7 +179,10 @@ cdef inline void fill_usual(
 
 
 cdef void fill_plain(Filling* of, int64_t* offsets, Column* stamps, Column* keys, Column* values) noexcept nogil:
-    """Call ``fill_usual``; if one column is wanted, with constants, so that the compiler makes a loop for that column."""
+    """Call ``fill_usual``.
+
+    If only keys or only values are wanted, the arguments are constants: the compiler then makes a loop for that column.
+    """
     if values.is_wanted and not keys.is_wanted and not stamps.is_wanted:
         fill_usual(of, offsets, stamps, keys, values, False, False, True)
     elif keys.is_wanted and not values.is_wanted and not stamps.is_wanted:
@@ -220,7 +223,7 @@ cdef bint fill(
     Column* values,
     bint with_headers,
 ) noexcept nogil:
-    """Decode one batch into the rows from ``i`` on. Return False if anything is unusual.
+    """Decode one batch into the rows from ``i`` on. Return False if it has headers to decode, or is invalid.
 
     Each column has room for the bytes of all batches plus one piece, which is sufficient because fields do not overlap.
     """
@@ -306,7 +309,7 @@ def expand_batches(batches, int32_t partition, allocate):
 
     Returns:
         None if a header does not determine the offsets, because the batch has lost records since it was appended, or is
-        invalid; also None if there are too many records.
+        invalid; also None if there are no records, or more than 16 million.
     """
     cdef int64_t number = len(batches), n, k, i = 0, rows = 0, span
     counts, bases = column(batches.record_count, "q", number), column(batches.base_offset, "q", number)
@@ -345,13 +348,16 @@ def expand_batches(batches, int32_t partition, allocate):
 
 
 def pack_batches(data, batches, bounds, int32_t partition, allocate, fields):
-    """Return the records of uncompressed batches as Arrow's buffers, or None if anything is unusual or invalid.
+    """Return the records of uncompressed batches as ``ArrowBuffers``.
+
+    The result is None if a record has headers and they are requested, if a batch is invalid, if there are no records,
+    or if the records could need more than 2 GiB.
 
     Args:
         data: arena, as for ``decode_batches``.
         batches: headers of the batches, as for ``decode_batches``.
         bounds: positions of the records, as for ``decode_batches``.
-        partition: value of the first column in each row.
+        partition: value of the column ``partition`` in each row.
         allocate: pyarrow's ``allocate_buffer``.
         fields: the fields to decode. Other fields have no buffers; offsets are always decoded.
 

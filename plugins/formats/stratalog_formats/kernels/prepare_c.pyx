@@ -64,7 +64,11 @@ cdef int64_t count_batches(Cursor data, int64_t size) noexcept nogil:
 
 
 cdef bint look(Cursor at, int64_t size, BatchRow* row, Found* found) noexcept nogil:
-    """Fill the row of one batch. Return True if its records fill it, with deltas 0, 1, 2, ..., and the CRC is right."""
+    """Fill the row of one batch, and add the facts about its records to ``found``. Return True if the batch is usual.
+
+    A usual batch contains exactly its records, with offset deltas 0, 1, 2, ..., and its CRC is right. If it has a
+    producer id, it has a sequence number.
+    """
     cdef int64_t base = <int64_t>big_64(at), i, stamp, largest = INT64_MIN
     cdef int32_t delta = <int32_t>big_32(at + 23), count = <int32_t>big_32(at + 57)
     cdef Cursor p = at + BATCH_HEADER_BYTES

@@ -30,11 +30,14 @@ _ATTRIBUTES_POSITION, _BASE_TIMESTAMP_POSITION, _COUNT_POSITION = 22, 27, 57
 
 
 class RowBuffers(NamedTuple):
-    """Columns of the rows, as buffers of Arrow's columnar format. Each array begins at the start of its buffers.
+    """Columns of the rows, as buffers of Arrow's columnar format. The value of row 0 is at the start of each buffer.
 
     ``*_bits`` is a validity bitmap, or None if there are no nulls. ``*_ends`` are the end positions of the values:
-    int32, with a 0 before the first. ``*_data`` are the concatenated values. Timestamps are int64, in ms; -1 means
-    none.
+    int32, with a 0 before the first. ``*_data`` are the concatenated values. ``header_ends`` are instead the end
+    indexes of each row's headers in the columns ``name`` and ``content``.
+
+    ``stamps`` and ``producer_stamps`` are timestamps as int64, in ms; -1 means none. Rows of batches with LogAppendTime
+    have the timestamps that the producer set in ``producer_stamps``.
     """
 
     row_count: int
@@ -56,7 +59,10 @@ class RowBuffers(NamedTuple):
 
 
 def rebuild_pieces(frames: Buffer, rows: RowBuffers, first_row: int, log_bytes: int) -> bytearray:
-    """Return the log's bytes, rebuilt from frames and rows. Each frame describes one batch, or contains bytes of the log.
+    """Return the log's bytes, rebuilt from frames and rows.
+
+    A frame describes one piece of the log. A frame contains either the header of a batch whose records are rows, or the
+    bytes of the piece.
 
     Args:
         frames: encoded descriptions of complete pieces, concatenated.
@@ -65,7 +71,8 @@ def rebuild_pieces(frames: Buffer, rows: RowBuffers, first_row: int, log_bytes: 
         log_bytes: expected size of the result.
 
     Raises:
-        ValueError: the rebuilt bytes are not ``log_bytes`` long, or frames and rows contradict each other.
+        ValueError: the rebuilt bytes are not ``log_bytes`` long, a frame is malformed, or frames and rows contradict
+            each other.
     """
     reader, out = _Rows(rows), bytearray()
     view, at, row = memoryview(frames).cast("B"), 0, first_row
@@ -105,7 +112,11 @@ class _Rows:
         self._contents = _Values(rows.content_bits, rows.content_ends, rows.content_data)
 
     def append_batch(self, out: bytearray, header: bytearray, row: int, log_bytes: int) -> int:
-        """Append one batch to ``out``, and return the number of the row after its records."""
+        """Append the batch with this header to ``out``, with records from ``row`` on; return the row after its records.
+
+        Raises:
+            ValueError: there are too few rows, or ``out`` would exceed ``log_bytes``.
+        """
         (base_offset,), (base_ms,) = INT64.unpack_from(header), INT64.unpack_from(header, _BASE_TIMESTAMP_POSITION)
         count: int = INT32.unpack_from(header, _COUNT_POSITION)[0]
         if not 0 < count <= self._count - row:
@@ -142,7 +153,7 @@ class _Values:
         self._ends, self._data = memoryview(ends).cast("B").cast("i"), memoryview(data).cast("B")
 
     def field(self, index: int) -> tuple[Buffer, ...]:
-        """Return the parts of an encoded field: the length as a varint, then the value, which null lacks."""
+        """Return the parts of an encoded field: the length as a varint, and the value; for null, only the length -1."""
         if self._bits is not None and not self._bits[index >> 3] & 1 << (index & 7):
             return (_NULL,)
         start, end = self._ends[index], self._ends[index + 1]

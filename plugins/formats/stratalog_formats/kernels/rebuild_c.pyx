@@ -95,7 +95,7 @@ cdef int64_t body_size(const Rows* rows, int64_t i, int64_t delta_ms, int64_t de
 
 
 cdef Fault write_batch(uint8_t** into, const uint8_t* end, const Rows* rows, Cursor header, int64_t* row) noexcept nogil:
-    """Write one batch; set ``into`` to the end of its bytes and ``row`` to the row after its records."""
+    """Write one batch, and return FINE. ``into`` becomes the end of its bytes, ``row`` the row after its records."""
     cdef uint8_t* start = into[0]
     cdef uint8_t* at = start + BATCH_HEADER_BYTES
     cdef int64_t base_offset = <int64_t>big_64(header), base_ms = <int64_t>big_64(header + 27)

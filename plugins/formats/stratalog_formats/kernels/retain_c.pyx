@@ -98,7 +98,7 @@ cdef int check_rest(Cursor at, Cursor end) noexcept nogil:
 cdef Kept keep_records(
     uint8_t* into, const Batch* batch, const uint8_t* words, int64_t base_ms, bint moves
 ) noexcept nogil:
-    """Write the records that are not dropped.
+    """Write the records that are not dropped. ``end`` of the result is NULL if the records do not fit their batch.
 
     The timestamps are stored relative to ``base_ms``, or to the timestamp of the first kept record if ``moves``.
     """
@@ -175,7 +175,7 @@ cdef int64_t dropped_of(const uint8_t* words, int64_t count) noexcept nogil:
 cdef uint8_t* retain_one(
     uint8_t* into, const Batch* batch, const uint8_t* words, bint sets_horizon, int64_t horizon_ms, bint stays_empty
 ) noexcept nogil:
-    """Write the kept part of a batch. Return the end of the written bytes, or NULL if the records do not fit the batch."""
+    """Write the kept part of a batch. Return the end of the written bytes; NULL if the records do not fit the batch."""
     cdef int64_t dropped = dropped_of(words, batch.count), attributes = batch.attributes & FLAGS, base_ms = 0
     cdef bint has_horizon = batch.attributes & DELETE_HORIZON != 0
     cdef bint is_due = sets_horizon and not has_horizon and memchr(words, DROP_AT_HORIZON, batch.count) != NULL

@@ -25,11 +25,12 @@ _LOW, _HIGH = bytes(range(128)), bytes(range(128, 256))
 
 
 def append_run(raw: Bytes, at: int, limit: int, batch: RecordBatch, left: int, into: ColumnBuilder) -> tuple[int, int]:
-    """Append the records from ``at`` on whose fields have the sizes of the first record's fields, if they are enough.
+    """Append a run of records that begins at ``at``: consecutive records whose fields have equal encoded sizes.
 
     Returns:
-        The number of appended records, and the position after them. The number is 0 if fewer than ``_LEAST`` records
-        have these sizes, if they have headers, or if their timestamps could overflow 64 bits.
+        The number of appended records, and the position after them. The number is 0 if the run has fewer than
+        ``_LEAST`` records, if the records have headers or deltas longer than 3 bytes, or if their timestamps could
+        overflow 64 bits.
 
     Raises:
         IndexError, ValueError: the first record is cut off or malformed.
@@ -69,7 +70,10 @@ def append_run(raw: Bytes, at: int, limit: int, batch: RecordBatch, left: int, i
 
 
 def _alike(raw: Bytes, position: int, step: int, count: int, allowed: Bytes) -> int:
-    """Return the number of leading bytes that are in ``allowed``, among ``count`` bytes from ``position``, ``step`` apart."""
+    """Return the number of bytes before the first one that is not in ``allowed``.
+
+    The bytes are ``count`` bytes of ``raw`` from ``position`` on, ``step`` apart.
+    """
     column = raw[position : position + step * count : step]
     return len(column) - len(column.lstrip(allowed))
 
@@ -77,7 +81,8 @@ def _alike(raw: Bytes, position: int, step: int, count: int, allowed: Bytes) -> 
 def _numbers(raw: Bytes, start: int, end: int, step: int, count: int) -> tuple[list[int], int]:
     """Return the values of the varints at ``start``, ``step`` apart, and their number.
 
-    Stop before the first varint that is not ``end - start`` bytes long. Longer varints than 3 bytes are not read.
+    Stop before the first varint that is not ``end - start`` bytes long. Varints longer than 3 bytes are not read: the
+    number is then 0.
     """
     if end - start > _MOST_VARINT_BYTES:
         return [], 0
@@ -94,7 +99,7 @@ def _numbers(raw: Bytes, start: int, end: int, step: int, count: int) -> tuple[l
 
 
 def _pairs(columns: list[Bytes], count: int) -> Iterator[int]:
-    """Return the values of two-byte varints, from the column of their first bytes and the column of their second bytes."""
+    """Return the values of two-byte varints; ``columns`` are all first bytes, and all second bytes."""
     pairs = bytearray(2 * count)
     pairs[0::2], pairs[1::2] = columns
     return map(_two_byte_numbers().__getitem__, memoryview(pairs).cast("H"))

@@ -40,7 +40,7 @@ _LEADER_EPOCH_POSITION, _ATTRIBUTES_POSITION, _MAX_TIMESTAMP_POSITION = 12, 21, 
 
 
 def scan_batches(data: Buffer, start: int, end: int, check_crc: bool) -> BatchTable:  # noqa: FBT001 - as in the compiled module
-    """Return the complete batches of magic 2 in [start, end), as ``RecordFormat.scan`` documents.
+    """Return the batches of magic 2 in [start, end) up to the first problem, as ``RecordFormat.scan`` documents.
 
     Raises:
         IndexError: the range is not inside ``data``.
@@ -71,7 +71,7 @@ def scan_batches(data: Buffer, start: int, end: int, check_crc: bool) -> BatchTa
 
 
 def scan_messages(magic: int, data: Buffer, start: int, end: int, check_crc: bool) -> BatchTable:  # noqa: FBT001 - as in the compiled module
-    """Return the complete entries of magic 0 or 1 in [start, end), as ``RecordFormat.scan`` documents.
+    """Return the entries of magic 0 or 1 in [start, end) up to the first problem, as ``RecordFormat.scan`` documents.
 
     Raises:
         IndexError: the range is not inside ``data``.
@@ -119,9 +119,11 @@ def _check_range(view: memoryview, start: int, end: int) -> None:
 
 
 def assign_batches(batches: PreparedBatches, base_offset: int, leader_epoch: int, append_time_ms: int | None) -> None:
-    """Set the offsets and the leader epoch of batches, then the attributes and the largest timestamp of their rows.
+    """Set the offsets and the leader epoch of batches, in their bytes and in their rows (the table).
 
-    The CRC does not cover offsets and leader epoch. It is computed again only if the other fields change.
+    With ``append_time_ms``, each batch also gets LogAppendTime and this largest timestamp; otherwise, the attributes
+    and the largest timestamp of its row. The CRC of a batch is computed again only if its attributes or its largest
+    timestamp change, because the CRC does not cover offsets and leader epoch.
 
     Raises:
         IndexError: a batch is not inside its data.
@@ -160,7 +162,7 @@ def seal_batch(
     base_sequence: int,
     record_count: int,
 ) -> None:
-    """Write the header, with the CRC, into the first 61 bytes of ``buffer``; the records follow these bytes."""
+    """Write the header with the CRC into the first 61 bytes of ``buffer``; the records must already follow them."""
     BATCH_HEADER.pack_into(
         buffer,
         0,

@@ -162,7 +162,7 @@ cdef bint in_order(const Rows* found) noexcept:
 
 
 cdef object table_of(int magic, Rows* found, Stop stop, object view, int64_t position):
-    """Convert the rows to columns, and free the rows."""
+    """Return a BatchTable with the rows as columns, and free the rows; raise MemoryError for the stop NO_MEMORY."""
     cdef int64_t count = found.count, i, j
     cdef object data = uninitialised(8 * COLUMNS * count)
     cdef int64_t* to = <int64_t*>at_start(data)
@@ -308,7 +308,10 @@ cdef uint32_t checksum_of(const uint8_t* at, size_t size) noexcept nogil:
 
 
 def choose_checksums(bint may_fold, bint may_use_instruction):
-    """Choose the code that computes checksums, for tests: without the processor features that are not allowed."""
+    """Choose the code that computes checksums, for tests.
+
+    False excludes carry-less multiplication (``may_fold``) or the CRC-32C instruction (``may_use_instruction``).
+    """
     crc_choose(may_fold, may_use_instruction)
 
 

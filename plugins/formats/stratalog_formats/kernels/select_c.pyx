@@ -1,8 +1,8 @@
 # cython: boundscheck=False, wraparound=False, cdivision=True
 """Selection of the batches that a fetch returns.
 
-The batches are selected by their headers, with or without a CRC check. For unusual data, ``select_batches`` returns None,
-and the caller scans the bytes. This module therefore has no pure Python form.
+The batches are selected by their headers, with or without a CRC check. For unusual data, ``select_batches`` returns
+None, and the caller scans the bytes. This module therefore has no pure Python form.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -53,7 +53,11 @@ cdef int select(
     int64_t indexed_ms,
     Selected* found,
 ) noexcept nogil:
-    """Fill ``found`` and return 0; return -1 if the first wanted batch is missing, or if it or data before it is invalid."""
+    """Fill ``found`` and return 0. Return -1 if the first wanted batch is missing or incomplete.
+
+    The result is also -1 if bytes before it are invalid, a batch contradicts the index entry, or an entry has another
+    magic.
+    """
     cdef int64_t at = 0, length = 0, first, last, before = 0
     cdef bint begun = False
     cdef Stop stop

@@ -45,4 +45,4 @@ def varint(value: int) -> bytes:
 
 
 SMALL: Final = tuple(varint(value) for value in range(4096))
-"""Precomputed forms of lengths, offset deltas and small timestamp deltas."""
+"""Encoded varints of the numbers 0 to 4,095, for most lengths, offset deltas and timestamp deltas."""

@@ -244,9 +244,10 @@ cdef inline int read_short(Cursor* cursor, uint64_t* raw) noexcept nogil:
 
 
 cdef inline int read_record(Cursor* at, Cursor stop, Row* row) noexcept nogil:
-    """Read the record at ``at``, and move ``at`` to its end. Return -1 if the record contradicts its length or ``stop``.
+    """Read the record at ``at``, and move ``at`` to its end. Return -1 if its fields do not fit its length or ``stop``.
 
-    Nearly all records are so long that their first numbers are read without a bounds check, and these numbers are short.
+    Nearly all records are so long that their first numbers are read without a bounds check, and these numbers are
+    short.
     """
     cdef Cursor p
     cdef Cursor end

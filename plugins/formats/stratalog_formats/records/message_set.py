@@ -113,7 +113,8 @@ def messages_in(kernels: Kernels, arena: Buffer, magic: int, entry: int) -> list
         entry: position of the wrapper, for errors.
 
     Raises:
-        CorruptBatchError: there is no message, or a message is too small, is compressed itself, or is not of magic 0 or 1.
+        CorruptBatchError: there is no message, or a message is too small, is compressed itself, or is of magic 2 or
+            above.
     """
     tables = list(_runs(kernels, arena, magic, entry))
     if not tables:

@@ -74,7 +74,7 @@ class MessageFormat(RecordFormat):
     # --- what differs ------------------------------------------------------------------------------------------------
 
     def _before_keys(self, attributes: int, stamps: Iterable[int], key_sizes: Iterable[int]) -> Iterable[bytes]:
-        """Return the bytes between CRC and key of each message: magic, attributes, timestamp (magic 1), size of the key."""
+        """Return the bytes between CRC and key of each message: magic, attributes, timestamp (magic 1), key size."""
         raise NotImplementedError
 
     def _shift(self, wrapper: RecordBatch, last_field: int) -> int:
@@ -310,7 +310,7 @@ class MessageFormat(RecordFormat):
 
     @staticmethod
     def _stamp(data: bytearray, batch: RecordBatch, attributes: int, stamp: int) -> None:
-        """Set attributes, timestamp and CRC of a message; do nothing if it already has these attributes and timestamp."""
+        """Set attributes, timestamp and CRC of a message, unless it already has these attributes and this timestamp."""
         at, end = batch.position, batch.position + batch.size_bytes
         if (data[at + _ATTRIBUTES_POSITION], *INT64.unpack_from(data, at + MESSAGE_HEADER_BYTES)) == (
             attributes,

@@ -99,7 +99,7 @@ def retain_batches(
 ) -> Iterator[Buffer]:
     """Yield the bytes of batches of magic 2 without the dropped records, as ``RecordFormat.retain`` documents.
 
-    ``form`` decodes the batches. ``retain_plain`` is the compiled function for uncompressed batches; None if there is none.
+    ``form`` decodes the batches. ``retain_plain`` is the compiled function for uncompressed batches, None without it.
     """
     check_lengths(batches, verdicts, retain_empty)
     for start, end, is_packed in _runs(batches):
