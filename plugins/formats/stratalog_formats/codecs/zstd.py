@@ -43,7 +43,7 @@ class _Frame(NamedTuple):
 
     @property
     def needs_window(self) -> bool:
-        """True if decompression needs a large window beside the contents, because the frame does not state their size."""
+        """True if decompression needs a large window besides the contents: the frame does not state their size."""
         window_bytes = min(self.parameters.window_size, self.most_bytes)
         return self.parameters.content_size == zstandard.CONTENTSIZE_UNKNOWN and window_bytes > _RING_BYTES
 

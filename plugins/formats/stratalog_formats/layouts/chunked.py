@@ -76,7 +76,7 @@ class ChunkedLayout(TierLayout):
 
         Raises:
             CorruptObjectError: the log returned more or fewer bytes than announced; nothing is visible.
-            StorageError: there is no room for the temporary file.
+            StorageError: the temporary file cannot be written, or the upload failed.
         """
         del section  # this layout has settings of the engine only, and no topic settings
         with Spool() as spool:
@@ -97,14 +97,15 @@ class ChunkedLayout(TierLayout):
 
         Raises:
             ConfigError: the range is not inside the file.
-            CorruptObjectError: a chunk or the chunk index is damaged.
+            CorruptObjectError: a chunk or the chunk index is damaged, the hash is wrong, or the entry contradicts
+                itself.
         """
         place = place_of(segment, FileKind.LOG)
         check_range(start, end, segment.info.size_bytes, place.key)
         return hashed_pieces(self._pieces(segment, start, end, fetch), segment, start, end, place)
 
     def read_index(self, segment: StoredSegment, kind: FileKind, fetch: RangeReader) -> bytes | None:
-        """Return a small file, which is stored uncompressed, after a check of its hash.
+        """Return a small file, which is stored uncompressed, after a check of its hash; None if the segment lacks it.
 
         Raises:
             CorruptObjectError: the store returned more or fewer bytes, or the hash is wrong.
@@ -112,17 +113,17 @@ class ChunkedLayout(TierLayout):
         return read_small(segment, kind, fetch)
 
     def check(self, segment: StoredSegment, fetch: RangeReader) -> None:
-        """Check the footer of the object; raise CorruptObjectError if it is damaged."""
+        """Check the footer of the object; raise CorruptObjectError if it differs from the entry ``segment``."""
         check_whole(segment, LABEL, fetch)
 
     def discover(self, objects: Sequence[ObjectInfo], fetch: RangeReader) -> Iterator[StoredSegment]:
-        """Yield the segments of this layout whose footers are at the end of ``objects``, as ``discover_whole`` documents."""
+        """Yield the segments of this layout that ``discover_whole`` finds by the footers of ``objects``."""
         return discover_whole(LABEL, objects, fetch)
 
     # --- writing ---------------------------------------------------------------------------------------------------
 
     def _compress(self, source: SegmentSource, spool: Spool, key: str) -> list[int]:
-        """Write all chunks to ``spool``, and return their entries in the chunk index."""
+        """Write all chunks of the log to ``spool``, set its hash, and return the entries of the chunk index."""
         log, sizes = HashedLog.of(source.log, key), list[int]()
         skip = misses = 0
         for chunk in cut(log, self._settings.chunk_bytes):

@@ -26,7 +26,7 @@ _FIELDS: Final = frozenset({"chunk_bytes", "index_bytes", "index_sha256"})
 
 
 class ChunkIndex:
-    """Checked positions of the chunks of one log in its slice.
+    """Checked positions of the chunks of one log in the slice of the object that contains them.
 
     Args:
         entries: stored entries, one per chunk.
@@ -50,11 +50,11 @@ class ChunkIndex:
                 raise CorruptObjectError(f"chunk {number} of {original} bytes is stored in {stored}", key)
 
     def original_bytes(self, number: int) -> int:
-        """Return the number of bytes of the log in a chunk."""
+        """Return the size (bytes) of a chunk before compression."""
         return min(self.chunk_bytes, self._log_bytes - number * self.chunk_bytes)
 
     def stored_bytes(self, number: int) -> int:
-        """Return the stored size of a chunk."""
+        """Return the size (bytes) of a chunk as stored, without the raw bit of its entry."""
         return self._entries[number] & ~RAW_BIT
 
     def is_raw(self, number: int) -> bool:
@@ -62,13 +62,13 @@ class ChunkIndex:
         return bool(self._entries[number] & RAW_BIT)
 
     def position(self, number: int) -> int:
-        """Return the position of a chunk in the slice; for the number after the last chunk, return the end of the chunks."""
+        """Return the position of a chunk in the slice; for the number after the last chunk, the end of all chunks."""
         return self._positions[number]
 
     def runs(self, start: int, end: int, limit_bytes: int) -> Iterator[tuple[int, int]]:
         """Yield ranges [first, last) of the chunks that contain bytes [start, end) of the log.
 
-        A range has at most ``limit_bytes`` as stored, or one chunk.
+        The chunks of a range have at most ``limit_bytes`` as stored, except that a range always has one chunk.
         """
         first, stop = start // self.chunk_bytes, -(-end // self.chunk_bytes)
         while first < stop:
@@ -80,7 +80,7 @@ class ChunkIndex:
 
 
 def encode_sizes(entries: Sequence[int]) -> bytes:
-    """Return the chunk index in its stored form."""
+    """Return the stored form of a chunk index with these entries: four bytes each, big-endian."""
     packed = array("I", entries)
     if sys.byteorder == "little":
         packed.byteswap()
@@ -88,7 +88,7 @@ def encode_sizes(entries: Sequence[int]) -> bytes:
 
 
 class ChunkIndexes:
-    """Cache of checked chunk indexes, because a reader requests a segment in many small ranges. Thread-safe.
+    """Cache of at most ``at_most`` checked chunk indexes, because a reader requests many small ranges. Thread-safe.
 
     The cache key contains the index's hash from the manifest entry, and all values that the index was checked against.
     A cached index is therefore equal to the index that would be fetched.
@@ -99,7 +99,7 @@ class ChunkIndexes:
         self._known: OrderedDict[tuple[object, ...], ChunkIndex] = OrderedDict()  # under _lock, the latest last
 
     def of(self, segment: StoredSegment, fetch: RangeReader) -> ChunkIndex:
-        """Return the chunk index of a segment. Fetch it in one request if it is not cached.
+        """Return the chunk index of a segment. Fetch the index in one request if it is not cached.
 
         Raises the errors of ``read_chunk_index``.
         """
@@ -119,10 +119,11 @@ class ChunkIndexes:
 
 
 def read_chunk_index(segment: StoredSegment, fetch: RangeReader) -> ChunkIndex:
-    """Fetch the chunk index of a segment, in one request.
+    """Fetch the chunk index of a segment in one request, check it, and return it.
 
     Raises:
         CorruptObjectError: the entry's data about the chunks is impossible, or the index is damaged.
+        StorageError: ``fetch`` failed.
     """
     place = place_of(segment, FileKind.LOG)
     chunk_bytes, index_bytes, sha256 = _notes(segment, place.key)

@@ -101,15 +101,17 @@ class EncryptedLayout(TierLayout):
 
     @property
     def takes_uncompressed(self) -> bool:
-        """True if the inner layout takes uncompressed batches."""
+        """True if the inner layout takes uncompressed batches; UnknownComponentError if it is not installed."""
         return self._layouts.by_name(self._settings.over).takes_uncompressed
 
     def write(self, source: SegmentSource, sink: ObjectSink, section: Section | None) -> StoredSegment:
         """Store a segment, encrypted with a new key.
 
         Raises:
-            ConfigError: there is no active key.
-            UnknownComponentError: the inner layout is not installed.
+            ConfigError: the key ring cannot return the active key.
+            PluginError: the inner layout or ``cryptography`` is not installed.
+            StorageError: a file of the segment changed during the upload, the upload failed, or the inner layout raised
+                the error.
         """
         label = self._layouts.label(self._settings.over)
         identity = identity_of(source.info)
@@ -122,15 +124,16 @@ class EncryptedLayout(TierLayout):
         """Yield bytes [start, end) of the ``.log`` file through the inner layout. Every chunk is authenticated.
 
         Raises:
-            ConfigError: the range is not inside the file, or the key ring lacks the key.
+            ConfigError: the range is not inside the file, or the key ring cannot return the key of the segment's key.
             CorruptObjectError: the stored bytes were changed, or the entry is damaged.
+            PluginError: the inner layout or ``cryptography`` is not installed.
         """
         notes = Notes(segment)
         reader = self._reader(notes, _identity(segment), fetch)
         return self._layouts.by_label(notes.over).read(notes.inner, start, end, reader)
 
     def read_index(self, segment: StoredSegment, kind: FileKind, fetch: RangeReader) -> bytes | None:
-        """Return a small file through the inner layout, or None if the segment has none; raise the errors of ``read``."""
+        """Return a small file through the inner layout; None if the segment lacks it. Raise the errors of ``read``."""
         if kind not in segment.slices:
             return None
         notes = Notes(segment)
@@ -140,7 +143,7 @@ class EncryptedLayout(TierLayout):
     def read_arrow(
         self, segment: StoredSegment, start: int, end: int, columns: Sequence[str] | None, fetch: RangeReader
     ) -> Iterator[pyarrow.RecordBatch] | None:
-        """Return the records that the inner layout returns; raise the errors of ``read``."""
+        """Return the result of the inner layout: Arrow batches, or None. Raise the errors of ``read``."""
         notes = Notes(segment)
         reader = self._reader(notes, _identity(segment), fetch)
         return self._layouts.by_label(notes.over).read_arrow(notes.inner, start, end, columns, reader)
@@ -151,11 +154,15 @@ class EncryptedLayout(TierLayout):
         self._layouts.by_label(notes.over).check(notes.inner, self._reader(notes, _identity(segment), fetch))
 
     def discover(self, objects: Sequence[ObjectInfo], fetch: RangeReader) -> Iterator[StoredSegment]:
-        """Yield the segments that the inner layouts find in those of ``objects`` that are encrypted; skip the others.
+        """Yield the segments that the inner layouts find in the encrypted ones among ``objects``; skip other objects.
+
+        The objects of one segment must follow each other.
 
         Raises:
-            ConfigError: the key ring lacks a key.
-            CorruptObjectError: an object has the magic and is damaged. Pass objects one by one to continue after it.
+            ConfigError: the key ring cannot return a key.
+            CorruptObjectError: an object has the magic and is damaged, or belongs to another segment. Pass the objects
+                of each segment separately to continue after it.
+            PluginError: an inner layout or ``cryptography`` is not installed.
         """
         heads = (head for info in objects if (head := read_head(info, fetch)) is not None)
         for identity, group in groupby(heads, lambda head: head.identity):
@@ -172,7 +179,7 @@ class EncryptedLayout(TierLayout):
         without manifests needs the old key.
 
         Raises:
-            ConfigError: there is no active key, or the ring lacks the key that wraps the segment's key.
+            ConfigError: the ring cannot return the active key, or the key that wraps the segment's key.
             CorruptObjectError: the entry is damaged.
         """
         notes, identity = Notes(segment), _identity(segment)
@@ -250,7 +257,12 @@ class _SealingSink:
         return self._sink.key(suffix)
 
     def put(self, source: ByteSource, suffix: str = "seg") -> ObjectInfo:
-        """Encrypt and upload one object; return its info with the size before encryption."""
+        """Encrypt and upload one object; return its info with the size before encryption.
+
+        Raises:
+            StorageError: the upload failed, a second pass over ``source`` read other bytes, or the object was stored
+                under another key or with another size.
+        """
         found = StoredObject(len(self.objects), source.size_bytes)
         key = self._sink.key(suffix)
         name = object_name(key)
@@ -269,7 +281,7 @@ class _SealingSink:
 
 
 class KeyRingMac(ManifestAuthenticator):
-    """Manifest authenticator by HMAC-SHA-256, with keys derived from a ring's keys for this purpose only.
+    """Manifest authenticator that uses HMAC-SHA-256, with keys derived from the keys of a ring for this purpose only.
 
     Args:
         ring: key-encryption keys.
@@ -288,7 +300,7 @@ class KeyRingMac(ManifestAuthenticator):
         return hmac.digest(hmac.digest(self._ring.key(key_id), _MAC_KEY, "sha256"), data, "sha256")
 
     def is_required(self, label: str) -> bool:
-        """Return True unless ``label`` is that of version 1: earlier releases wrote its manifests without a MAC."""
+        """Return True unless ``label`` is version 1 of this layout, whose manifests had no MAC in earlier releases."""
         return label != FIRST_LABEL
 
 

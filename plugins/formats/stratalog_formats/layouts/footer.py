@@ -59,7 +59,7 @@ def decode_footer(footer: bytes, file: str, position: int) -> StoredSegment:
     """Return the entry in a footer that was read at ``position`` of an object.
 
     Raises:
-        CorruptObjectError: the bytes are not a footer, or they are damaged.
+        CorruptObjectError: the bytes are not a footer, are damaged, or contain no valid entry.
     """
     try:
         value = json.loads(footer.decode("ascii"), parse_constant=_refuse)

@@ -57,7 +57,7 @@ def wrapped(
 
     Args:
         inner: entry of the inner layout, with its label set.
-        objects: number and original size of its objects, by key.
+        objects: number and original size of the segment's objects, by key.
         envelope: the segment's key, encrypted.
         chunk_bytes: number of bytes that are encrypted together.
     """
@@ -137,14 +137,14 @@ class Head:
 
 
 def object_name(key: str) -> str:
-    """Return the last part of a key. It contains base offset, epoch and id of the upload, and is unique in the log."""
+    """Return the part of a key after the last slash: base offset, epoch and upload id, which are unique in the log."""
     return key.rpartition("/")[2]
 
 
 def encode_head(
     over: str, identity: Identity, envelope: Envelope, chunk_bytes: int, found: StoredObject, name: str
 ) -> bytes:
-    """Return the head of an object with its trailer."""
+    """Return the bytes after the encrypted chunks of an object: the head, its size and the magic."""
     said = {
         "chunk_bytes": chunk_bytes,
         "envelope": _envelope_json(envelope),
@@ -160,10 +160,10 @@ def encode_head(
 
 
 def read_head(info: ObjectInfo, fetch: RangeReader) -> Head | None:
-    """Read the head of an object in two requests. Return None if the object is not encrypted.
+    """Read the head of an object in at most two requests. Return None if the object is not encrypted.
 
     Raises:
-        CorruptObjectError: the object has the magic but no valid head.
+        CorruptObjectError: the object has the magic but no valid head, or is shorter than ``info`` states.
     """
     if info.size_bytes < TRAILER_BYTES:
         return None

@@ -5,9 +5,9 @@
 Kafka stores the metadata of a segment in the topic ``__remote_log_metadata``. stratalog derives the metadata from the
 files: the end offset from the last batches of the log, the largest timestamp from the time index. There are no hashes.
 
-Kafka before 2.0 wrote segments whose offsets exceed the base offset by more than 31 bits. stratalog splits such a segment
-into several segments, which are pieces of one file. The indexes cover only the first piece, because they cannot store
-larger offsets.
+Kafka before 2.0 wrote segments whose offsets exceed the base offset by more than 31 bits. stratalog splits such a
+segment into several segments, which are pieces of one file. The indexes cover only the first piece, because they cannot
+store larger offsets.
 
 Source: apache/kafka storage tests LocalTieredStorage, RemoteLogSegmentFileset, RemoteTopicPartitionDirectory.
 """
@@ -80,27 +80,32 @@ class KafkaLocalLayout(TierLayout):
         raise ConfigError(f"tier.layout={NAME} only reads segments that Kafka wrote: set tier.layout to another layout")
 
     def read(self, segment: StoredSegment, start: int, end: int, fetch: RangeReader) -> Iterator[memoryview]:
-        """Yield bytes [start, end) of the ``.log`` file.
+        """Yield bytes [start, end) of the segment's part of the ``.log`` file. No hash is checked: none is known.
 
         Raises:
-            CorruptObjectError: the file ends before ``end``.
+            CorruptObjectError: the file ends before ``end``, or the entry has no ``.log`` file.
         """
         place = place_of(segment, FileKind.LOG)
         for first in range(start, end, self._fetch_chunk_bytes):
             yield memoryview(exactly(fetch, place, first, min(end, first + self._fetch_chunk_bytes)))
 
     def read_index(self, segment: StoredSegment, kind: FileKind, fetch: RangeReader) -> bytes | None:
-        """Return a small file without a check, or None if the segment has no file of this kind."""
+        """Return a small file without a check of its hash, or None if the segment has no file of this kind.
+
+        Raises:
+            CorruptObjectError: the store returned more or fewer bytes.
+        """
         place = segment.slices.get(kind)
         return None if place is None else exactly(fetch, place, 0, place.size_bytes)
 
     def discover(self, objects: Sequence[ObjectInfo], fetch: RangeReader) -> Iterator[StoredSegment]:
-        """Yield the segments whose files are among ``objects``.
+        """Yield the segments whose ``.log`` files are among ``objects``.
 
-        Each segment needs four ranged reads, or more if the offset index ends far before the end of the log.
+        A segment needs about four ranged reads, or more if the offset index ends far before the end of the log.
 
         Raises:
-            CorruptObjectError: a ``.log`` file does not end with a complete batch, or the epochs are malformed.
+            CorruptObjectError: a ``.log`` file does not end with a complete batch, the last entry of the offset index
+                is wrong, or the leader epochs are malformed.
         """
         found: dict[tuple[str, str, str, str, str], dict[FileKind, ObjectInfo]] = {}
         for info in objects:
@@ -214,9 +219,12 @@ def _last_entry(
 def _pieces(slices: Mapping[FileKind, ObjectSlice], base: int, others: Collection[int], heads: _Heads) -> list[_Piece]:
     """Return the segment as one piece, or the pieces into which it must be split.
 
-    The search starts at the last entry of the offset index. No CRC covers an offset. An offset more than 31 bits above the
-    base is therefore accepted only if another batch follows in order, or if another segment begins at the end offset.
-    Otherwise the segment is returned as one piece, and a read reports the damage.
+    The search starts at the last entry of the offset index. No CRC covers an offset. An offset more than 31 bits above
+    the base is therefore accepted only if another batch follows in order, or if another segment begins at the end
+    offset. Otherwise the segment is returned as one piece, and a read reports the damage.
+
+    Raises:
+        CorruptObjectError: the last entry of the offset index is wrong, or the log does not end with a complete batch.
     """
     place = slices[FileKind.LOG]
     start = _last_entry(slices.get(FileKind.OFFSET_INDEX), _OFFSET_ENTRY, (0, 0), heads.fetch)[1]
@@ -242,7 +250,11 @@ def _pieces(slices: Mapping[FileKind, ObjectSlice], base: int, others: Collectio
 
 
 def _epochs(place: ObjectSlice | None, base: int, end: int, fetch: RangeReader) -> tuple[EpochEntry, ...]:
-    """Return the leader epochs of offsets [base, end), from the segment's leader epoch checkpoint; () without one."""
+    """Return the leader epochs of offsets [base, end), from the leader epoch checkpoint; () if there is no checkpoint.
+
+    Raises:
+        CorruptObjectError: the checkpoint is malformed.
+    """
     if place is None:
         return ()
     try:

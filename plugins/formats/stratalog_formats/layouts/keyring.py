@@ -1,7 +1,7 @@
 """Key-encryption keys by their ids, in a file that only the engine's user may read.
 
-The file is TOML: the id of the key for new data, and all keys, 32 bytes each in base64. An old key must stay in the file
-    while the key of any segment is encrypted with it::
+The file is TOML: the id of the key for new data, and all keys, 32 bytes each in base64. An old key must stay in the
+file while the key of any segment is encrypted with the old key::
 
     active = "2026-11"
 
@@ -52,8 +52,9 @@ class KeyRing:
         """Return the id and the key for new data.
 
         Raises:
-            ConfigError: the file cannot be read, is malformed, names no active key, or other users can read or replace
-                it. Neither the error message nor a local variable in its traceback contains a key.
+            ConfigError: the file cannot be read or is malformed, the active key is not named or not valid, or other
+                users can read or replace the file. Neither the error message nor a local variable in its traceback
+                contains a key.
         """
         found = self._load()
         if found.active is None:
@@ -61,7 +62,10 @@ class KeyRing:
         return found.active, self._key(found, found.active)
 
     def key(self, key_id: str) -> bytes:
-        """Return the key with this id; raise ConfigError if there is none, or for the reasons of ``active``."""
+        """Return the key with this id. Raise ConfigError if the file has no valid key with this id.
+
+        A file that cannot be used raises ConfigError for the reasons of ``active``.
+        """
         return self._key(self._load(), key_id)
 
     def _key(self, found: _Keys, key_id: str) -> bytes:

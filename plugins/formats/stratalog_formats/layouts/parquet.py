@@ -4,9 +4,9 @@
 
     PAR1 | row groups | page indexes | frames | directory | small files | footer | Parquet's footer
 
-docs/formats/parquet.md describes the parts. The log's bytes can be rebuilt from the file. A range of
-the log is read group by group: a row group and its frames are fetched, and the bytes of the log are rebuilt from them. The
-hash of each part is checked before the part is decoded.
+docs/formats/parquet.md describes the parts. The log's bytes can be rebuilt from the file. A range of the log is read
+group by group: a row group and its frames are fetched, and the bytes of the log are rebuilt from them. The hash of each
+part is checked before the part is decoded.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class ParquetLayout(TierLayout):
 
     @property
     def takes_uncompressed(self) -> bool:
-        """True unless the settings keep compressed batches."""
+        """True unless the setting ``compressed.batches`` is "keep"."""
         return self._settings.compressed_batches == "rewrite"
 
     def write(self, source: SegmentSource, sink: ObjectSink, section: Section | None) -> StoredSegment:
@@ -121,7 +121,7 @@ class ParquetLayout(TierLayout):
         Raises:
             CorruptObjectError: the log returned more or fewer bytes than announced; nothing is visible.
             PluginImportError: pyarrow is not installed.
-            StorageError: there is no room for the temporary file.
+            StorageError: the temporary file cannot be written, or the upload failed.
         """
         del section  # this layout has settings of the engine only, and no topic settings
         maker = RowMaker(self._codecs, self._limit_bytes, self._kernels)
@@ -143,7 +143,7 @@ class ParquetLayout(TierLayout):
 
         Raises:
             ConfigError: the range is not inside the file.
-            CorruptObjectError: a part of the object is damaged.
+            CorruptObjectError: a part of the object is damaged, the hash is wrong, or the entry contradicts itself.
             PluginImportError: pyarrow is not installed.
         """
         place = place_of(segment, FileKind.LOG)
@@ -151,7 +151,7 @@ class ParquetLayout(TierLayout):
         return hashed_pieces(self._pieces(segment, start, end, fetch), segment, start, end, place)
 
     def read_index(self, segment: StoredSegment, kind: FileKind, fetch: RangeReader) -> bytes | None:
-        """Return a small file, which is stored unchanged, after a check of its hash.
+        """Return a small file, which is stored unchanged, after a check of its hash; None if the segment lacks it.
 
         Raises:
             CorruptObjectError: the store returned more or fewer bytes, or the hash is wrong.
@@ -161,9 +161,12 @@ class ParquetLayout(TierLayout):
     def read_arrow(
         self, segment: StoredSegment, start: int, end: int, columns: Sequence[str] | None, fetch: RangeReader
     ) -> Iterator[pyarrow.RecordBatch] | None:
-        """Return the records with offsets in [start, end) as Arrow batches; None if some records are not stored as rows.
+        """Return the data records with offsets in [start, end) as Arrow batches.
+
+        The result is None if any data record of the segment is not stored as a row.
 
         Raises:
+            ConfigError: there is no such column.
             CorruptObjectError: a part of the object is damaged.
             PluginImportError: pyarrow is not installed.
         """
@@ -183,19 +186,19 @@ class ParquetLayout(TierLayout):
         )
 
     def check(self, segment: StoredSegment, fetch: RangeReader) -> None:
-        """Check the footer of the object; raise CorruptObjectError if it is damaged."""
+        """Check the footer of the object; raise CorruptObjectError if it differs from the entry ``segment``."""
         check_whole(segment, LABEL, fetch)
 
     def discover(self, objects: Sequence[ObjectInfo], fetch: RangeReader) -> Iterator[StoredSegment]:
-        """Yield the segments whose footers are before Parquet's footers, as ``discover_whole`` documents."""
+        """Yield the segments that ``discover_whole`` finds by the footers before Parquet's footers in ``objects``."""
         return discover_whole(LABEL, objects, fetch, _footer_bytes)
 
     # --- writing ---------------------------------------------------------------------------------------------------
 
     def _groups(self, log: HashedLog, maker: RowMaker) -> Iterator[tuple[bytes, list[BatchTable]]]:
-        """Yield the bytes of each group of complete batches, and the batches.
+        """Yield the log in groups: the bytes of each group, and the tables of the complete batches in these bytes.
 
-        After bytes that are not a batch, all further groups have no batches.
+        From the first bytes that are not a batch on, the groups have no batches.
         """
         group_bytes, pending, has_batches = self._settings.row_group_bytes, bytearray(), True
         wanted = group_bytes
@@ -232,7 +235,7 @@ class ParquetLayout(TierLayout):
             yield self._group(found, number, place, fetch)[max(0, start - position) : end - position]
 
     def _group(self, found: OpenDirectory, number: int, place: ObjectSlice, fetch: RangeReader) -> memoryview:
-        """Return the log's bytes of a group.
+        """Return the log's bytes of a group; raise CorruptObjectError if the group is damaged.
 
         The stored bytes are fetched and checked at each call. The rebuilt bytes are cached.
         """
@@ -269,7 +272,10 @@ def _stored_rows(found: OpenDirectory, number: int, place: ObjectSlice, fetch: R
 def _read_rows(
     found: OpenDirectory, number: int, stored: bytes, place: ObjectSlice, columns: Sequence[str]
 ) -> Any:  # a pyarrow.Table
-    """Return columns of a row group as an Arrow table; ``stored`` are its bytes, whose hash was checked."""
+    """Return columns of a row group as an Arrow table; raise CorruptObjectError if Parquet's reader refuses it.
+
+    ``stored`` contains the bytes of the row group, whose hash was checked.
+    """
     pa = imported_pyarrow()
     region = StoredRegion(stored, found.stored_range(number)[0])
     try:
@@ -302,17 +308,17 @@ class StoredRegion:
         return data
 
     def seek(self, position: int, whence: int = 0) -> int:
-        """Set the position; ``whence`` has the meaning of ``io.IOBase.seek``."""
+        """Set and return the position in the file. ``whence`` is as in ``io.IOBase.seek``; 2 means the region's end."""
         base = (0, self._at, self._start + len(self._data))[whence]
         self._at = base + position
         return self._at
 
     def tell(self) -> int:
-        """Return the position."""
+        """Return the current position in the file."""
         return self._at
 
     def close(self) -> None:
-        """Do nothing."""
+        """Do nothing: the region is in memory."""
 
 
 def _footer_bytes(info: ObjectInfo, fetch: RangeReader) -> int | None:

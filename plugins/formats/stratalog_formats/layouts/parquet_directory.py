@@ -34,7 +34,17 @@ _FRAME_MAGIC: Final = 2  # magic that is passed to the codec: frames as in recor
 
 
 class StoredGroup(NamedTuple):
-    """A group in the directory. ``is_complete`` is 1 if each data record of the group is stored as a row, otherwise 0."""
+    """A group in the directory.
+
+    Attributes:
+        log_bytes: size of the group in the log.
+        stored_bytes: size of the row group in the object; 0 if the group has no rows.
+        rows: number of rows.
+        frames_bytes: size of the compressed frames.
+        is_complete: 1 if each data record of the group is stored as a row, otherwise 0.
+        sha256: hash of the row group's bytes.
+        frames_sha256: hash of the compressed frames.
+    """
 
     log_bytes: int
     stored_bytes: int
@@ -51,7 +61,7 @@ class Directory:
 
     Attributes:
         groups: the groups, in the order of the log.
-        between_bytes: size of the part between row groups and frames.
+        between_bytes: size of the part between row groups and frames: the page indexes.
         between_sha256: SHA-256 of that part.
         footer: Parquet's footer, from its metadata to its magic.
     """
@@ -63,7 +73,7 @@ class Directory:
 
 
 def encode_directory(directory: Directory) -> bytes:
-    """Return a directory in its stored form."""
+    """Return a directory in its stored form, compressed with zstd."""
     parts = [_COUNT.pack(len(directory.groups)), *(_GROUP.pack(*group) for group in directory.groups)]
     parts += [_BETWEEN.pack(directory.between_bytes, directory.between_sha256), directory.footer]
     return ZstdCodec().compress(b"".join(parts), level=None, magic=_FRAME_MAGIC)
@@ -85,10 +95,12 @@ class OpenDirectory:
 
     Attributes:
         directory: the directory.
+        between: position of the part between row groups and frames in the slice.
         metadata: Parquet's metadata, parsed.
 
     Raises:
-        CorruptObjectError: sizes contradict each other.
+        CorruptObjectError: sizes contradict each other, or Parquet's footer cannot be read.
+        PluginImportError: pyarrow is not installed.
     """
 
     def __init__(self, directory: Directory, place: ObjectSlice, log_bytes: int, directory_bytes: int) -> None:
@@ -114,11 +126,11 @@ class OpenDirectory:
         return self._ends[number]
 
     def stored_range(self, number: int) -> tuple[int, int]:
-        """Return start and end of a group's row group in the slice."""
+        """Return start and end of a group's row group in the slice; they are equal for a group without rows."""
         return self._stored[number], self._stored[number + 1]
 
     def frames_range(self, number: int) -> tuple[int, int]:
-        """Return start and end of a group's frames in the slice."""
+        """Return start and end of a group's compressed frames in the slice."""
         return self._frames[number], self._frames[number + 1]
 
     def with_offsets(self, start: int, end: int) -> list[int] | None:
@@ -136,19 +148,22 @@ class OpenDirectory:
         return statistics is None or (statistics.max >= start and statistics.min < end)
 
     def row_group(self, number: int) -> int:
-        """Return the number of a group's row group in the Parquet file; groups without rows have none."""
+        """Return the number of a group's row group in the Parquet file. The group must have rows."""
         return self._row_groups[number]
 
 
 class Directories:
-    """Cache of directories, by the hash of the directory and all values that it was checked against. Thread-safe."""
+    """Cache of at most ``at_most`` directories. Thread-safe.
+
+    The cache key contains the hash of the directory, and all values that the directory was checked against.
+    """
 
     def __init__(self, at_most: int = 64) -> None:
         self._at_most, self._lock = at_most, threading.Lock()
         self._known: OrderedDict[tuple[object, ...], OpenDirectory] = OrderedDict()  # under _lock, the latest last
 
     def of(self, segment: StoredSegment, fetch: RangeReader) -> OpenDirectory:
-        """Return the directory of a segment; fetch it in one request if it is not cached.
+        """Return the directory of a segment. Fetch the directory in one request if it is not cached.
 
         Raises:
             CorruptObjectError: the directory is damaged, or the entry's data about the directory is impossible.
@@ -170,10 +185,11 @@ class Directories:
 
 
 def checked_part(fetch: RangeReader, place: ObjectSlice, span: tuple[int, int], sha256: bytes) -> bytes:
-    """Return a part of a slice after a check of its hash.
+    """Return the bytes ``span`` (start, end) of a slice after a check of their hash.
 
     Raises:
-        CorruptObjectError: the hash is wrong, or the part has another size.
+        CorruptObjectError: the hash is wrong, the span is not inside the slice, or the store returned more or fewer
+            bytes.
     """
     if span[1] > place.size_bytes:
         raise CorruptObjectError("a part is not inside its slice", place.key, place.position)
@@ -187,7 +203,7 @@ def unpacked(data: bytes, limit_bytes: int, place: ObjectSlice) -> bytes:
     """Decompress a part whose hash was checked before.
 
     Raises:
-        CorruptObjectError: the part is no frame of zstd, or larger than the limit.
+        CorruptObjectError: the part is not valid zstd data, or larger than ``limit_bytes`` after decompression.
     """
     try:
         return bytes(ZstdCodec().decompress(data, limit_bytes=limit_bytes, magic=_FRAME_MAGIC))
@@ -196,7 +212,7 @@ def unpacked(data: bytes, limit_bytes: int, place: ObjectSlice) -> bytes:
 
 
 def packed(data: bytes) -> bytes:
-    """Compress frames with zstd."""
+    """Return the frames of a group compressed with zstd, for storage."""
     return ZstdCodec().compress(data, level=None, magic=_FRAME_MAGIC)
 
 

@@ -22,7 +22,10 @@ class GroupWriter:
 
     Args:
         spool: receives the bytes of the file, from its start to the end of the frames.
-        level: level of zstd.
+        level: compression level of zstd for the row groups.
+
+    Raises:
+        PluginImportError: pyarrow is not installed.
     """
 
     def __init__(self, spool: Spool, level: int) -> None:
@@ -45,10 +48,10 @@ class GroupWriter:
         )
 
     def add(self, group: Group) -> None:
-        """Write the next group.
+        """Write the rows of the next group to the spool, and keep its frames in memory until ``finish``.
 
         Raises:
-            StorageError: there is no room in the spool.
+            StorageError: the spool cannot be written.
         """
         rows, stored_bytes, sha256 = 0, 0, _NO_BYTES
         if group.rows is not None and group.rows.num_rows:
@@ -68,7 +71,7 @@ class GroupWriter:
         The footer is not written to the spool, because other parts of the object come before it.
 
         Raises:
-            StorageError: there is no room in the spool.
+            StorageError: the spool cannot be written.
         """
         self._sink.held = bytearray()
         self._writer.close()
@@ -103,7 +106,7 @@ class _Sink:
         self.held: bytearray | None = None
 
     def write(self, data: Buffer) -> int:
-        """Write bytes, and return their number."""
+        """Write ``data`` to the spool, or add it to ``held``; return its size in bytes."""
         size_bytes = memoryview(data).nbytes
         if self.held is None:
             self._spool.write(data)
@@ -120,7 +123,7 @@ class _Sink:
         return found
 
     def flush(self) -> None:
-        """Do nothing."""
+        """Do nothing: ``write`` keeps no bytes back."""
 
     def close(self) -> None:
-        """Do nothing."""
+        """Do nothing: the owner of the spool closes it."""

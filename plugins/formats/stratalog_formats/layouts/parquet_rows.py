@@ -46,7 +46,7 @@ _NOTHING: Final = bytes(8)  # buffer of an array without values
 
 
 def imported_pyarrow() -> Any:
-    """Return pyarrow.
+    """Import pyarrow with its modules ``compute`` and ``parquet``, and return pyarrow.
 
     Raises:
         PluginImportError: pyarrow is not installed.
@@ -79,7 +79,7 @@ class Group:
 
 @dataclass(slots=True)
 class _Pieces:
-    """Pieces of a group that is being made: the frame, the position in the log's bytes, and the number of rows of each."""
+    """Pieces of a group that is being made: frame, position in the log's bytes, and number of rows of each piece."""
 
     frames: list[bytes] = field(default_factory=list)
     spans: list[tuple[int, int]] = field(default_factory=list)  # start and end of each piece in the log's bytes
@@ -95,6 +95,9 @@ class RowMaker:
         codecs: codecs for the rows of compressed batches.
         limit_bytes: the largest allowed size of a decompressed batch.
         kernels: functions to use, either compiled or in pure Python.
+
+    Raises:
+        PluginImportError: pyarrow is not installed.
     """
 
     def __init__(self, codecs: CodecTable, limit_bytes: int, kernels: Kernels = KERNELS) -> None:
@@ -109,8 +112,8 @@ class RowMaker:
     def whole_batches(self, data: Buffer) -> tuple[list[BatchTable], bool]:
         """Return the tables of the complete batches at the start of ``data``, and a flag.
 
-        The flag is False if the bytes after these batches are not a batch. It is True if nothing follows, or if the bytes
-        that follow may be the start of a batch.
+        The flag is False if the bytes after these batches are not a batch. It is True if nothing follows, or if the
+        bytes that follow may be the start of a batch.
         """
         tables, at, end = list[BatchTable](), 0, len(data)
         while end - at >= FRAME_BYTES:
@@ -128,7 +131,10 @@ class RowMaker:
         return tables, True
 
     def group(self, data: bytes, tables: Sequence[BatchTable], partition: int) -> Group:
-        """Return the group that exactly rebuilds ``data``: the batches of ``tables``, then bytes that are not batches."""
+        """Return a group from which ``data`` can be rebuilt exactly.
+
+        ``tables`` are the complete batches at the start of ``data``. The bytes after them are stored unchanged.
+        """
         pieces = _Pieces()
         for table in tables:
             for start, end, kind in _runs(table):
@@ -222,7 +228,11 @@ class RowMaker:
 
 
 def row_schema() -> pyarrow.Schema:
-    """Return the Arrow schema of the rows: the columns of ``ArrowBuffers.schema``, and two more."""
+    """Return the Arrow schema of the rows.
+
+    It has the columns of ``ArrowBuffers.schema``, with ``timestamp`` in milliseconds, and the columns ``transactional``
+    and ``producer_timestamp``.
+    """
     pa = imported_pyarrow()
     schema = ArrowBuffers.schema()
     schema = schema.set(schema.get_field_index("timestamp"), pa.field("timestamp", _milliseconds(pa)))
@@ -232,7 +242,11 @@ def row_schema() -> pyarrow.Schema:
 
 
 def row_buffers(rows: pyarrow.Table | None) -> RowBuffers:
-    """Return the buffers of the columns in ``REBUILT_COLUMNS``; ``rows`` is None for a group without rows."""
+    """Return the buffers of the columns in ``REBUILT_COLUMNS``; ``rows`` is None for a group without rows.
+
+    Raises:
+        ValueError: a column does not begin at the start of its buffers.
+    """
     pa = imported_pyarrow()
     rows = row_schema().empty_table() if rows is None else rows
     rows = rows.select(REBUILT_COLUMNS).combine_chunks()
@@ -289,7 +303,7 @@ def _with_create_time(run: BatchTable) -> BatchTable:
 
 
 def _runs(table: BatchTable) -> Iterator[tuple[int, int, str]]:
-    """Yield the start, the end and the kind of each run of batches with equal kind, timestamp type and transactional bit."""
+    """Yield start, end and kind of each run of batches with the same kind, timestamp type and transactional bit."""
 
     def shape(row: int) -> tuple[str, int]:
         attributes = table.attributes[row]

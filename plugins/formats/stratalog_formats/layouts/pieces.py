@@ -48,7 +48,7 @@ def file_hashes(files: Iterable[tuple[FileKind, bytes]]) -> dict[str, str]:
 
 
 def place_of(segment: StoredSegment, kind: FileKind) -> ObjectSlice:
-    """Return the slice of an object that contains a file.
+    """Return the object slice that contains a file of the segment.
 
     Raises:
         CorruptObjectError: the entry has no such file.
@@ -75,7 +75,11 @@ def exactly(fetch: RangeReader, place: ObjectSlice, start: int, end: int) -> byt
 
 
 def seen_exactly(fetch: RangeReader, place: ObjectSlice, start: int, end: int) -> bytes | memoryview:
-    """Return bytes as ``exactly`` does, but return the reader's view without a copy if the reader returns one."""
+    """Return bytes [start, end) of a slice without a copy: if the reader returns a view, the result is this view.
+
+    Raises:
+        CorruptObjectError: the reader returned more or fewer bytes.
+    """
     if start == end:
         return b""
     data = fetch(place.key, place.position + start, place.position + end)
@@ -132,7 +136,7 @@ def read_small(segment: StoredSegment, kind: FileKind, fetch: RangeReader) -> by
     """Return a small file that is stored unchanged, after a check of its hash; None if the segment has no such file.
 
     Raises:
-        CorruptObjectError: the store returned more or fewer bytes, or the hash is wrong.
+        CorruptObjectError: the store returned more or fewer bytes, or the hash is wrong or missing in the entry.
     """
     place = segment.slices.get(kind)
     if place is None:

@@ -1,7 +1,7 @@
 """Layout ``plain``: each of Kafka's files unchanged in its own object, and one more object with the manifest entry.
 
-The files in the bucket can be copied into a broker's directory after they are renamed to their original names. The entry
-is stored last: if a segment's entry exists, the segment is complete.
+The files in the bucket can be copied into a broker's directory after they are renamed to their original names. The
+entry is stored last: if a segment's entry exists, the segment is complete.
 """
 
 from __future__ import annotations
@@ -55,10 +55,13 @@ class PlainLayout(TierLayout):
         self._fetch_chunk_bytes = fetch_chunk_bytes
 
     def write(self, source: SegmentSource, sink: ObjectSink, section: Section | None) -> StoredSegment:
-        """Store each file, then the entry. The log is read once, and hashed while it is read.
+        """Store each file, then the entry. The log is hashed while the sink reads it.
+
+        Objects that were stored before an error remain in the store.
 
         Raises:
             CorruptObjectError: the log returned more or fewer bytes than announced.
+            StorageError: an upload failed.
         """
         del section  # this layout has no settings
         files, log = small_files(source), HashedLog.of(source.log, sink.key(SUFFIXES[FileKind.LOG]))
@@ -77,7 +80,10 @@ class PlainLayout(TierLayout):
         return dataclasses.replace(stored, layout="")
 
     def read(self, segment: StoredSegment, start: int, end: int, fetch: RangeReader) -> Iterator[memoryview]:
-        """Yield bytes [start, end) of the ``.log`` file, one request for each ``fetch_chunk_bytes``, as ``read_as_is`` does."""
+        """Yield bytes [start, end) of the ``.log`` file with requests of at most ``fetch_chunk_bytes``.
+
+        The hash is checked, and errors are raised, as ``read_as_is`` documents.
+        """
         return read_as_is(segment, start, end, self._fetch_chunk_bytes, fetch)
 
     def read_index(self, segment: StoredSegment, kind: FileKind, fetch: RangeReader) -> bytes | None:

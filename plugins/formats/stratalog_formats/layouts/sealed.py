@@ -1,12 +1,12 @@
 """Encrypted objects: AES-256-GCM, chunk by chunk, with segment keys in envelopes.
 
-An encrypted chunk is the ciphertext of ``chunk_bytes`` of the object plus a tag of 16 bytes. The last chunk contains the
-remaining bytes; an empty object has one empty chunk. Each segment has its own key. The nonce is the number of the object
-in the segment (4 bytes) and the number of the chunk in the object (8 bytes), big-endian.
+An encrypted chunk is the ciphertext of ``chunk_bytes`` of the object plus a tag of 16 bytes. The last chunk contains
+the remaining bytes; an empty object has one empty chunk. Each segment has its own key. The nonce is the number of the
+object in the segment (4 bytes) and the number of the chunk in the object (8 bytes), big-endian.
 
-The authenticated data of a chunk is not stored: the identity of the segment, the name of the object, both numbers, and a
-flag for the last chunk. Reading therefore detects a chunk that was moved, omitted or cut off, and an object of an earlier
-upload that replaced a later one. Version 1 did not authenticate leader epoch, end offset and name.
+The authenticated data of a chunk is not stored: the identity of the segment, the name of the object, both numbers, and
+a flag for the last chunk. Reading therefore detects a chunk that was moved, omitted or cut off, and an object of an
+earlier upload that replaced a later one. Version 1 did not authenticate leader epoch, end offset and name.
 """
 
 from __future__ import annotations
@@ -63,7 +63,10 @@ class Identity(NamedTuple):
 
 
 def identity_of(info: SegmentInfo, version: int = VERSION) -> Identity:
-    """Return the identity of a segment."""
+    """Return the identity of a segment in the form of a version of the layout.
+
+    It contains the topic, its id, partition and base offset; from version 2 on, also end offset and last leader epoch.
+    """
     said: list[object] = [info.log.topic, info.topic_id.text, info.log.partition, info.base_offset]
     if version > FIRST_VERSION:
         said += [info.end_offset, info.leader_epochs[-1].epoch if info.leader_epochs else NO_EPOCH]
@@ -73,14 +76,19 @@ def identity_of(info: SegmentInfo, version: int = VERSION) -> Identity:
 def new_cipher(identity: Identity, ring: KeyRing) -> tuple[AESGCM, Envelope]:
     """Return a cipher with a new random key, and the envelope of this key.
 
-    The key itself is not returned, so no local variable of a caller contains it.
+    The key itself is not returned, so no local variable of a caller contains it. Raises the errors of ``wrap``.
     """
     key = new_key()
     return cipher_class()(key), wrap(key, identity, ring)
 
 
 def wrap(key: bytes, identity: Identity, ring: KeyRing) -> Envelope:
-    """Encrypt a segment's key with the active key of the ring. The envelope can be opened only for this segment."""
+    """Encrypt a segment's key with the active key of the ring. The envelope can be opened only for this segment.
+
+    Raises:
+        ConfigError: the ring cannot return the active key.
+        PluginImportError: ``cryptography`` is not installed.
+    """
     key_id, master = ring.active()
     nonce = secrets.token_bytes(NONCE_BYTES)
     wrapped = nonce + cipher_class()(master).encrypt(nonce, key, identity.of_key(key_id))
@@ -91,8 +99,9 @@ def unwrap(envelope: Envelope, identity: Identity, ring: KeyRing, file: str) -> 
     """Return a segment's key.
 
     Raises:
-        CorruptObjectError: the envelope is damaged or of another segment, or the key with this id was replaced by another.
-        ConfigError: the ring has no key with this id.
+        CorruptObjectError: the envelope is damaged or of another segment, or the ring has another key with the same id.
+        ConfigError: the ring cannot return the key with this id.
+        PluginImportError: ``cryptography`` is not installed.
     """
     # the key has no local name, because tracebacks may show the values of local names
     cipher = cipher_class()(ring.key(envelope.key_id))
@@ -125,7 +134,7 @@ def new_key() -> bytes:
 
 
 def opened(cipher: AESGCM, nonce: bytes, data: Buffer, associated: bytes, file: str, position: int) -> bytes:
-    """Decrypt and authenticate bytes.
+    """Return the decrypted bytes, after a check of their tag and of the authenticated data ``associated``.
 
     Raises:
         CorruptObjectError: the bytes or the authenticated data were changed.
@@ -162,15 +171,15 @@ class Sealing:
         return _NUMBERS.pack(self.number, chunk)
 
     def associated(self, chunk: int, *, last: bool) -> bytes:
-        """Return the authenticated data of a chunk: the identity, the numbers of object and chunk, and the flag ``last``."""
+        """Return the authenticated data of a chunk: the identity, the nonce (both numbers), and the flag ``last``."""
         return self.identity + self.nonce(chunk) + _LAST[last]
 
 
 class SealedSource:
     """Byte source of an object that is encrypted while it is read. Each pass returns the same bytes.
 
-    Raises, while it is read:
-        StorageError: a pass read other bytes than an earlier pass, because one nonce must never encrypt two contents.
+    If a pass reads other bytes from ``source`` than an earlier pass, ``chunks`` raises StorageError, because one nonce
+    must never encrypt two contents.
     """
 
     def __init__(self, source: ByteSource, sealing: Sealing, head: bytes) -> None:
@@ -179,7 +188,7 @@ class SealedSource:
         self.size_bytes = stored_bytes(source.size_bytes, sealing.chunk_bytes) + len(head)
 
     def chunks(self, chunk_bytes: int) -> Iterator[Buffer]:
-        """Yield the encrypted object. A piece is at most one encryption chunk."""
+        """Yield the encrypted object in pieces of at most ``chunk_bytes``, then the head in one piece."""
         last = self._sealing.chunks(self._source.size_bytes) - 1
         for number, plain in enumerate(_at_least_one(cut(self._source, self._sealing.chunk_bytes))):
             sealed = self._sealed(number, plain, last=number == last)

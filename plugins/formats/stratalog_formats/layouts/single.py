@@ -38,16 +38,20 @@ class SingleLayout(TierLayout):
         self._fetch_chunk_bytes = fetch_chunk_bytes
 
     def write(self, source: SegmentSource, sink: ObjectSink, section: Section | None) -> StoredSegment:
-        """Store a segment as one object. The log is read once, and hashed while it is read.
+        """Store a segment as one object. The log is hashed while the sink reads it.
 
         Raises:
             CorruptObjectError: the log returned more or fewer bytes than announced; nothing is visible.
+            StorageError: the upload failed.
         """
         del section  # this layout has no settings
         return put_whole(LABEL, source, HashedLog.of(source.log, sink.key()), sink, {})
 
     def read(self, segment: StoredSegment, start: int, end: int, fetch: RangeReader) -> Iterator[memoryview]:
-        """Yield bytes [start, end) of the ``.log`` file, one request for each ``fetch_chunk_bytes``, as ``read_as_is`` does."""
+        """Yield bytes [start, end) of the ``.log`` file with requests of at most ``fetch_chunk_bytes``.
+
+        The hash is checked, and errors are raised, as ``read_as_is`` documents.
+        """
         return read_as_is(segment, start, end, self._fetch_chunk_bytes, fetch)
 
     def read_index(self, segment: StoredSegment, kind: FileKind, fetch: RangeReader) -> bytes | None:
@@ -55,9 +59,9 @@ class SingleLayout(TierLayout):
         return read_small(segment, kind, fetch)
 
     def check(self, segment: StoredSegment, fetch: RangeReader) -> None:
-        """Check the footer of the object; raise CorruptObjectError if it is damaged."""
+        """Check the footer of the object; raise CorruptObjectError if it differs from the entry ``segment``."""
         check_whole(segment, LABEL, fetch)
 
     def discover(self, objects: Sequence[ObjectInfo], fetch: RangeReader) -> Iterator[StoredSegment]:
-        """Yield the segments of this layout whose footers are at the end of ``objects``, as ``discover_whole`` documents."""
+        """Yield the segments of this layout that ``discover_whole`` finds by the footers of ``objects``."""
         return discover_whole(LABEL, objects, fetch)

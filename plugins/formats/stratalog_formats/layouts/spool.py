@@ -25,10 +25,10 @@ class Spool:
         self.sha256 = ""  # hash of the original log; set by the writer of the spool
 
     def write(self, data: Buffer) -> None:
-        """Add bytes.
+        """Add bytes at the end.
 
         Raises:
-            StorageError: there is no room for the bytes.
+            StorageError: the temporary file cannot be written, for example because the disk is full.
         """
         try:
             self._file.write(data)
@@ -40,7 +40,7 @@ class Spool:
         self.size_bytes += len(data)
 
     def chunks(self, chunk_bytes: int) -> Iterator[Buffer]:
-        """Yield all bytes from the start."""
+        """Yield all bytes from the start, in pieces of at most ``chunk_bytes``. Only one pass can run at a time."""
         self._file.seek(0)
         while chunk := self._file.read(chunk_bytes):
             yield chunk

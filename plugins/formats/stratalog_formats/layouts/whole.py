@@ -2,10 +2,10 @@
 
 ::
 
-    log | offset index | time index | transaction index | snapshot | leader epochs | footer | tail
+    log | offset index | time index | transaction index | snapshot | leader epochs | extra indexes | footer | tail
 
-Missing files take no space. Most layouts have no tail. The object becomes visible only when it is complete. A crash during
-an upload leaves no object; uploaded parts can remain until the store expires them.
+Missing files take no space. Most layouts have no tail. The object becomes visible only when it is complete. A crash
+during an upload leaves no object; uploaded parts can remain until the store expires them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ TailBytes: TypeAlias = Callable[[ObjectInfo, RangeReader], int | None]
 
 
 def no_tail(info: ObjectInfo, fetch: RangeReader) -> int:
-    """Return 0: the footer is at the end of the object."""
+    """Return 0, the size of the tail of an object whose footer is at its end."""
     del info, fetch
     return 0
 
@@ -61,6 +61,7 @@ def put_whole(
 
     Raises:
         CorruptObjectError: the log returned more or fewer bytes than announced; nothing is visible.
+        StorageError: the upload failed, or the sink stored the object incompletely or under another key.
     """
     made = _WholeObject(label, source, body, sink.key(suffix), extra, tail)
     info = sink.put(made, suffix)
@@ -90,7 +91,7 @@ class _WholeObject:
 
     @property
     def size_bytes(self) -> int:
-        """Size of the whole object; known before the log is read, because the size of its hash in the footer is fixed."""
+        """Size of the whole object, known before the log is read: the log's hash in the footer has a fixed size."""
         return self._size_bytes
 
     def chunks(self, chunk_bytes: int) -> Iterator[Buffer]:
@@ -113,15 +114,17 @@ class _WholeObject:
 def discover_whole(
     label: str, objects: Sequence[ObjectInfo], fetch: RangeReader, tail_bytes: TailBytes = no_tail
 ) -> Iterator[StoredSegment]:
-    """Yield the segments of one layout whose footers are at the end of ``objects``, in two ranged reads each.
+    """Yield the segments of one layout whose footers are at the end of ``objects``, before the tail if there is one.
 
-    ``tail_bytes`` returns the size of an object's tail, or None if the object cannot be of this layout.
+    ``tail_bytes`` returns the size of an object's tail, or None if the object cannot be of this layout. Each footer
+    needs two ranged reads.
 
-    Objects without the magic and objects of other layouts are skipped. The entries have their layout set. The key "" means
-    an object outside of its tier, such as a copied file: the key in its footer is then not checked.
+    Objects without the magic and objects of other layouts are skipped. The entries have their layout set. The key ""
+    means an object outside of its tier, such as a copied file: the key in its footer is then not checked.
 
     Raises:
-        CorruptObjectError: an object has the magic but no valid footer. Pass objects one by one to continue after it.
+        CorruptObjectError: an object has the magic but no valid footer, or is shorter than its ``ObjectInfo`` states.
+            Pass objects one by one to continue after it.
     """
     for info in objects:
         tail = tail_bytes(info, fetch)
@@ -132,7 +135,11 @@ def discover_whole(
 
 
 def read_footer(info: ObjectInfo, fetch: RangeReader, tail_bytes: int = 0) -> tuple[StoredSegment, int] | None:
-    """Return the entry in the footer of an object, and the footer's position; None if the object has no footer."""
+    """Return the entry in the footer of an object, and the footer's position; None if the object has no footer.
+
+    Raises:
+        CorruptObjectError: the object has the magic but no valid footer, or is shorter than ``info`` states.
+    """
     size_bytes = info.size_bytes - tail_bytes
     if size_bytes < TRAILER_BYTES:
         return None
@@ -145,12 +152,12 @@ def read_footer(info: ObjectInfo, fetch: RangeReader, tail_bytes: int = 0) -> tu
 
 
 def check_copy(segment: StoredSegment, label: str, key: str, position: int, fetch: RangeReader) -> None:
-    """Check the copy of a segment's entry at ``position`` of an object. Only a rebuild without manifests needs the copy.
+    """Check the copy of a segment's entry at ``position`` of an object, which only a rebuild without manifests needs.
 
     ``label`` is the layout of the copy if ``segment`` has none.
 
     Raises:
-        CorruptObjectError: the copy differs from the entry.
+        CorruptObjectError: the copy differs from the entry, or is cut off.
     """
     expected = encode_footer(replace(segment, layout=segment.layout or label))
     end = position + len(expected)
@@ -159,7 +166,7 @@ def check_copy(segment: StoredSegment, label: str, key: str, position: int, fetc
 
 
 def check_whole(segment: StoredSegment, label: str, fetch: RangeReader) -> None:
-    """Check the footer of an object that ``put_whole`` stored; raise CorruptObjectError if it differs from the entry."""
+    """Check the footer of an object that ``put_whole`` stored; raise CorruptObjectError if it is wrong."""
     end = max(place.position + place.size_bytes for place in segment.slices.values())
     check_copy(segment, label, segment.log_key, end, fetch)
 
