@@ -12,7 +12,10 @@ __all__ = ["layout_lookup", "open_context", "topic_config"]
 
 
 def __getattr__(name: str) -> object:
-    """Import a function at its first use, because pytest imports this package in every run, also of other projects."""
+    """Return a function of ``__all__``, which is imported at its first use; raise AttributeError for another name.
+
+    pytest imports this package in every run, also of other projects. The import must therefore be cheap.
+    """
     if name in __all__:
         return getattr(importlib.import_module("stratalog.testing.contexts"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -51,19 +51,19 @@ def open_context(
 
 
 def layout_lookup(**layouts: TierLayout) -> LayoutLookup:
-    """Return a lookup of these layouts by name, all of version 1."""
+    """Return a lookup of these layouts by name, all of version 1. It raises UnknownComponentError for all others."""
     return _Layouts(layouts)
 
 
 def topic_config(values: Mapping[str, object] | None = None, **sections: type[Section]) -> TopicConfig:
-    """Return the settings of a topic.
+    """Return the settings of a topic, with defaults for the settings that ``values`` does not contain.
 
     Args:
         values: settings by Kafka's names, and settings of plugins, such as ``{"prefix_budget.bytes": 5}``.
         sections: types of the plugins' topic settings, by provider name.
 
     Raises:
-        ConfigError, UnknownSettingError: a setting is wrong.
+        ConfigError: a setting is unknown, or its value is wrong.
     """
     made = {name: section() for name, section in sections.items()}
     return TopicConfig(sections=made).merged(values or {}, "the test")
@@ -76,18 +76,18 @@ class _Layouts:
         self._layouts = layouts
 
     def label(self, name: str) -> str:
-        """Return ``name@1``."""
+        """Return ``name@1``; raise UnknownComponentError if there is no such layout."""
         self.by_name(name)
         return f"{name}@1"
 
     def by_name(self, name: str) -> TierLayout:
-        """Return the layout called ``name``."""
+        """Return the layout called ``name``; raise UnknownComponentError if there is none."""
         if name not in self._layouts:
             raise UnknownComponentError(f"no tier layout {name!r} is in the lookup of this test")
         return self._layouts[name]
 
     def by_label(self, label: str) -> TierLayout:
-        """Return the layout of ``name@1``."""
+        """Return the layout of ``name@1``; raise UnknownComponentError for another name or version."""
         name, _, version = label.rpartition("@")
         if version != "1":
             raise UnknownComponentError(f"{label} is required, and the lookup of this test has version 1")

@@ -49,7 +49,7 @@ def opened_component(plugin: str, kind: str, name: str) -> Any:  # Any: a compon
         name: name of the provider.
 
     Raises:
-        PluginError: the plugin breaks the contract, or has no such component.
+        PluginError: the plugin cannot be loaded, breaks the contract, or has no such component.
     """
     for provider in offers_of(plugin).get(kind, ()):
         if provider.name == name:
@@ -59,21 +59,21 @@ def opened_component(plugin: str, kind: str, name: str) -> Any:  # Any: a compon
 
 
 def installed_codecs() -> CodecTable:
-    """Return the codecs of the installed plugins."""
+    """Return a table of the codecs of all installed plugins."""
     return ComponentHost(Registry.load(), Settings(), Env()).reading_components().codecs
 
 
 def run_contracts(plugin: str) -> list[PluginFinding]:
     """Run the contract class of each component of a plugin, in another process, and return a finding for each failure.
 
-    Stores are left out with a warning, because they need a location.
+    A store needs a location. Its contract class is not run, and the result contains a warning for it.
 
     Args:
         plugin: as for ``check_plugin``.
 
     Raises:
-        PluginImportError: pytest is not installed.
-        PluginError, UnknownComponentError: the plugin cannot be loaded.
+        PluginImportError: pytest did not run, for example because it is not installed.
+        PluginError: the plugin cannot be loaded, or there is none with this name.
     """
     titles = {kind.key: kind.title for kind in KINDS}
     found, tested = list[PluginFinding](), list[tuple[str, str]]()
@@ -91,7 +91,11 @@ def run_contracts(plugin: str) -> list[PluginFinding]:
 
 
 def contract_tests(plugin: str, tested: list[tuple[str, str]]) -> str:
-    """Return the source of tests that subclass the contract class of each component, by kind and name."""
+    """Return the source of a test module with one class for each component of ``tested``.
+
+    ``tested`` contains the key of the kind and the name of each component. Class ``Test0`` subclasses the contract
+    class of the first component, ``Test1`` that of the second, and so on.
+    """
     names = ", ".join(sorted({CONTRACTS[key][0] for key, _ in tested}))
     parts = [f"import pytest\n\n{_FROM}\nfrom stratalog.testing.contracts import {names}\n"]
     for number, (key, name) in enumerate(tested):

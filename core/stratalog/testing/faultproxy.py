@@ -32,7 +32,7 @@ class Misdeed(Enum):
     STATUS answers with an error and does not forward the request. RESET_BEFORE resets the connection before the server
     gets the request, RESET_AFTER after the server has processed it. SILENT processes the request and never answers.
     DRIP sends the reply byte by byte, and never the last byte. CUT ends the reply in the middle. FLIP flips a bit of
-    the reply's body. STALE repeats the first reply to the same GET. GARBAGE answers with bytes that are not HTTP.
+    the reply's body. STALE repeats the first reply to an equal GET. GARBAGE answers with bytes that are not HTTP.
     UNCONDITIONAL removes ``If-None-Match`` from the request, so the server acts like one that ignores this header.
     """
 
@@ -55,12 +55,12 @@ class ProxyFault:
     Attributes:
         do: the fault.
         operation: S3's name of the requests, for example ``GetObject``; "" matches all requests.
-        times: number of matching requests that fail; later ones succeed.
-        passes: number of matching requests that succeed before the first one fails.
+        times: number of matching requests to which the fault applies; later ones succeed.
+        passes: number of matching requests that succeed before the fault first applies.
         status: HTTP status of the answer, for STATUS.
         code: S3's error code in the answer, for STATUS.
         headers: additional headers of the answer, for STATUS, each with its line end.
-        hits: number of requests that failed so far.
+        hits: number of requests to which the fault has applied so far.
     """
 
     do: Misdeed
@@ -88,7 +88,7 @@ class FaultProxy:
     faults: list[ProxyFault] = field(default_factory=list, repr=False)
 
     def plan(self, *faults: ProxyFault) -> None:
-        """Add faults for the next matching requests; a request gets the first fault that matches."""
+        """Add faults for the next matching requests. If several faults match a request, the first one applies."""
         self.faults = [*self.faults, *faults]
 
     def heal(self) -> None:
@@ -110,7 +110,7 @@ class FaultProxy:
 
 @contextlib.contextmanager
 def fault_proxy(upstream_port: int) -> Iterator[FaultProxy]:
-    """Forward requests to a server on this machine while the ``with`` block lasts.
+    """Run a proxy while the ``with`` block lasts, and yield it. It forwards to the server at a port of this machine.
 
     The proxy listens on a free port and runs in a thread of its own.
     """
@@ -152,7 +152,7 @@ class _Serving:
         self._tasks: set[asyncio.Task[Any] | None] = set()  # the event loop has only weak references to tasks
 
     async def stop(self, server: asyncio.Server) -> None:
-        """Cancel all connections, and wait for them."""
+        """Stop listening, cancel the tasks of all connections, and wait until they have ended."""
         server.close()
         others = asyncio.all_tasks() - {asyncio.current_task()}
         for task in others:
@@ -243,7 +243,11 @@ async def _read(
     to_end: bool = False,
     bodiless: bool = False,
 ) -> _Message:
-    """Read the next message; answer a client's ``Expect: 100-continue``."""
+    """Return the next message: a request of ``client``, or a reply if ``client`` is None.
+
+    ``Expect: 100-continue`` of a client is answered and removed. ``bodiless`` is True for the reply to HEAD. For
+    ``to_end``, see ``_body``.
+    """
     head = await reader.readuntil(b"\r\n\r\n")
     first, *lines = head.decode("latin-1").split("\r\n")
     pairs = (line.split(":", 1) for line in lines if ":" in line)
@@ -283,7 +287,7 @@ def _flipped(body: bytes) -> bytes:
 
 
 def _reset(writer: asyncio.StreamWriter) -> bool:
-    """Reset the TCP connection (RST), instead of closing it."""
+    """Reset the TCP connection (RST) instead of closing it. Return False: the connection does not stay open."""
     writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     writer.transport.abort()
     return False

@@ -17,16 +17,20 @@ from stratalog.spi.providers import OpenContext, Provider
 from stratalog.spi.segment_store import SegmentStore
 
 Rule = Callable[[str, str], None]
-"""Callback with the name and the path of an operation; an exception that it raises makes the operation fail."""
+"""Function of the name and the path of an operation. An exception of the function makes the operation fail."""
 
 
 class FaultyVfs(PosixVfs):
-    """The real file system, which records its operations; a test can make operations fail.
+    """The real file system, which records operations; a test can make these operations fail.
+
+    Each method that is overridden here, except ``close``, records its call and then does the operation. The docstring
+    of the method states the recorded name if it differs from the method's name. Other calls, such as ``stat``, are not
+    recorded.
 
     Attributes:
-        done: operation and path of each call so far.
-        rule: function that is called before each operation, and may raise an OSError; None for no failures.
-        room_bytes: free space left on the disk in bytes; None means unlimited.
+        done: name and path of each recorded operation so far.
+        rule: function that is called before each recorded operation, and may raise an OSError; None for no failures.
+        room_bytes: number of bytes that ``write`` can still write, and limit of a reservation; None means unlimited.
     """
 
     def __init__(self) -> None:
@@ -50,29 +54,29 @@ class FaultyVfs(PosixVfs):
             self.rule(operation, path)
 
     def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
-        """Open a file."""
+        """Open a file, and return its descriptor. The recorded name is "create" if the file is created, else "open"."""
         self._note("create" if create else "open", path)
         descriptor = super().open(path, write=write, create=create)
         self._paths[descriptor] = path
         return descriptor
 
     def close(self, descriptor: int) -> None:
-        """Close a descriptor."""
+        """Close a descriptor; the call is not recorded and cannot be made to fail."""
         del self._paths[descriptor]
         super().close(descriptor)
 
     def read(self, descriptor: int, position: int, size_bytes: int) -> bytes:
-        """Read bytes."""
+        """Return up to ``size_bytes`` bytes from ``position`` on; fewer only at the end of the file."""
         self._note("read", self._paths[descriptor])
         return super().read(descriptor, position, size_bytes)
 
     def read_into(self, descriptor: int, position: int, into: memoryview) -> int:
-        """Read bytes into memory of the caller."""
+        """Read into memory of the caller, and return the number of bytes. The recorded name is "read"."""
         self._note("read", self._paths[descriptor])
         return super().read_into(descriptor, position, into)
 
     def write(self, descriptor: int, position: int, data: bytes | bytearray | memoryview) -> int:
-        """Write as many bytes as fit on the disk."""
+        """Write the bytes that fit into ``room_bytes``, decrease ``room_bytes``, and return the number of bytes."""
         self._note("write", self._paths[descriptor])
         if self.room_bytes is None:
             return super().write(descriptor, position, data)
@@ -81,17 +85,21 @@ class FaultyVfs(PosixVfs):
         return super().write(descriptor, position, fits)
 
     def send(self, descriptor: int, position: int, size_bytes: int, to: int) -> int:
-        """Send bytes of a file to a socket."""
+        """Send bytes of a file to the socket ``to``, and return their number."""
         self._note("send", self._paths[descriptor])
         return super().send(descriptor, position, size_bytes, to)
 
     def truncate(self, descriptor: int, size_bytes: int) -> None:
-        """Cut or extend a file."""
+        """Set the size of a file."""
         self._note("truncate", self._paths[descriptor])
         super().truncate(descriptor, size_bytes)
 
     def allocate(self, descriptor: int, size_bytes: int) -> None:
-        """Reserve disk space; if the space does not suffice, the file keeps a part of it, as on real disks."""
+        """Reserve disk space for a file of ``size_bytes``.
+
+        If ``size_bytes`` exceeds ``room_bytes``, the file gets the size ``room_bytes``, as a full disk leaves a part of
+        the space reserved, and the call raises OSError (ENOSPC).
+        """
         self._note("allocate", self._paths[descriptor])
         if self.room_bytes is not None and size_bytes > self.room_bytes:
             super().truncate(descriptor, self.room_bytes)
@@ -99,14 +107,14 @@ class FaultyVfs(PosixVfs):
         super().allocate(descriptor, size_bytes)
 
     def reserve(self, descriptor: int, position: int, size_bytes: int) -> None:
-        """Reserve disk space behind a file's end."""
+        """Reserve disk space after a file's end; raise OSError (ENOSPC) if ``size_bytes`` exceeds ``room_bytes``."""
         self._note("reserve", self._paths[descriptor])
         if self.room_bytes is not None and size_bytes > self.room_bytes:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         super().reserve(descriptor, position, size_bytes)
 
     def map(self, descriptor: int, size_bytes: int, *, write: bool = False) -> mmap.mmap:
-        """Map a file."""
+        """Return a memory map of the first ``size_bytes`` of a file."""
         self._note("map", self._paths[descriptor])
         return super().map(descriptor, size_bytes, write=write)
 
@@ -116,12 +124,12 @@ class FaultyVfs(PosixVfs):
         super().sync(descriptor)
 
     def sync_folder(self, path: str) -> None:
-        """Make the folder's names durable."""
+        """Make the names in a folder durable. The recorded name is "sync folder"."""
         self._note("sync folder", path)
         super().sync_folder(path)
 
     def rename(self, old: str, new: str) -> None:
-        """Rename a file or a folder."""
+        """Rename a file or a folder. The recorded path is the new one."""
         self._note("rename", new)
         super().rename(old, new)
 
@@ -131,12 +139,12 @@ class FaultyVfs(PosixVfs):
         super().remove(path)
 
     def make_folder(self, path: str) -> None:
-        """Make a folder."""
+        """Make a folder with its parents. The recorded name is "make folder"."""
         self._note("make folder", path)
         super().make_folder(path)
 
     def remove_folder(self, path: str) -> None:
-        """Delete a folder."""
+        """Delete an empty folder. The recorded name is "remove folder"."""
         self._note("remove folder", path)
         super().remove_folder(path)
 
@@ -150,9 +158,9 @@ class FaultyVfs(PosixVfs):
 
 
 def failing(operation: str, code: int, *, path: str = "", times: int = 1) -> Rule:
-    """Return a rule that makes the first ``times`` operations fail with errno ``code``.
+    """Return a rule that makes the first ``times`` matching operations fail: they raise OSError with errno ``code``.
 
-    The rule matches ``operation`` on paths that end with ``path``.
+    Operations match if their recorded name is ``operation`` and their path ends with ``path``.
     """
     left = [times]
 
@@ -188,7 +196,7 @@ class StoreBench:
         self.handles = HandlePool(self.files, self.limits.open_files)
 
     def __call__(self, *, read_only: bool = False) -> SegmentStore:
-        """Open a store."""
+        """Return a new open store over the location. The caller closes it."""
         return self.provider.open(
             OpenContext(
                 env=Env(files=self.files),
@@ -201,7 +209,7 @@ class StoreBench:
         )
 
     def acquired(self) -> SegmentStore:
-        """Open a store and acquire its location."""
+        """Return a new open store that has acquired the location. The caller closes it."""
         store = self()
         store.acquire()
         return store

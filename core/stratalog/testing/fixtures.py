@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def local_s3() -> Iterator[LocalS3]:
-    """Start an S3 server on loopback with one bucket, shared by all tests of the session."""
+    """S3 server on loopback with one bucket, shared by all tests of the session."""
     from stratalog.testing.s3 import local_s3 as serve  # noqa: PLC0415 - needs moto, which is optional
 
     with serve() as server:
@@ -49,7 +49,7 @@ def s3_tier(local_s3: LocalS3) -> Iterator[str]:
 
 @pytest.fixture
 def open_component() -> Iterator[Callable[..., Any]]:  # Any: a component of any kind
-    """Open components of providers: ``open_component(provider, {"acme.bytes": 5}, location=...)``.
+    """Yield a function that opens a component: ``open_component(provider, {"acme.bytes": 5}, location=...)``.
 
     The mapping has settings of the provider's ``engine_section`` by name. Keywords are those of ``open_context``.
     Stores are closed after the test.
@@ -71,7 +71,7 @@ def open_component() -> Iterator[Callable[..., Any]]:  # Any: a component of any
 
 @pytest.fixture
 def kafka_server(tmp_path: Path) -> Iterator[KafkaServer]:
-    """Start a server for Kafka clients on loopback, with no topics; ``bootstrap`` is its address.
+    """Server for Kafka clients on loopback, without topics. Its attribute ``bootstrap`` is its address.
 
     Its files are in memory if the system has a file system in memory with enough room, and in ``tmp_path`` otherwise.
     """
@@ -83,7 +83,10 @@ def kafka_server(tmp_path: Path) -> Iterator[KafkaServer]:
 
 @contextlib.contextmanager
 def _folder_in_memory(otherwise: Path) -> Iterator[Path]:
-    """Yield an empty folder that is removed at the end. It is below ``otherwise`` if ``/dev/shm`` has too little room."""
+    """Yield an empty folder, which is removed at the end.
+
+    It is in ``/dev/shm`` if that file system in memory has enough room, else in the folder ``otherwise``.
+    """
     try:
         has_room = shutil.disk_usage(_MEMORY).free >= _ROOM_BYTES
     except OSError:

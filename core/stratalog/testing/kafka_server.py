@@ -1,4 +1,7 @@
-"""A server for Kafka clients, for tests: an engine in a folder, and the service ``gateway``. Needs the extra ``gateway``."""
+"""A server for Kafka clients, for tests: an engine in a folder, and the service ``gateway``.
+
+The extra ``gateway`` must be installed.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,7 @@ class KafkaFaults(Protocol):
         """Handle each request of an API after a delay, which ends early if the clock is moved or the block ends."""
 
     def throttled(self, throttle_ms: int) -> AbstractContextManager[None]:
-        """Throttle producers and fetches as if they were above a quota."""
+        """Throttle producers and fetches for ``throttle_ms`` each, as if they were above a quota."""
 
     def not_leader(self, topic: str) -> AbstractContextManager[None]:
         """Answer NOT_LEADER_OR_FOLLOWER to all requests for the records of a topic."""
@@ -79,7 +82,7 @@ class KafkaServer:
 def kafka_server(
     directory: str | os.PathLike[str], settings: Mapping[str, object] | None = None
 ) -> Iterator[KafkaServer]:
-    """Serve a log directory on a free port of loopback until the context ends.
+    """Serve a log directory on a free port of loopback while the ``with`` block lasts, and yield the server.
 
     Args:
         directory: the log directory; a directory of an earlier server keeps its topics and the offsets of groups.

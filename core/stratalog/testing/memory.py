@@ -18,9 +18,10 @@ _RESET_PEAK = "5"
 
 
 def peak_bytes(call: Callable[[], object]) -> int:
-    """Return by how many bytes ``call`` raises the process's peak resident memory; ignore a StorageError of ``call``.
+    """Call ``call``, and return the number of bytes by which the process's peak resident memory grew.
 
-    The test is skipped if the kernel does not report the peak: on any system but Linux, and on some Linux systems.
+    A StorageError of ``call`` is ignored. The test is skipped if the kernel does not report the peak: on each system
+    except Linux, and on some Linux systems.
     """
     if sys.platform != "linux":
         pytest.skip("only Linux tells how much memory a process had at most")

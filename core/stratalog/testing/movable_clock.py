@@ -42,7 +42,10 @@ class MovableClock:
                 return event.is_set()
 
     def advance_ms(self, duration_ms: int) -> None:
-        """Move the clock forward. Waits that end before the new time return within 20 milliseconds."""
+        """Move the clock forward; raise ValueError for a negative duration.
+
+        Waits whose end is at or before the new time return within 20 milliseconds.
+        """
         if duration_ms < 0:
             raise ValueError("a clock cannot be set to an earlier time")
         with self._lock:

@@ -57,7 +57,7 @@ _FIXTURES: Final = {
 
 
 def kind_words() -> tuple[str, ...]:
-    """Return the names of the kinds for ``new_plugin``, such as ``cleanup-policy``."""
+    """Return the name of each kind of component as ``new_plugin`` expects it, such as ``cleanup-policy``."""
     return tuple(kind.title.replace(" ", "-") for kind in KINDS)
 
 

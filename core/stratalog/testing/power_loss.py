@@ -1,9 +1,9 @@
 """Real file system that simulates the state of one folder, with the folders in it, after a power loss.
 
-It is stricter than any real file system. Bytes are durable after a sync of their file. Names (created, renamed,
-removed) are durable after a sync of their folder. Before that, each change may or may not have reached the disk, in
-any order. A write may be cut at a sector, lack sectors in its middle, or have extended the file without its bytes.
-A rename within one folder is atomic: the file or folder has either its old or its new name.
+The simulation is stricter than any real file system. Bytes are durable after a sync of their file. Names (created,
+renamed, removed) are durable after a sync of their folder. Before that, each change may or may not have reached the
+disk, in any order. A write may be cut anywhere, lack a sector in its middle, or have extended the file without its
+bytes. A rename within one folder is atomic: the file or folder has either its old or its new name.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class _File:
         self.pending.append(write)
 
     def refresh(self) -> None:
-        """Record bytes that were written through a memory map, because such writes call no method of the file system."""
+        """Record bytes that were written through a memory map: such writes call no method of the file system."""
         if self.mapped:
             with contextlib.suppress(FileNotFoundError):
                 data = Path(self.path).read_bytes()
@@ -124,7 +124,8 @@ class PowerLossVfs(PosixVfs):
 
     Args:
         folder: the watched folder; its files and folders at construction count as durable.
-        before: called with the operation's name before each change and sync in the folder; it may call ``images``.
+        before: called with the operation's name before each change and sync in the folder; it may call ``images`` and
+            ``leave``.
     """
 
     def __init__(self, folder: Path, before: Callable[[str], None] | None = None) -> None:
@@ -135,9 +136,10 @@ class PowerLossVfs(PosixVfs):
     # --- after a power loss ------------------------------------------------------------------------------------------
 
     def images(self, chance: random.Random, samples: int) -> Iterator[Image]:
-        """Yield states of the disk that a power loss at this point may leave: extreme states, and ``samples`` random states.
+        """Yield states of the disk that a power loss at this point may leave: five extreme states, then random states.
 
-        In the extreme states, all writes are kept, lost, or left as zeros, with all or none of the changes of names.
+        In the extreme states, all writes are kept or lost, with all or none of the changes of names; or all writes are
+        left as zeros, with all changes of names. ``samples`` is the number of random states.
         """
         self._root.refresh()
         for keeps_names in (True, False):
@@ -165,7 +167,9 @@ class PowerLossVfs(PosixVfs):
         return {path: data for path, data in self._state(fate, share, chance) if data is not None}
 
     def _state(self, fate: Fate, share: float, chance: random.Random | None) -> Iterator[tuple[str, bytes | None]]:
-        """Yield each path in one state of the disk, with the bytes of a file, or None for a folder; folders come first.
+        """Yield each path in one state of the disk, with the bytes of a file, or None for a folder.
+
+        A folder comes before the files and folders in it.
 
         ``share`` is the probability that a change of a name reached the disk. Without ``chance``, it must be 0 or 1.
         """
@@ -182,7 +186,7 @@ class PowerLossVfs(PosixVfs):
     # --- the port ----------------------------------------------------------------------------------------------------
 
     def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
-        """Open a file."""
+        """Open a file, and return its descriptor. The name of a created file is not durable before ``sync_folder``."""
         place = self._place(path)
         if create and place is not None:
             self._before_change("create")
@@ -202,21 +206,24 @@ class PowerLossVfs(PosixVfs):
         super().close(descriptor)
 
     def write(self, descriptor: int, position: int, data: bytes | bytearray | memoryview) -> int:
-        """Write bytes."""
+        """Write bytes, which are not durable before ``sync``; return their number."""
         file = self._watched("write", descriptor)
         if file is not None:
             file.change(Write(position, bytes(data)))
         return super().write(descriptor, position, data)
 
     def truncate(self, descriptor: int, size_bytes: int) -> None:
-        """Cut or extend a file."""
+        """Set the size of a file. The new size is not durable before ``sync``."""
         file = self._watched("truncate", descriptor)
         if file is not None:
             file.change(Write(size_bytes, None))
         super().truncate(descriptor, size_bytes)
 
     def allocate(self, descriptor: int, size_bytes: int) -> None:
-        """Reserve disk space."""
+        """Reserve disk space for a file of ``size_bytes``.
+
+        A shorter file grows to this size, which is not durable before ``sync``.
+        """
         file = self._watched("allocate", descriptor)
         if file is not None and len(file.now) < size_bytes:
             file.change(Write(size_bytes, None))
@@ -228,26 +235,26 @@ class PowerLossVfs(PosixVfs):
         super().reserve(descriptor, position, size_bytes)
 
     def map(self, descriptor: int, size_bytes: int, *, write: bool = False) -> mmap.mmap:
-        """Map a file."""
+        """Return a memory map of a file. Changes through the map are recorded before the next operation on the file."""
         if write and descriptor in self._opened:
             self._opened[descriptor].mapped = True
         return super().map(descriptor, size_bytes, write=write)
 
     def sync(self, descriptor: int) -> None:
-        """Make the file's bytes durable."""
+        """Count the present bytes of the file as durable. The real disk is not synced."""
         file = self._watched("sync", descriptor)
         if file is not None:
             file.durable, file.pending = bytes(file.now), []
 
     def sync_folder(self, path: str) -> None:
-        """Make the folder's names durable."""
+        """Count the present names in the folder as durable. The real disk is not synced."""
         folder = self._node(path)
         if isinstance(folder, _Folder):
             self._before_change("sync folder")
             folder.durable, folder.pending = dict(folder.now), []
 
     def rename(self, old: str, new: str) -> None:
-        """Rename a file or a folder."""
+        """Rename a file or a folder. Between two folders, the removal and the new name are two separate changes."""
         before, after = self._changed("rename", old), self._place(new)
         super().rename(old, new)
         if before is None or after is None:
@@ -262,18 +269,18 @@ class PowerLossVfs(PosixVfs):
         _move(node, new)
 
     def link(self, old: str, new: str) -> None:
-        """Give a file a second name."""
+        """Give a file a second name, which is not durable before ``sync_folder``."""
         before, after = self._changed("link", old), self._place(new)
         super().link(old, new)
         if before is not None and after is not None:
             after[0].rename(None, after[1], before[0].now[before[1]])
 
     def remove(self, path: str) -> None:
-        """Delete a file."""
+        """Delete a file. Its removal is not durable before ``sync_folder``."""
         self._delete("remove", path, super().remove)
 
     def make_folder(self, path: str) -> None:
-        """Make a folder with its parents."""
+        """Make a folder with its parents. Their names are not durable before ``sync_folder``."""
         if self._place(path) is not None:
             self._before_change("make folder")
         super().make_folder(path)
@@ -286,7 +293,7 @@ class PowerLossVfs(PosixVfs):
             folder = made
 
     def remove_folder(self, path: str) -> None:
-        """Delete a folder."""
+        """Delete an empty folder. Its removal is not durable before ``sync_folder``."""
         self._delete("remove folder", path, super().remove_folder)
 
     # --- inside ------------------------------------------------------------------------------------------------------
@@ -347,7 +354,7 @@ class LazySync(PowerLossVfs):
     """Broken file system whose ``sync`` does nothing; a power loss test must fail with it."""
 
     def sync(self, descriptor: int) -> None:
-        """Do nothing."""
+        """Do nothing: no bytes become durable."""
         del descriptor
 
 
@@ -355,7 +362,7 @@ class LazyNames(PowerLossVfs):
     """Broken file system whose ``sync_folder`` does nothing; a power loss test must fail with it."""
 
     def sync_folder(self, path: str) -> None:
-        """Do nothing."""
+        """Do nothing: no names become durable."""
         del path
 
 

@@ -64,7 +64,7 @@ class LocalS3:
     def fail(
         self, operation: str, *, status: int = 503, code: str = "SlowDown", applied: bool = False, times: int = 1
     ) -> None:
-        """Answer the next requests of an operation with an error.
+        """Answer the next requests of an operation with an error. An earlier plan for the operation is replaced.
 
         Args:
             operation: S3's name of the operation, as in ``counts``.
@@ -94,7 +94,9 @@ class LocalS3:
 
 @contextlib.contextmanager
 def local_s3(bucket: str = "") -> Iterator[LocalS3]:
-    """Serve S3 on a free loopback port while the ``with`` block lasts; write nothing to stderr.
+    """Serve S3 on a free loopback port while the ``with`` block lasts, and yield the server.
+
+    Nothing is written to stderr.
 
     Args:
         bucket: name of the bucket, unique by default. It is created empty and removed with all its objects at the end.
@@ -102,6 +104,7 @@ def local_s3(bucket: str = "") -> Iterator[LocalS3]:
 
     Raises:
         PluginImportError: moto is not installed; ``stratalog[local-s3]`` installs it.
+        ConfigError: the bucket cannot be created.
     """
     application, make_server, handler = _moto()
     server = make_server(HOST, 0, application, threaded=True, request_handler=handler)
@@ -169,7 +172,7 @@ def _counting(local: LocalS3, application: Wsgi) -> Wsgi:
 
 
 def _read_body(environ: dict[str, Any]) -> None:
-    """Replace the body of a request by its bytes, so that a slow client delays no other request."""
+    """Read the body of a request into memory. A slow client then delays no other request."""
     body, size = environ["wsgi.input"], environ.get("CONTENT_LENGTH")
     if size or environ.get("wsgi.input_terminated"):
         environ["wsgi.input"] = io.BytesIO(body.read(int(size) if size else -1))
@@ -242,9 +245,9 @@ def _drop_bucket(bucket: str) -> None:
 
 
 def remove_objects(bucket: str, prefix: str) -> None:
-    """Release the memory of a bucket's objects and unfinished uploads whose keys start with ``prefix``.
+    """Delete a bucket's objects and unfinished uploads whose keys start with ``prefix``, and release their memory.
 
-    The server counts no requests. A missing bucket has no objects.
+    No requests are sent, so ``counts`` does not change. If the bucket is missing, do nothing.
     """
     from moto.s3.models import s3_backends  # noqa: PLC0415 - an extra, and slow to import
 

@@ -31,7 +31,7 @@ class Write:
 
 
 Fate: TypeAlias = Callable[[Write], Sequence[Write]]
-"""Function that returns the part of a write that reached the disk."""
+"""Function of a write that returns the writes that reached the disk: the write itself, a part of it, or none."""
 
 
 def kept(write: Write) -> Sequence[Write]:
@@ -51,7 +51,11 @@ def longer_alone(write: Write) -> Sequence[Write]:
 
 
 def by_chance(chance: random.Random, write: Write) -> Sequence[Write]:
-    """Return all, none or a part of the write: the bytes before a cut, or all bytes except one sector."""
+    """Return the write as it may have reached the disk, by chance.
+
+    The result is the whole write, nothing, zeros instead of the bytes, the bytes before a cut, or the bytes with zeros
+    in one sector. A new file size is kept or lost.
+    """
     fate = chance.choice((kept, kept, lost, longer_alone, None, None))
     if fate is not None or not write.data:
         return (fate or kept)(write)

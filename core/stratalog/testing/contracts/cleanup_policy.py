@@ -100,7 +100,7 @@ class CleanupPolicyContract:
 
     @classmethod
     def summaries(cls) -> list[LogSummary]:
-        """Return logs of many shapes."""
+        """Return summaries that differ in segments, high watermark, log start and tier. One of them has no segments."""
         sizes = ((0, 0), (0, 40), (1, 0), (4, 0), (4, 40))
         shaped = [cls.summary(closed, active_bytes=active) for closed, active in sizes]
         shaped += [cls.summary(4, high_watermark=watermark) for watermark in (0, 5, 10, 29, 30, 43)]
@@ -117,7 +117,11 @@ class CleanupPolicyContract:
 
     @classmethod
     def plans(cls, policy: CleanupPolicy) -> list[tuple[LogSummary, Sequence[Action]]]:
-        """Return each log with the policy's plan for it, under many settings: the full plan and the local plan."""
+        """Return pairs of a log and a plan of the policy, for each log of ``summaries`` and settings of ``configs``.
+
+        Each log is paired with the result of ``plan``. The log with its local segments alone is paired with the result
+        of ``local_plan``.
+        """
         found = []
         for config, log in itertools.product(cls.configs(), cls.summaries()):
             found.append((log, policy.plan(log, config, NOW_MS)))
@@ -200,7 +204,7 @@ class CleanupPolicyContract:
                     assert action.end <= log.offsets.high_watermark
 
     def test_a_rewrite_has_bounds_that_the_core_takes(self, policy: CleanupPolicy) -> None:
-        """A rewrite covers closed segments, all of them in the tier or none, and leaves open transactions alone."""
+        """A rewrite covers closed segments up to the last stable offset; all of them are in the tier, or none is."""
         for log, plan in self.plans(policy):
             for action in plan:
                 if isinstance(action, Rewrite):
@@ -271,7 +275,7 @@ class CleanupPolicyContract:
         )
 
     def test_a_filter_takes_records_from_the_first_on(self, filters: tuple[RecordFilter, RecordFilter]) -> None:
-        """``observe`` returns how many records it accepted: at most as many as it got, and 0 for an empty run."""
+        """``observe`` returns the number of records that it added: at most as many as it got, and 0 for no records."""
         for records in (self.records(), self.records(50), self.records(100, 0)):
             assert filters[0].observes in {"dirty", "part", "log"}
             assert 0 <= filters[0].observe(records) <= records.count
@@ -289,7 +293,7 @@ class CleanupPolicyContract:
         filters[0].judge(self.records(0, 0), bytearray())
 
     def test_filters_do_not_know_of_each_other(self, filters: tuple[RecordFilter, RecordFilter]) -> None:
-        """A filter does not see the records of another round, and returns the same verdicts for a repeated call."""
+        """A filter does not depend on records that another filter observed. A second call returns the same verdicts."""
         records, said = self.records(), []
         filters[0].observe(self.records(500))
         for found in (filters[1], filters[1]):

@@ -65,7 +65,7 @@ class CodecContract:
         assert 1 <= codec.id <= 7
 
     def test_compressed_bytes_come_back(self, codec: Codec) -> None:
-        """``decompress`` returns what ``compress`` got, for every magic, with the default level."""
+        """``decompress`` returns the bytes that ``compress`` got, for each of ``magics``, with the default level."""
         for magic in self.magics:
             for data in samples():
                 packed = codec.compress(data, level=None, magic=magic)
@@ -82,7 +82,7 @@ class CodecContract:
         return {}
 
     def test_every_level_comes_back(self, codec: Codec) -> None:
-        """``decompress`` returns the contents for every level; of a very long range of levels, for a sample."""
+        """``decompress`` returns the contents for every level; only some levels of a long range are tested."""
         if codec.levels is None:
             pytest.skip("the codec has no levels")
         data = samples()[2] * 20

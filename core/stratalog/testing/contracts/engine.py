@@ -63,7 +63,7 @@ class EngineContract:
 
     @pytest.fixture
     def bed(self, tmp_path: Path) -> EngineBed:
-        """Return a new log directory and tier; no engine is open."""
+        """Return the bed of a test: a new log directory and tier, over which the test opens engines."""
         return EngineBed(tmp_path, self.record)
 
     @staticmethod
@@ -182,7 +182,7 @@ class EngineContract:
     def test_evicted_records_survive_a_power_loss(
         self, bed: EngineBed, engine_setup: EngineSetup, tmp_path: Path
     ) -> None:
-        """A local segment is deleted only after its records are durable in the tier, and the log's note of it is durable."""
+        """After a power loss, an engine finds the records of evicted segments in the tier, and all durable records."""
         self._needs_files()
         chance = random.Random(6)  # noqa: S311 - the same states in every run
         bed.data.mkdir()

@@ -85,7 +85,7 @@ class EngineBed:
         )
 
     def open_reader(self, setup: EngineSetup) -> Reader:
-        """Open a reader of the tier alone."""
+        """Return a reader of the tier, which does not use the log directory."""
         return open_reader(
             self._tier_of(setup),
             tier_options=setup.tier_options,
@@ -94,7 +94,7 @@ class EngineBed:
         )
 
     def filled(self, setup: EngineSetup, files: Vfs | None = None, durability: str | None = None) -> Engine:
-        """Open an engine, create two topics, and append records to three segments of each."""
+        """Open an engine, create two topics, append records to three segments of each, and return the engine."""
         engine = self.open(setup, files=files)
         engine.create_topic(TOPIC, config={**_SETTINGS, **setup.topic})
         engine.create_topic(OTHER, config=_SETTINGS)
@@ -105,7 +105,7 @@ class EngineBed:
         return engine
 
     def append(self, engine: Engine, durability: str | None = None, topics: Sequence[str] = (TOPIC, OTHER)) -> None:
-        """Append records to each topic, in several batches."""
+        """Append six records to each topic, in three batches, and add them to ``acknowledged``."""
         for topic in topics:
             for count in (1, 2, 3):
                 records = [self._record(self._next + number) for number in range(count)]
@@ -120,13 +120,13 @@ class EngineBed:
             engine.log(topic, 0).roll()
 
     def evict(self, engine: Engine) -> None:
-        """Offload all closed segments, and delete their local copies."""
+        """Close the active segments, offload all closed segments, and delete their local copies."""
         self.roll(engine)
         engine.offload()
         engine.apply_retention()
 
     def maintain(self, engine: Engine) -> None:
-        """Carry out all duties of the engine, now and a day later.
+        """Carry out the duties of the engine one by one, now and a day later, until one of them fails.
 
         Raises:
             StorageError: the first error of a duty.
@@ -151,7 +151,7 @@ class EngineBed:
                 yield _errors_of(duty)
 
     def check(self, source: Engine | Reader) -> None:
-        """Read each topic whole, from each offset and by key; compare with the acknowledged records."""
+        """Read each topic whole, from each offset, and by some keys; fail if the acknowledged records differ."""
         for topic, expected in self.acknowledged.items():
             log = source.log(topic, 0)
             assert {found.offset: _content(found) for found in log.records()} == expected
@@ -165,7 +165,7 @@ class EngineBed:
 
 
 def _errors_of(duty: Callable[[], object]) -> list[StorageError]:
-    """Carry out a duty; return the StorageError that it raises, or the errors in its results."""
+    """Carry out a duty; return the StorageError that it raises, or the StorageErrors in its results."""
     try:
         results = duty()
     except StorageError as error:

@@ -57,9 +57,10 @@ class ExtraIndexContract:
         ]
 
     def built(self, index: ExtraIndex, records: Sequence[Record], cuts: Sequence[int] = ()) -> bytes:
-        """Return the index bytes of these records, built as the core builds them.
+        """Return the bytes of the index of these records, built as the core builds them.
 
-        The core adds runs of records, which end at ``cuts`` here, and reuses the memory of a run after adding it.
+        The records are added in runs, which end at ``cuts``. After a run was added, its memory is overwritten, because
+        the core reuses such memory.
         """
         builder = index.builder(self.config())
         for start, end in pairwise([0, *cuts, len(records)]):

@@ -44,7 +44,7 @@ class IndexFormatContract:
 
     @staticmethod
     def config(segment_index_bytes: int = 1 << 20) -> TopicConfig:
-        """Return a configuration with which a builder adds an entry when more than two batches follow the last entry."""
+        """Return a configuration with which an entry is due when more than two batches follow the last entry."""
         return TopicConfig(index_interval_bytes=2 * BATCH_BYTES, segment_index_bytes=segment_index_bytes)
 
     def built(self, index_format: IndexFormat[Any], batches: Sequence[RecordBatch], entries: Buffer = b"") -> bytes:
@@ -221,7 +221,7 @@ class IndexFormatContract:
         assert caught.value.position == len(entries) // index_format.entry_bytes * index_format.entry_bytes
 
     def test_check_refuses_entries_out_of_order(self, index_format: IndexFormat[Any]) -> None:
-        """If the first two entries are swapped, ``check`` raises CorruptIndexError at the position of the second entry."""
+        """``check`` raises CorruptIndexError if the first two entries are swapped, with the position of the second."""
         batches, size = self.batches(50), index_format.entry_bytes
         entries = self.built(index_format, batches)
         swapped = entries[size : 2 * size] + entries[:size] + entries[2 * size :]

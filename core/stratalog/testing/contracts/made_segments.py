@@ -57,7 +57,8 @@ class MemoryObjects:
 
     Args:
         base_offset: base offset of the segment, which is part of the keys.
-        passes: number of times that each source is read; more than one simulates a store that retries uploads.
+        passes: number of attempts of each upload. All but the last read only the first piece of the source, which
+            simulates a store that retries uploads.
     """
 
     def __init__(self, base_offset: int = 100, passes: int = 1) -> None:
@@ -71,7 +72,7 @@ class MemoryObjects:
         return self._next.setdefault(suffix, segment_key(PREFIX, self._base_offset, 0, uuid.uuid4(), suffix))
 
     def put(self, source: ByteSource, suffix: str = "seg") -> ObjectInfo:
-        """Store an object."""
+        """Store an object under ``key(suffix)``; fail if the source has more or fewer bytes than its ``size_bytes``."""
         key = self.key(suffix)
         del self._next[suffix]
         for _ in range(self._passes - 1):
@@ -88,7 +89,7 @@ class MemoryObjects:
         return self.objects[key][start:end]
 
     def infos(self) -> list[ObjectInfo]:
-        """Return the objects as a listing of the store returns them."""
+        """Return the objects as a store lists them: sorted by key."""
         return [ObjectInfo(key, len(data)) for key, data in sorted(self.objects.items())]
 
 
@@ -100,7 +101,7 @@ class OddChunks:
 
     @property
     def size_bytes(self) -> int:
-        """Number of bytes."""
+        """Size of the data in bytes."""
         return len(self._data)
 
     def chunks(self, chunk_bytes: int) -> Iterator[Buffer]:

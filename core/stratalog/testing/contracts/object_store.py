@@ -43,7 +43,7 @@ class Broken:
 
     @property
     def size_bytes(self) -> int:
-        """Announced number of bytes, which differs from the real number."""
+        """Announced number of bytes, which can differ from the number that ``chunks`` yields."""
         return self._size_bytes
 
     def chunks(self, chunk_bytes: int) -> Iterator[Buffer]:
@@ -72,7 +72,7 @@ class Watched(BytesSource):
         self._call = call
 
     def chunks(self, chunk_bytes: int) -> Iterator[Buffer]:
-        """Yield the bytes in small pieces."""
+        """Yield the bytes in pieces of at most 4 KiB, and call the function before each piece."""
         for chunk in super().chunks(min(chunk_bytes, 4096)):
             self._call()
             yield chunk
@@ -87,7 +87,7 @@ class ObjectStoreContract:
 
     @pytest.fixture
     def store(self) -> ObjectStore:
-        """Return the store under test."""
+        """Return the store to check, open and empty; overridden by the subclass."""
         raise NotImplementedError("a subclass gives the fixture 'store'")
 
     @pytest.fixture
@@ -391,7 +391,7 @@ class ObjectStoreContract:
 
 
 def raced(store: ObjectStore, key: str, deadline_ns: int) -> dict[bytes, Created]:
-    """Let several threads create one key at the same time; return the outcome of each thread by the bytes that it wrote."""
+    """Create one key in several threads at the same time; return the outcomes by the bytes that each thread passed."""
     barrier = threading.Barrier(RACERS)
 
     def create(data: bytes) -> Created:

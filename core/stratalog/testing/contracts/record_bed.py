@@ -88,7 +88,7 @@ class RecordFormatBed:
 
     @staticmethod
     def read(form: RecordFormat, data: bytes | bytearray, table: BatchTable) -> list[Row]:
-        """Return the records of ``table`` as tuples."""
+        """Return the records of ``table`` as tuples of offset, timestamp, key, value and headers."""
         return [
             (record.offset, record.timestamp_ms, record.key, record.value, record.headers)
             for columns in form.decode(data, table, fields=Fields.ALL, limit_bytes=LIMIT_BYTES)
@@ -104,9 +104,9 @@ class RecordFormatBed:
 
 
 def expected_range(table: BatchTable, offset: int, max_bytes: int, bound: int) -> tuple[int, int, int] | None:
-    """Return the range that ``select`` must return if it returns one: start, end and last offset.
+    """Return the only range that ``select`` may return besides None: start, end and last offset.
 
-    None if all batches of ``table`` are below ``offset``; the last offset is -1 if the range is empty.
+    The result is None if all batches of ``table`` are below ``offset``. The last offset is -1 if the range is empty.
     """
     rows = [batch for batch in table if batch.last_offset >= offset]
     if not rows:

@@ -77,7 +77,10 @@ class RecordFormatContract(RecordRewritingContract):
             assert len(columns.timestamp_ms) == len(columns.value_size) == len(columns.header_count) == 0
 
     def test_arrow_holds_what_the_columns_hold(self, record_format: RecordFormat, codec: Codec) -> None:
-        """``decode_arrow`` returns the same records as ``decode``, all columns or some, and does not refer to the input bytes afterwards."""
+        """``decode_arrow`` returns the same records as ``decode``, with all columns or only some.
+
+        Its results do not refer to the input bytes, which may be overwritten afterwards.
+        """
         pytest.importorskip("pyarrow")
         plain = [record._replace(headers=()) for record in self.records()]
         for records in (self.records(), plain):
@@ -97,7 +100,7 @@ class RecordFormatContract(RecordRewritingContract):
                 assert arrow_table(chosen, ["value", "offset"]).equals(expected.select(["value", "offset"]))
 
     def test_prepared_batches_are_those_of_a_scan_or_nothing(self, record_format: RecordFormat, codec: Codec) -> None:
-        """``prepare_batches`` copies the bytes and agrees with a scan, or returns None; a format need not support it."""
+        """``prepare_batches`` copies the bytes and agrees with a scan, or returns None. It is optional."""
         rules = self.rules()
         for used in (None, codec):
             data = self.written(record_format, used) + self.written(record_format, used, base_offset=200)
@@ -123,7 +126,7 @@ class RecordFormatContract(RecordRewritingContract):
             assert record_format.prepare_records(records, rules, START_MS + 30) is None
 
     def test_records_are_prepared_as_they_are_encoded_or_not_at_all(self, record_format: RecordFormat) -> None:
-        """``prepare_records`` gives the bytes of ``encode``, or None; records without a timestamp get the given one."""
+        """``prepare_records`` returns the bytes of ``encode``, or None. Records without a timestamp get ``now_ms``."""
         rules = self.rules()
         timeless = [record._replace(timestamp_ms=-1) for record in self.records(3)]
         for records in (self.records(), timeless):
@@ -205,7 +208,10 @@ class RecordFormatContract(RecordRewritingContract):
     # --- selecting ---------------------------------------------------------------------------------------------------
 
     def test_a_selection_is_what_a_scan_finds_or_nothing(self, record_format: RecordFormat, codec: Codec) -> None:
-        """``select`` finds the same range as a scan, or returns None, for every offset, size, bound and ``indexed_offset``."""
+        """``select`` finds the same range as a scan, or returns None.
+
+        The test combines many values of ``offset``, ``max_bytes``, ``bound`` and ``indexed_offset``.
+        """
         parts = [
             self.written(record_format, used, base_offset=base)
             for used, base in ((None, 100), (codec, 107), (None, 120))
@@ -272,9 +278,9 @@ class RecordFormatContract(RecordRewritingContract):
                 assert checked == select(offset=offset, bound=bound, max_bytes=max_bytes, check_crc=True)
 
     def test_selection_and_scan_agree_about_hostile_bytes(self, record_format: RecordFormat) -> None:
-        """``select`` of damaged bytes returns None or only whole batches before the first damaged one.
+        """``select`` of damaged bytes returns None, or a range of complete batches before the first damaged batch.
 
-        The offsets of these batches ascend.
+        A batch whose offsets do not ascend counts as damaged.
         """
         data = b"".join(bytes(self.written(record_format, None, count=1, base_offset=base)) for base in (100, 101, 102))
         damages = [data[:size] for size in range(len(data))]

@@ -150,7 +150,10 @@ class RecordRewritingContract(RecordFormatBed):
                 assert self.rows(record_format, packed) == self.expected(self.records(), base_offset)
 
     def test_gaps_between_offsets_are_kept_if_asked_for(self, record_format: RecordFormat, codec: Codec) -> None:
-        """``keep_offsets`` keeps the gaps that cleaning leaves; conversions depend on it."""
+        """With ``keep_offsets``, ``encode`` keeps the gaps between offsets; without it, offsets ascend by one.
+
+        A format that cannot store gaps raises InvalidRecordError. Conversions of cleaned batches need the gaps.
+        """
         parts = [self.columns(record_format, self.written(record_format, None)).take(row, row + 1) for row in (1, 3, 4)]
         joined = self.joined(parts)
         expected = [self.expected(self.records(), 500)[row] for row in (1, 3, 4)]
@@ -167,7 +170,7 @@ class RecordRewritingContract(RecordFormatBed):
 
     @staticmethod
     def joined(parts: Sequence[RecordColumns]) -> RecordColumns:
-        """Concatenate columns that share one arena."""
+        """Return the concatenation of columns that share one arena and one list of headers."""
         names = [field.name for field in fields(RecordColumns) if field.name not in {"arena", "count"}]
         flat = {name for name in names if name.startswith("header_") and name not in {"header_first", "header_count"}}
         columns = {}
@@ -236,7 +239,7 @@ class RecordRewritingContract(RecordFormatBed):
     # --- conversion --------------------------------------------------------------------------------------------------
 
     def test_a_set_of_its_own_magic_is_not_converted(self, record_format: RecordFormat, codec: Codec) -> None:
-        """For its own or a later magic, ``convert`` copies the bytes unchanged."""
+        """``convert`` to the magic of the batches, or to a later one, returns the bytes unchanged."""
         data = bytes(self.written(record_format, None) + self.written(record_format, codec, base_offset=200))
         formats, codecs = FormatTable([record_format]), CodecTable([("codec", codec)])
         for magic in (record_format.magic, record_format.magic + 1):

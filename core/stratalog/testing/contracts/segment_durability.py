@@ -65,7 +65,7 @@ class SegmentDurabilityContract(SegmentFilesContract):
     # --- power losses ------------------------------------------------------------------------------------------------
 
     def test_synced_bytes_survive_a_power_loss(self, provider: Provider[SegmentStore], tmp_path: Path) -> None:
-        """``sync`` makes all bytes of a segment durable, also after ``truncate``; later bytes can be missing or wrong."""
+        """``sync`` makes all bytes of a segment durable, also after ``truncate``. Later bytes can be lost or wrong."""
         with _watched(provider, tmp_path / "logs") as (files, store):
             log = _made_log(store)
             segment = log.open_segment(SEGMENT, create=True, preallocate_bytes=4096)
@@ -167,7 +167,10 @@ def _made_log(store: SegmentStore) -> LogFiles:
 
 
 def _states(files: PowerLossVfs, folder: Path) -> Iterator[Path]:
-    """Yield states of the disk after a power loss at this point: one with only the durable changes, and random states."""
+    """Yield folders with states of the disk after a power loss at this point.
+
+    The first state has only the durable changes. The others are random.
+    """
     chance = random.Random(4)  # noqa: S311 - the same states in every run
     for number in range(_STATES):
         state = folder / str(number)

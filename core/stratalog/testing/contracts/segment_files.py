@@ -290,6 +290,6 @@ class SegmentFilesContract:
 
 
 def made_log(store: SegmentStore) -> LogFiles:
-    """Acquire the store, and create a log in it."""
+    """Acquire the store, create the log ``LOG`` in it, and return the files of the log."""
     store.acquire()
     return store.open_log(LOG, create=True)

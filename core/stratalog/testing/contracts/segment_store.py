@@ -16,9 +16,9 @@ BAD_NAMES = ("", ".", "..", "a/b", "../a", "/a", "a\0b")
 class SegmentStoreContract(SegmentDurabilityContract):
     """Contract of a segment store: subclass it, name the class ``Test...``, and override the fixture ``open_store``.
 
-    ``open_store`` returns a StoreOpener. The store's directory does not exist before the first ``acquire``. If the store
-    keeps its files through ``context.env.files``, override the fixture ``provider`` too: it lets the tests open the
-    store in another process, and after a simulated power loss.
+    ``open_store`` returns a StoreOpener. The store's directory does not exist before the first ``acquire``. If the
+    store keeps its files through ``context.env.files``, override the fixture ``provider`` too: with it, the tests open
+    the store in another process, and after a simulated power loss.
     """
 
     # --- the directory -----------------------------------------------------------------------------------------------
@@ -34,7 +34,7 @@ class SegmentStoreContract(SegmentDurabilityContract):
             assert store.logs() == []
 
     def test_one_owner_at_a_time(self, open_store: StoreOpener) -> None:
-        """``acquire`` of a second store raises until the first store is closed."""
+        """``acquire`` of a second store raises LogDirLockedError until the first store is closed."""
         with open_store() as first, open_store() as second:
             first.acquire()
             with pytest.raises(LogDirLockedError):

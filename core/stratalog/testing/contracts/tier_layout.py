@@ -45,12 +45,12 @@ class TierLayoutContract:
 
     @pytest.fixture
     def layout(self) -> TierLayout:
-        """Return the layout under test."""
+        """Return the layout to check; overridden by the subclass."""
         raise NotImplementedError("a subclass gives the fixture 'layout'")
 
     @pytest.fixture
     def objects(self) -> MemoryObjects:
-        """Objects that the layout writes."""
+        """Return an empty sink and range reader in memory, for the objects that the layout writes."""
         return MemoryObjects()
 
     @pytest.fixture
@@ -72,7 +72,7 @@ class TierLayoutContract:
             assert joined(layout.read(stored, start, LARGE, objects.fetch)) == data[start:]
 
     def test_the_hash_is_that_of_the_log_that_was_given(self, layout: TierLayout, objects: MemoryObjects) -> None:
-        """``write`` reads the log to its end; otherwise the hash, which the core makes of the bytes read, would be wrong."""
+        """``write`` reads the log to its end: the core computes the hash from the bytes that are read."""
         log = HashedLog.of(a_segment().log, "log")
         stored = layout.write(dataclasses.replace(a_segment(), log=log), objects, None)
         assert stored.sha256 == log.sha256 == sha256(DATA).hexdigest()
@@ -220,7 +220,7 @@ class TierLayoutContract:
     def test_columns_of_bytes_that_are_no_batches_are_left_to_the_core(
         self, layout: TierLayout, stored: StoredSegment, objects: MemoryObjects
     ) -> None:
-        """``read_arrow`` returns None for bytes that are not batches: the core then reads the bytes and reports the damage."""
+        """``read_arrow`` returns None for bytes that are not batches. The core then reads the bytes as batches."""
         assert layout.read_arrow(stored, 100, 200, None, objects.fetch) is None
 
     def test_an_authenticator_distinguishes_roots_and_keys(self, layout: TierLayout) -> None:
@@ -355,7 +355,10 @@ def flipped(objects: MemoryObjects, key: str, position: int) -> dict[str, bytes]
 
 
 def cut_fetch(objects: Mapping[str, bytes]) -> RangeReader:
-    """Return a range reader over ``objects``; like a store, it returns fewer bytes if an object is too short."""
+    """Return a range reader over ``objects``. For a short object it returns fewer bytes, as a store does.
+
+    A missing object raises ObjectNotFoundError.
+    """
 
     def fetch(key: str, start: int, end: int) -> bytes:
         if key not in objects:
@@ -380,12 +383,12 @@ def lies_about(notes: dict[str, object]) -> Iterator[dict[str, object]]:
 
 
 def a_segment(*, data: bytes = DATA, files: dict[FileKind, bytes] | None = None) -> SegmentSource:
-    """Return a closed segment of the offsets 100 to 200, with every file unless ``files`` is given."""
+    """Return a closed segment of the offsets [100, 200), with a small file of each kind unless ``files`` is given."""
     return made_segment(100, 200, data=data, files=FILES if files is None else files)
 
 
 def joined(pieces: Iterator[memoryview]) -> bytes:
-    """Return the concatenated pieces."""
+    """Return the bytes of all pieces, concatenated."""
     return b"".join(pieces)
 
 
