@@ -27,7 +27,10 @@ PAGES: Final = ("/", "/search", "/product", "/cart", "/checkout", "/help")
 
 
 def clicks() -> Iterator[tuple[int, bytes, bytes]]:
-    """Yield the time in ms, the user and the click of each event, ordered by time; the result is the same in every run."""
+    """Yield the time in ms, the user and the click of each event, ordered by time.
+
+    The result is the same in every run.
+    """
     chance = random.Random(11)  # noqa: S311 - the same in every run
     found = []
     for user in range(USERS):
@@ -44,7 +47,7 @@ def clicks() -> Iterator[tuple[int, bytes, bytes]]:
 
 
 def main() -> None:
-    """Produce the clicks to a broker, stop the broker, and pack its log directory."""
+    """Produce the clicks to a broker, stop the broker, and pack its log directory into the archive."""
     with tempfile.TemporaryDirectory() as scratch:
         with KafkaBroker(KafkaTools.find(POM), Path(scratch)) as broker:
             broker.create_topics({TOPIC: PARTITIONS}, {TOPIC: {"compression.type": "zstd", "segment.bytes": 1 << 20}})

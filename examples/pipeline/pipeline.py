@@ -1,9 +1,9 @@
-"""Clicks in a Kafka broker's directory become sessions as Parquet and profiles in a compacted topic, and a picture.
+"""Convert the clicks in a Kafka broker's directory to sessions (Parquet), profiles (a compacted topic) and a chart.
 
     pip install 'stratalog[cli,spark]'
     python examples/pipeline/pipeline.py [--out FOLDER] [--master 'local[2, 4]']
 
-No broker runs. Each step says what it did; the last one reads everything back and compares.
+No broker runs. Each step prints what it did. At the end, the profiles are read back and compared with the sessions.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def main() -> None:
 
 
 def run(out: Path, master: str) -> None:
-    """Run the pipeline into an empty folder."""
+    """Run all steps. ``out`` is an empty folder for the results, and ``master`` the master of the Spark session."""
     from stratalog_spark import local_session  # noqa: PLC0415 - after the arguments are parsed, because the import takes a second
 
     tier = archive(out)
@@ -53,7 +53,7 @@ def run(out: Path, master: str) -> None:
 
 
 def archive(out: Path) -> str:
-    """Copy the broker's logs to a tier, and return its URI. The tier is a folder here, and a bucket in production."""
+    """Copy the broker's logs to a tier, and return the tier's URI. The tier is a folder; in production, use a bucket."""
     with tarfile.open(DATA) as packed:
         packed.extraction_filter = getattr(tarfile, "data_filter", None)  # missing in Python before 3.11.4
         packed.extractall(out)  # noqa: S202 - our own archive
@@ -69,7 +69,7 @@ def archive(out: Path) -> str:
 
 
 def sessionize(spark: Any, tier: str, out: Path) -> Any:
-    """Group the clicks into sessions, write them as Parquet by date, and return them.
+    """Group the clicks into sessions, write the sessions as Parquet by date, and return them as a DataFrame.
 
     A session ends when a user does not click for half an hour.
     """
@@ -95,7 +95,10 @@ def sessionize(spark: Any, tier: str, out: Path) -> Any:
 
 
 def write_profiles(sessions: Any, out: Path) -> None:
-    """Append, for each day, the profiles of all users so far to a compacted topic, which keeps the newest of each user."""
+    """Append the profiles of all users to a compacted topic, for each day those of the sessions up to this day.
+
+    Compaction keeps the newest profile of each user.
+    """
     from pyspark.sql import functions as F  # noqa: N812, PLC0415 - the same
 
     with open_engine(out / "profiles") as engine:
@@ -144,7 +147,7 @@ def compare(sessions: list[Any], profiles: Mapping[str, Mapping[str, int]]) -> N
 def picture(sessions: list[Any]) -> str:
     """Return a bar chart as SVG: sessions by the hour in which they began, one panel per day.
 
-    Sessions with a purchase are darker.
+    The part of a bar for sessions with a purchase is darker.
     """
     days = sorted({row["date"] for row in sessions})
     counts = Counter((row["date"], row["start"].hour, bool(row["bought"])) for row in sessions)

@@ -35,7 +35,7 @@ class ArrowLatest(CleanupPolicy):
         self._pyarrow = pyarrow
 
     def plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
-        """Return a rewrite of each part that has enough new records."""
+        """Return a Rewrite for each part with enough new records, and a Keep for each other part."""
         del now_ms
         return log.rewrites(config)
 
@@ -56,14 +56,17 @@ class LatestInPart(RecordFilter):
         self._verdicts: bytearray | None = None  # one verdict for each offset from job.start on
 
     def observe(self, records: RecordColumns) -> int:
-        """Store the keys as columns; return 0 if they exceed the memory of the round, otherwise the number of records."""
+        """Store offsets and keys as columns; return the number of records.
+
+        The result is 0 if the stored columns exceed the memory of the round.
+        """
         for batch in arrow_batches(records, 0, ["offset", "key"]):
             self._left_bytes -= batch.nbytes + _ROW_BYTES * batch.num_rows
             self._batches.append(batch)
         return records.count if self._left_bytes >= 0 else 0
 
     def judge(self, records: RecordColumns, verdicts: bytearray) -> None:
-        """Copy the verdicts of the records. Kept tombstones stay until their delete horizon."""
+        """Write the verdict of each record. A tombstone that is the latest record of its key gets DROP_AT_HORIZON."""
         if self._verdicts is None:
             self._verdicts = self._decided()
         found, start = self._verdicts, self._job.start
@@ -80,7 +83,7 @@ class LatestInPart(RecordFilter):
                     verdicts[row] = Verdict.DROP_AT_HORIZON
 
     def _decided(self) -> bytearray:
-        """Return a verdict for each offset of the part."""
+        """Return a verdict for each offset of the round: KEEP for the latest record of each key, else DROP."""
         found = bytearray([Verdict.DROP]) * (self._job.end - self._job.start)
         if self._batches:
             keys = self._pa.Table.from_batches(self._batches)
@@ -103,5 +106,5 @@ def _open(context: OpenContext) -> CleanupPolicy:
 
 @hookimpl
 def stratalog_cleanup_policies() -> Iterable[Provider[CleanupPolicy]]:
-    """Return the provider of the policy."""
+    """Return the provider of the policy ``arrow_latest``."""
     return [Provider(name="arrow_latest", open=_open)]

@@ -10,7 +10,7 @@ from stratalog.spi import ExtraIndex, OpenContext, Provider, hookimpl
 
 @hookimpl
 def stratalog_extra_indexes() -> Iterable[Provider[ExtraIndex]]:
-    """Return the provider of the index."""
+    """Return the provider of the extra index ``bloom_index``."""
     return (
         Provider(name="bloom_index", open=_open, topic_section=BloomSection, capabilities=("Bloom filter of keys",)),
     )

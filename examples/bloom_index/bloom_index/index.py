@@ -32,12 +32,15 @@ class BloomIndex(ExtraIndex):
         return BloomBuilder(section if isinstance(section, BloomSection) else BloomSection())
 
     def reader(self, data: Buffer) -> ExtraIndexReader:
-        """Return a reader. Raise CorruptIndexError if the header contradicts the size."""
+        """Return a reader. Raise CorruptIndexError if ``data`` is too short, or if its header contradicts its size."""
         return BloomReader(data)
 
 
 class BloomBuilder(ExtraIndexBuilder):
-    """Builder that keeps a hash of each key until ``finish``, because the number of keys determines the filter's size."""
+    """Builder that keeps a hash of each key until ``finish``: the number of keys determines the filter's size.
+
+    After more than ``max_keys`` different keys, further keys are ignored, and there is no filter.
+    """
 
     def __init__(self, section: BloomSection) -> None:
         self._section = section
@@ -45,7 +48,7 @@ class BloomBuilder(ExtraIndexBuilder):
         self._is_full = False
 
     def add(self, records: RecordColumns) -> None:
-        """Add the hashes of the records' keys."""
+        """Add the hashes of the records' keys; null keys are ignored."""
         if self._is_full:
             return
         self._hashes.extend(hash_of(key) for key in set(records.keys()) if key is not None)
@@ -54,7 +57,7 @@ class BloomBuilder(ExtraIndexBuilder):
             self._is_full = len(self._hashes) > self._section.max_keys
 
     def finish(self) -> bytes:
-        """Return the filter with its header; b"" if there are more than ``max_keys`` keys."""
+        """Return the filter with its header; b"" if the segment has more than ``max_keys`` different keys."""
         hashes = _distinct(self._hashes)
         if self._is_full or len(hashes) > self._section.max_keys:
             return b""
@@ -68,7 +71,11 @@ class BloomBuilder(ExtraIndexBuilder):
 
 
 class BloomReader(ExtraIndexReader):
-    """Reader that looks up keys in a filter."""
+    """Reader that looks up keys in a filter.
+
+    Raises:
+        CorruptIndexError: the bytes are too short, or the header contradicts their size.
+    """
 
     def __init__(self, data: Buffer) -> None:
         view = memoryview(data)
@@ -80,7 +87,7 @@ class BloomReader(ExtraIndexReader):
         self._filter = view[_HEAD.size :]
 
     def may_hold_key(self, key: bytes) -> bool:
-        """Return False if the segment cannot contain the key."""
+        """Return False if the segment cannot contain the key, and True if the segment may contain the key."""
         found = self._filter
         positions = _positions(hash_of(key), self._count, 8 * len(found))
         return all(found[position >> 3] & 1 << (position & 7) for position in positions)

@@ -28,7 +28,7 @@ def settings(keys_file: Path) -> dict[str, Any]:
 
 
 def open_composed(directory: Path, keys_file: Path) -> stratalog.Engine:
-    """Open an engine whose logs are in the folder ``data`` of a directory, and whose tier is its file ``tier.db``."""
+    """Open an engine whose logs are in ``directory / "data"``, and whose tier is the file ``directory / "tier.db"``."""
     (directory / "data").mkdir(parents=True, exist_ok=True)
     tier = f"sqlite://{directory.absolute() / 'tier.db'}"
     return stratalog.open_engine(directory / "data", tier=tier, plugins=list(PLUGINS), config=settings(keys_file))

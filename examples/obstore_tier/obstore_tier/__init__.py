@@ -9,7 +9,7 @@ from stratalog.spi import ObjectStore, OpenContext, Provider, hookimpl
 
 @hookimpl
 def stratalog_object_stores() -> Iterable[Provider[ObjectStore]]:
-    """Return the provider of the store; obstore is imported when the store opens."""
+    """Return the provider of the store ``obstore``; the library is imported when the store opens."""
     return (
         Provider(
             name="obstore", open=_open, schemes=frozenset({"s3"}), capabilities=("atomic create", "listing from a key")

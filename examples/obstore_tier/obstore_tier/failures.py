@@ -30,7 +30,10 @@ _NEVER_SENT: Final = re.compile(r"tcp connect error|dns error|Connection refused
 
 
 def typed(error: Exception, key: str, uri: str) -> StorageError:
-    """Return the contract's error for an error of the library. Its text is the first line of the library's text."""
+    """Return the contract's error for an error of the library; a StorageError is returned unchanged.
+
+    The text of the result begins with the class and the first line of the library's error, except for a missing object.
+    """
     if isinstance(error, StorageError):
         return error
     text = _said(error)
@@ -47,7 +50,7 @@ def typed(error: Exception, key: str, uri: str) -> StorageError:
 
 
 def may_have_been_applied(error: Exception) -> bool:
-    """Return True if a conditional upload that failed may have been carried out."""
+    """Return False if a conditional upload that failed with ``error`` was certainly not carried out, else True."""
     if isinstance(
         error, PermissionDeniedError | UnauthenticatedError | FileNotFoundError | NotFoundError | StorageError
     ):

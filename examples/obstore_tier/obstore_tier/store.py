@@ -39,7 +39,10 @@ T = TypeVar("T")
 
 
 class ObstoreStore(ObjectStore):
-    """Store in a bucket, or below a prefix of it. Keys are relative to the prefix, which obstore adds."""
+    """Store in a bucket, or below a prefix in the bucket. Keys are relative to the prefix, which obstore adds.
+
+    Errors of obstore become StorageErrors, as ``failures.typed`` documents.
+    """
 
     def __init__(self, uri: str, connected: S3Store, clock: Clock, *, read_only: bool) -> None:
         self._uri, self._connected, self._clock, self._read_only = uri, connected, clock, read_only
@@ -48,7 +51,7 @@ class ObstoreStore(ObjectStore):
 
     @property
     def capabilities(self) -> Capability:
-        """CREATE, LIST_AFTER and BATCH_DELETE."""
+        """``Capability.CREATE``, ``LIST_AFTER`` and ``BATCH_DELETE``."""
         return Capability.CREATE | Capability.LIST_AFTER | Capability.BATCH_DELETE
 
     @property
@@ -57,7 +60,10 @@ class ObstoreStore(ObjectStore):
         return self._uri
 
     def put_file(self, key: str, source: ByteSource, *, deadline_ns: int) -> ObjectInfo:
-        """Upload in one request up to ``PART_BYTES``, or in parts; the library aborts an upload whose source fails."""
+        """Upload an object of at most ``PART_BYTES`` in one request, and a larger one in parts.
+
+        If the source fails, or has more or fewer bytes than announced, the library aborts the upload.
+        """
         self._refuse_write()
         _check_key(key)
 
@@ -72,7 +78,11 @@ class ObstoreStore(ObjectStore):
         return ObjectInfo(key, source.size_bytes, (answer["e_tag"] or "").strip('"'))
 
     def create(self, key: str, data: Buffer, *, deadline_ns: int) -> Created:
-        """Write the object only if the key does not exist. The outcome is UNKNOWN if a sent request was not answered."""
+        """Write the object only if the key does not exist.
+
+        The result is ``Created.UNKNOWN`` if the request may have been carried out, but its reply was lost or came after
+        the deadline.
+        """
         self._refuse_write()
         _check_key(key)
         body = bytes(data)
@@ -91,7 +101,10 @@ class ObstoreStore(ObjectStore):
         return Created.CREATED
 
     def read(self, key: str, start: int | None = None, end: int | None = None, *, deadline_ns: int) -> bytes:
-        """Return bytes [start, end) of an object, in one GET; an empty range needs no request."""
+        """Return bytes [start, end) of an object, in one GET.
+
+        An empty range needs no request: the result is then b"" even if the object does not exist.
+        """
         _check_key(key)
         first = start or 0
         if end is not None and end <= first:
@@ -111,7 +124,7 @@ class ObstoreStore(ObjectStore):
             raise
 
     def list(self, prefix: str, *, after: str = "", limit: int = 1000, deadline_ns: int) -> Sequence[ObjectInfo]:
-        """Return one page. The library lists whole folders, so keys without ``prefix`` are skipped here."""
+        """Return up to ``limit`` objects. The library lists whole folders: keys without ``prefix`` are skipped here."""
         if prefix:
             _check_prefix(prefix)
         folder = prefix.rpartition("/")[0]
@@ -129,7 +142,7 @@ class ObstoreStore(ObjectStore):
         return self._call(listed, prefix, deadline_ns)
 
     def delete(self, keys: Sequence[str], *, deadline_ns: int) -> Mapping[str, StoreError]:
-        """Delete objects. The library reports only the first error, which is returned for all keys."""
+        """Delete objects. The library reports only the first error, which is then returned for each of ``keys``."""
         self._refuse_write()
         wanted = [_check_key(key) for key in keys]
         if not wanted:
@@ -181,7 +194,7 @@ class ObstoreStore(ObjectStore):
 
 
 def open_store(context: OpenContext) -> ObjectStore:
-    """Open a store on a bucket.
+    """Return the store of the URI ``context.location``. No request is sent.
 
     Raises:
         ConfigError: the URI or an option is not allowed.
@@ -246,7 +259,10 @@ def _counted(source: ByteSource, key: str) -> Iterator[bytes]:
 
 
 def _check_key(key: str) -> str:
-    """Return the key; raise ConfigError if it is invalid: keys come from manifests, which an attacker may have written."""
+    """Return ``key``; raise ConfigError if it is invalid.
+
+    Keys come from manifests, which an attacker may have written.
+    """
     _check_prefix(key)
     if key.rpartition("/")[2] in {"", "."}:
         raise ConfigError(f"object key {key[:80]!r} is not allowed")

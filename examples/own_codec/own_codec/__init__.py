@@ -39,7 +39,14 @@ class XzCodec(Codec):
         return lzma.compress(bytes(data), lzma.FORMAT_XZ, lzma.CHECK_CRC64, filters=filters)
 
     def decompress(self, data: Buffer, *, limit_bytes: int, magic: int) -> memoryview:
-        """Decompress all streams twice: first to compute the size, then into memory of this size."""
+        """Return the contents of all streams.
+
+        The streams are decompressed twice: first to compute the size, then into memory of this size.
+
+        Raises:
+            DecompressedSizeError: the contents are larger than ``limit_bytes``.
+            CorruptBatchError: the bytes are not xz streams, or are damaged or cut off.
+        """
         del magic
         packed, size = bytes(data), 0
         for piece in _pieces(packed):
@@ -57,7 +64,7 @@ def _pieces(packed: bytes) -> Iterator[bytes]:
     """Yield the contents of all streams, in pieces of at most 64 KiB.
 
     Raises:
-        CorruptBatchError: the bytes are not xz streams.
+        CorruptBatchError: the bytes are not xz streams, or are damaged or cut off.
     """
     rest, is_first = packed, True
     try:
@@ -75,5 +82,5 @@ def _pieces(packed: bytes) -> Iterator[bytes]:
 
 @hookimpl
 def stratalog_codecs() -> Iterable[Provider[Codec]]:
-    """Return the provider of the codec."""
+    """Return the provider of the codec ``xz``."""
     return [Provider(name="xz", open=lambda _: XzCodec(), capabilities=("a checksum of the contents",))]

@@ -45,7 +45,10 @@ class PrefixBudget(CleanupPolicy):
     """Policy that keeps the newest records of each prefix of keys, and all records without a key."""
 
     def plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
-        """Return a rewrite of each part that has enough new records."""
+        """Return a Rewrite for each part with enough new records, and a Keep for each other part.
+
+        The parts are the segments in the tier, and the other segments.
+        """
         del now_ms
         return log.rewrites(config)
 
@@ -67,7 +70,10 @@ class Budget(RecordFilter):
         self._used = 0
 
     def observe(self, records: RecordColumns) -> int:
-        """Store the newest offsets of each prefix; return the number of records processed before the memory was full."""
+        """Store the newest offsets of each prefix, and return the number of records processed.
+
+        The result is below the number of ``records`` if the memory of the round is full.
+        """
         for row, (offset, found) in enumerate(zip(records.offset, records.keys(), strict=True)):
             if found is None:
                 continue
@@ -79,7 +85,7 @@ class Budget(RecordFilter):
         return records.count
 
     def judge(self, records: RecordColumns, verdicts: bytearray) -> None:
-        """Drop the records that are older than the stored offsets of their prefix."""
+        """Write DROP for each record with ``prefix_budget.records`` newer records of its prefix, else KEEP."""
         for row, (offset, found) in enumerate(zip(records.offset, records.keys(), strict=True)):
             newest = None if found is None else self._newest.get(found.partition(self._separator)[0])
             full = newest is not None and len(newest) == newest.maxlen
@@ -88,5 +94,5 @@ class Budget(RecordFilter):
 
 @hookimpl
 def stratalog_cleanup_policies() -> Iterable[Provider[CleanupPolicy]]:
-    """Return the provider of the policy."""
+    """Return the provider of the policy ``prefix_budget``."""
     return [Provider(name="prefix_budget", open=lambda _: PrefixBudget(), topic_section=PrefixBudgetSection)]

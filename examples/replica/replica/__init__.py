@@ -1,4 +1,4 @@
-"""Example of a plugin: a service that replicates the logs of one engine, the leader, to other engines, the followers."""
+"""Example of a plugin: a service that replicates the logs of one engine (leader) to other engines (followers)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from stratalog.spi import OpenContext, Provider, Service, hookimpl
 
 @hookimpl
 def stratalog_services() -> Iterable[Provider[Service]]:
-    """Return the provider of the service."""
+    """Return the provider of the service ``replica``."""
     return (Provider[Service](name="replica", open=_open, engine_section=ReplicaSection),)
 
 

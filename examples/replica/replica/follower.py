@@ -31,12 +31,12 @@ class Follower(Service):
         self._thread: threading.Thread | None = None
 
     def start(self, engine: Engine) -> None:
-        """Start a thread that fetches from the leader. If the leader does not answer, the thread tries again."""
+        """Start a thread that fetches from the leader. After an error, the thread connects again."""
         self._thread = threading.Thread(target=self._run, args=(engine,), name="replica-follower")
         self._thread.start()
 
     def stop(self, deadline_ns: int) -> None:
-        """Stop the thread; wait for its end until the deadline. Appended records stay."""
+        """Stop the thread, and wait for its end until the deadline. Records that were appended stay in the logs."""
         self._stopping.set()
         peer, thread = self._peer, self._thread
         if peer is not None:
@@ -103,7 +103,11 @@ class Follower(Service):
 
 
 def _ask(peer: Peer, question: dict[str, object]) -> dict[str, Any]:
-    """Send a request, and return the answer. Raise PeerError for an error, unless it contains the leader's log end."""
+    """Send a request, and return the answer, which can be an error with the bounds of the leader's log.
+
+    Raises:
+        PeerError: the connection was closed, or the answer is another error.
+    """
     peer.send(question)
     answer = peer.receive()
     if "log_end" not in answer and (not answer or "error" in answer):

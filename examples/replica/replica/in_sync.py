@@ -57,11 +57,13 @@ class InSyncReplicas:
 
     @property
     def enough(self) -> bool:
-        """True if at least ``min_in_sync`` replicas, the leader included, are in sync, so that records can be committed."""
+        """True if at least ``min_in_sync`` replicas, the leader included, are in sync: records can be committed."""
         return 1 + len(self._members) >= self._min_in_sync
 
     def fetched(self, name: str, offset: int, log_end: int, high_watermark: int, now_ms: int) -> None:
         """Record a fetch of a follower whose log does not diverge: the follower has all records below ``offset``.
+
+        The follower becomes in sync if it has all committed records, and all records from before the leader's epoch.
 
         Args:
             name: name of the follower; the call does nothing if the follower is not assigned.
@@ -86,10 +88,11 @@ class InSyncReplicas:
         self._members = {name for name in self._members if self._is_caught_up(self._followers[name], log_end, now_ms)}
 
     def committed(self, log_end: int, now_ms: int, high_watermark: int) -> int:
-        """Return the high watermark: the end of the records that all replicas in sync have.
+        """Return the new high watermark: the end of the records that all in-sync replicas have.
 
-        A follower that is not in sync yet, but has caught up within ``lag_ms`` and has all committed records, counts
-        too; otherwise the high watermark could move away from it, and it could not become in sync.
+        The result is never below ``high_watermark``, and equal to it unless ``enough``. A follower that is not in sync
+        yet, but has caught up within ``lag_ms`` and has all committed records, counts too. Otherwise the high watermark
+        could move away from this follower, which could then not become in sync.
         """
         if not self.enough:
             return high_watermark

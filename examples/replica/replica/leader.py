@@ -55,7 +55,7 @@ class Leader(Service):
         return f"{host!s}:{port}"
 
     def start(self, engine: Engine) -> None:
-        """Become the leader of all logs, and listen for followers."""
+        """Become the leader of all logs, and listen for followers; raise OSError if the address cannot be used."""
         self._engine = engine
         for name in engine.partitions():
             self._led(engine, name)
@@ -65,7 +65,7 @@ class Leader(Service):
         self._expiry.start()
 
     def stop(self, deadline_ns: int) -> None:
-        """Close all connections. An append that waits for followers raises NotEnoughReplicasError."""
+        """Stop listening, and close all connections. An append that waits then raises NotEnoughReplicasError."""
         server, self._server = self._server, None
         if server is None:
             return
@@ -87,6 +87,7 @@ class Leader(Service):
         Raises:
             NotEnoughReplicasError: too few replicas were in sync, and nothing was written; or the records were written
                 but not committed in time: they may be committed later, or deleted when another leader is elected.
+            StorageError: an error of ``Log.append``.
         """
         engine = self._engine
         if engine is None:
@@ -104,7 +105,7 @@ class Leader(Service):
         return result.base_offset
 
     def in_sync(self, topic: str, partition: int) -> frozenset[str]:
-        """Return the names of a log's followers that are in sync; each can become the leader without loss of records."""
+        """Return the names of a log's in-sync followers. Each can become leader without loss of committed records."""
         with self._moved:
             found = self._in_sync.get(TopicPartition(topic, partition))
             return frozenset() if found is None else found.members
@@ -129,7 +130,10 @@ class Leader(Service):
                 self._peers.discard(peer)
 
     def _wait(self, reached: Callable[[], bool], timeout_ms: int) -> bool:
-        """Wait until ``reached`` returns True, the time is over or the service stops; return the last result of ``reached``."""
+        """Wait until ``reached`` returns True, but at most ``timeout_ms``, and not after ``stop``.
+
+        Return the last result of ``reached``, which is called under the lock.
+        """
         with self._moved:
             self._moved.wait_for(lambda: self._stopping.is_set() or reached(), timeout_ms / 1000)
             return reached()
@@ -177,7 +181,7 @@ class Leader(Service):
             self._moved.notify_all()
 
     def _expire(self, engine: Engine) -> None:
-        """Remove followers that do not catch up from the in-sync replicas, twice in each ``replica.lag.time.max.ms``."""
+        """Remove followers that do not catch up from the in-sync replicas, every half ``replica.lag.time.max.ms``."""
         while not self._stopping.wait(self._settings.lag_ms / 2000):
             for name in engine.partitions():
                 log = self._led(engine, name)

@@ -19,27 +19,30 @@ TIMEOUT_S: Final = 10
 
 
 class PeerError(StorageError):
-    """The other side does not speak the protocol, or has closed the connection. Connect again."""
+    """The other side closed the connection, answered with an error, or broke the protocol. Connect again."""
 
     retriable = True
 
 
 class Peer:
-    """A connection to the other side; closed by its ``with`` block, or by ``close`` from any thread."""
+    """A connection to the other side. Its ``with`` block closes it; ``close`` shuts it down from any thread.
+
+    A call on a broken connection raises OSError.
+    """
 
     def __init__(self, connection: socket.socket) -> None:
         self.socket = connection
         self._lines = connection.makefile("rb")
 
     def send(self, message: dict[str, object]) -> None:
-        """Send one line."""
+        """Send ``message`` as one line of JSON."""
         self.socket.sendall(json.dumps(message).encode() + b"\n")
 
     def receive(self) -> dict[str, Any]:  # Any: it is JSON
         """Return the next line, parsed; {} if the other side has closed the connection.
 
         Raises:
-            PeerError: the line is not a JSON object.
+            PeerError: the line is not a JSON object, or is longer than ``MAX_LINE_BYTES``.
         """
         line = self._lines.readline(MAX_LINE_BYTES)
         if not line:

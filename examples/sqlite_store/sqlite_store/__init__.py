@@ -9,7 +9,7 @@ from stratalog.spi import ObjectStore, OpenContext, Provider, hookimpl
 
 @hookimpl
 def stratalog_object_stores() -> Iterable[Provider[ObjectStore]]:
-    """Return the provider of the store, for URIs like ``sqlite:///home/me/tier.db``."""
+    """Return the provider of the store ``sqlite_store``, for URIs like ``sqlite:///home/me/tier.db``."""
     return [
         Provider(
             name="sqlite_store",

@@ -41,7 +41,10 @@ CREATE TABLE IF NOT EXISTS objects (
 
 
 class SqliteStore(ObjectStore):
-    """Store in one SQLite file. All threads share one connection; a lock admits one transaction at a time."""
+    """Store in one SQLite file, which is created if it is missing. Errors of SQLite become StoreErrors.
+
+    All threads share one connection; a lock admits one transaction at a time.
+    """
 
     def __init__(self, path: str, clock: Clock, *, read_only: bool) -> None:
         self._path, self._clock, self._read_only = path, clock, read_only
@@ -55,7 +58,7 @@ class SqliteStore(ObjectStore):
 
     @property
     def capabilities(self) -> Capability:
-        """CREATE (in a transaction), LIST_AFTER (by the index of keys) and BATCH_DELETE."""
+        """``Capability.CREATE`` (in a transaction), ``LIST_AFTER`` (by the index of keys) and ``BATCH_DELETE``."""
         return Capability.CREATE | Capability.LIST_AFTER | Capability.BATCH_DELETE
 
     @property
@@ -64,14 +67,17 @@ class SqliteStore(ObjectStore):
         return f"sqlite://{self._path}"
 
     def put_file(self, key: str, source: ByteSource, *, deadline_ns: int) -> ObjectInfo:
-        """Write each part in a transaction of its own, so that other calls do not wait; then make the object visible."""
+        """Write each part in a transaction of its own, then make the object visible.
+
+        Other calls can run between the transactions.
+        """
         upload = self._uploaded(key, source, deadline_ns)
         with self._transaction(key, deadline_ns) as connection:
             self._named(connection, key, upload, source.size_bytes)
         return ObjectInfo(key, source.size_bytes)
 
     def create(self, key: str, data: Buffer, *, deadline_ns: int) -> Created:
-        """Write the object only if the key does not exist, in one transaction; return the outcome."""
+        """Write the object only if the key does not exist, in one transaction; return CREATED or EXISTS."""
         source = BytesSource(data)
         self._check(key, writes=True)
         with self._transaction(key, deadline_ns) as connection:
@@ -102,7 +108,7 @@ class SqliteStore(ObjectStore):
         return bytes(data[position : position + last - first])
 
     def list(self, prefix: str, *, after: str = "", limit: int = 1000, deadline_ns: int) -> Sequence[ObjectInfo]:
-        """Return one page in the order of the keys' UTF-8 bytes, by which SQLite compares text."""
+        """Return up to ``limit`` objects in the order of the keys' UTF-8 bytes, by which SQLite compares text."""
         self._check(prefix, is_prefix=True)
         with self._transaction(prefix, deadline_ns) as connection:
             rows = connection.execute(
@@ -117,7 +123,10 @@ class SqliteStore(ObjectStore):
         return found
 
     def delete(self, keys: Sequence[str], *, deadline_ns: int) -> Mapping[str, StoreError]:
-        """Delete all objects and their parts, in one transaction."""
+        """Delete the objects and their parts in one transaction, and return {}.
+
+        If an error is raised, no object was deleted.
+        """
         for key in keys:
             self._check(key, writes=True)
         with self._transaction(keys[0] if keys else "", deadline_ns) as connection:
@@ -127,7 +136,7 @@ class SqliteStore(ObjectStore):
         return {}
 
     def unfinished(self, prefix: str, *, deadline_ns: int) -> Sequence[UnfinishedUpload]:
-        """Return the uploads to which no object refers."""
+        """Return the uploads with this prefix to which no object refers, including uploads in progress."""
         with self._transaction(prefix, deadline_ns) as connection:
             rows = connection.execute(
                 "SELECT key, upload, begun_ms FROM uploads WHERE upload NOT IN (SELECT upload FROM objects)"
@@ -137,7 +146,7 @@ class SqliteStore(ObjectStore):
         ]
 
     def abort(self, upload: UnfinishedUpload, *, deadline_ns: int) -> None:
-        """Delete an upload to which no object refers; a ``put_file`` in progress for this upload then raises StoreError."""
+        """Delete an upload unless an object refers to it. The ``put_file`` that started it then raises StoreError."""
         self._check(upload.key, writes=True)
         with self._transaction(upload.key, deadline_ns) as connection:
             self._forget(
@@ -157,7 +166,12 @@ class SqliteStore(ObjectStore):
 
     @contextmanager
     def _transaction(self, key: str, deadline_ns: int) -> Iterator[sqlite3.Connection]:
-        """Run a transaction before the deadline. An error rolls back all changes; errors of SQLite become StoreErrors."""
+        """Run the block in a transaction, which an error rolls back. Errors of SQLite become StoreErrors.
+
+        Raises:
+            StoreTimeoutError: the transaction could not begin before the deadline.
+            ClosedError: the store is closed.
+        """
         left_ms = (deadline_ns - self._clock.monotonic_ns()) // 1_000_000
         if left_ms <= 0:
             raise StoreTimeoutError("the deadline has passed before the call", key)
@@ -185,7 +199,11 @@ class SqliteStore(ObjectStore):
             self._lock.release()
 
     def _uploaded(self, key: str, source: ByteSource, deadline_ns: int) -> int:
-        """Write the parts of a new upload, and return its number. If an error occurs, delete the parts."""
+        """Write the parts of a new upload, and return its number.
+
+        If an error occurs before the deadline, the parts are deleted; after the deadline, ``unfinished`` returns the
+        upload.
+        """
         self._check(key, writes=True)
         with self._transaction(key, deadline_ns) as connection:
             upload = self._begun(connection, key)
@@ -203,7 +221,11 @@ class SqliteStore(ObjectStore):
         return int(row.lastrowid or 0)
 
     def _named(self, connection: sqlite3.Connection, key: str, upload: int, size_bytes: int) -> None:
-        """Let the object ``key`` refer to an upload; delete the upload to which it referred before."""
+        """Let the object ``key`` refer to an upload; delete the upload to which the object referred before.
+
+        Raises:
+            StoreError: the upload was aborted.
+        """
         if not connection.execute("SELECT 1 FROM uploads WHERE upload = ?", (upload,)).fetchone():
             raise StoreError("the upload was aborted", key)
         self._forget(connection, "SELECT upload FROM objects WHERE key = ?", key)
@@ -256,6 +278,7 @@ def open_store(context: OpenContext) -> ObjectStore:
 
     Raises:
         ConfigError: the URI has more than a path, or an option is given.
+        StoreError: the database cannot be opened.
     """
     found = urlsplit(context.location)
     if found.netloc or found.query or found.fragment or not found.path.strip("/"):

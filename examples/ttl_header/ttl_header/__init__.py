@@ -10,7 +10,7 @@ from ttl_header.settings import TtlHeaderSection
 
 @hookimpl
 def stratalog_cleanup_policies() -> Iterable[Provider[CleanupPolicy]]:
-    """Return the provider of the policy."""
+    """Return the provider of the policy ``ttl_header``."""
     return (
         Provider(
             name="ttl_header", open=_open, topic_section=TtlHeaderSection, capabilities=("expiry by a duration each",)

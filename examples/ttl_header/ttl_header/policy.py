@@ -28,10 +28,14 @@ _SOONEST: Final = Struct("<q")
 
 
 class TtlHeaderPolicy(CleanupPolicy):
-    """Policy that rewrites closed local segments when a large enough share of their bytes was not checked yet."""
+    """Policy that rewrites closed segments outside of the tier when enough of their bytes were not checked yet."""
 
     def plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
-        """Return one rewrite of the closed local segments below the last stable offset, if enough of them is unchecked."""
+        """Return one action for the closed segments outside of the tier that end at or below the last stable offset.
+
+        The action is a Rewrite if more than ``min.cleanable.dirty.ratio`` of their bytes were not checked yet, and a
+        Keep otherwise. Without such segments, there is no action.
+        """
         del now_ms
         may_change = [
             segment
@@ -54,7 +58,7 @@ class TtlHeaderPolicy(CleanupPolicy):
         return (Rewrite(start, end, dirty_start, rule, ratio),)
 
     def record_filter(self, job: RewriteJob) -> RecordFilter:
-        """Return a filter that drops the records that have expired when the round begins."""
+        """Return a filter that drops each record whose expiry time is at or before ``job.now_ms``."""
         section = job.config.sections.get("ttl_header")
         return Expiry(job, section if isinstance(section, TtlHeaderSection) else TtlHeaderSection())
 
@@ -81,21 +85,21 @@ class Expiry(RecordFilter):
                 self._soonest_ms = min(self._soonest_ms, expires_ms)
 
     def digest(self, *, end: bool) -> Sequence[bytes]:
-        """Return the earliest expiry time of a segment's kept records, in 8 bytes, at the ``end`` of the segment."""
+        """Return one section with the earliest expiry time of the segment's kept records; () unless ``end``."""
         if not end:
             return ()
         soonest_ms, self._soonest_ms = self._soonest_ms, _NEVER_MS
         return (_SOONEST.pack(soonest_ms),)
 
     def spares(self, section: memoryview) -> bool:
-        """Return True if no record of the segment has expired yet."""
+        """Return True if no record that the section covers has expired when the round begins."""
         return len(section) == _SOONEST.size and _SOONEST.unpack(section)[0] > self._now_ms
 
 
 def expiry_ms(stamp_ms: int, headers: Headers, name: str) -> int:
-    """Return the time (ms since 1970) at which a record expires.
+    """Return the time (ms since 1970) at which a record expires: its timestamp plus the lifetime in header ``name``.
 
-    Return ``_NEVER_MS`` if the record has no timestamp, or no readable lifetime in its header.
+    If the record has no timestamp, or no valid lifetime, the result is the largest number of 64 bits.
     """
     value = next((value for key, value in reversed(headers) if key == name), None)
     if value is None or stamp_ms < 0 or not value.isdigit() or len(value) > _LONGEST_TTL:
