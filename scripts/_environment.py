@@ -69,7 +69,7 @@ def say(text: str) -> None:
 
 @contextmanager
 def locked() -> Iterator[None]:
-    """Run the block under a lock, so that two scripts do not install at the same time. pyproject.toml is the lock file."""
+    """Run the block under a lock on pyproject.toml, so that two scripts do not install at the same time."""
     with (ROOT / "pyproject.toml").open("rb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -80,7 +80,7 @@ def locked() -> Iterator[None]:
 
 
 def stamp(need: str) -> Path:
-    """Return the path of the stamp file, which exists if the installation for ``need`` is complete."""
+    """Return the path of the stamp file, which exists only after a complete installation for ``need``."""
     return VENV / f"stratalog-{need}.stamp"
 
 
@@ -114,7 +114,7 @@ def usable() -> bool:
 
 
 def make() -> None:
-    """Make a new .venv with pip, in place of an existing one."""
+    """Make a new .venv with pip, in place of an existing one; raise CalledProcessError if pip cannot be installed."""
     say(f"making {VENV} with Python {sys.version.split()[0]} ({sys.base_prefix})")
     wheel = bundled_pip()
     venv.create(VENV, clear=True, symlinks=True, with_pip=wheel is None)
@@ -205,7 +205,7 @@ class Progress:
                 self.begin("installing " + ("1 package" if len(names) == 1 else f"{len(names)} packages"))
 
     def begin(self, step: str, detail: str = "") -> None:
-        """Show a step. If stderr is no terminal, show each step once, because two installations may run at the same time."""
+        """Show a step. If stderr is no terminal, show each step once: two installations may run at the same time."""
         is_new = step not in self._begun
         self._begun.add(step)
         self._step, self._detail = step, detail

@@ -47,7 +47,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def release(root: Path, *, really: bool) -> None:
-    """Check version, changelog, checkout and tag; build the files and check them; with ``really``, make the tag."""
+    """Check version, changelog, checkout and tag; build the files and check them; with ``really``, make the tag.
+
+    Raises:
+        ReleaseError: a check failed. With ``really``, nothing is built if version, changelog, checkout or tag are
+            wrong.
+        CalledProcessError: a build command failed.
+    """
     version = version_of(root)
     problems = list(problems_of(root, version))
     for problem in problems:
@@ -70,7 +76,7 @@ def release(root: Path, *, really: bool) -> None:
 
 
 def version_of(root: Path) -> str:
-    """Return the version of the package."""
+    """Return the version of the package; raise ReleaseError if its module contains none."""
     found = VERSION.search((root / "core/stratalog/__init__.py").read_text(encoding="utf-8"))
     if found is None:
         raise ReleaseError("core/stratalog/__init__.py has no __version__")
@@ -95,8 +101,12 @@ def problems_of(root: Path, version: str) -> Sequence[str]:
 def build(folder: Path) -> None:
     """Build the sdist, then the wheel from the sdist without a package index; check both.
 
-    On Linux, the wheel gets the platform tag of the oldest glibc with which it runs. The metadata and the description of
-    the package are checked as the package index checks them.
+    On Linux, the wheel gets the platform tag of the oldest glibc with which it runs. The metadata and the description
+    of the package are checked as the package index checks them.
+
+    Raises:
+        ReleaseError: the sdist lacks files, or has others.
+        CalledProcessError: a command failed.
     """
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     folder.mkdir(parents=True, exist_ok=True)
@@ -122,7 +132,7 @@ def build(folder: Path) -> None:
 
 
 def check_sdist(sdist: Path) -> None:
-    """Raise ReleaseError if the sdist has files that git does not know, or lacks sources of the wheel."""
+    """Raise ReleaseError if the sdist has files that git does not track, or lacks sources of the wheel."""
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()} - {"PKG-INFO"}
     known = set(git(ROOT, "ls-files").splitlines())
@@ -134,12 +144,16 @@ def check_sdist(sdist: Path) -> None:
 
 
 def git(root: Path, *arguments: str) -> str:
-    """Run git in ``root``, and return its output."""
+    """Run git in ``root``, and return its output; raise CalledProcessError if git fails."""
     return run("git", "-C", str(root), *arguments, quiet=True)
 
 
 def run(*command: str, quiet: bool = False) -> str:
-    """Run a command in the checkout. Return its output if ``quiet``; otherwise show the output, and return ""."""
+    """Run a command in the checkout. Return its output if ``quiet``; otherwise show the output, and return "".
+
+    Raises:
+        CalledProcessError: the command failed.
+    """
     ran = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE if quiet else None, text=True)
     return ran.stdout if quiet else ""
 

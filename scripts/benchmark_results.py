@@ -142,7 +142,10 @@ def charts() -> dict[str, str]:
 
 
 def summary() -> list[list[str]]:
-    """Return rows of the work, the peer, the ratios of the peer's wall and processor time to stratalog's, and the command."""
+    """Return rows of the work, the peer, two ratios and the command.
+
+    The ratios are the peer's wall time divided by stratalog's, and the peer's processor time divided by stratalog's.
+    """
     all_figures, rows = figures(), []
     for work, case, peer, name in _SUMMARY:
         if case in all_figures:

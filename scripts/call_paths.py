@@ -48,7 +48,7 @@ class Call(NamedTuple):
 
 
 def main(arguments: list[str]) -> int:
-    """Print the modules of each path, with the number of calls into each."""
+    """Print the modules of each path with the number of calls into each, or with ``--calls`` each call; return 0."""
     with tempfile.TemporaryDirectory(prefix="call-paths-") as scratch:
         for name, calls in paths(Path(scratch)).items():
             modules = Counter(call.module for call in calls)
@@ -91,11 +91,11 @@ def paths(scratch: Path) -> dict[str, list[Call]]:
 
 
 def picture(calls: Sequence[Call]) -> tuple[list[TreeBox], list[str]]:
-    """Return the boxes of the rooms (packages) that ``calls`` enter, and a sentence about the first call into each room.
+    """Return boxes for the rooms (packages) that ``calls`` enter, and a sentence about the first call into each room.
 
-    An arrow is the first call into a room; calls of properties and constructors are used only if there is no other call.
-    The boxes are a tree, so no arrows cross. If there are too many boxes for a page, the rooms inside ``log``, ``tier``
-    and the other large rooms share the box of the large room.
+    An arrow is the first call into a room; calls of properties and constructors are used only if there is no other
+    call. The boxes are a tree, so no arrows cross. If there are too many boxes for a page, the rooms inside ``log``,
+    ``tier`` and the other large rooms share the box of the large room.
     """
     shown = [call for call in calls if _room(call.module)[0] not in _EVERYWHERE and _can_be_looked_up(call.function)]
     merges = len({_room(call.module)[0] for call in shown}) > _MOST_BOXES
@@ -202,7 +202,7 @@ def _calls(work: Callable[[], object]) -> list[Call]:
 
 
 def _module(frame: FrameType) -> str:
-    """Return the module of a frame if it is one of ours, else ""."""
+    """Return the module of a frame if its name begins with ``stratalog``, else ""."""
     name = frame.f_globals.get("__name__", "")
     return name if isinstance(name, str) and name.startswith("stratalog") else ""
 

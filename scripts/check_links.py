@@ -1,7 +1,7 @@
 """Check that every relative link in the project's Markdown leads to an existing file, and to an existing heading.
 
-Usage: check_links.py [ROOT]. The exit code is 1 if a link is broken; each broken link is printed. Links to other sites are
-not checked.
+Usage: check_links.py [ROOT]. The exit code is 1 if a link is broken; each broken link is printed. Links to other sites
+are not checked.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _FOLDERS: Final = ("docs", "examples", "benchmarks", "tests")
 
 
 def documents(root: Path) -> list[Path]:
-    """Return the Markdown files of the project under ``root``, without files in environments and caches."""
+    """Return the Markdown files in ``root``, and in its folders docs, examples, benchmarks and tests."""
     return sorted(root.glob("*.md")) + sorted(file for name in _FOLDERS for file in (root / name).rglob("*.md"))
 
 
@@ -40,7 +40,7 @@ def anchors(text: str) -> set[str]:
 
 
 def broken_links(document: Path, root: Path) -> Iterator[str]:
-    """Yield a sentence for each relative link of ``document`` that leads nowhere, or out of ``root``."""
+    """Yield a text for each relative link of ``document`` to a missing file or heading, or out of ``root``."""
     text = CODE.sub("", FENCE.sub("", document.read_text(encoding="utf-8")))
     for link in (found["link"] for found in LINK.finditer(text)):
         if ELSEWHERE.match(link):

@@ -1,4 +1,7 @@
-"""Refuse wording that readers must read twice: in docstrings, comments, texts, documents and test names. Exit code 1 for a hit."""
+"""Refuse wording that readers must read twice: in docstrings, comments, texts, documents and test names.
+
+Each hit is printed. The exit code is 1 if there is any.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ _EXCEPTIONS = ("scripts/check_words.py", "tests/scripts/test_check_words.py", "d
 
 
 def texts(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield the line and the text of each comment, string and line of prose of a file."""
+    """Yield line number and text: of comments and strings in a Python file, of all lines in a Markdown file."""
     if path.suffix == ".md":
         yield from enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
         return
@@ -31,7 +34,7 @@ def texts(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def hits(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield the line and the words of each hit in a file."""
+    """Yield the line number and the refused words of each hit in a file."""
     for line, text in texts(path):
         yield from ((line, found[0]) for found in _WORDS.finditer(text))
     if path.suffix == ".py":
@@ -45,7 +48,7 @@ def hits(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def main(root: Path) -> int:
-    """Print the hits below ``root``, and return the exit code."""
+    """Print the hits in the Python and Markdown files below ``root``; return 1 if there are any, else 0."""
     status = 0
     for file in sorted(file for name in _FOLDERS for file in (root / name).rglob("*.[pm][yd]")):
         place = str(file.relative_to(root))

@@ -1,7 +1,7 @@
 """Situations in which the code raises each public error: the examples of docs/reference/errors.md.
 
-A situation is a function that raises the error; its argument is an empty folder, which the page shows as ``data``. The text
-of the error is the same in every run.
+A situation is a function that raises the error; its argument is an empty folder, which the page shows as ``data``. The
+text of the error is the same in every run.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def text_of(name: str, folder: Path) -> str:
     """Return the text of the example of an error class, without the paths of this machine.
 
     Raises:
-        LookupError: the situation raised no error of exactly this class.
+        LookupError: there is no example, or its situation raised no error of exactly this class.
     """
     raised: StorageError | None = None
     try:
@@ -79,7 +79,10 @@ def example(name: str) -> Callable[[Situation], Situation]:
 
 @contextmanager
 def opened(folder: Path, *, tiered: bool = False, **config: Any) -> Iterator[tuple[Engine, Log]]:
-    """Open an engine with the topic ``orders``; yield the engine and a log. ``config`` has underscores instead of dots."""
+    """Open an engine with the topic ``orders``; yield the engine and the topic's log.
+
+    ``config`` contains settings of the topic, with underscores instead of dots.
+    """
     (folder / "bucket").mkdir(exist_ok=True)
     settings = {name.replace("_", "."): value for name, value in config.items()}
     tier = (folder / "bucket").as_uri() if tiered else None
@@ -91,7 +94,7 @@ def opened(folder: Path, *, tiered: bool = False, **config: Any) -> Iterator[tup
 
 
 def in_log(name: str, *steps: Callable[[Engine, Log], object], **config: Any) -> None:
-    """Add a situation that runs ``steps`` with an open log; the last step raises the error."""
+    """Add a situation that runs ``steps`` with an open engine and log. The last step raises the error."""
 
     def run(folder: Path) -> None:
         with opened(folder, **config) as (engine, log):

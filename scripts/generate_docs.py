@@ -1,7 +1,9 @@
-"""Write the generated pages: the references of settings, metrics and errors, the table of hooks, and the pictures of the documentation.
+"""Write the generated pages, tables and pictures of the documentation.
 
-Usage: generate_docs.py [--check]. With --check, no file is written: stale pages are listed, and the exit code is 1 if there
-are any.
+The pages are the references of settings, metrics, errors and commands.
+
+Usage: generate_docs.py [--check]. With --check, no file is written: stale files are listed, and the exit code is 1 if
+there are any.
 """
 
 from __future__ import annotations
@@ -131,7 +133,7 @@ def settings_page() -> str:
 
 
 def provider_sections() -> list[tuple[str, type[Section]]]:
-    """Return the sections of settings of the built-in providers, by provider name."""
+    """Return the name and the settings section of each bundled provider with engine settings, sorted by name."""
     found = {provider.name: provider.engine_section for provider in stratalog_formats.stratalog_tier_layouts()}
     found |= {provider.name: provider.engine_section for provider in stratalog_s3.stratalog_object_stores()}
     found |= {
@@ -243,7 +245,7 @@ Every command has `--help`, and `--json` for machines. The exit code is 0 (succe
 
 
 def cli_page() -> str:
-    """Return the help of every command."""
+    """Return the page with the help of every command."""
     loaded: dict[str, click.Command] = {name: own.load() for name, own in OWN_COMMANDS.items()}
     top = click.Group("stratalog", commands={**loaded, "serve": serve, "spark": spark})
     return "\n\n".join([_CLI_INTRO, *_command_sections(top, "stratalog", 1)]) + "\n"
@@ -269,7 +271,7 @@ def hooks_table() -> str:
 
 
 def gateway_table() -> str:
-    """Return the APIs that the gateway announces."""
+    """Return a table of the APIs that the gateway announces, with their versions."""
     rows = [[api.name, f"{api.first} to {api.last}"] for api in sorted(APIS.values())]
     return _table(["API", "Versions"], rows)
 
@@ -352,7 +354,7 @@ def with_blocks(text: str, blocks: dict[str, str]) -> str:
 
 
 def pages(root: Path) -> dict[Path, str]:
-    """Return the text of each page, by its path."""
+    """Return the content of each generated page and picture, by its path relative to the root."""
     architecture = (ROOT / ARCHITECTURE_PAGE).read_text(encoding="utf-8")
     plugins = (root / PLUGINS_PAGE).read_text(encoding="utf-8")
     path_files, path_blocks = path_pictures()
@@ -375,7 +377,10 @@ def pages(root: Path) -> dict[Path, str]:
 
 
 def main(arguments: Sequence[str], root: Path = ROOT) -> int:
-    """Write the stale pages, or with ``--check`` only print them; return the exit code."""
+    """Write the stale pages and pictures, or with ``--check`` only print their paths.
+
+    Return the exit code: 1 if ``--check`` finds a stale file, else 0.
+    """
     logging.getLogger("stratalog").addHandler(logging.NullHandler())  # the examples of errors log warnings
     stale = 0
     for path, text in pages(root).items():

@@ -51,7 +51,7 @@ class Svg:
         )
 
     def arrow(self, *points: tuple[float, float], label: str = "") -> None:
-        """Draw an arrow through ``points`` to the last one; the label is above its last segment."""
+        """Draw an arrow through ``points`` to the last one; the label is above or beside the last segment."""
         path = " ".join(f"{x:g},{y:g}" for x, y in points)
         self._parts.append(f'<polyline class="line" points="{path}" marker-end="url(#head)"/>')
         if label:
@@ -150,7 +150,10 @@ def stack(title: str, layers: Sequence[str]) -> str:
 
 
 def bars(title: str, unit: str, groups: Mapping[str, Mapping[str, float]], highlighted: str) -> str:
-    """Return a bar chart with a group for each case and a bar for each of its sides; ``highlighted`` is stratalog's side."""
+    """Return a bar chart with a group for each case, and in each group a bar for each side.
+
+    The bars of the side ``highlighted`` have another color.
+    """
     left, width = 150, 420
     height = sum(34 + 22 * len(sides) for sides in groups.values())
     svg = Svg(left + width + 120, height + 34, title)

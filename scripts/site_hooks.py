@@ -1,7 +1,7 @@
 """Hooks of MkDocs: add the documents outside of docs/ to the site, complete the navigation, and adapt links.
 
-The documents are written for a code host. On the site, a link to a document leads to its page, and a link to another file
-of the repository becomes plain text, because the site does not contain that file.
+The documents are written for a code host. On the site, a link to a document leads to its page, and a link to another
+file of the repository becomes plain text, because the site does not contain that file.
 """
 
 from __future__ import annotations
@@ -94,14 +94,14 @@ def _names(value: Any) -> Iterator[str]:
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Complete the navigation of the site's configuration."""
+    """Replace the patterns in the site's navigation by the matching pages, and return the configuration."""
     pages = sorted(page for page in site_paths(ROOT).values() if page.endswith(".md"))
     config.nav = complete(config.nav, pages)
     return config
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the documents outside of docs/ to the files of the site."""
+    """Add the documents outside of docs/ to the files of the site, and return the files."""
     from mkdocs.structure.files import File  # noqa: PLC0415 - the tests of this module run without MkDocs
 
     for name, page in site_paths(ROOT).items():

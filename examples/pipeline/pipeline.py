@@ -53,7 +53,7 @@ def run(out: Path, master: str) -> None:
 
 
 def archive(out: Path) -> str:
-    """Copy the broker's logs to a tier, and return the tier's URI. The tier is a folder; in production, use a bucket."""
+    """Copy the broker's logs to a tier, and return the tier's URI. Here, the tier is a folder and not a bucket."""
     with tarfile.open(DATA) as packed:
         packed.extraction_filter = getattr(tarfile, "data_filter", None)  # missing in Python before 3.11.4
         packed.extractall(out)  # noqa: S202 - our own archive
