@@ -195,7 +195,7 @@ class Progress:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
     def read(self, line: str) -> None:
-        """Show the step that begins with this line of pip's output; ignore other lines."""
+        """Show a step if this line of pip's output announces it; ignore other lines."""
         match line.split():
             case ["Preparing", "editable", "metadata", *_, "started"]:
                 self.begin("compiling the kernels")

@@ -37,7 +37,7 @@ class Call(NamedTuple):
     """One call of a function.
 
     Attributes:
-        caller: the nearest calling module that is in a room of the pictures; "" for the program.
+        caller: the nearest calling module whose room (package) the pictures show; "" for the program.
         module: the module of the called function.
         function: the qualified name of the called function.
     """
@@ -167,7 +167,7 @@ def _label(function: str) -> str:
 
 
 def _room(module: str) -> tuple[str, str]:
-    """Return the room or plugin of ``module``, and the module's name in it."""
+    """Return the room (package of the core) or the plugin of ``module``, and the module's name in it."""
     package, *folders, name = module.split(".")
     return (package if package != "stratalog" else "/".join(folders) or name), name
 

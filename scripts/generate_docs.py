@@ -115,7 +115,7 @@ _SECTION_INTROS: Final[dict[type[Section], str]] = {
 
 
 def settings_page() -> str:
-    """Return the reference of all settings."""
+    """Return the page with the reference of all settings."""
     parts = [_SETTINGS_INTRO]
     for section, intro in _SECTION_INTROS.items():
         parts += [
@@ -189,7 +189,7 @@ Histograms are those of `engine.latencies()`: buckets from 10 microseconds to 30
 
 
 def metrics_page() -> str:
-    """Return the reference of all metrics."""
+    """Return the page with the reference of all metrics."""
     rows = [
         [
             f"`{found.name}`",
@@ -216,7 +216,7 @@ the same condition. Commands print the text and end with exit code 2; with `--js
 
 @functools.cache
 def errors_page() -> str:
-    """Return the reference of all error classes. Each error with an example is raised, to get its text."""
+    """Return the page with the reference of all error classes. Errors with an example are raised to get their texts."""
     kinds: list[type[errors.StorageError]] = [
         getattr(errors, name) for name in errors.__all__ if name.endswith("Error")
     ]

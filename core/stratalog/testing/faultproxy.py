@@ -57,9 +57,9 @@ class ProxyFault:
         operation: S3's name of the requests, for example ``GetObject``; "" matches all requests.
         times: number of matching requests to which the fault applies; later ones succeed.
         passes: number of matching requests that succeed before the fault first applies.
-        status: HTTP status of the answer, for STATUS.
-        code: S3's error code in the answer, for STATUS.
-        headers: additional headers of the answer, for STATUS, each with its line end.
+        status: HTTP status of the answer, for ``Misdeed.STATUS``.
+        code: S3's error code in the answer, for ``Misdeed.STATUS``.
+        headers: additional headers of the answer, for ``Misdeed.STATUS``, each with its line end.
         hits: number of requests to which the fault has applied so far.
     """
 

@@ -40,7 +40,7 @@ class KafkaFaults(Protocol):
         """Throttle producers and fetches for ``throttle_ms`` each, as if they were above a quota."""
 
     def not_leader(self, topic: str) -> AbstractContextManager[None]:
-        """Answer NOT_LEADER_OR_FOLLOWER to all requests for the records of a topic."""
+        """Answer Kafka's error NOT_LEADER_OR_FOLLOWER to all requests for the records of a topic."""
 
 
 @dataclass(frozen=True, slots=True)

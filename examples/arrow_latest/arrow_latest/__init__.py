@@ -66,7 +66,7 @@ class LatestInPart(RecordFilter):
         return records.count if self._left_bytes >= 0 else 0
 
     def judge(self, records: RecordColumns, verdicts: bytearray) -> None:
-        """Write the verdict of each record. A tombstone that is the latest record of its key gets DROP_AT_HORIZON."""
+        """Write the verdict of each record: ``Verdict.DROP_AT_HORIZON`` for a tombstone that ``_decided`` keeps."""
         if self._verdicts is None:
             self._verdicts = self._decided()
         found, start = self._verdicts, self._job.start
@@ -83,7 +83,7 @@ class LatestInPart(RecordFilter):
                     verdicts[row] = Verdict.DROP_AT_HORIZON
 
     def _decided(self) -> bytearray:
-        """Return a verdict for each offset of the round: KEEP for the latest record of each key, else DROP."""
+        """Return a verdict for each offset of the round: ``Verdict.KEEP`` for the latest record of each key, else DROP."""
         found = bytearray([Verdict.DROP]) * (self._job.end - self._job.start)
         if self._batches:
             keys = self._pa.Table.from_batches(self._batches)

@@ -85,7 +85,7 @@ class Budget(RecordFilter):
         return records.count
 
     def judge(self, records: RecordColumns, verdicts: bytearray) -> None:
-        """Write DROP for each record with ``prefix_budget.records`` newer records of its prefix, else KEEP."""
+        """Write ``Verdict.DROP`` for each record with ``prefix_budget.records`` newer ones of its prefix, else KEEP."""
         for row, (offset, found) in enumerate(zip(records.offset, records.keys(), strict=True)):
             newest = None if found is None else self._newest.get(found.partition(self._separator)[0])
             full = newest is not None and len(newest) == newest.maxlen

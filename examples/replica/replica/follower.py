@@ -116,7 +116,7 @@ def _ask(peer: Peer, question: dict[str, object]) -> dict[str, Any]:
 
 
 def _out_of_range(log: Log, end: int, log_start: int, log_end: int) -> bool:
-    """Adapt the follower's log if its end is outside the leader's log, or the leader lacks its last epoch.
+    """Adapt the follower's log if its end is outside the leader's log, or if the leader lacks the log's last epoch.
 
     Return True if another fetch should follow immediately.
     """

@@ -77,7 +77,10 @@ class SqliteStore(ObjectStore):
         return ObjectInfo(key, source.size_bytes)
 
     def create(self, key: str, data: Buffer, *, deadline_ns: int) -> Created:
-        """Write the object only if the key does not exist, in one transaction; return CREATED or EXISTS."""
+        """Write the object only if the key does not exist, in one transaction.
+
+        The result is ``Created.CREATED`` or ``Created.EXISTS``.
+        """
         source = BytesSource(data)
         self._check(key, writes=True)
         with self._transaction(key, deadline_ns) as connection:

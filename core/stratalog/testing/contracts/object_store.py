@@ -97,7 +97,7 @@ class ObjectStoreContract:
 
     @pytest.fixture
     def filled(self, store: ObjectStore, deadline_ns: int) -> ObjectStore:
-        """Return the store with one object for each of SORTED_KEYS; the content of an object is its key."""
+        """Return the store with one object for each of ``SORTED_KEYS``; the content of an object is its key."""
         for key in reversed(SORTED_KEYS):
             store.put_file(key, BytesSource(key.encode()), deadline_ns=deadline_ns)
         return store
@@ -243,13 +243,13 @@ class ObjectStoreContract:
         assert store.read("m/1", deadline_ns=deadline_ns) == DATA
 
     def test_a_taken_key_is_left_alone(self, store: ObjectStore, deadline_ns: int) -> None:
-        """``create`` returns EXISTS and keeps the existing bytes."""
+        """``create`` of an existing key returns ``Created.EXISTS`` and keeps the existing bytes."""
         store.create("m/1", b"first", deadline_ns=deadline_ns)
         assert store.create("m/1", b"second", deadline_ns=deadline_ns) is Created.EXISTS
         assert store.read("m/1", deadline_ns=deadline_ns) == b"first"
 
     def test_a_key_that_was_put_is_taken(self, store: ObjectStore, deadline_ns: int) -> None:
-        """``create`` returns EXISTS for a key written by ``put_file``."""
+        """``create`` returns ``Created.EXISTS`` for a key that was written by ``put_file``."""
         store.put_file("m/1", BytesSource(b"put"), deadline_ns=deadline_ns)
         assert store.create("m/1", b"created", deadline_ns=deadline_ns) is Created.EXISTS
 
@@ -261,7 +261,7 @@ class ObjectStoreContract:
         assert store.read("m/1", deadline_ns=deadline_ns) == b"second"
 
     def test_one_of_several_racers_creates(self, store: ObjectStore, deadline_ns: int) -> None:
-        """Exactly one client gets CREATED, its bytes are stored, and all other clients get EXISTS."""
+        """Exactly one client gets ``Created.CREATED``; its bytes are stored. All others get ``Created.EXISTS``."""
         if Capability.CREATE not in store.capabilities:
             pytest.skip("the store declares no atomic create")
         for turn in range(10):

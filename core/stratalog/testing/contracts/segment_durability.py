@@ -188,7 +188,10 @@ def _left_logs(provider: Provider[SegmentStore], files: PowerLossVfs, folder: Pa
 
 @contextlib.contextmanager
 def _acquired_by_child(provider: Provider[SegmentStore], place: Path) -> Iterator[str]:
-    """Acquire the directory in a forked process, which is killed at the end; yield the name of the error, or _DONE."""
+    """Acquire the directory in a forked process, which is killed at the end.
+
+    Yield the name of the error that ``acquire`` raised, or ``_DONE``.
+    """
     if sys.platform == "win32":
         pytest.skip("this system has no fork")
     answers, writing = os.pipe()
@@ -207,7 +210,7 @@ def _acquired_by_child(provider: Provider[SegmentStore], place: Path) -> Iterato
 
 
 def _hold(provider: Provider[SegmentStore], place: Path, answers: int) -> NoReturn:
-    """Acquire a directory, write the name of the error or _DONE to a pipe, and hold the directory until the kill."""
+    """Acquire a directory, write the name of the error or ``_DONE`` to a pipe, and wait until the process is killed."""
     held = list[SegmentStore]()
     try:
         held.append(_opened(provider, place))

@@ -43,7 +43,7 @@ class GzipCodec(Codec):
     levels: ClassVar[range | None] = range(1, 10)
 
     def compress(self, data: Buffer, *, level: int | None, magic: int) -> bytes:
-        """Compress to one gzip member without name and time.
+        """Return ``data`` compressed to one gzip member without name and time.
 
         Raises:
             ConfigError: the level is outside ``levels``.

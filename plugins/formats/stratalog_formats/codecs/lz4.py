@@ -43,7 +43,7 @@ class Lz4Codec(Codec):
     levels: ClassVar[range | None] = range(1, 18)
 
     def compress(self, data: Buffer, *, level: int | None, magic: int) -> bytes:
-        """Compress to one frame.
+        """Return ``data`` compressed to one frame.
 
         Raises:
             ConfigError: the level is outside ``levels``.
@@ -114,7 +114,11 @@ def _checked_header(view: memoryview, magic: int) -> tuple[int, int]:
 
 
 def _blocks(view: memoryview, flags: int, position: int, block_bytes: int) -> Iterator[tuple[memoryview, bool]]:
-    """Yield each block up to the end mark, with True if it is stored uncompressed. Block checksums are verified."""
+    """Yield each block up to the end mark, with True if it is stored uncompressed.
+
+    Raises:
+        CorruptBatchError: a block is too large, its checksum does not match, or the frame is cut off.
+    """
     try:
         while size := (word := _WORD.unpack_from(view, position)[0]) & ~_STORED:
             position += 4
@@ -142,6 +146,9 @@ def _unpack(block: memoryview, room: memoryview) -> int:
     fails, the library tries the other reading. The arguments are chosen so that the second attempt always fails: a size
     above the room is refused, and the size of a largest block, read as contents, begins with a reference to earlier
     bytes.
+
+    Raises:
+        CorruptBatchError: the block is damaged.
     """
     try:
         if len(block) >= _WORD.size and _WORD.unpack_from(block)[0] > len(room):

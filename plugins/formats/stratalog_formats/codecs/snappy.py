@@ -33,7 +33,7 @@ class SnappyCodec(Codec):
     levels: ClassVar[range | None] = None
 
     def compress(self, data: Buffer, *, level: int | None, magic: int) -> bytes:
-        """Compress to a xerial stream."""
+        """Return ``data`` compressed to a xerial stream."""
         del level, magic
         view = memoryview(data)
         parts: list[Buffer] = [_HEAD]

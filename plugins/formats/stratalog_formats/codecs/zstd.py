@@ -60,7 +60,7 @@ class ZstdCodec(Codec):
         self._unpackers = list[zstandard.ZstdDecompressor]()
 
     def compress(self, data: Buffer, *, level: int | None, magic: int) -> bytes:
-        """Compress to one frame.
+        """Return ``data`` compressed to one frame.
 
         Raises:
             ConfigError: the level is outside ``levels``.

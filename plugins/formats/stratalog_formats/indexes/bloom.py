@@ -2,7 +2,7 @@
 
 A reader that searches for a key skips each segment whose filter shows that the segment does not contain the key.
 
-docs/formats/bloom.md describes its bytes. The positions of a key in the filter are computed from the two halves of one
+docs/formats/bloom.md describes the bytes of the filter. The positions of a key in the filter are computed from the two halves of one
 hash. Source: Kirsch and Mitzenmacher, Less Hashing, Same Performance (2006).
 """
 
@@ -24,7 +24,7 @@ _MOST_POSITIONS: Final = 30
 
 
 class BloomIndex(ExtraIndex):
-    """Filter of all keys of a segment that are not null.
+    """Extra index with one filter per segment, which contains all keys that are not null.
 
     Args:
         kernels: functions to use, either compiled or in pure Python.

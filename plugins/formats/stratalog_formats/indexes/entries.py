@@ -18,6 +18,8 @@ Entry = TypeVar("Entry")
 class EntryReader(IndexReader[Entry]):
     """Reader that searches entries in place. Bytes after the last complete entry are ignored.
 
+    The key of an entry is the number by which the entries ascend: an offset or a timestamp.
+
     Args:
         entries: bytes of the index, which are not copied.
         base_offset: base offset of the segment; relative offsets count from it.
@@ -51,20 +53,20 @@ class EntryReader(IndexReader[Entry]):
         return self._entry(index if index >= 0 else index + self._count)
 
     def floor(self, target: int) -> Entry | None:
-        """Return the last entry whose key is at or below ``target``, or None."""
+        """Return the last entry whose key is at or below ``target``; None if all keys are above."""
         index = self._up_to(target)
         return self._entry(index - 1) if index else None
 
     def after(self, target: int) -> Entry | None:
-        """Return the first entry whose key is at or above ``target``, or None."""
+        """Return the first entry whose key is at or above ``target``; None if all keys are below."""
         index = self._up_to(target - 1)
         return self._entry(index) if index < self._count else None
 
     def check(self, end_offset: int, size_bytes: int) -> None:
-        """Check every entry against the segment.
+        """Check that the entries ascend, and fit a segment that ends before ``end_offset`` and has ``size_bytes``.
 
         Raises:
-            CorruptIndexError: an entry contradicts the segment, or the index ends inside an entry.
+            CorruptIndexError: an entry does not ascend or contradicts the segment, or the index ends inside an entry.
         """
         fault = self._fault(end_offset, size_bytes)
         if fault is not None:

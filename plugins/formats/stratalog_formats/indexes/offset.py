@@ -21,7 +21,7 @@ class OffsetReader(EntryReader[OffsetPosition]):
     layout, key, is_key_relative = OFFSET_ENTRY, (0, 4), True
 
     def after(self, target: int) -> OffsetPosition | None:
-        """Return the first entry whose position (bytes) is at or above ``target``, or None."""
+        """Return the first entry whose position (bytes) is at or above ``target``; None if all positions are below."""
         index = self._count_up_to(self._entries, self.layout.size, 4, 4, target - 1)
         return self._entry(index) if index < len(self) else None
 
@@ -61,7 +61,7 @@ class OffsetIndex(IndexFormat[OffsetPosition]):
         self.around = kernels.offsets_around  # type: ignore[assignment, method-assign]  # saves a call
 
     def builder(self, base_offset: int, config: TopicConfig, *, entries: Buffer = b"") -> IndexBuilder:
-        """Return a builder that continues after ``entries``."""
+        """Return a builder that continues an index with these ``entries``."""
         written, most = OffsetReader(entries, base_offset), config.segment_index_bytes // self.entry_bytes
         last_offset = written[-1].offset if len(written) else -1
         return self._kernels.offset_entries(base_offset, config.index_interval_bytes, most, len(written), last_offset)

@@ -65,7 +65,7 @@ class TimeIndex(IndexFormat[TimestampOffset]):
         self._kernels = kernels
 
     def builder(self, base_offset: int, config: TopicConfig, *, entries: Buffer = b"") -> IndexBuilder:
-        """Return a builder that continues after ``entries``, of which the last must have the largest timestamp."""
+        """Return a builder that continues an index with these ``entries``. They must ascend by timestamp."""
         written, most = TimeReader(entries, base_offset), config.segment_index_bytes // self.entry_bytes
         last_ms, last_offset = written[-1] if len(written) else (NO_TIMESTAMP, base_offset)
         return self._kernels.time_entries(
@@ -81,7 +81,7 @@ class TimeIndex(IndexFormat[TimestampOffset]):
     ) -> tuple[TimestampOffset | None, TimestampOffset | None, TimestampOffset | None]:
         """Return the last entry whose timestamp is at or below ``target`` (None if there is none), None and None.
 
-        The two entries after it are not read.
+        The two entries after the found one are not read.
         """
         index = self._kernels.entries_up_to(entries, TIME_ENTRY.size, *TimeReader.key, target)
         if not index:

@@ -116,7 +116,7 @@ class TransactionIndex(IndexFormat[AbortedTransaction]):
     entry_bytes = LAYOUT.size
 
     def builder(self, base_offset: int, config: TopicConfig, *, entries: Buffer = b"") -> IndexBuilder:
-        """Return a builder that continues after ``entries``."""
+        """Return a builder that continues an index with these ``entries``."""
         del config
         return TransactionBuilder(base_offset, entries)
 

@@ -42,7 +42,7 @@ class Body(NamedTuple):
 
 
 def encode_records(records: Sequence[Record]) -> Body:
-    """Encode records with the offset deltas 0, 1, 2, ...
+    """Return the body of a batch with these records, whose offset deltas are 0, 1, 2, ...
 
     Raises:
         InvalidRecordError: there are no records, a timestamp is invalid, UTF-8 cannot encode a header's name, or the
@@ -58,7 +58,9 @@ def encode_records(records: Sequence[Record]) -> Body:
 
 
 def encode_columns(columns: RecordColumns, keep_offsets: bool) -> Body:  # noqa: FBT001 - as in the compiled module
-    """Encode columns with the offset deltas 0, 1, 2, ..., or with those of the offset column if ``keep_offsets``.
+    """Return the body of a batch with the records of these columns.
+
+    The offset deltas are 0, 1, 2, ..., or those of the offset column if ``keep_offsets``.
 
     Raises:
         InvalidRecordError: for the reasons of ``encode_records``, or offsets do not ascend or span more than 31 bits.

@@ -46,8 +46,8 @@ class _Entries(IndexBuilder):
         """Return the bytes of the new entries for the batches, often b"". ``aborted`` is ignored.
 
         Raises:
-            CorruptBatchError: an offset is outside the segment, or does not follow the offset of the last entry. A full
-                index need not raise it.
+            CorruptBatchError: an offset is outside the segment, or does not follow the offset of the last entry. After
+                the index is full, offsets need not be checked.
         """
         del aborted
         table = batches.table
@@ -62,14 +62,14 @@ class _Entries(IndexBuilder):
 
     @abstractmethod
     def _entry(self, position: int, size_bytes: int, last_offset: int, max_timestamp_ms: int) -> bytes:
-        """Count a batch, and return the bytes of its entry, or b"" if it gets none; raise the errors of ``add``."""
+        """Add a batch, and return the bytes of its entry, or b"" if it gets none; raise the errors of ``add``."""
 
     @abstractmethod
     def _table_entries(self, table: BatchTable, position: int) -> bytes:
-        """Count batches whose offsets ``_are_good`` has accepted, and return the bytes of their entries."""
+        """Add batches whose offsets ``_are_good`` has accepted, and return the bytes of their entries."""
 
     def _due(self, position: int, size_bytes: int, last_offset: int) -> bool:
-        """Count a batch. Return True if an entry is due for it.
+        """Add the size of a batch to the count of bytes. Return True if an entry is due for the batch.
 
         Raises:
             CorruptBatchError: the batch's last offset is below the base or too far above it.
@@ -85,7 +85,7 @@ class _Entries(IndexBuilder):
         return False
 
     def _due_rows(self, table: BatchTable) -> list[int]:
-        """Count all batches of a table with valid offsets. Return the rows for which an entry is due."""
+        """Add the sizes of all batches of a table with valid offsets. Return the rows for which an entry is due."""
         starts, due = table.position.tolist(), list[int]()
         counted_from = starts[0] - self._bytes_since
         row = bisect_right(starts, counted_from + self._interval_bytes)

@@ -40,7 +40,7 @@ _LEADER_EPOCH_POSITION, _ATTRIBUTES_POSITION, _MAX_TIMESTAMP_POSITION = 12, 21, 
 
 
 def scan_batches(data: Buffer, start: int, end: int, check_crc: bool) -> BatchTable:  # noqa: FBT001 - as in the compiled module
-    """Return the batches of magic 2 in [start, end) up to the first problem, as ``RecordFormat.scan`` documents.
+    """Return the valid, complete batches of magic 2 at the start of [start, end), as ``RecordFormat.scan`` documents.
 
     Raises:
         IndexError: the range is not inside ``data``.
@@ -71,7 +71,7 @@ def scan_batches(data: Buffer, start: int, end: int, check_crc: bool) -> BatchTa
 
 
 def scan_messages(magic: int, data: Buffer, start: int, end: int, check_crc: bool) -> BatchTable:  # noqa: FBT001 - as in the compiled module
-    """Return the entries of magic 0 or 1 in [start, end) up to the first problem, as ``RecordFormat.scan`` documents.
+    """Return the valid, complete entries of ``magic`` at the start of [start, end), as ``RecordFormat.scan`` documents.
 
     Raises:
         IndexError: the range is not inside ``data``.
@@ -97,9 +97,9 @@ def scan_messages(magic: int, data: Buffer, start: int, end: int, check_crc: boo
 
 
 def _framed(view: memoryview, at: int, end: int, magic: int) -> tuple[ScanStop, str, int]:
-    """Return a stop, its reason, and the size of the entry at ``at`` in bytes.
+    """Return a ScanStop, the description of the damage, and the size (bytes) of the entry at ``at``.
 
-    The stop is END if there is a complete entry of ``magic``. The size is 0 for any other stop.
+    ``ScanStop.END`` means that there is a complete entry of ``magic``. The size is 0 for any other stop.
     """
     if end - at < FRAME_BYTES:
         return ScanStop.PARTIAL, "", 0

@@ -14,7 +14,7 @@ _OFFSET_ENTRY: Final = Struct(">ii")
 def entries_up_to(entries: Buffer, entry_bytes: int, key_position: int, key_bytes: int, target: int) -> int:
     """Return the number of ascending entries with a key at or below ``target``.
 
-    If the entries do not ascend, the number is arbitrary.
+    The key of an entry is the number by which the entries ascend. If they do not ascend, the result is arbitrary.
 
     Args:
         entries: concatenated entries; bytes after the last complete entry are ignored.

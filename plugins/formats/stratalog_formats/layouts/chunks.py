@@ -1,6 +1,7 @@
 """The chunk index of layout ``chunked``: four bytes per chunk, stored after the last chunk.
 
-An entry is the stored size, unsigned and big-endian. Its highest bit is set if the chunk is stored uncompressed.
+An entry is the stored size, unsigned and big-endian. The highest bit of an entry is set if the chunk is stored
+uncompressed.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class ChunkIndex:
         return min(self.chunk_bytes, self._log_bytes - number * self.chunk_bytes)
 
     def stored_bytes(self, number: int) -> int:
-        """Return the size (bytes) of a chunk as stored, without the raw bit of its entry."""
+        """Return the size (bytes) of a chunk as stored."""
         return self._entries[number] & ~RAW_BIT
 
     def is_raw(self, number: int) -> bool:
@@ -68,7 +69,7 @@ class ChunkIndex:
     def runs(self, start: int, end: int, limit_bytes: int) -> Iterator[tuple[int, int]]:
         """Yield ranges [first, last) of the chunks that contain bytes [start, end) of the log.
 
-        The chunks of a range have at most ``limit_bytes`` as stored, except that a range always has one chunk.
+        The chunks of a range have at most ``limit_bytes`` as stored. A larger chunk is a range of its own.
         """
         first, stop = start // self.chunk_bytes, -(-end // self.chunk_bytes)
         while first < stop:

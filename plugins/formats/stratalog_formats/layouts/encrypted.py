@@ -101,7 +101,7 @@ class EncryptedLayout(TierLayout):
 
     @property
     def takes_uncompressed(self) -> bool:
-        """True if the inner layout takes uncompressed batches; UnknownComponentError if it is not installed."""
+        """True if the inner layout takes uncompressed batches. Raises UnknownComponentError if it is not installed."""
         return self._layouts.by_name(self._settings.over).takes_uncompressed
 
     def write(self, source: SegmentSource, sink: ObjectSink, section: Section | None) -> StoredSegment:
@@ -124,7 +124,8 @@ class EncryptedLayout(TierLayout):
         """Yield bytes [start, end) of the ``.log`` file through the inner layout. Every chunk is authenticated.
 
         Raises:
-            ConfigError: the range is not inside the file, or the key ring cannot return the key of the segment's key.
+            ConfigError: the range is not inside the file, or the ring cannot return the key that encrypts the
+                segment's key.
             CorruptObjectError: the stored bytes were changed, or the entry is damaged.
             PluginError: the inner layout or ``cryptography`` is not installed.
         """
@@ -154,7 +155,7 @@ class EncryptedLayout(TierLayout):
         self._layouts.by_label(notes.over).check(notes.inner, self._reader(notes, _identity(segment), fetch))
 
     def discover(self, objects: Sequence[ObjectInfo], fetch: RangeReader) -> Iterator[StoredSegment]:
-        """Yield the segments that the inner layouts find in the encrypted ones among ``objects``; skip other objects.
+        """Yield the segments that the inner layouts find in the encrypted objects; skip other objects.
 
         The objects of one segment must follow each other.
 
@@ -173,7 +174,7 @@ class EncryptedLayout(TierLayout):
                 yield from self._discovered(identity, envelope, together, fetch)
 
     def rewrapped(self, segment: StoredSegment) -> StoredSegment:
-        """Return the entry with the segment's key encrypted by the active key; the entry itself if it already is.
+        """Return the entry with the segment's key encrypted by the active key; ``segment`` itself if nothing changes.
 
         No object changes. The heads of the objects keep the key encrypted by the old key-encryption key, so a rebuild
         without manifests needs the old key.

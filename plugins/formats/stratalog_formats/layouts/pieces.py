@@ -91,7 +91,9 @@ def seen_exactly(fetch: RangeReader, place: ObjectSlice, start: int, end: int) -
 def read_as_is(
     segment: StoredSegment, start: int, end: int, piece_bytes: int, fetch: RangeReader
 ) -> Iterator[memoryview]:
-    """Return bytes [start, end) of a ``.log`` file that is stored unchanged, with one request per ``piece_bytes``.
+    """Return an iterator over bytes [start, end) of a ``.log`` file that is stored unchanged.
+
+    Each piece has at most ``piece_bytes``, and needs one request.
 
     If the range is the whole file, its hash is checked, and the last piece is yielded only if the hash is right.
 

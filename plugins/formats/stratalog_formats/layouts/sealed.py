@@ -96,7 +96,7 @@ def wrap(key: bytes, identity: Identity, ring: KeyRing) -> Envelope:
 
 
 def unwrap(envelope: Envelope, identity: Identity, ring: KeyRing, file: str) -> bytes:
-    """Return a segment's key.
+    """Return the decrypted key of a segment.
 
     Raises:
         CorruptObjectError: the envelope is damaged or of another segment, or the ring has another key with the same id.

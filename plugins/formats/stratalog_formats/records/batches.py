@@ -74,8 +74,8 @@ class BatchFormat(RecordFormat):
     ) -> Iterator[RecordColumns]:
         """Yield the records as columns. Each result has an arena: the bytes to which positions in its columns refer.
 
-        The arena of consecutive uncompressed batches is ``data`` or a view of it. Small consecutive compressed batches
-        share an arena with their decompressed records.
+        The arena of consecutive uncompressed batches is ``data`` or a view of it. The decompressed records of small
+        consecutive compressed batches share an arena.
         """
         for arena, run, bounds in self._arenas(data, batches, limit_bytes):
             yield self._kernels.decode_batches(arena, run, bounds, fields)

@@ -35,7 +35,7 @@ class MessageFormatV0(MessageFormat):
         """Set the offsets of the entries. ``leader_epoch`` and ``append_time_ms`` are ignored.
 
         The messages in a wrapper contain absolute offsets. Each wrapper is therefore decompressed and compressed again,
-        which can change the size of ``batches.data``.
+        which can change the size of ``batches.data``. Raises the errors of ``MessageFormat.assign``.
         """
         data, table = batches.data, batches.table
         if not any(batch.codec_id for batch in table):
