@@ -83,7 +83,7 @@ class LatestInPart(RecordFilter):
                     verdicts[row] = Verdict.DROP_AT_HORIZON
 
     def _decided(self) -> bytearray:
-        """Return a verdict for each offset of the round: ``Verdict.KEEP`` for the latest record of each key, else DROP."""
+        """Return a verdict for each offset of the round: only the latest record of each key is kept."""
         found = bytearray([Verdict.DROP]) * (self._job.end - self._job.start)
         if self._batches:
             keys = self._pa.Table.from_batches(self._batches)

@@ -2,8 +2,8 @@
 
 A reader that searches for a key skips each segment whose filter shows that the segment does not contain the key.
 
-docs/formats/bloom.md describes the bytes of the filter. The positions of a key in the filter are computed from the two halves of one
-hash. Source: Kirsch and Mitzenmacher, Less Hashing, Same Performance (2006).
+docs/formats/bloom.md describes the bytes of the filter. The positions of a key in the filter are computed from the two
+halves of one hash. Source: Kirsch and Mitzenmacher, Less Hashing, Same Performance (2006).
 """
 
 from __future__ import annotations
