@@ -50,9 +50,13 @@ def test_the_tier_takes_it_for_several_writers(store: ObjectStore) -> None:
         assert (tier.shared, tier.reason) == (True, "")
 
 
-def test_ranges_across_parts_are_read(store: ObjectStore, deadline_ns: int) -> None:
+@pytest.mark.parametrize("way", ["put_file", "create"])
+def test_ranges_across_parts_are_read(store: ObjectStore, deadline_ns: int, way: str) -> None:
     data = bytes(range(256)) * (3 * PART_BYTES // 256) + b"the end"
-    store.put_file("large", BytesSource(data), deadline_ns=deadline_ns)
+    if way == "create":
+        store.create("large", data, deadline_ns=deadline_ns)
+    else:
+        store.put_file("large", BytesSource(data), deadline_ns=deadline_ns)
     for start, end in ((0, 1), (PART_BYTES - 1, PART_BYTES + 1), (5, 3 * PART_BYTES), (3 * PART_BYTES, len(data) + 9)):
         assert store.read("large", start, end, deadline_ns=deadline_ns) == data[start:end]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -87,7 +87,8 @@ class SqliteStore(ObjectStore):
             if connection.execute("SELECT 1 FROM objects WHERE key = ?", (key,)).fetchone():
                 return Created.EXISTS
             upload = self._begun(connection, key)
-            connection.execute("INSERT INTO parts VALUES (?, 0, ?)", (upload, bytes(data)))
+            for number, part in enumerate(_parts(source, key)):
+                connection.execute("INSERT INTO parts VALUES (?, ?, ?)", (upload, number, part))
             self._named(connection, key, upload, source.size_bytes)
         return Created.CREATED
 
@@ -215,7 +216,8 @@ class SqliteStore(ObjectStore):
                 with self._transaction(key, deadline_ns) as connection:
                     connection.execute("INSERT INTO parts VALUES (?, ?, ?)", (upload, number, part))
         except BaseException:
-            self.abort(UnfinishedUpload(key, str(upload)), deadline_ns=deadline_ns)
+            with suppress(StoreError):  # after the deadline
+                self.abort(UnfinishedUpload(key, str(upload)), deadline_ns=deadline_ns)
             raise
         return upload
 
