@@ -119,10 +119,13 @@ def _failures(plugin: str, tested: list[tuple[str, str]], titles: Mapping[str, s
         cases = list(ET.parse(report).iter("testcase"))  # noqa: S314 - pytest wrote it a moment ago
     for case in cases:
         for failure in [*case.iter("failure"), *case.iter("error")]:
-            number = int(case.get("classname", "0").rpartition("Test")[2])
-            key, name = tested[number]
-            reason = (failure.get("message") or "").splitlines()
-            text = f"{case.get('name')} of {CONTRACTS[key][0]} failed: {reason[0] if reason else 'see pytest'}"
+            reason = next(iter((failure.get("message") or "").splitlines()), "see pytest")
+            number = (case.get("classname") or "").rpartition("Test")[2]
+            if not number:
+                yield PluginFinding(Severity.ERROR, plugin, f"the contract tests cannot be imported: {reason}")
+                continue
+            key, name = tested[int(number)]
+            text = f"{case.get('name')} of {CONTRACTS[key][0]} failed: {reason}"
             yield PluginFinding(Severity.ERROR, f"{titles[key]} {name}", text)
 
 

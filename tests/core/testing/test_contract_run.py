@@ -8,6 +8,7 @@ import pytest
 
 from stratalog.errors import UnknownComponentError
 from stratalog.registry.plugin_check import check_plugin
+from stratalog.testing import contract_run
 from stratalog.testing.contract_run import run_contracts
 
 HEAD = """
@@ -73,3 +74,10 @@ def test_the_contract_of_a_component_is_run(tmp_path: Path) -> None:
 def test_a_store_is_left_out_with_a_warning() -> None:
     findings = run_contracts("local")
     assert [(finding.severity, finding.where) for finding in findings] == [("warning", "segment store local")]
+
+
+def test_contract_tests_that_cannot_be_imported_are_a_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contract_run, "contract_tests", lambda *_: "import no_such_module\n")
+    (finding,) = run_contracts(plugin(tmp_path, SOUND))
+    assert finding.severity == "error"
+    assert "the contract tests cannot be imported" in finding.text
