@@ -36,9 +36,8 @@ CASES = (
     "read", "aggregate", "export", "sql-count", "filter", "sync-iceberg", "compact", "prune", "segments", "plan",
     "stream-trigger", "small",
 )  # fmt: skip
-BESIDE = frozenset(
-    {"read", "aggregate", "export", "sql-count", "filter", "sync-iceberg"}
-)  # cases that also measure Spark's Kafka source
+# cases that also measure Spark's Kafka source
+BESIDE = frozenset({"read", "aggregate", "export", "sql-count", "filter", "sync-iceberg"})
 
 
 def main() -> None:

@@ -57,9 +57,8 @@ _TITLES: Final = {
     CONSUME: "records that a Java consumer gets from a tier, through the gateway",
 }
 _AT_LEAST: Final = {OFFLOAD: 2.0, SMALL: 3.0, READ: 2.0}
-_CONSUME_SHARE: Final = (
-    1 / 3
-)  # share of the broker's processor time; not of wall time, which is mostly that of the consumer
+# share of the broker's processor time; not of wall time, which is mostly that of the consumer
+_CONSUME_SHARE: Final = 1 / 3
 _MIB: Final = 1 << 20
 _MOST_ROUNDS: Final = 5
 _MOST_S: Final = 120.0

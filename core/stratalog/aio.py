@@ -58,9 +58,8 @@ class _Calls:
             try:
                 return await asyncio.shield(work)
             except asyncio.CancelledError:
-                while (
-                    not work.done()
-                ):  # only one thread at a time may use the object, also after a further cancellation
+                # only one thread at a time may use the object, also after a further cancellation
+                while not work.done():
                     with contextlib.suppress(asyncio.CancelledError):
                         await asyncio.wait([work])
                 raise

@@ -132,9 +132,8 @@ def test_the_commands_of_a_page_run(page: str, place: Path, capsys: pytest.Captu
             (place / "stratalog.toml").write_text(with_places(settings, place))
     for line in lines:
         for command in variants(with_places(line, place).partition(" #")[0].rstrip()):
-            found = (
-                1 if command.startswith("stratalog tier cost file:") else 0
-            )  # reports high costs, because the segments are tiny
+            # reports high costs, because the segments are tiny
+            found = 1 if command.startswith("stratalog tier cost file:") else 0
             assert run(shlex.split(command)[1:]) == found, f"{command}\n{capsys.readouterr().err}"
 
 

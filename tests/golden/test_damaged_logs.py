@@ -18,12 +18,13 @@ from stratalog.errors import CorruptBatchError
 
 Unpacked = Callable[[str], Golden]
 
+# small topics, of every magic, and with several magics in one log
 WANTED: Final = (
     "v2-zstd",
     "v1-gzip",
     "v0-none",
     "upgraded",
-)  # small topics, of every magic, and with several magics in one log
+)
 LOGS = [
     pytest.param((directory, name), id=f"{directory}/{name}")
     for directory, name in golden_data.expected_logs(*golden_data.plain_directories())

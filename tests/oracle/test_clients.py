@@ -114,9 +114,8 @@ def test_a_broker_knows_what_was_committed_here(results: Results) -> None:
     assert results.judged_groups[THEIRS][0] == 3
     offset, metadata = results.judged_groups[OURS]
     assert offset == 7
-    assert (metadata or "").startswith(
-        "in a transaction"
-    )  # librdkafka may append bytes that follow the metadata in its memory
+    # librdkafka may append bytes that follow the metadata in its memory
+    assert (metadata or "").startswith("in a transaction")
 
 
 def test_a_transaction_that_a_brokers_client_left_open_is_aborted_by_its_successor(results: Results) -> None:
