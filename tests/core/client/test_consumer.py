@@ -141,6 +141,14 @@ def test_committed_reading_leaves_out_what_was_aborted_or_is_open(engine: Engine
             assert consumer.position(ONE) == 5
 
 
+def test_a_poll_returns_records_that_were_appended_after_the_last_poll_reached_the_end(engine: Engine) -> None:
+    fill(engine, ONE, 3)
+    with early(engine) as consumer:
+        assert offsets(consumer.poll(max_records=3)) == {ONE: [0, 1, 2]}
+        fill(engine, ONE, 2)
+        assert offsets(consumer.poll()) == {ONE: [3, 4]}
+
+
 def test_a_damaged_partition_is_reported_after_the_records_before_the_damage(tmp_path: Path) -> None:
     with open_engine(tmp_path) as engine:
         engine.create_topic("one")
