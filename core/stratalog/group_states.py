@@ -77,7 +77,8 @@ class GroupStates(Protocol):
         The caller makes sure that the group has no members.
 
         An offset expires ``retention_ms`` after the group's last member left, or after its commit if the time of
-        leaving is not stored. An offset that an open transaction would replace is kept.
+        leaving is not stored. An offset with an expiry time of its own, as old clients store it, expires at that time. An
+        offset that an open transaction would replace is kept.
 
         Returns:
             True if neither an offset nor the state of the group remains.

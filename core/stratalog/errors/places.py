@@ -148,7 +148,7 @@ class StoreUntrustedError(StoreError):
 
 
 class LocalLimitError(StorageError):
-    """A tiered log has reached its limit on local disk, and offloading makes no progress. Retry the append later."""
+    """An append would exceed the local limit of a tiered log: too little was offloaded. Retry the append later."""
 
     retriable = True
     kafka_code = 89

@@ -1,8 +1,9 @@
 """Bulk writes to a tier: tasks build and upload segments, and one new root for each log makes them part of the log.
 
-A task assigns offsets from the tier's end on. These are correct if no other task or writer appends to the log
-meanwhile. At the commit, segments whose offsets follow the log's end are published as they are. The other segments are
-copied with new offsets, into segments as large as the topic's settings allow, and the originals are deleted.
+If the caller gives no offsets, a task assigns offsets from the tier's end on. These are correct if no other task or
+writer appends to the log meanwhile. At the commit, segments whose offsets follow the log's end are published as they are. The other segments are
+copied with new offsets, into segments as large as the topic's settings allow, and the originals are deleted. If the
+caller gives the offsets, nothing is copied: segments that do not follow the log's end are refused.
 """
 
 from __future__ import annotations

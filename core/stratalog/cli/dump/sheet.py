@@ -1,4 +1,7 @@
-"""Output of a dump: rows in columns for people, printed page by page, or one JSON object for each row."""
+"""Output of a dump: rows in columns for people, or one JSON object for each row.
+
+Columns are printed 500 rows at a time, so that memory stays bounded.
+"""
 
 from __future__ import annotations
 

@@ -75,7 +75,10 @@ def batch_limit_bytes(config: TopicConfig) -> int:
 
 
 def _groups(records: Sequence[Record], limit: int) -> Iterator[Survey]:
-    """Yield a survey of each group of consecutive records, which have together about ``limit`` bytes uncompressed."""
+    """Yield a survey of each group of consecutive records.
+
+    A group has at most about ``limit`` bytes uncompressed, or one larger record.
+    """
     end = 0
     while end < len(records):
         group = survey(records, end, limit, RECORD_OVERHEAD_BYTES)

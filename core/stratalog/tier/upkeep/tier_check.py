@@ -231,7 +231,7 @@ class TierLogCheck:
                 yield from self._caught(check, FindingKind.FILE, stored, place.key, f"the {kind} file: ")
 
     def _further(self, stored: StoredSegment) -> list[Finding]:
-        """Return the findings about stored bytes that belong to none of the segment's files."""
+        """Return the findings about what the layout stores beside the segment's files, such as a footer with the entry."""
         try:
             self._layout(stored).check(stored, self._store.read_exactly)
         except _DAMAGED as error:

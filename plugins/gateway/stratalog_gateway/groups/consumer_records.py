@@ -120,8 +120,9 @@ def _restore_member(
 def _group(group: ConsumerGroup, key: GroupKey) -> ConsumerGroupMetadata:
     """Return the metadata of a group.
 
-    Stored metadata of the same epoch is returned unchanged, because it may contain a hash of the topics by a broker of
-    Kafka. Without the hash, a broker would begin the next epoch when it reads the group.
+    Stored metadata of the same epoch is returned unchanged, because it may contain a hash of the topics that a Kafka
+    broker computed. Without the hash, a broker that takes the group over would begin the next epoch at the first
+    heartbeat.
     """
     stored = group.stored.get((_METADATA, key))
     known = None if stored is None else stored.value

@@ -59,9 +59,9 @@ class ConfigHandlers:
         return request.make(results=tuple(results))
 
     def list_config_resources(self, request: Request) -> Any:
-        """Return the response with the names of topics and of the broker.
+        """Return the response with the names of topics and of the broker, of the requested types.
 
-        Unlike Kafka, the response has no client metrics and groups, because they have no settings.
+        Kafka also lists broker loggers, client metrics and groups; the gateway has no settings of these.
         """
         make, client = request.make, request.client
         refused = client.refusal(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME)

@@ -102,7 +102,8 @@ def principal_mapping(rules: str) -> Callable[[str | None], str]:
 
     Args:
         rules: rules separated by commas. The first rule whose pattern matches the whole subject applies. A rule is
-            ``DEFAULT``, or ``RULE:PATTERN/REPLACEMENT/``, followed by ``L`` or ``U`` for lower or upper case.
+            ``DEFAULT``, or ``RULE:PATTERN/REPLACEMENT/``. An ``L`` or ``U`` after it makes the result
+            lower or upper case.
 
     Raises:
         ConfigError: a rule has another form.

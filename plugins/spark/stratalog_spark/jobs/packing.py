@@ -89,7 +89,10 @@ def partition_keys(count: int) -> list[int]:
 
 
 def _murmur(value: int) -> int:
-    """Return the Murmur3 hash of an int as a signed number. Source: A. Appleby, MurmurHash3_x86_32, of one block."""
+    """Return Spark's hash of an int (Murmur3, 32 bits, seed 42) as a signed number.
+
+    Source: A. Appleby, MurmurHash3_x86_32, for an input of one block of 4 bytes.
+    """
     word = value * 0xCC9E2D51 & _MASK
     word = (word << 15 | word >> 17) & _MASK
     found = _SEED ^ word * 0x1B873593 & _MASK
