@@ -85,14 +85,14 @@ def examine(forms: list[RecordFormat], data: bytes, *, check_crc: bool, fields: 
     twins.check_sense(verdict, len(data))
     if len(verdict) == twins.SCANNED:
         return "stopped"
-    if data[len(data) // 2] % 8 == 0:  # slow too
+    if data[len(data) // 2] % 4 == 0:  # slow too
         plain, *straight = [twins.arrowed(form, data, check_crc=check_crc, limit_bytes=LIMIT_BYTES) for form in forms]
         if any(other != plain for other in straight):
             raise MisbehaviourError(f"the twins make different tables:\n{plain}\n{straight}")
     if verdict[-1]:
         return "refused"
-    if data[-1] % 8 == 0:  # slow, and any criterion will do
-        stamp_ms = 7000 if data[-1] % 16 else None
+    if data[-1] % 4 == 0:  # slow, and any criterion will do
+        stamp_ms = 7000 if data[-1] % 8 else None
         first, *others = [
             twins.rewritten(form, data, check_crc=check_crc, limit_bytes=LIMIT_BYTES, stamp_ms=stamp_ms)
             for form in forms
