@@ -29,14 +29,14 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class TopicInfo:
     """One topic. ``topic_id`` is None if a Kafka broker without topic ids (before 2.8) wrote the directory."""
 
     name: str
     topic_id: TopicId | None
     partitions: tuple[int, ...]
-    read_config: Callable[[], TopicConfig] = field(repr=False, compare=False)
+    read_config: Callable[[], TopicConfig] = field(repr=False)
 
     @property
     def config(self) -> TopicConfig:
@@ -44,8 +44,28 @@ class TopicInfo:
 
         Raises:
             StoreError, CorruptManifestError: the settings cannot be read from the tier.
+            ClosedError: the reader of the tier is closed.
         """
         return self.read_config()
+
+    @classmethod
+    def of(cls, name: str, topic_id: TopicId | None, partitions: tuple[int, ...], config: TopicConfig) -> TopicInfo:
+        """Return the description of a topic whose settings are known."""
+        return cls(name, topic_id, partitions, lambda: config)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, TopicInfo):
+            return NotImplemented
+        return self._named() == other._named() and self.config == other.config
+
+    def __hash__(self) -> int:
+        return hash(self._named())
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return TopicInfo.of, (*self._named(), self.config)
+
+    def _named(self) -> tuple[str, TopicId | None, tuple[int, ...]]:
+        return self.name, self.topic_id, self.partitions
 
 
 class StaticLog(LogReader):

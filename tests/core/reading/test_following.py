@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 
 import pytest
@@ -150,5 +151,11 @@ def test_a_topic_of_a_tier_has_the_settings_that_its_writer_stored(tmp_path: Pat
         engine.create_topic("t", config={"max.message.bytes": 2345, "retention.ms": 12345})
         add(engine, b"0")
         with open_reader(uri) as reader:
-            found = reader.topics()["t"].config
-    assert (found.max_message_bytes, found.retention_ms) == (2345, 12345)
+            known = reader.topics()["t"]
+            again = pickle.loads(pickle.dumps(known))  # noqa: S301 - our own bytes
+            before = engine.topics()["t"]
+            assert known == again
+            assert hash(known) == hash(again)
+            engine.alter_topic("t", {"retention.ms": 54321})
+            assert engine.topics()["t"] != before
+    assert (again.config.max_message_bytes, again.config.retention_ms) == (2345, 12345)  # after the reader is closed

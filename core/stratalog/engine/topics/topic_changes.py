@@ -58,12 +58,11 @@ class TopicChanges:
 
     def info(self, topic: str, names: Sequence[TopicPartition]) -> TopicInfo:
         """Return the description of a topic; ``names`` are its partitions, sorted."""
-        config = self._topics.config(topic)  # of now: a later change makes another description
-        return TopicInfo(
+        return TopicInfo.of(
             topic,
             next((self._open_logs.logs[name].topic_id for name in names if name in self._open_logs.logs), None),
             tuple(name.partition for name in names),
-            lambda: config,
+            self._topics.config(topic),
         )
 
     def settings(self, name: str) -> dict[str, TopicSetting]:
