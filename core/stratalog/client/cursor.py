@@ -98,37 +98,32 @@ class Cursor:
             StorageError: no record could be read. If some records were read before an error, they are returned, and the
                 next call raises the error.
         """
-        while True:
-            found, is_at_end = self._read(limit)
-            if found or is_at_end:
-                return found
-
-    def _read(self, limit: int) -> tuple[list[Any], bool]:
-        """Return the next records up to the end at which an earlier call began to read, and True at the current end."""
         assert self.position is not None
         log = self._log
-        if self._records is None or log is not self._source:
-            self._records, self._source = None, log
-            self._end = self.end()
-            if self.position >= self._end:
-                self._check_damage()
-                return [], True
-            self._records = log.records(self.position, self._end, self._isolation)
-            if self._deserializers is not None:
-                self._records = map(partial(self._deserializers.record, self.name.topic), self._records)
-        found: list[Any] = []
-        try:
-            found.extend(islice(self._records, limit))
-        except StorageError:
-            self._records = None
-            if not found:
-                raise
+        while True:
+            if self._records is None or log is not self._source:
+                self._records, self._source = None, log
+                self._end = self.end()
+                if self.position >= self._end:
+                    self._check_damage()
+                    return []
+                self._records = log.records(self.position, self._end, self._isolation)
+                if self._deserializers is not None:
+                    self._records = map(partial(self._deserializers.record, self.name.topic), self._records)
+            found: list[Any] = []
+            try:
+                found.extend(islice(self._records, limit))
+            except StorageError:
+                self._records = None
+                if not found:
+                    raise
+                self._pass(found)
+                return found
             self._pass(found)
-            return found, False
-        self._pass(found)
-        if len(found) < limit:  # the rest up to the end has no visible records, only markers for instance
-            self.position, self._records = max(self.position, self._end), None
-        return found, False
+            if len(found) < limit:  # the rest up to the end has no visible records, only markers for instance
+                self.position, self._records = max(self.position, self._end), None
+            if found:
+                return found
 
     def _check_damage(self) -> None:
         """Raise the error of the log's damage if the position is at the log end and the log is damaged there."""
