@@ -8,8 +8,8 @@
 - A damaged head is replaced by a root of the next version. That root is created only if its key does not exist, as
   every root is: a late request of an earlier, killed repair then replaces nothing. The new root is made from the newest
   good root, whose hash it contains as that of its parent, and from the footers of later segments. Without a good root,
-  it is made from footers alone. Changes of log start and settings that only the damaged root had are lost. The damaged
-  root is deleted last.
+  it is made from footers alone. Changes that only the damaged root had are lost: of the log start, of settings, and
+  replacements of segments, so a compaction or an erasure must run again. The damaged root is deleted last.
 
 No engine may write to the log during a repair. Damaged roots are first copied to other keys. After an interruption the
 repair can be repeated.
@@ -139,7 +139,10 @@ class ManifestRepair:
         for found in bad:
             self._quarantine(found)
         self._heads[version] = self._created(made)
-        source = "from footers alone" if before is None else f"from version {before.root.version} and footers"
+        source = "from footers alone"
+        if before is not None:  # the segments that an erasure replaced are in the manifest again
+            good = before.root.version
+            source = f"from version {good} and footers; erase keys again that were erased after version {good}"
         for found, finding in sorted(bad.items()):
             self._delete(found)
             yield Repair(finding, f"version {version} replaces it, made {source}")

@@ -75,16 +75,19 @@ class Merger:
     are only logged.
     """
 
-    def __init__(self, target: WriteTarget, limit_bytes: int) -> None:
-        self.target, self._limit_bytes = target, limit_bytes
-        self._waiting = set[TopicPartition]()
+    def __init__(self, target: WriteTarget) -> None:
+        self.target = target
+        self._waiting = dict[TopicPartition, int]()  # maximum size of a merged segment
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
 
-    def submit(self, logs: Iterable[TopicPartition]) -> None:
-        """Queue these logs for a merge, and return immediately. A log that is queued already is merged once."""
+    def submit(self, logs: Iterable[TopicPartition], limit_bytes: int) -> None:
+        """Queue these logs for a merge to segments of at most ``limit_bytes``, and return immediately.
+
+        A log that is queued already is merged once, with the latest ``limit_bytes``.
+        """
         with self._lock:
-            self._waiting.update(logs)
+            self._waiting.update(dict.fromkeys(logs, limit_bytes))
             if self._waiting and self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="stratalog-merger")
                 self._thread.start()
@@ -98,13 +101,14 @@ class Merger:
     def _run(self) -> None:
         while True:
             with self._lock:
-                logs, self._waiting = self._waiting, set()
+                logs, self._waiting = self._waiting, {}
                 if not logs:
                     self._thread = None
                     return
             try:
                 with self.target.open() as writer:
-                    merge_ends(writer, logs, self._limit_bytes)
+                    for limit_bytes in set(logs.values()):
+                        merge_ends(writer, [log for log in logs if logs[log] == limit_bytes], limit_bytes)
             except StorageError as error:
                 _LOGGER.warning("small segments in %s are not merged: %s", self.target.location, error)
 
@@ -112,10 +116,10 @@ class Merger:
 _MERGERS: Final[list[Merger]] = []
 
 
-def merger_of(target: WriteTarget, limit_bytes: int) -> Merger:
-    """Return the merger of a target, one per target and process. It keeps the ``limit_bytes`` of the first call."""
+def merger_of(target: WriteTarget) -> Merger:
+    """Return the merger of a target, one per target and process."""
     for found in _MERGERS:
         if found.target == target:
             return found
-    _MERGERS.append(Merger(target, limit_bytes))
+    _MERGERS.append(Merger(target))
     return _MERGERS[-1]

@@ -174,7 +174,7 @@ def publish(
         if options.merge_bytes and not (merges_later and options.target.is_tier):
             merge_ends(writer, by_name, options.merge_bytes)
     if options.merge_bytes and merges_later and options.target.is_tier:
-        merger_of(options.target, options.merge_bytes).submit(by_name)
+        merger_of(options.target).submit(by_name, options.merge_bytes)
     return done
 
 
