@@ -41,9 +41,8 @@ _LEAST_STOP_S: Final = 0.1  # each call into a plugin gets at least this long wh
 class Engine(EngineDuties):
     """All logs of some log directories, for reading and writing. A context manager; thread-safe.
 
-    If a log cannot be opened, the other logs are served, and ``log`` raises its error. Created by ``open_engine``.
-    The engine delegates its work: to ``EngineLogs`` for directories, topics and logs, to ``Clients`` for producers,
-    consumers and groups, to ``Duties`` for background duties, and to ``Services`` for services of plugins.
+    If a log cannot be opened, the other logs are served, and ``log`` raises its error. ``open_engine`` creates the
+    engine.
 
     Args:
         host: opens components, and has all settings; the engine closes it.
@@ -100,7 +99,7 @@ class Engine(EngineDuties):
         return self._logs.topics()
 
     def log_directories(self) -> dict[str, tuple[TopicPartition, ...]]:
-        """Return the names of the open logs in each log directory that is in service, by the path of the directory.
+        """Return the names of the open logs in each log directory in service, by the path of the directory.
 
         Raises:
             StorageError: no log directory is in service.
@@ -112,13 +111,13 @@ class Engine(EngineDuties):
     def topic_changes(self) -> int:
         """Number of changes of topics since the engine was opened.
 
-        The number increases after each creation, change of settings, move or deletion, even if it failed. A program
-        that keeps results of ``topics`` or ``log`` must read them again when the number has changed.
+        The number increases after each creation, change of settings, move or deletion, even after a failed one. A
+        program that keeps results of ``topics`` or ``log`` must call these methods again when the number has changed.
         """
         return self._logs.changes
 
     def topic_settings(self, name: str) -> dict[str, TopicSetting]:
-        """Return the settings of a topic by their names in Kafka, each with its value, default, source and description.
+        """Return all settings of a topic by name, each with its value, default, source and description.
 
         Raises:
             UnknownTopicError: the topic does not exist here.
@@ -139,8 +138,7 @@ class Engine(EngineDuties):
     def create_topic(self, name: str, *, partitions: int = 1, config: Mapping[str, object] | None = None) -> TopicInfo:
         """Create a topic; each partition is created in the log directory with the fewest logs.
 
-        The topic becomes visible when all its partitions exist. Its settings are stored before the first partition is
-        created. A crash can therefore leave a topic with fewer partitions, but not with other settings.
+        The topic becomes visible when all its partitions exist. A crash can leave a topic with fewer partitions.
 
         Args:
             name: name of the topic, according to Kafka's rules.
@@ -149,13 +147,14 @@ class Engine(EngineDuties):
 
         Raises:
             InvalidTopicError, TopicExistsError, UnknownSettingError, ConfigError: nothing was created.
-            LogDirOfflineError: a log directory is unavailable and may hold a topic of this name; nothing was created.
-            DiskFullError, LogDirError, StoreError: the creation failed; partitions created before were removed again.
+            PluginError: a setting names a component that is not installed or cannot be opened; nothing was created.
+            LogDirOfflineError: a log directory is unavailable and may contain the topic; nothing was created.
+            StorageError: the creation failed, for example with DiskFullError; all new partitions were removed.
         """
         return self._logs.create(name, partitions, config or {})
 
     def create_partitions(self, name: str, partitions: int) -> TopicInfo:
-        """Add partitions to a topic, all of them or none. Stored records stay in their partitions.
+        """Add partitions to a topic: all of the new partitions, or none. Stored records stay in their partitions.
 
         A new record may belong to another partition than an older record with the same key. A producer that is already
         open sends a record to a new partition only if the caller of ``send`` gives the partition.
@@ -166,10 +165,10 @@ class Engine(EngineDuties):
 
         Raises:
             UnknownTopicError: the topic does not exist here.
-            ConfigError: the topic has this many partitions already, or more; or ``limits.topic.partitions`` is lower.
-            LogDirOfflineError: a log directory is unavailable and may hold partitions of the topic.
-            StorageError: partition 0 could not be opened.
-            DiskFullError, LogDirError, StoreError: the creation failed; partitions created before were removed again.
+            ConfigError: ``partitions`` is not above the present number, or is above ``limits.topic.partitions``.
+            LogDirOfflineError: a log directory is unavailable and may contain partitions of the topic.
+            StorageError: the first partition could not be opened. Or the creation failed, for example with
+                DiskFullError; all new partitions were removed.
         """
         return self._logs.create_partitions(name, partitions)
 
@@ -182,11 +181,12 @@ class Engine(EngineDuties):
 
         Raises:
             UnknownTopicError, UnknownSettingError, ConfigError: nothing was changed.
+            PluginError: a setting names a component that is not installed or cannot be opened; nothing was changed.
             LogDirOfflineError: a log directory is unavailable; nothing was changed.
-            StorageError: the settings cannot be stored, and nothing was changed. Or a log cannot begin a new segment,
-                which a change of ``record.version`` requires: then the settings are stored, but logs after the failed
-                one still use the earlier settings. Or the tier failed while ``remote.storage.enable`` was being
-                disabled: then some logs may have no segments in the tier any more; repeat the call.
+            StorageError: the tier cannot be read, or the settings cannot be stored; nothing was changed. After an
+                error while ``remote.storage.enable`` is disabled, some logs may have no segments in the tier any
+                more. After an error of a new segment, which a change of ``record.version`` begins in each log, the
+                settings are stored, but the later logs use the earlier settings. Repeat the call in both cases.
         """
         found = self._logs.alter(name, config)
         if "record.version" in config:
@@ -194,15 +194,16 @@ class Engine(EngineDuties):
         return found
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic with all its records, including those in the tier, and its committed offsets.
+        """Delete a topic with all its records, including the records in the tier, and its committed offsets.
 
-        The folders of its partitions are renamed to ``-delete`` at once. They are removed after
-        ``file.delete.delay.ms``, or when the engine is closed. A failed call can be repeated.
+        The folders of the partitions are renamed to ``-delete`` at once. The folders are removed after
+        ``file.delete.delay.ms``, or when the engine is closed. A failed call can be repeated. In the tier, only logs
+        that are open here are deleted.
 
         Raises:
             UnknownTopicError: the topic does not exist here.
-            LogDirOfflineError: a log directory is unavailable and may hold partitions of the topic.
-            StoreError: the store of the tier failed; nothing on local disk was changed.
+            LogDirOfflineError: a log directory is unavailable and may contain partitions of the topic.
+            StoreError, FencedEpochError: the tier cannot be changed; nothing on local disk was changed.
             StorageError: a folder cannot be renamed; partitions with lower numbers are deleted already.
         """
         self._logs.delete(name)
@@ -211,20 +212,20 @@ class Engine(EngineDuties):
     def move_partition(self, topic: str, partition: int, log_dir: str | os.PathLike[str]) -> Log:
         """Move a partition to another of the engine's log directories, and return the log that is open there.
 
-        The log is closed while it is copied. Log objects that were obtained before raise ClosedError from then on. If
+        The log is closed while it is copied. Older ``Log`` objects of the partition raise ClosedError from then on. If
         the partition is in ``log_dir`` already, nothing changes.
 
         Raises:
             UnknownTopicError: the partition does not exist here.
             ConfigError: the engine has no such directory.
             StorageError: the move failed. The partition is still in its old directory, or, if its copy was complete
-                already, in the new one. In the second case, ``log`` may raise the error until the engine is opened
-                again.
+                already, in the new directory. In the second case, ``log`` may raise the error until the engine is
+                opened again.
         """
         return self._logs.move(TopicPartition(topic, partition), os.fspath(log_dir))
 
     def left_folders(self) -> tuple[str, ...]:
-        """Return the paths of folders that a broker has renamed to ``-stray`` or ``-future``; they are not used."""
+        """Return the paths of the folders named ``-stray`` or ``-future``, as by a broker; they are not used."""
         return self._logs.left_folders()
 
     @property
@@ -235,25 +236,21 @@ class Engine(EngineDuties):
     # --- clients -----------------------------------------------------------------------------------------------------
 
     def producer(self, *, transactional_id: str | None = None, **options: Unpack[ProducerKeywords]) -> Producer:
-        """Create a producer. ``options`` are fields of ``ProducerOptions``; errors as ``Clients.producer``."""
+        """Create a producer. ``options`` are fields of ``ProducerOptions``; errors as for ``Clients.producer``."""
         self._logs.check_open()
         return self._clients.producer(transactional_id=transactional_id, **options)
 
     def new_producer_id(self) -> int:
         """Return a new producer id for a client that encodes its batches itself. The first epoch of the id is 0.
 
-        Ids are random numbers from 2^62 to 2^63 - 1. Kafka assigns ids from 0 upwards, so no other producer has this
-        id.
+        The id is a random number from 2^62 to 2^63 - 1. Kafka assigns ids from 0 upwards.
         """
         self._logs.check_open()
         return new_producer_id(self._logs.env.chance).producer_id
 
     @property
     def transactions(self) -> TransactionCoordinator:
-        """Transaction coordinator of all transactional producers, including those outside the process.
-
-        A gateway calls it for its clients. It also returns the states of all transactions.
-        """
+        """Transaction coordinator of all transactional producers, including clients of a gateway."""
         self._logs.check_open()
         return self._clients.coordinator
 
@@ -291,7 +288,7 @@ class Engine(EngineDuties):
     ) -> Consumer[Any]:
         """Create a consumer of all partitions of ``topics``; arguments and errors are those of ``Consumer``.
 
-        With a deserializer, the records of the consumer are of the type ``DeserializedRecord``.
+        With a deserializer, the consumer returns records of the type ``DeserializedRecord``.
         """
         self._logs.check_open()
         return self._clients.consumer(
@@ -323,27 +320,26 @@ class Engine(EngineDuties):
         *,
         must_exist: bool = True,
     ) -> None:
-        """Commit offsets for a group from outside of its consumers; None deletes the committed offset of a partition.
-
-        Use it while no consumer of the group is running.
+        """Commit offsets of a group without a consumer. Call this method only while no consumer of the group runs.
 
         Args:
             group: name of the group.
-            offsets: offset of the next record to read, by partition.
+            offsets: offset of the next record to read, by partition; None deletes the committed offset.
             durability: ``written`` or ``durable``; None is the engine's setting.
             must_exist: False to allow partitions that this engine does not have, for a group that reads them from
                 another engine.
 
         Raises:
             ConfigError: an offset is negative, or ``group`` is empty.
-            UnknownTopicError: a partition does not exist here, and ``must_exist`` is set; nothing was stored.
+            UnknownTopicError: a partition does not exist here, and ``must_exist`` is True; nothing was stored.
+            StorageError: the offsets could not be stored.
         """
         if not group:
             raise ConfigError("group must not be empty")
         self._group_offsets().commit(group, offsets, durability, must_exist=must_exist)
 
     def delete_group(self, group: str, durability: str | None = None) -> bool:
-        """Delete all committed offsets and the stored state of a group. Return False if it has neither."""
+        """Delete all committed offsets and the stored state of a group. Return False if the group has neither."""
         return self._group_offsets().delete(group, durability)
 
     def group_states(self) -> GroupStates:
@@ -356,7 +352,7 @@ class Engine(EngineDuties):
         return self._clients.offsets
 
     def _compact(self, name: TopicPartition) -> None:
-        """Roll a log, so that its last records can be compacted too, and compact it if its policies require it."""
+        """Roll a log, and then compact it if its policies require a compaction."""
         log = self.log(*name)
         log.roll()
         self._duties.cleaner.run([log])
@@ -364,9 +360,9 @@ class Engine(EngineDuties):
     # --- start and close ---------------------------------------------------------------------------------------------
 
     def start(self) -> Self:
-        """Start the threads of the background duties and the services; they run until the engine is closed. Idempotent.
+        """Start the background duties and the services, and return the engine. Idempotent.
 
-        The duties sync logs, roll them by time, apply retention, compact, offload, delete unused objects of the tier,
+        The duties sync logs, roll logs by time, apply retention, compact, offload, delete unused objects of the tier,
         build extra indexes, remove renamed files, store checkpoints, discard the state of inactive producers, and abort
         transactions that exceed their timeout.
 
@@ -393,10 +389,10 @@ class Engine(EngineDuties):
         clean stop of Kafka. The next start of an engine or a broker then needs no recovery there.
 
         Raises:
-            PluginError: a call into a plugin has not returned within twice ``service.stop.ms``; the text names it. The
-                log directories stay locked until the call returns, and then the engine closes. A further ``close``
-                waits for that.
-            StorageError: a log could not be closed cleanly.
+            PluginError: a call into a plugin has not returned within twice ``service.stop.ms``; the text names the
+                call. The log directories stay locked until the call returns, and then the engine closes. A further
+                ``close`` waits for the call.
+            StorageError: a log could not be closed cleanly, or a producer could not end its transaction.
         """
         try:
             self._calls.run_unless_stuck(self._close_all, max(2 * self._stop_s, _LEAST_STOP_S))

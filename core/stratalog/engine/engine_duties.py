@@ -43,7 +43,7 @@ class EngineDuties(CheckedArguments, Closeable):
         return self._duties.chosen(names)
 
     def run_duties(self) -> int:
-        """Run the background duties that are due, on this thread. Return the time (ms) until the next one is due."""
+        """Run the background duties that are due, on this thread. Return the time (ms) until the next duty is due."""
         self._logs.check_open()
         return self._duties.run_due()
 
@@ -55,7 +55,7 @@ class EngineDuties(CheckedArguments, Closeable):
         """Make all written records durable, and store the checkpoints.
 
         Raises:
-            StorageError: error of the first log that failed, raised after all logs.
+            StorageError: error of the first log or directory that failed, raised after all logs and directories.
         """
         self._logs.check_open()
         self._duties.flush()
@@ -65,35 +65,41 @@ class EngineDuties(CheckedArguments, Closeable):
     ) -> tuple[OffloadResult, ...]:
         """Copy closed segments below the last stable offset to the tier, for topics with ``remote.storage.enable``.
 
-        The call can be repeated at any time: segments that are in the tier are not sent again. If a log fails, for
-        instance because it is damaged or fenced, the other logs are still offloaded. Retention deletes the local copies
-        later.
+        Segments that are in the tier are not sent again. If a log fails, for instance because it is damaged or fenced,
+        the other logs are still offloaded. Retention deletes the local copies later.
 
         Args:
             logs: only these logs; None is all open logs.
             progress: called with the bytes of segments that were sent.
 
         Returns:
-            One result for each log that has a tier and is the leader.
+            One result for each log that has a tier, is the leader and does not set ``remote.log.copy.disable``.
 
         Raises:
             ConfigError: the engine has no tier.
+            UnknownTopicError: a log in ``logs`` does not exist here.
             StoreError: the store refused a request or failed; segments that were committed before stay committed.
             StorageError: error of the first log that failed, raised after all logs.
         """
         return self._duties.offload(self._chosen(logs), progress)
 
     def tier_lag(self, logs: Iterable[TopicPartition] | None = None) -> tuple[TierLag, ...]:
-        """Return the tier lag of each log that has a tier, with the error of its last offload; () without a tier."""
+        """Return the tier lag of each log that has a tier, with the error of its last offload; () without a tier.
+
+        Raises:
+            UnknownTopicError: a log in ``logs`` does not exist here.
+        """
         return self._duties.tier_lag(self._chosen(logs))
 
     def collect(self) -> CollectReport:
-        """Delete the objects of open logs and of deleted topics in the tier that no reader can need any longer.
+        """Delete the objects in the tier that no reader can need any longer, of open logs and of deleted topics.
 
-        ``tier.history.ms`` says how long objects of earlier versions are kept. Without a tier, the call does nothing.
+        Objects of earlier versions are kept for ``tier.history.ms``. Without a tier, nothing is done, and the report is
+        empty.
 
         Raises:
             StoreError: the store refused a request or failed. The next call deletes the remaining objects.
+            StorageError: error of the first log that failed, raised after all logs.
         """
         self._logs.check_open()
         return self._duties.collect()
@@ -105,7 +111,7 @@ class EngineDuties(CheckedArguments, Closeable):
         dry_run: bool = False,
         progress: Progress | None = None,
     ) -> tuple[RetentionResult, ...]:
-        """Delete and evict segments on local disk and in the tier according to each topic's cleanup policies.
+        """Delete segments from logs, and evict segments from local disk, according to each topic's cleanup policies.
 
         Args:
             logs: only these logs; None is all open logs.
@@ -113,7 +119,8 @@ class EngineDuties(CheckedArguments, Closeable):
             progress: called after each log, with the size that its local segments had at the beginning.
 
         Raises:
-            StoreError: the store refused a request or failed.
+            UnknownTopicError: a log in ``logs`` does not exist here.
+            StoreError: the store refused a request or failed. After that error, only logs without a tier are processed.
             StorageError: error of the first log that failed, raised after all logs.
         """
         return self._duties.apply_retention(self._chosen(logs), dry_run=dry_run, progress=progress)
@@ -125,47 +132,52 @@ class EngineDuties(CheckedArguments, Closeable):
             logs: only these logs; None is all open logs.
 
         Raises:
-            PluginError, StorageError: error of the first log that failed, raised after all logs.
+            UnknownTopicError: a log in ``logs`` does not exist here.
+            StorageError: error of the first log that failed, raised after all logs.
         """
         return self._duties.make_extras(self._chosen(logs))
 
     def run_cleaner(
         self, logs: Iterable[TopicPartition] | None = None, *, progress: Progress | None = None
     ) -> tuple[CompactionResult, ...]:
-        """Compact the logs of topics with a compacting ``cleanup.policy``, the dirtiest first.
+        """Compact the logs of topics with a compacting ``cleanup.policy``, the dirtiest first, until none is due.
 
-        The call returns when no log is dirty enough for a further round.
-
-        If the compaction of a log fails, for instance because a batch is damaged, the error is in its result, and the
-        other logs are still compacted. After damage or a wrong policy, the log is not compacted until it is opened
+        If the compaction of a log fails, for instance because a batch is damaged, its result contains the error, and
+        the other logs are still compacted. After damage or a wrong policy, the log is not compacted until it is opened
         again.
 
         Args:
             logs: only these logs; None is all open logs.
-            progress: called with the bytes that were read. The total grows when a round begins.
+            progress: called with the bytes that were read. The total grows when a compaction round begins.
 
         Returns:
             One result for each round; a log whose keys exceed ``log.cleaner.dedupe.buffer.size`` has several rounds.
 
         Raises:
+            UnknownTopicError: a log in ``logs`` does not exist here.
             StorageError: a log directory went out of service.
         """
         return tuple(self._duties.cleaner.run(self._chosen(logs), asks_all=True, progress=progress))
 
     def plan_cleaner(self, logs: Iterable[TopicPartition] | None = None) -> tuple[CompactionPlan, ...]:
-        """Return plans of the rounds with which ``run_cleaner`` would begin now. Changes nothing.
+        """Return plans of the compaction rounds with which ``run_cleaner`` would begin now. Changes nothing.
 
         Each log with a compacting policy has a plan for its local part, and, if it has segments in the tier, a plan for
-        its part in the tier. A plan has the reason for its round, or the reason or error why no round is due.
+        its part in the tier. A plan contains a round and its reason, or the reason or error because of which no round
+        is due.
+
+        Raises:
+            UnknownTopicError: a log in ``logs`` does not exist here.
         """
         return tuple(self._duties.cleaner.plan(self._chosen(logs), asks_all=True))
 
     def preview_cleaner(self, plan: CompactionPlan) -> RoundPreview | None:
         """Return the result that a planned round would have; None if no round is due. Changes nothing.
 
-        The call reads the records that the round would read; for the part in a tier, it downloads segments.
+        The call reads the records that the round would read. For the part in a tier, the call downloads segments.
 
         Raises:
+            SegmentGoneError: the log changed during the preview; call again.
             StorageError: the error with which the round would fail.
         """
         self._logs.check_open()
@@ -174,13 +186,13 @@ class EngineDuties(CheckedArguments, Closeable):
     def why_kept(
         self, topic: str, partition: int, *, offset: int | None = None, key: bytes | None = None
     ) -> Explanation:
-        """Explain what the next retention and compaction do to each part of a log, when, and why. Changes nothing.
+        """Return when and why retention or compaction deletes, evicts, compacts or keeps parts of a log.
 
         Args:
             topic: name of the topic.
             partition: number of the partition.
-            offset: only the record at this offset.
-            key: only records with this key.
+            offset: only the record at this offset; None for no restriction.
+            key: only records with this key; None for no restriction.
 
         Raises:
             UnknownTopicError: the partition does not exist here.
@@ -193,9 +205,9 @@ class EngineDuties(CheckedArguments, Closeable):
     ) -> tuple[EraseResult, ...]:
         """Erase all records of a key below the current log end in all partitions of a topic; return a result for each.
 
-        In a tier, the erasure also ends the history: objects that only older roots refer to are deleted after the
-        collector's grace time, even if ``tier.history.ms`` is longer. ``EraseResult`` lists the files and objects that
-        may still contain the key, and until when. ``proof_of`` converts the result to JSON.
+        In a tier, the erasure also ends the history: objects of versions before the erasure are deleted after one hour,
+        even if ``tier.history.ms`` is longer. ``EraseResult`` lists the files and objects that may still contain the
+        key, and until when. ``proof_of`` converts the result to JSON.
 
         Args:
             topic: name of the topic.
@@ -205,8 +217,8 @@ class EngineDuties(CheckedArguments, Closeable):
 
         Raises:
             UnknownTopicError: the topic does not exist here.
-            StorageError: a partition could not be opened, or its tier is unavailable; none was changed. An error that
-                ends the erasure of a partition early is not raised, but is in its result.
+            StorageError: a partition could not be opened, or its tier is unavailable; no partition was changed. An
+                error that ends the erasure of a partition early is not raised, but is in its result.
         """
         return self._duties.erase(self._logs.logs_of(topic), key, dry_run=dry_run, progress=progress)
 
@@ -220,8 +232,8 @@ class EngineDuties(CheckedArguments, Closeable):
     ) -> tuple[VerifyResult, ...]:
         """Check the closed local segments of logs, and their manifests and objects in the tier.
 
-        Orphans, which are objects that no root refers to, are not searched for. The engine serves reads and writes
-        meanwhile. The active segment is not checked; ``Log.roll`` closes it.
+        The check does not find orphans, which are objects that no manifest refers to. The active segment is not
+        checked; ``Log.roll`` closes it.
 
         Args:
             logs: only these logs; None is all open logs.
@@ -232,20 +244,21 @@ class EngineDuties(CheckedArguments, Closeable):
                 with its size.
 
         Raises:
-            StoreError: the store refused a request or failed.
+            UnknownTopicError: a log in ``logs`` does not exist here.
+            StoreError: the store refused a request or failed; logs after that error are not checked.
             StorageError: error of the first log that failed, raised after all logs.
         """
         return self._duties.verify(self._chosen(logs), deep=deep, repair=repair, progress=progress)
 
     def proof_of(self, result: EraseResult, key: bytes) -> dict[str, object]:
-        """Return the proof of an erasure as a JSON object for ``check_erasure``. It does not contain the key."""
+        """Return the proof of an erasure as a JSON object for ``check_erasure``. The proof does not contain the key."""
         return proof_of(result, self._logs.log(*result.log), key)
 
     def check_erasure(self, proof: Mapping[str, object], key: bytes) -> ErasureCheck:
-        """Search for an erased key, and return the places that contain it or may contain it.
+        """Return the files and objects of a partition that contain or may contain an erased key.
 
-        The method searches the whole partition for the key, on local disk and in the tier. It also checks if the files
-        and objects that the proof lists as remnants still exist.
+        The method searches the whole partition, on local disk and in the tier. The method also checks if the files and
+        objects that the proof lists as remnants still exist.
 
         Args:
             proof: result of ``proof_of``.
@@ -280,7 +293,7 @@ class EngineDuties(CheckedArguments, Closeable):
         env.watch.latencies = env.watch.latencies or Latencies(env.clock.monotonic_ns)
 
     def latencies(self) -> tuple[HistogramSample, ...]:
-        """Return histograms of the latencies (seconds) since ``measure_latencies`` was called; () if it was not."""
+        """Return histograms of the latencies (seconds) since the first ``measure_latencies``; () before that call."""
         self._logs.check_open()
         latencies = self._logs.env.watch.latencies
         return () if latencies is None else tuple(histograms(latencies))
@@ -289,8 +302,8 @@ class EngineDuties(CheckedArguments, Closeable):
         """Trace each request to the store, each offload of a log and each run of a duty, from now on.
 
         Args:
-            begin_span: gets the name and the attributes of a span, and returns a context manager that ends it, as
-                OpenTelemetry's ``Tracer.start_as_current_span`` does. Called on the threads that do the work. None ends
+            begin_span: called with the name and the attributes of a span, on the thread that does the work. Returns a
+                context manager that ends the span, as OpenTelemetry's ``Tracer.start_as_current_span`` does. None ends
                 the tracing.
         """
         self._logs.check_open()

@@ -49,8 +49,6 @@ _LOGGER: Final = logging.getLogger(__name__)
 class EngineLogs:
     """The owner of an engine's directories, topics and logs: opens, changes and closes them. Thread-safe.
 
-    The methods of ``Engine`` have the full descriptions.
-
     Args:
         host: opens components, and has all settings; not closed here.
         tier: the opened tier, or None; not closed here.
@@ -60,9 +58,9 @@ class EngineLogs:
 
     Attributes:
         open_logs: the directories, and the logs that are open in them.
-        opener: opens logs, and returns the tier of a log.
+        opener: opens logs, and returns a log's part of the tier.
         tiering: creates and offloads logs in the tier; None without a tier.
-        attached: descriptions of the logs that were taken over when the engine was opened.
+        attached: descriptions of the logs that were taken over when the engine was opened; () without ``attach``.
         notifier: queue of events for the listeners.
         changes: number of changes of topics since the engine was opened; see ``Engine.topic_changes``.
     """
@@ -78,7 +76,7 @@ class EngineLogs:
         self._host, self._tier, settings = host, tier, host.settings
         self._changing = LockRank.TOPICS.lock()  # held while topics are created, altered, moved or deleted
         self._closed = False  # under _changing
-        self.changes = 0  # see Engine.topic_changes
+        self.changes = 0
         with contextlib.ExitStack() as owned:  # closed by close(), or here after an error
             self.notifier = Notifier(host.registry, settings.engine.service_stop_ms)
             owned.callback(self.notifier.close)
@@ -112,7 +110,7 @@ class EngineLogs:
         return self._host.env
 
     def check_open(self) -> None:
-        """Raise ClosedError if ``end`` was called."""
+        """Raise ClosedError after ``end``."""
         if self._closed:
             raise ClosedError("the engine is closed")
 
@@ -131,7 +129,7 @@ class EngineLogs:
     def log(self, topic: str, partition: int | None) -> Log:
         """Return one log; see ``Engine.log``.
 
-        If the log could not be opened because the process had too many open files, try to open it now.
+        If the log could not be opened because the process had too many open files, open the log now.
         """
         self.check_open()
         if partition is None:
@@ -142,7 +140,7 @@ class EngineLogs:
         return self.open_logs.log(name)
 
     def logs_of(self, topic: str) -> list[Log]:
-        """Return the logs of a topic. Errors are those of ``log``; UnknownTopicError if the topic has no log here."""
+        """Return the logs of a topic. Errors are those of ``log``."""
         self.check_open()
         found = [self.log(*name) for name in self.open_logs.names() if name.topic == topic]
         if not found:
@@ -154,11 +152,11 @@ class EngineLogs:
         return {found.store.path(): tuple(sorted(found.logs)) for found in self.open_logs.online()}
 
     def policies(self, config: TopicConfig) -> dict[str, CleanupPolicy]:
-        """Return the cleanup policies of a topic with these settings, by name."""
+        """Return the cleanup policies of a topic with these settings, by name; errors as ``ComponentHost.policies``."""
         return self._host.policies(config)
 
     def left_folders(self) -> tuple[str, ...]:
-        """Return the paths of folders that a broker has renamed to ``-stray`` or ``-future``; they are not used."""
+        """Return the paths of the folders named ``-stray`` or ``-future``; see ``Engine.left_folders``."""
         return tuple(directory.store.path(name) for directory in self.open_logs.dirs for name in sorted(directory.left))
 
     def state(self, duties: Sequence[DutyStatus]) -> EngineState:
@@ -204,7 +202,7 @@ class EngineLogs:
 
     @contextlib.contextmanager
     def _counted(self) -> Iterator[None]:
-        """Count a change at its end, also if it failed, because a failed change may have changed some logs."""
+        """Count a change when it ends, even if it fails: a failed change may have changed some logs."""
         try:
             yield
         finally:
@@ -226,7 +224,7 @@ class EngineLogs:
                 return self._changes.move(self.open_logs.log(name), path)
 
     def end(self) -> None:
-        """Wait for a running change of a topic. From then on, ``check_open`` and all changes raise ClosedError."""
+        """Wait for a running change of a topic. After ``end``, ``check_open`` and all changes raise ClosedError."""
         with self._changing:  # released before the close, because listeners that it waits for may call the engine
             self._closed = True
 
@@ -239,8 +237,7 @@ class EngineLogs:
     def _open_all(self, inventory: Inventory | None, attach: Attach | None) -> tuple[AttachedLog, ...]:
         """Open the logs of all directories, or, with ``attach``, take over and open logs of the tier.
 
-        Return descriptions of the logs that were taken over; () without ``attach``. Without ``attach``, a log that
-        cannot be opened is added to the failed logs.
+        Return descriptions of the logs that were taken over; () without ``attach``.
         """
         if attach is not None and self._tier is not None:
             self.open_logs.check_all_reached("attach needs all log directories to be available")
@@ -285,7 +282,7 @@ class EngineLogs:
         """Return the stored inventory if a directory is unavailable and an inventory exists; otherwise None.
 
         Raises:
-            StorageError: the first directory cannot be opened, and no other directory has the topics' settings.
+            StorageError: the first directory cannot be opened, and no other directory has an inventory.
         """
         if not self.open_logs.unreached:
             return None
@@ -310,7 +307,7 @@ class EngineLogs:
             )
 
     def _take_over(self, tier: Tier, attach: Attach) -> tuple[AttachedLog, ...]:
-        """Take over the logs of a tier into empty directories; raises the errors of ``Attacher.run``."""
+        """Take over the logs of a tier into empty directories. Errors are those of ``Attacher.run``."""
         settings = self._host.settings.engine
         attached = Attacher(tier, settings, self._host, self.open_logs, self._topics, self.opener, attach).run()
         if settings.tier_outage_open == "serve":
@@ -339,7 +336,7 @@ class EngineLogs:
         self.open_logs.publish((directory, log) for log in opened)
 
     def _create_in_tier(self, topic: str | None = None) -> None:
-        """Create the manifests of the open logs of a topic, or, for None, of all topics, in the tier."""
+        """Create the manifests of a topic's open logs in the tier; for None, those of all topics."""
         if self.tiering is not None:
             self.tiering.create(
                 log for name, log in list(self.open_logs.logs.items()) if topic is None or name.topic == topic

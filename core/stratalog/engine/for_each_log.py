@@ -21,13 +21,13 @@ def for_each(
 ) -> list[R]:
     """Call ``work`` with each log on up to ``threads`` threads, and return the results in the order of the logs.
 
-    The failure of one log does not stop the work on others. But after a failure of the store, ``work`` is not called
-    for further logs with ``needs_store(log)``, because it would fail too.
+    If ``work`` fails for one log, it is still called for the other logs. After a failure of the tier's store, ``work``
+    is not called for further logs for which ``needs_store`` returns True.
 
     Raises:
-        StorageError: the first failure of the store, or, without one, the first failure of a log. Raised after all
-            logs, with notes about the other failures.
-        Exception: the first exception of ``work`` that is not a StorageError.
+        StorageError: the first failure of the store if there is one, otherwise the first failure of a log. Raised
+            after all logs, with notes about the other failures.
+        Exception: the first exception of ``work`` that is not a StorageError. Raised after all logs.
     """
     failing = threading.Event()
 

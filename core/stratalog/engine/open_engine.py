@@ -38,43 +38,44 @@ def open_engine(
     attach: bool | Collection[str] = False,
     progress: Progress | None = None,
 ) -> Engine:
-    """Open log directories for reading and writing: new ones, those of an engine, or those of a stopped Kafka broker.
+    """Open the log directories of an engine or of a stopped Kafka broker, or new ones, for reading and writing.
 
-    Every log is loaded. If the last writer did not stop cleanly, the logs are recovered. The engine belongs to this
-    process: in a forked child each use of it raises ClosedError, and ``close`` does nothing.
+    Every log is loaded. If the last writer did not stop cleanly, the logs are recovered. In a forked child process,
+    each use of the engine raises ClosedError, and ``close`` does nothing.
 
     Args:
         log_dirs: one or several directories, created if missing; None uses ``log.dirs`` of ``config``. If some of
-            several cannot be opened, the engine serves the others. If none can be opened, the error of the first is
-            raised.
-        tier: URI of the tier: object store, bucket and prefix for closed segments.
+            several directories cannot be opened, the engine serves the other directories.
+        tier: URI of the tier (object store, bucket and prefix for closed segments); None uses ``tier`` of ``config``.
         tier_options: options for the client library of the store (credentials), and settings of its plugin by their
-            names (``endpoint_url``, ``region``, ``allow_http``), which override ``[plugins.s3]``. They are never logged
-            or stored.
-        config: a ``stratalog.toml``, or its contents as a mapping. ``STRATALOG_*`` variables override it, and arguments
-            override the variables. None reads the file that ``STRATALOG_CONFIG`` names, or no file if the variable is
-            not set. Only commands read a file in the working directory.
+            names (``endpoint_url``, ``region``, ``allow_http``), which override ``[plugins.s3]``. The options are
+            never logged or stored.
+        config: a ``stratalog.toml``, or its contents as a mapping. ``STRATALOG_*`` variables override ``config``, and
+            arguments override the variables. None reads the file that ``STRATALOG_CONFIG`` names, or no file if the
+            variable is not set.
         plugins: modules with hooks, in addition to the installed plugins.
         topic_defaults: default topic settings, which the settings of a topic override.
         env: clock, files and random source; the real ones if None.
-        attach: take over all topics of the tier (True), or the named topics, into directories without logs. Each log
-            continues at the end of its tier, in the next leader epoch, which fences the previous engine. Records that
-            the previous engine had not offloaded are missing. If the tier has several topics with the same name, use
-            ``TOPIC-ID``. An interrupted attach can be repeated. ``engine.attached`` lists the logs that were taken
-            over.
+        attach: True to take over all topics of the tier, or names of topics to take over, into directories without
+            logs. Each log continues at the end of its tier, in the next leader epoch, which fences the previous
+            engine. Records that the previous engine had not offloaded are missing. If the tier has several topics with
+            the same name, use ``TOPIC-ID``. An interrupted attach can be repeated.
         progress: called during the recovery after an unclean stop with the bytes that were scanned, and during an
             attach with the sizes of the logs that were taken over.
 
     Raises:
-        AttachError: a directory is not empty, or has an unfinished attach.
+        AttachError: without ``attach``, a directory has an unfinished attach or restore. With ``attach``, a directory
+            is not empty, or the tier does not have a topic of this name, or has several.
         LogDirError, CorruptCheckpointError: no directory can be opened, or the first one cannot be opened and no other
             directory has the topics' settings.
         LogDirLockedError: another engine or a running broker has locked a directory.
+        SystemLimitError: the process has too many open files.
         ConfigError, UnknownSettingError: a setting is wrong.
         TierUnavailableError: the store is unavailable, and the engine must not open without it: because of
             ``tier.outage.open``, because the directories were never opened with this tier, or because of ``attach``.
-        StoreError, UnknownComponentError: the tier cannot be opened.
-        PluginError: a plugin is wrong, or a call into it has not returned within ``plugin.deadline.ms``.
+        StoreError: the store refused a request or failed.
+        StorageError: with ``attach``, another error of ``Attacher.run``.
+        PluginError: a plugin is missing or wrong, or a call into it has not returned within ``plugin.deadline.ms``.
     """
     settings = engine_settings(log_dirs, tier, config, topic_defaults)
     wanted = _attach(attach, progress, settings)
@@ -89,7 +90,7 @@ def open_settled_engine(
     progress: Progress | None = None,
     attach: Attach | None = None,
 ) -> Engine:
-    """Open an engine with the result of ``engine_settings``; other arguments and errors as ``open_engine``."""
+    """Open an engine with the result of ``engine_settings``; other arguments and errors as for ``open_engine``."""
     host = open_host(settings, plugins, env)
     work = partial(_opened, host, settings, tier_options, progress, attach)
     locked = ": the log directories stay locked until the call returns, or the process ends"
@@ -165,7 +166,7 @@ def engine_settings(
 
 
 def _check_places(log_dirs: Sequence[str]) -> None:
-    """Raise ConfigError if two paths lead to the same directory, or if one directory is inside another."""
+    """Raise ConfigError if two paths lead to the same directory, or if a directory is inside another directory."""
     places = [Path(os.path.realpath(path.removeprefix("file://"))) for path in log_dirs]
     for index, place in enumerate(places):
         for other, path in zip(places[:index], log_dirs, strict=False):

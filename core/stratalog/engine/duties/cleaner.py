@@ -1,4 +1,4 @@
-"""The cleaner: it compacts the logs of an engine, the dirtiest part of a log first.
+"""Cleaner: compacts the logs of an engine. Each log has a local part and, with a tier, a part in the tier.
 
 Source: apache/kafka LogCleaner, LogCleanerManager.grabFilthiestCompactedLog.
 """
@@ -36,13 +36,12 @@ Policies = Callable[[TopicConfig], Mapping[str, CleanupPolicy]]
 class _CleanedPart:
     """State of one part of a log (local or tier) during one run of the cleaner.
 
-    A round makes progress if the part is compacted up to a higher offset, or has fewer bytes or segments afterwards.
-    Only a limited number of rounds can make progress. If a policy plans the same round again after a round without
-    progress, the policy is wrong.
+    A compaction round makes progress if the part is compacted up to a higher offset, or has fewer bytes or segments
+    afterwards. A policy is wrong if it plans the same round again after a round without progress.
 
     Attributes:
         log: log of the part.
-        reached: the greatest offset up to which the part was compacted; -1 if it never was.
+        reached: greatest exclusive end of the compacted offsets; -1 if it is unknown.
         idle: the plan of the latest round if that round made no progress, otherwise None.
     """
 
@@ -51,7 +50,7 @@ class _CleanedPart:
     idle: Rewrite | None = None
 
     def note(self, rewrite: Rewrite, result: CompactionResult) -> bool:
-        """Record the result of a round. Return False if this and the previous round made no progress: then stop."""
+        """Record the result of a round. Return False if that round and the previous round made no progress."""
         stats = result.stats
         progress = result.end > self.reached or stats.bytes_freed > 0 or stats.segments_after < stats.segments_before
         was_idle, self.idle = self.idle is not None, None if progress else rewrite
@@ -59,7 +58,7 @@ class _CleanedPart:
         return progress or not was_idle
 
     def repeats(self, rewrite: Rewrite) -> bool:
-        """Return True if a plan has the same bounds as the latest round, and that round made no progress."""
+        """Return True if the latest round made no progress, and ``rewrite`` has the same bounds as that round."""
         idle = self.idle
         return idle is not None and _bounds(idle) == _bounds(rewrite)
 
@@ -71,7 +70,7 @@ class Cleaner:
         settings: the ``log.cleaner.*`` settings.
         clock: clock of the engine.
         policies: opens the cleanup policies of a topic.
-        tier_of: returns the tier of a log, or None if it has none.
+        tier_of: returns a log's part of the tier, or None if the log has no tier.
         written: called with the log after each round, to store the checkpoint of compacted offsets.
 
     Attributes:
@@ -99,13 +98,14 @@ class Cleaner:
         self._stopping = False
 
     def stop(self) -> None:
-        """Let running rounds end early, and start no further round. Does not wait."""
+        """Stop running compaction rounds early, and start no further round. Does not wait for the rounds to end."""
         self._stopping = True
 
     def plan(self, logs: Sequence[Log], *, asks_all: bool = False) -> list[CompactionPlan]:
         """Return one plan for each part of each log that has a compacting policy. Changes nothing.
 
-        A plan may say that no round is due, or contain an error. ``asks_all`` is as for ``plan_parts``.
+        A plan contains a compaction round, the reason why no round is due, or an error. ``asks_all`` is as for
+        ``plan_parts``.
         """
         now_ms = self._clock.now_ms()
         found = list[CompactionPlan]()
@@ -120,19 +120,19 @@ class Cleaner:
         return found
 
     def preview(self, plan: CompactionPlan) -> RoundPreview | None:
-        """Return the result that a planned round would have; None if no round is due.
+        """Return the result that a planned round would have; None if the plan contains no round.
 
-        The preview reads the records that the round would read. Errors are those with which the round would fail.
+        The preview reads the records that the round would read. Errors are those of ``preview``.
         """
         return preview(plan, self._policies(plan.log.config), self.limits, self._clock.now_ms())
 
     def run(
         self, logs: Sequence[Log], *, asks_all: bool = False, progress: Progress | None = None
     ) -> list[CompactionResult]:
-        """Compact logs until none is dirty enough, and return the result of each round.
+        """Compact the dirtiest parts of logs until none is dirty enough, and return the result of each round.
 
         Errors of planning come first in the result, then the rounds in the order in which they ended. If a policy plans
-        a round again although that round has changed nothing, the part of the log becomes uncleanable.
+        the same round again after that round changed nothing, the part of the log becomes uncleanable.
 
         Args:
             logs: logs to compact.
@@ -140,7 +140,8 @@ class Cleaner:
             progress: called with the bytes that the rounds have read.
 
         Raises:
-            StorageError: a log or its directory went out of service. Raised after all threads have ended.
+            StorageError: a log directory went out of service, or its checkpoint cannot be written. Raised after all
+                threads have ended.
         """
         results: list[CompactionResult] = []
         summed = None if progress is None else ProgressSum(progress)
@@ -163,7 +164,7 @@ class Cleaner:
     def _plannable(
         self, logs: Sequence[Log], results: list[CompactionResult], *, asks_all: bool
     ) -> dict[_Part, _CleanedPart]:
-        """Plan all parts of logs. Return the parts without an error, and add each error to ``results``.
+        """Return the parts of logs that can be planned. Add the error of each other part to ``results``.
 
         A part with an error becomes uncleanable, unless the store failed.
         """
@@ -180,10 +181,9 @@ class Cleaner:
         return left
 
     def _next(self, left: dict[_Part, _CleanedPart], progress: ProgressSum | None) -> CompactionResult | None:
-        """Compact the dirtiest part that no other thread compacts, and return the result of the round.
+        """Compact the dirtiest part that no other thread compacts, and return the result; None if no round is due.
 
-        Return None if no such part is dirty enough, or after ``stop``. If the round would repeat one that made no
-        progress, the part becomes uncleanable instead, and the result has the error.
+        If the plan repeats a round that made no progress, mark the part as uncleanable instead.
         """
         with self._choosing:
             logs = {cleaned.log.name: cleaned.log for cleaned in left.values() if cleaned.log.healthy}
@@ -217,7 +217,7 @@ class Cleaner:
                 self._busy.discard(part)
 
     def _refused(self, plan: CompactionPlan, rewrite: Rewrite) -> CompactionResult:
-        """Mark a part as uncleanable, because its policies plan the same round without end. Return its result."""
+        """Mark a part as uncleanable, because its policies plan the same round again and again. Return its result."""
         log, name = plan.log, "LogSummary.dirty_start" if plan.tier is None else "LogSummary.tier_dirty_start"
         error = PluginError(
             f"cleanup.policy={','.join(self._policies(log.config))} plans {rewrite} of {log.name} again, although a "

@@ -36,14 +36,15 @@ TRANSACTIONS_TICK_MS: Final = 10_000  # as brokers check for transactions that e
 class Duties:
     """The duties of one engine. Thread-safe. ``close`` stops ``cleaner`` and ``tiering``, but closes no other argument.
 
-    If a duty fails for one log, it continues with the other logs, and raises the first error at the end. ``erase``
-    instead returns the error of a log in the result for that log.
+    If a duty fails for one log, the duty continues with the other logs, and raises the first error at the end. After a
+    failure of the tier's store, only ``apply_retention`` continues, with the logs that have no tier. ``erase`` and
+    ``cleaner`` return the error of a log in the result for that log.
 
     Args:
         settings: intervals of the duties, and numbers of threads.
-        env: its clock decides which duties are due, and its watch measures and traces them.
+        env: its clock decides which duties are due, and its watch measures and traces the duties.
         open_logs: logs of the engine.
-        opener: returns the tier of a log.
+        opener: returns a log's part of the tier.
         policies: opens the cleanup policies of a topic.
         cleaner: compactor of the logs.
         tiering: offloads logs and collects garbage in the tier; None without a tier.
@@ -129,7 +130,7 @@ class Duties:
         )
 
     def _offload_due(self) -> None:
-        """Offload all logs. A log on which a plugin has failed is skipped during a pause, so others are not delayed."""
+        """Offload all logs in service. Skip a log during the pause after a plugin has failed on it."""
         if self._tiering is not None:
             with contextlib.suppress(PluginError):  # the error is logged, and part of the log's TierLag
                 self.offload([log for log in self._serving() if self._tiering.is_due(log)])
@@ -138,7 +139,7 @@ class Duties:
         return (Duty("EXTRA indexes", self._settings.extra_interval_ms, lambda: self.make_extras(self._serving())),)
 
     def _serving(self) -> list[Log]:
-        """Return the logs that are in service. A log that is out of service would make each run of a duty fail."""
+        """Return the open logs that are in service."""
         return [log for log in self.chosen(None) if log.healthy]
 
     def _sync_due(self) -> None:
@@ -165,7 +166,7 @@ class Duties:
     # --- on request --------------------------------------------------------------------------------------------------
 
     def chosen(self, names: Iterable[TopicPartition] | None) -> list[Log]:
-        """Return the logs with these names, in this order; for None, all open logs, sorted by name.
+        """Return the logs with these names, in the order of ``names``; for None, all open logs, sorted by name.
 
         Errors are those of ``OpenLogs.log``.
         """
@@ -181,15 +182,16 @@ class Duties:
             self.write_checkpoints()
 
     def write_checkpoints(self) -> None:
-        """Store the checkpoint files of all directories, even if one of them fails; its error is raised afterwards."""
-        with contextlib.ExitStack() as stack:  # if one directory fails, the others are still written
+        """Store the checkpoint files of all directories. An error of one directory is raised after all directories."""
+        with contextlib.ExitStack() as stack:
             for directory in self._open_logs.dirs:
                 stack.callback(directory.write_checkpoints)
 
     def offload(self, logs: Sequence[Log], progress: Progress | None = None) -> tuple[OffloadResult, ...]:
-        """Offload logs once, several in parallel. Return a result for each log that has a tier and is the leader.
+        """Offload logs once, several in parallel, and return the results.
 
-        ``progress`` is called with the bytes that were sent.
+        There is no result for a log without a tier, for a follower, or with ``remote.log.copy.disable``. ``progress``
+        is called with the bytes that were sent.
 
         Raises:
             ConfigError: the engine has no tier.
@@ -202,7 +204,7 @@ class Duties:
         return tuple(result for result in found if result is not None)
 
     def collect(self) -> CollectReport:
-        """Delete the objects of open logs and of deleted topics in the tier that no reader can need any longer.
+        """Delete the objects in the tier that no reader can need any longer, of open logs and of deleted topics.
 
         Without a tier, do nothing, and return an empty report.
         """
@@ -215,7 +217,7 @@ class Duties:
     def verify(
         self, logs: Sequence[Log], *, deep: bool, repair: bool, progress: Progress | None = None
     ) -> tuple[VerifyResult, ...]:
-        """Check logs on local disk and in the tier, and return a result for each; arguments as for ``verify_log``."""
+        """Check logs on local disk and in the tier; return a result for each log. Arguments as for ``verify_log``."""
         remote_of = self._opener.remote_of
         on_bytes = _by_log(logs, progress, lambda log: checked_bytes(log, remote_of(log)))
         return tuple(
@@ -254,17 +256,17 @@ class Duties:
         return () if self._tiering is None else self._tiering.lag(logs)
 
     def why_kept(self, log: Log, offset: int | None, key: bytes | None) -> Explanation:
-        """Explain what the next retention and compaction do to each part of a log."""
+        """Return when and why cleaning deletes, evicts, compacts or keeps parts of a log; arguments as ``explain``."""
         now_ms, policies, remote = self._clock.now_ms(), self._policies(log.config), self._opener.remote_of(log)
         return explain(log, policies, remote, self.cleaner.limits, now_ms, offset=offset, key=key)
 
     def erase(
         self, logs: Sequence[Log], key: bytes, *, dry_run: bool, progress: Progress | None = None
     ) -> tuple[EraseResult, ...]:
-        """Erase all records of a key below the current log ends. Return a result for each log, which has its error.
+        """Erase all records of a key below the current log ends, and return a result for each log.
 
-        ``progress`` is called with the bytes that were searched. Only an error before the first erasure is raised, for
-        instance if the store of the tier is unavailable.
+        If the erasure of a log fails, its result contains the error. Only an error before the first erasure is raised,
+        for instance if the store of the tier is unavailable. ``progress`` is called with the bytes that were searched.
         """
         pairs = [(log, self._opener.joined(log)) for log in logs]
         counted = counters(progress, pairs, lambda pair: searched_bytes(*pair))
@@ -274,9 +276,9 @@ class Duties:
         )
 
     def check_erasure(self, proof: Mapping[str, object], log: Log, key: bytes) -> ErasureCheck:
-        """Search a log for an erased key; return the segments that contain it, and the remnants that still exist.
+        """Return the segments of a log that contain an erased key, and the remnants in ``proof`` that still exist.
 
-        The remnants are files and objects that ``proof`` lists. Errors are those of ``cleaning``'s ``check_erasure``.
+        Remnants are files and objects that may contain the key. Errors are those of ``erasure_proof.check_erasure``.
         """
         return check_erasure(proof, log, key, self._opener.remote_of(log))
 

@@ -1,7 +1,6 @@
 """The metrics of an engine: tables of metrics, each with the function that reads its value.
 
-The values come from state in memory. Reading them takes no lock of a log, opens no file and sends no request to a
-store.
+Reading a value takes no lock of a log, opens no file and sends no request to a store.
 """
 
 from __future__ import annotations
@@ -39,9 +38,9 @@ class EngineState:
         open_files: number of open descriptors and maps.
         listener_failures: number of failures of listeners, by plugin.
         tier: metrics of the tier; None without a tier.
-        tier_away: True if the tier is not used because its store was unavailable when the engine was opened.
-        tier_failing: names of the logs whose last offload failed.
-        throttled_ms: total time that uploads have waited for the rate limit.
+        tier_away: True while the tier is not used because its store was unavailable when the engine was opened.
+        tier_failing: names of the logs whose last offload, or creation in the tier, failed.
+        throttled_ms: total time (ms) that uploads have waited for the rate limit.
     """
 
     logs: Sequence[Log]
@@ -58,7 +57,7 @@ class EngineState:
 
 
 class _Row(NamedTuple, Generic[T]):
-    """A metric, and the function that reads its value from a part of the state. None means that there is no value."""
+    """A metric, and the function that reads its value from a part of the state, or returns None without a value."""
 
     metric: Metric
     read: Callable[[T], float | None]

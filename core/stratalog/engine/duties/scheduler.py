@@ -1,6 +1,6 @@
 """A scheduler of periodic duties on one thread.
 
-Source: apache/kafka KafkaScheduler. A duty that fails waits longer after each failure.
+Source: apache/kafka KafkaScheduler.
 """
 
 from __future__ import annotations
@@ -24,7 +24,11 @@ _NOTICED_MS: Final = 60_000  # the thread checks the clock at least this often
 
 @dataclass(frozen=True, slots=True)
 class Duty:
-    """A function to run every ``interval_ms``. The first run is one interval after the creation of the scheduler."""
+    """A function that a ``Scheduler`` runs repeatedly.
+
+    ``interval_ms`` is the time from the end of a run to the next run, and to the first run from the creation of the
+    scheduler.
+    """
 
     name: str
     interval_ms: int
@@ -58,10 +62,11 @@ class _Entry:
 
 
 class Scheduler:
-    """Scheduler that runs duties when they are due, on its own thread after ``start``, or on a caller's in ``run_due``.
+    """Scheduler that runs duties when they are due, on its own thread after ``start``, and in ``run_due``.
 
-    Only one duty runs at a time. A failure is logged and counted. The failed duty is retried after its interval, or
-    after a pause that doubles with each failure, whichever is longer. The other duties continue.
+    Only one duty runs at a time. A failure is logged and counted, and the other duties continue. A failed duty is
+    retried after its interval, or after a pause, whichever is longer. The pause doubles with each failure, from 1
+    second to 5 minutes.
 
     Args:
         clock: its monotonic time decides which duties are due.
@@ -98,7 +103,7 @@ class Scheduler:
         return tuple(entry.status for entry in self._entries)
 
     def close(self) -> None:
-        """Start no further duty, and wait for the running one, unless that duty makes this call. Idempotent."""
+        """Start no further duty, and wait for the running duty, unless that duty called ``close``. Idempotent."""
         self._closed = True
         self._loop.close()
         with self._running:

@@ -20,14 +20,16 @@ _LEAST_S: Final = 0.1  # each service gets at least this long to stop
 
 
 class Services:
-    """The services of an engine, in the order of the setting ``services``. The constructor opens them. Thread-safe.
+    """The services of an engine, in the order of the setting ``services``. Thread-safe.
+
+    The constructor opens the services.
 
     Args:
         host: opens the services.
 
     Raises:
         UnknownComponentError: no plugin offers one of the services.
-        PluginImportError: a service needs a package that is not installed.
+        PluginError: a service cannot be opened, for example because a package is not installed.
     """
 
     def __init__(self, host: ComponentHost) -> None:
@@ -51,7 +53,7 @@ class Services:
     def start(self, start: Callable[[Service], object]) -> None:
         """Start all services in order: call ``start`` with each service.
 
-        A second call does nothing, even if the first one failed. A call after ``close`` does nothing either.
+        A second call does nothing, even if the first call failed. A call after ``close`` does nothing either.
 
         Raises:
             PluginError: a service did not start, or not within ``plugin.deadline.ms``. The services before it run until
@@ -66,10 +68,10 @@ class Services:
                 guard.check_none("start", guard.call("start", partial(start, service)))
 
     def close(self) -> None:
-        """Stop all services, started or not, the last one first. Idempotent.
+        """Stop all services in reverse order, whether started or not. Idempotent.
 
-        All of them together have ``service.stop.ms``, but each has at least 0.1 s. If a service fails to stop, or does
-        not stop in time, a warning is logged, and the other services are stopped.
+        The services together have ``service.stop.ms`` to stop, but each service has at least 0.1 s. If a service fails
+        to stop, or does not stop in time, a warning is logged, and the other services are still stopped.
         """
         with self._lock:
             if self._stopped:

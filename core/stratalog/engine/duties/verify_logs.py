@@ -19,7 +19,7 @@ from stratalog.tier.upkeep.tier_repair import FolderCopies, TierRepair
 class VerifyResult:
     """Result of the check of one log: the number of checked segments, local and in the tier, and the findings.
 
-    Each item of ``repairs`` is a finding, and its repair if it was repaired.
+    Each item of ``repairs`` is a finding with the result of its repair; ``done`` is "" if it was not repaired.
     """
 
     log: TopicPartition
@@ -33,7 +33,7 @@ class VerifyResult:
 
 
 def checked_bytes(log: Log, remote: TierLog | None) -> int:
-    """Return the total size of the segments that ``verify_log`` checks, for its progress."""
+    """Return the total size (bytes) of the segments that ``verify_log`` checks, for its progress."""
     local_bytes = sum(segment.size_bytes for segment in log.view().segments[:-1])
     return local_bytes + (0 if remote is None else remote.known_bytes())
 
@@ -45,7 +45,7 @@ def verify_log(
 
     Args:
         log: the log.
-        remote: the log in the tier, None without a tier.
+        remote: the log's part of the tier; None without a tier.
         deep: True to decode every local record, and to read every segment of the tier.
         repair: True to restore damaged objects of the tier from local disk. Local files are never repaired.
         on_bytes: called with the sizes of checked segments, or of checked pieces of a segment.

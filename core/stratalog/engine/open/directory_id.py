@@ -19,7 +19,7 @@ _SHARED: Final = (("cluster.id",), ("node.id", "broker.id"))  # must be equal in
 
 
 def read_identity(store: SegmentStore) -> dict[str, str]:
-    """Return the properties in a directory's ``meta.properties``, {} if it has no such file.
+    """Return the properties in a directory's ``meta.properties``, by name; {} if the file does not exist.
 
     Raises:
         CorruptCheckpointError: the version of the file is missing or unknown.

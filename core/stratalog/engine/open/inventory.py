@@ -1,11 +1,9 @@
 """The inventory: topics and partitions of all log directories of an engine, stored in each directory.
 
-If some directories are unavailable, an engine opens with the others. The inventory lists all partitions, including
-those in unavailable directories. It also has the topics' settings, in case the directory with the topics file is
-unavailable. An engine with one directory has no inventory.
-
-Kafka (LogManager, LogDirFailureChannel) also serves the available directories. A broker reads topics, partitions and
-settings from the cluster metadata, which an engine does not have.
+If some directories are unavailable, an engine opens with the other directories. The inventory then lists the partitions
+in unavailable directories. The inventory also contains the topics' settings, in case the directory with the topics file
+is unavailable. An engine with one directory has no inventory. A broker reads topics, partitions and settings from the
+cluster metadata instead.
 """
 
 from __future__ import annotations
@@ -40,7 +38,7 @@ class Inventory:
     partitions: Mapping[str, int]
 
     def names(self) -> list[TopicPartition]:
-        """Return all partitions of all topics: from 0 up to the number of partitions of each topic."""
+        """Return all partitions of all topics."""
         return [TopicPartition(topic, number) for topic, count in self.partitions.items() for number in range(count)]
 
 
@@ -48,9 +46,9 @@ NOTHING: Final = Inventory(0, {}, {})
 
 
 def read_inventory(stores: Iterable[SegmentStore]) -> Inventory | None:
-    """Return the inventory with the highest version in some directories, or None if there is none.
+    """Return the inventory with the highest version in the given directories, or None if there is none.
 
-    A file that is damaged or cannot be read is logged and ignored.
+    If an inventory file is damaged or cannot be read, a warning is logged, and the file is ignored.
     """
     found = []
     for store in stores:
@@ -66,9 +64,9 @@ def read_inventory(stores: Iterable[SegmentStore]) -> Inventory | None:
 def keep_inventory(
     stores: Sequence[SegmentStore], entries: Mapping[str, TopicEntry], logs: Iterable[TopicPartition]
 ) -> None:
-    """Store the inventory of these topics in each directory whose file is missing or different.
+    """Store the inventory of the topics ``entries`` and their ``logs`` in each directory. Errors are only logged.
 
-    Errors are only logged, because the inventory is needed only while a directory is unavailable.
+    The file is written only in directories in which it is missing or different.
     """
     before = read_inventory(stores) or NOTHING
     partitions = Counter[str]()

@@ -51,9 +51,9 @@ class LogDir:
         identity: properties in ``meta.properties``; {} if the directory has no such file.
         failure: error that took the directory out of service; None while it is in service.
         folders: folder name of each partition in the directory, including partitions that are not open.
-        logs: open logs.
-        left: folders with a suffix such as ``-stray`` or ``-future``, which are not used, and their kinds, by name.
-        arriving: offsets of logs that are being moved here and are not open yet; they go into the checkpoints.
+        logs: open logs, by name.
+        left: "stray", "future" or "delete" for each folder with this suffix, which is not used, by folder name.
+        arriving: offsets of logs that are being moved here and are not open yet; the checkpoints contain them.
 
     Raises:
         LogDirError: the directory is locked, or cannot be used.
@@ -62,7 +62,7 @@ class LogDir:
 
     def __init__(self, store: SegmentStore, env: Env, notify: Callable[[Event], None]) -> None:
         self.store, self._env, self._notify = store, env, notify
-        self.failure: StorageError | None = None  # set once: error that took the directory out of service
+        self.failure: StorageError | None = None  # set once
         self._failing = threading.Lock()
         try:
             check_may_become_log_directory(store)
@@ -78,7 +78,7 @@ class LogDir:
         except BaseException:
             store.close()
             raise
-        self.arriving: dict[TopicPartition, LogOffsets] = {}  # bounds of logs that are being moved here
+        self.arriving: dict[TopicPartition, LogOffsets] = {}
         self._pending_deletes: dict[str, int] = {}  # folders to remove, and when (monotonic ns)
         for name in [name for name, fate in self.left.items() if fate == "delete"]:
             self.remove_later(name, DELETE_DELAY_MS)
@@ -91,8 +91,7 @@ class LogDir:
 
         After the first call, further calls do nothing.
 
-        Source: apache/kafka LogDirFailureChannel: an I/O error takes the whole directory out of service, until it is
-        opened again.
+        Source: apache/kafka LogDirFailureChannel: an I/O error takes the whole directory out of service.
         """
         with self._failing:
             if self.failure is not None:
@@ -103,30 +102,35 @@ class LogDir:
         self._notify(LogDirOffline(path=self.store.path(), reason=str(error)))
 
     def dirty_start(self, log: TopicPartition) -> int | None:
-        """Return the offset up to which a log is compacted, from the checkpoint file; None if it has none.
+        """Return the first dirty offset of a log in the cleaner's checkpoint file; None if the file has none.
 
-        The file was read when the directory was opened. Use the method when the log is opened.
+        The file was read when the directory was opened.
         """
         return self._state.dirty_starts.get(log)
 
     def keep_dirty_start(self, log: TopicPartition, offset: int) -> None:
-        """Record the offset up to which a log that was moved to this directory is compacted."""
+        """Set the result of ``dirty_start`` for a log that was moved to this directory."""
         self._state = replace(self._state, dirty_starts={**self._state.dirty_starts, log: offset})
 
     def high_watermark(self, log: TopicPartition) -> int | None:
-        """Return the high watermark of a log, as the checkpoint file had it at the open; None if it had none."""
+        """Return the high watermark of a log in the checkpoint file; None if the file has none.
+
+        The file was read when the directory was opened.
+        """
         return self._state.high_watermarks.get(log)
 
     def discard(self, log: TopicPartition) -> None:
-        """Remove a partition that was just created and never used. Do nothing if it was not created."""
+        """Remove the folder of a new partition that was never used. Do nothing if the partition does not exist."""
         folder = self.folders.pop(log, None)
         if folder is not None:
             self.store.remove_log(folder)
 
     def set_aside(self, log: TopicPartition, delay_ms: int) -> None:
-        """Rename the folder of a closed log to ``-delete``, durable on return. It is removed after ``delay_ms``.
+        """Rename the folder of a closed log to ``-delete``, durable on return.
 
-        Source: apache/kafka LogManager.asyncDelete: ``-delete`` folders are never opened again.
+        The folder is removed after ``delay_ms``, or in ``close`` if earlier.
+
+        Source: apache/kafka LogManager.asyncDelete.
         """
         folder = self.folders[log]
         gone = deleted_folder(log, uuid.UUID(int=self._env.chance.getrandbits(128), version=4))
@@ -141,9 +145,9 @@ class LogDir:
         self._pending_deletes[folder] = self._env.clock.monotonic_ns() + delay_ms * 1_000_000
 
     def delete_expired(self, *, all_now: bool = False) -> int:
-        """Remove the scheduled folders whose delay is over, or all of them, and return how many are due.
+        """Remove scheduled folders whose delay is over, or, with ``all_now``, all. Return the number of due folders.
 
-        If the directory is out of service, nothing is removed.
+        If the directory is out of service, no folder is removed, but the due folders are counted.
         """
         now = self._env.clock.monotonic_ns()
         due = [name for name, due_ns in list(self._pending_deletes.items()) if all_now or due_ns <= now]
@@ -164,10 +168,14 @@ class LogDir:
         )
 
     def write_checkpoints(self) -> None:
-        """Store the recovery points, log starts, high watermarks and compacted offsets of all logs.
+        """Store the recovery points, log starts, high watermarks and compacted offsets of all logs, durable on return.
 
-        Each file is durable on return. Logs that could not be opened keep their values in the files. If the directory
-        is out of service, nothing is written. A LogDirOfflineError of a write takes it out of service.
+        Logs that could not be opened keep their values in the files. If the directory is out of service, nothing is
+        written.
+
+        Raises:
+            LogDirOfflineError: an I/O error; the directory is out of service from now on.
+            DiskFullError: a file cannot be written.
         """
         with self._writing:
             bounds = self._bounds()
@@ -182,14 +190,14 @@ class LogDir:
             self.write_cleaner_checkpoint()
 
     def write_cleaner_checkpoint(self) -> None:
-        """Store the offset up to which each log is compacted, durable on return."""
+        """Store the first dirty offset of each log, durable on return. Errors are those of ``write_checkpoints``."""
         with self._writing:
             found = {name: log.maintenance.cleaning.dirty_start for name, log in list(self.logs.items())}
             known = {name: offset for name, offset in found.items() if offset is not None}
             self._store(CLEANER_FILE, self._state.dirty_starts, found, known)
 
     def write_high_watermarks(self) -> None:
-        """Store the high watermarks of all logs, durable on return. Do nothing if the directory is out of service."""
+        """Store the high watermarks of all logs, durable on return. Errors are those of ``write_checkpoints``."""
         with self._writing:
             self._store_high_watermarks(self._bounds())
 
@@ -227,8 +235,8 @@ class LogDir:
     def close(self, *, failed: bool) -> bool:
         """Close all logs, write the checkpoint files, and release the lock.
 
-        If all logs were closed cleanly, the clean-shutdown marker is written. If the engine stopped while it opened the
-        logs, a log that was not loaded counts as clean if the last writer stopped cleanly.
+        If all logs were closed cleanly, the clean-shutdown marker is written. A log that was never opened counts as
+        clean if the last writer of the directory stopped cleanly.
 
         Args:
             failed: True if a log of this directory could not be opened: then no marker is written.
@@ -237,7 +245,7 @@ class LogDir:
             True if the marker was written.
 
         Raises:
-            StorageError: a log could not be closed, or a file could not be written; everything is closed nevertheless.
+            StorageError: a log could not be closed, or a file could not be written; the lock is released nevertheless.
         """
         errors: list[StorageError] = []
         clean = not failed and (self._state.clean or self.logs.keys() == self.folders.keys())

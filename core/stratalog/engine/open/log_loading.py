@@ -28,7 +28,7 @@ _MANY: Final = 512  # fewer logs load in less than a second, with and without th
 
 @dataclass(frozen=True, slots=True)
 class Loading:
-    """A log to load, with its files and settings. ``refusal`` is the reason why the log is read-only, or None."""
+    """A log to load, with its files and settings. ``refusal`` is the reason why the log is read-only; None if not."""
 
     name: TopicPartition
     files: LogFiles
@@ -47,7 +47,7 @@ class Loading:
 def load_all(
     loadings: Sequence[Loading], threads: int, progress: ProgressSum, clock: Clock
 ) -> Generator[tuple[Loading, LoadedLog | StorageError], None, None]:
-    """Load logs in parallel, and then iterate over the logs in the given order, each with its result or its error.
+    """Load logs in parallel, and then yield each log with its result or its error, in the given order.
 
     If the iteration ends early, the remaining loaded logs are closed.
 
@@ -58,7 +58,7 @@ def load_all(
         clock: clock of the engine.
 
     Raises:
-        Exception: the first error that is not a StorageError. All loaded logs are closed before.
+        Exception: the first error that is not a StorageError. All loaded logs were closed.
     """
     found = _loaded(loadings, threads, progress, clock)
     strange = [result for result in found if isinstance(result, BaseException) and not isinstance(result, StorageError)]
@@ -80,19 +80,16 @@ def load_all(
 def _loaded(
     loadings: Sequence[Loading], threads: int, progress: ProgressSum, clock: Clock
 ) -> list[LoadedLog | Exception]:
-    """Return the result or the error of each log. If many logs were closed cleanly, first measure whether threads help.
-
-    Loading a log that was closed cleanly takes a few short system calls with Python code between them. If the files are
-    in the page cache, threads only compete for the interpreter lock, which doubles the time. If the files are not
-    cached, the threads wait for the disk in parallel.
-    """
+    """Return the result or the error of each log. Of many clean logs, load some to measure if threads are faster."""
 
     def load(some: Sequence[Loading], at_a_time: int) -> list[LoadedLog | Exception]:
         return outcomes(some, lambda loading: loading.run(progress.part()), at_a_time, "stratalog-recovery")
 
     if threads == 1 or len(loadings) < _MANY or not all(loading.request.clean for loading in loadings):
         return load(loadings, threads)
-    found, took = load(loadings[:_WARM_UP], threads), dict[int, int]()  # warm-up: the first logs include one-time work
+    # For clean logs in the page cache, threads compete for the interpreter lock, which doubles the time. If the files
+    # are not cached, threads wait for the disk in parallel.
+    found, took = load(loadings[:_WARM_UP], threads), dict[int, int]()  # the first logs include one-time work
     for tried in (threads, 1):
         began_ns = clock.monotonic_ns()
         found += load(loadings[len(found) : len(found) + _SAMPLE], tried)

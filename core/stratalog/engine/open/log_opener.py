@@ -1,4 +1,4 @@
-"""Opening of the logs of an engine: it combines each log's folder with its settings, topic id and part of the tier."""
+"""Opener of an engine's logs: combines each log's folder with its settings, topic id and part of the tier."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class LogOpener:
     """Factory of an engine's logs, opened for writing. Closes none of its arguments.
 
     Attributes:
-        partitions: number of partitions of each topic, from the inventory; {} if all directories are available.
+        partitions: number of partitions of each topic, from the inventory; {} without an inventory.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class LogOpener:
     def open_all(
         self, directory: LogDir, names: Sequence[TopicPartition]
     ) -> tuple[list[Log], dict[TopicPartition, StorageError]]:
-        """Open logs of one directory, several in parallel. Return the opened logs, and the errors of the others.
+        """Open logs of one directory, several in parallel. Return the opened logs, and the errors of other logs.
 
         The opened logs are added to ``directory.logs``, but not published in ``OpenLogs``.
         """
@@ -146,9 +146,6 @@ class LogOpener:
     def _topic_id(self, name: TopicPartition, files: LogFiles) -> TopicId:
         """Return the topic id in a partition's ``partition.metadata``; create the file if it is missing.
 
-        The partitions of a topic from a Kafka release without topic ids (KIP-516) have no such file. All of them get
-        the same new id.
-
         Raises:
             ConfigError: the partition belongs to an earlier topic of the same name.
         """
@@ -157,21 +154,18 @@ class LogOpener:
             if known is not None and known != found:
                 self._check_not_of_another(name, found, known)
             return found
+        # The topic is from a Kafka release without topic ids (KIP-516): all of its partitions get the same id.
         siblings = (sibling for sibling in self._ids_of(name.topic) if sibling is not None)
         topic_id = known or next(siblings, None) or TopicId.random(self._host.env.chance)
         store_topic_id(files, topic_id)
         return topic_id
 
     def _check_not_of_another(self, name: TopicPartition, found: TopicId, known: TopicId) -> None:
-        """Raise ConfigError if a partition belongs to an earlier topic of the same name.
-
-        ``found`` is the topic id in the partition, and ``known`` is the different one in the topics file. A partition
-        of a deleted topic remains, for instance, if its directory was unavailable when the topic was deleted. If no
-        partition has the id ``known``, a broker has deleted the topic and created it again: then the partition is
-        valid.
+        """Raise ConfigError if another partition has the topic id ``known`` from the topics file, and not ``found``.
 
         Source: apache/kafka UnifiedLog, its InconsistentTopicIdException.
         """
+        # If no partition has the id in the topics file, a broker has deleted the topic and created it again.
         if known in self._ids_of(name.topic):
             raise ConfigError(
                 f"{name} has topic id {found.text}, but topic {name.topic} has {known.text}: an earlier topic of this "
@@ -179,10 +173,7 @@ class LogOpener:
             )
 
     def _ids_of(self, topic: str) -> Iterator[TopicId | None]:
-        """Iterate over the topic ids in the folders of a topic's partitions; None for a folder without an id.
-
-        A folder whose id cannot be read is skipped.
-        """
+        """Iterate over the readable topic ids in the folders of a topic's partitions; None if a folder has no id."""
         for directory in self._dirs:
             for log, folder in list(directory.folders.items()):
                 if log.topic == topic:
@@ -196,15 +187,15 @@ class LogOpener:
         return self._tier is not None
 
     def remote(self, name: TopicPartition, topic_id: TopicId, config: TopicConfig) -> TierLog | None:
-        """Return the log's part of the tier, or None if the engine or the topic has no tier."""
+        """Return a log's part of the tier, or None if the engine or the topic has no tier."""
         if self._tier is None or not config.remote_storage_enable:
             return None
         return self._tier.log(name, topic_id)
 
     def note_of(self, topic: str) -> TopicNote:
-        """Return the number of partitions and the chosen settings of a topic, to be stored in the tier for its readers.
+        """Return the number of partitions and the settings of a topic, to be stored in the tier for its readers.
 
-        Settings that have the engine's defaults are not included.
+        Only settings that were set for the topic itself are included.
         """
         partitions = [
             log.partition for directory in self._dirs for log in list(directory.folders) if log.topic == topic
@@ -213,14 +204,14 @@ class LogOpener:
         return TopicNote(count, self._topics.chosen(topic))
 
     def remote_of(self, log: Log) -> TierLog | None:
-        """Return an open log's part of the tier, or None if its topic has no tier."""
+        """Return an open log's part of the tier, or None if the engine or the topic has no tier."""
         assert log.topic_id is not None
         return self.remote(log.name, log.topic_id, log.config)
 
     def joined(self, log: Log) -> TierLog | None:
-        """Return an open log's part of the tier, connected for a change, or None if its topic has no tier.
+        """Return an open log's part of the tier, ready for changes, or None if the engine or the topic has no tier.
 
-        If the store was unavailable when the log was opened, the store is probed now. Errors are those of ``rejoin``.
+        If the store was unavailable when the log was opened, ``rejoin`` connects the log now, or raises its errors.
         """
         remote = self.remote_of(log)
         if remote is not None:

@@ -19,6 +19,8 @@ _NS: Final = 1_000_000
 class Notifier:
     """Queues of events for the plugins' listeners. A plugin that hangs does not delay other plugins. Thread-safe.
 
+    A plugin's queue has at most 10000 events; further events are dropped.
+
     Args:
         registry: registry of the listeners.
         stop_ms: maximum time that ``close`` waits for all listeners together.
@@ -50,7 +52,8 @@ class Notifier:
     def close(self) -> None:
         """Deliver the queued events, then end the threads. Idempotent.
 
-        If a listener does not return in time, a warning is logged, and its thread is not waited for.
+        After ``stop_ms``, a warning is logged for each listener that has not returned, and its further events are
+        dropped.
         """
         with self._lock:
             self._closed = True

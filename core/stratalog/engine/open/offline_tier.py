@@ -1,8 +1,7 @@
 """Opening an engine while the store of its tier is unavailable, and connecting its logs to the tier later.
 
-A small note file in each log directory contains the URI of the tier with which the directory was opened. Without that
-note it is unknown whether an unavailable tier contains the logs of these directories or other logs with the same names.
-Then the engine does not open.
+A small note file in each log directory contains the URI of the tier with which the directory was opened. Without a note
+of an unavailable tier, the tier may contain other logs with the same names, and the engine does not open.
 """
 
 from __future__ import annotations
@@ -30,11 +29,11 @@ def refusal(error: StoreError, reason: str) -> TierUnavailableError:
 
 
 def check_known(tier: Tier, directories: Sequence[SegmentStore]) -> None:
-    """Write the notes of the directories if the store is available; otherwise check that a note contains this tier.
+    """Write the tier's URI to a note file in each directory. If the store is unavailable, only check the notes.
 
     Raises:
-        TierUnavailableError: the store is unavailable, and no directory was opened with this tier before.
-        LogDirError: the note cannot be read or written. A lack of space or descriptors for the write is ignored.
+        TierUnavailableError: the store is unavailable, and no directory has a note with the tier's URI.
+        LogDirError: a note cannot be read or written. A lack of space or descriptors for the write is ignored.
     """
     away = tier.availability.away
     if away is None:
@@ -50,8 +49,7 @@ def check_known(tier: Tier, directories: Sequence[SegmentStore]) -> None:
 def rejoin(log: Log, remote: TierLog) -> None:
     """Connect a log to its tier if the store was unavailable when the log was opened and is available now.
 
-    The log is then in the same state as if the store had been available from the start. The function does nothing if
-    the log is connected already.
+    The function does nothing if the log is connected already.
 
     Raises:
         TierUnavailableError: the store is still unavailable.

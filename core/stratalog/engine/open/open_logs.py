@@ -17,8 +17,8 @@ class OpenLogs:
 
     Attributes:
         dirs: the locked log directories.
-        logs: open logs. Each change replaces the mapping, so reads need no lock.
-        failed: errors of logs that could not be opened. Each change replaces the mapping, so reads need no lock.
+        logs: open logs. A change replaces the mapping; therefore reads need no lock.
+        failed: errors of logs that could not be opened. A change replaces the mapping; therefore reads need no lock.
         unreached: errors of log directories that could not be opened, by path.
         lacks_first: True if the first directory, which has the topics' settings, could not be opened.
     """
@@ -32,7 +32,7 @@ class OpenLogs:
         self.lacks_first = False
 
     def leave_out(self, path: str, error: StorageError, *, is_first: bool) -> None:
-        """Record a directory that cannot be opened. ``is_first`` is True for the first directory of the settings."""
+        """Record a directory that cannot be opened. ``is_first`` is True for the first directory of ``log.dirs``."""
         self.unreached[path] = error
         self.lacks_first = self.lacks_first or is_first
 
@@ -59,7 +59,7 @@ class OpenLogs:
         return found
 
     def places(self) -> str:
-        """Return the paths of the opened directories as one text, for error texts."""
+        """Return the paths of the opened directories, separated by commas, for error texts."""
         return ", ".join(directory.store.path() for directory in self.dirs)
 
     def check_all_reached(self, reason: str) -> None:
@@ -87,9 +87,9 @@ class OpenLogs:
         raise ConfigError(f"{path} is not one of the log directories {self.places()}")
 
     def publish(self, opened: Iterable[tuple[LogDir, Log]]) -> None:
-        """Add opened logs to ``logs``, all at the same time, and notify the listeners.
+        """Add opened logs to ``logs``, all at the same time, and to their directories, and notify the listeners.
 
-        The logs are also added to their directories, and removed from ``failed``.
+        The logs are removed from ``failed``.
         """
         logs: dict[TopicPartition, Log] = {}
         for directory, log in opened:
@@ -102,18 +102,18 @@ class OpenLogs:
             self._notify(LogOpened(log=name, log_start=offsets.log_start, log_end=offsets.log_end))
 
     def fail(self, name: TopicPartition, error: StorageError) -> None:
-        """Move a log from ``logs`` to ``failed`` with its error. It stays there until the engine is opened again."""
+        """Move a log from ``logs`` to ``failed`` with its error."""
         self.failed = {**self.failed, name: error}
         self.logs = {found: log for found, log in self.logs.items() if found != name}
 
     def write_cleaner_checkpoint(self, log: Log) -> None:
-        """Store the compacted offsets of all logs in the directory of ``log``, durable on return."""
+        """Store the first dirty offsets of all logs in the directory of ``log``, durable on return."""
         for directory in self.dirs:
             if directory.logs.get(log.name) is log:
                 directory.write_cleaner_checkpoint()
 
     def remove(self, name: TopicPartition, delay_ms: int) -> None:
-        """Take a log out of service, and rename its folder to ``-delete`` in each directory that has one."""
+        """Take a log out of service, and rename its folders to ``-delete``; several directories may have a folder."""
         log = self.logs.get(name)
         if log is not None:
             log.maintenance.abandon()

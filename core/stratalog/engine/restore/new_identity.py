@@ -1,17 +1,17 @@
 """Restored logs with a new topic id: in another cluster, or as a copy beside the original topic.
 
 Leader epochs and producer ids are valid within one cluster. A new topic starts in leader epoch 0, and a new cluster
-assigns producer ids from 0 on. Epochs and producer ids of the old cluster would cause these problems:
+assigns producer ids from 0 upwards. Epochs and producer ids of the old cluster would cause these problems:
 
 - A broker discards leader epochs above its own. A consumer waits forever for a leader with the epoch of its group's
   committed offset.
-- If a new producer gets the id and uses a sequence number of an old one, its batch is acknowledged as a duplicate, but
-  not written.
+- If a new producer gets the producer id of an old producer and repeats its sequence number, the new batch is
+  acknowledged as a duplicate, but not written.
 - A coordinator whose epoch is below that of a producer's last marker cannot end any transaction of that producer.
 - A coordinator ignores a committed offset with another topic id than that of the topic (since Kafka 4.1).
 
 Therefore all batches get leader epoch 0, and the log's next epoch starts at its end. All producers without an open
-transaction are removed. Committed offsets of a later epoch get epoch 0, and contain no topic id.
+transaction are removed. Committed offsets with a leader epoch above 0 get epoch 0, and contain no topic id.
 
 Source: apache/kafka LeaderEpochFileCache.assign; clients' Metadata.updateLastSeenEpochIfNewer; ProducerAppendInfo
 (findDuplicateBatch, checkCoordinatorEpoch); OffsetMetadataManager.isMismatchedTopicId.
@@ -45,23 +45,22 @@ FIRST_EPOCH: Final = 0
 
 
 def gets_new_id(plan: RestorePlan, files: LogFiles) -> bool:
-    """Return True if a log is restored with another topic id than in the tier, or into a folder without a topic id."""
+    """Return True unless the log's folder has the same topic id as the log in the tier."""
     return read_topic_id(files) != plan.topic_id
 
 
 def assign_new_id(log: Log, files: LogFiles, reopen: Callable[[], Log]) -> Log:
     """Remove the old cluster's producers from the state of a restored log with a new topic id; return the reopened log.
 
-    The batches do not change: they keep their producer ids and sequence numbers. Only producer snapshots are replaced,
-    by one snapshot at the log end, with the producers that have an open transaction, but without their coordinator
-    epochs. The log also gets a new, empty active segment. The next opening, even with a recovery, reads the snapshot at
-    the start of that segment, and replays only later batches. The old batches therefore do not bring the removed
-    producers back.
+    The batches keep their producer ids and sequence numbers. All producer snapshots are replaced by one snapshot at the
+    log end. It contains the producers that have an open transaction, without their coordinator epochs. The log also
+    gets a new, empty active segment. The next opening, even with a recovery, reads the snapshot at the start of that
+    segment, and replays only later batches.
 
     In ``__consumer_offsets``, committed offsets with data of the old cluster are replaced, too.
 
     Args:
-        log: open log, truncated to its final end. This function closes it.
+        log: open log, truncated to its final end. This function closes the log.
         files: folder of the log.
         reopen: opens the log again.
     """
@@ -82,7 +81,7 @@ def assign_new_id(log: Log, files: LogFiles, reopen: Callable[[], Log]) -> Log:
 
 
 def _commit_again(log: Log) -> None:
-    """Append a new record for each committed offset with data of the old cluster. It replaces the older record."""
+    """Append a record for each committed offset with data of the old cluster, to replace the older record."""
     topic = _Commits(log)
     topic.refresh(log.name.partition)
     if topic.again:
@@ -93,7 +92,7 @@ class _Commits(StateTopic):
     """Reader of the committed offsets in one partition that contain data of the old cluster.
 
     Attributes:
-        again: a record for each of these offsets with the same key, but without the old cluster's data, by key.
+        again: record without the old cluster's data for each of these offsets, by its key.
     """
 
     def __init__(self, log: Log) -> None:

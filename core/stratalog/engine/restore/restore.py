@@ -1,7 +1,7 @@
 """``restore``: copy the logs of a tier, optionally up to an offset or a time, into a log directory.
 
-An engine or a Kafka broker can then start on the directory. A note file in the directory marks an unfinished restore.
-If the same restore is repeated, it continues where the previous one stopped.
+An engine or a Kafka broker can then start on the directory. A note file in the directory marks an unfinished restore. A
+repeated restore with the same arguments continues the unfinished restore.
 """
 
 from __future__ import annotations
@@ -60,14 +60,14 @@ class RestoredLog:
     Attributes:
         source: name of the log in the tier.
         log: name of the restored log.
-        version: version of the log in the tier.
+        version: version of the log's manifest in the tier.
         log_start: first offset of the restored log.
-        log_end: exclusive end offset of the restored log.
-        segments: number of segments.
-        size_bytes: size of the ``.log`` files.
-        requests: approximate number of requests to the store.
-        copied: number of segments that were downloaded; an earlier call had copied the others. 0 in a dry run.
-        open_transactions: number of transactions with records below the end but without an end marker.
+        log_end: exclusive end offset of the restored log; in a dry run, the requested end, which may be higher.
+        segments: number of segments that contain offsets below the requested end.
+        size_bytes: size of the ``.log`` files of these segments in the tier.
+        requests: approximate number of requests to the store for all of these segments.
+        copied: number of segments that this call has downloaded, without those of an interrupted call. 0 in a dry run.
+        open_transactions: number of transactions that have records below the end, but no end marker. 0 in a dry run.
     """
 
     source: TopicPartition
@@ -89,10 +89,10 @@ class RestoreRequest:
 
     Attributes:
         topics: names of topics, or ``TOPIC-ID``; None is all topics.
-        to_offsets: exclusive end offset of the restored log, by log. A batch that also contains records from this
-            offset on is not restored, because a log is truncated between batches.
-        to_time: the restored log ends before the first record with this timestamp or a later one.
-        rename: new names of topics; renamed topics get new ids.
+        to_offsets: exclusive end offset of the restored log, by log; None for no limit. A batch that contains this
+            offset is not restored, because a log is truncated between batches.
+        to_time: the restored log ends before the first record with this timestamp or a later one; None for no limit.
+        rename: new names of topics, by name in the tier; renamed topics get new ids.
         overwrite: topics whose records in the directory may be replaced.
     """
 
@@ -118,9 +118,9 @@ def restore(
 ) -> tuple[RestoredLog, ...]:
     """Copy logs from a tier into a log directory, and return a result for each log. The tier is never changed.
 
-    The directory is created if missing. It may be that of a stopped broker: then the topics must exist there and be
-    empty, and they keep their topic ids. Every segment is compared with its hash in the manifest. Repeat the same call
-    to continue an interrupted restore.
+    The directory is created if missing. If the directory is that of a stopped broker, the topics must exist there and
+    be empty, and the topics keep the broker's topic ids. Every segment is compared with its hash in the manifest.
+    Repeat the same call to continue an interrupted restore.
 
     Args:
         uri: URI of the tier.
@@ -134,9 +134,10 @@ def restore(
         progress: called with the bytes of ``.log`` files that are copied.
 
     Raises:
-        AttachError: the directory has records of these logs, is a broker's without these topics, or has an unfinished
-            restore of other logs.
+        AttachError: the directory has records of these logs, or belongs to a broker and lacks these topics, or has an
+            unfinished restore of other logs.
         ConfigError, StorageError: the tier does not have the log or the end offset, or a new name is invalid or used.
+        EpochsExhaustedError: a log is in the last possible leader epoch; restore the topic under another name.
         CorruptObjectError, CorruptManifestError: the tier is damaged.
         LogDirLockedError: a broker or an engine uses the directory.
         StoreError, DiskFullError, LogDirError: the restore failed; repeat it.
@@ -185,12 +186,7 @@ class _Restore:
         return [self._plan(name, versions.get(str(name.log))) for name in chosen]
 
     def _check_targets(self, chosen: Sequence[TierLogName]) -> None:
-        """Check the new names of topics.
-
-        Raises:
-            InvalidTopicError: a new name is invalid.
-            ConfigError: a topic that gets a new name is not restored, or two logs would get the same name.
-        """
+        """Raise ConfigError if a new name is invalid, or two logs get one name, or a renamed topic is not restored."""
         renamed, sources = self._wanted.rename or {}, dict[TopicPartition, TopicPartition]()
         for topic in renamed.values():
             check_topic(topic)
@@ -285,10 +281,7 @@ class _Restore:
                 files.replace_small(RESTORING_FILE, b"")
 
     def _topic_id(self, directory: LogDir, plan: RestorePlan) -> TopicId:
-        """Return the topic id for a new folder: that of the tier, unless the topic is renamed.
-
-        A renamed topic gets the id of its existing folders, or a new random id if it has none.
-        """
+        """Return the topic id for a new folder: that of the tier, or, for a new name, of other folders or a new one."""
         if plan.target.topic == plan.source.topic:
             return plan.topic_id
         here = [folder for log, folder in directory.folders.items() if log.topic == plan.target.topic]
@@ -315,13 +308,12 @@ class _Restore:
         return counts
 
     def _cut(self, directory: LogDir, plan: RestorePlan) -> RestoredLog:
-        """Open a copied log, truncate it to the planned end, and return its result.
+        """Open a copied log, truncate it after its last whole batch below the planned end, and return its result.
 
-        As in a broker, the log ends after its last whole batch. With a higher log end, a broker's consumer that has
-        read all batches would wait for offsets that do not exist. The log continues in a new leader epoch, by which a
-        consumer that has read beyond the end detects the truncation.
+        The log continues in a new leader epoch. By this epoch, a consumer that has read further detects the truncation.
         """
         log = self._open(directory, plan)
+        # With a log end above the last batch, a broker's consumer would wait for offsets that do not exist.
         if log.truncate_to(plan.log_end):
             held = (segment for segment in reversed(log.view().segments) if segment.size_bytes)
             end = next((batches_end(segment, self._components) for segment in held), 0)

@@ -18,7 +18,7 @@ class RestoreNote:
 
     Attributes:
         tier: URI of the tier.
-        logs: for each log of the tier: its topic id, its version, the name of the restored log, and its end offset.
+        logs: topic id, version, name of the restored log, and requested end offset, by the log's name in the tier.
     """
 
     tier: str
@@ -37,7 +37,7 @@ class RestoreNote:
 
     @property
     def versions(self) -> dict[str, int]:
-        """Version of each log in the tier that the restore copies, by the log's name."""
+        """Version of each log in the tier that the restore copies, by the log's name in the tier."""
         return {name: version for name, (_, version, _, _) in self.logs.items()}
 
     def to_json(self) -> bytes:

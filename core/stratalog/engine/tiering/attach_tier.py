@@ -55,7 +55,7 @@ class Attach:
 
 
 def check_not_interrupted(first: LogDir, *others: LogDir) -> None:
-    """Raise AttachError if an attach or a restore into the directories was interrupted, so that they are incomplete."""
+    """Raise AttachError if an attach or a restore into the directories was interrupted."""
     if first.store.read_small(ATTACH_NOTE_FILE) is not None:
         raise AttachError(f"attaching a tier to {first.store.path()} was interrupted: run `stratalog attach` again")
     for directory in (first, *others):
@@ -94,10 +94,10 @@ class Attacher:
         """Take over the logs of all topics, or of the wanted topics, and open them. Return a description of each log.
 
         Raises:
-            AttachError: a directory is not empty, or a topic name is ambiguous.
+            AttachError: a directory is not empty, a topic does not exist in the tier, or a topic name is ambiguous.
             ConfigError: a topic in the tier has more partitions than ``limits.topic.partitions``.
             EpochsExhaustedError: a log is in the last possible leader epoch.
-            CorruptManifestError, CorruptBatchError: a log's tier is damaged; no folder was created.
+            CorruptionError: a log's manifest, or its last segments in the tier, are damaged; no folder was created.
             FencedEpochError: another process takes over a log at the same time.
             StoreError, LogDirError, DiskFullError: the attach failed; repeat it.
         """
@@ -126,12 +126,7 @@ class Attacher:
         return tuple(found)
 
     def _make_room(self) -> None:
-        """Remove the folders of an interrupted attach to the same tier.
-
-        Raises:
-            AttachError: a directory has folders of other logs, or a folder with records; or the note is malformed, or
-                describes an attach to another tier. Nothing was removed.
-        """
+        """Remove the folders of an interrupted attach to the same tier. Raise AttachError if other folders exist."""
         note = self._first.read_small(ATTACH_NOTE_FILE)
         folders = [(directory, log) for directory in self._open_logs.dirs for log in directory.folders]
         if note is None:
@@ -203,16 +198,13 @@ class Attacher:
         return {log.log.topic: TopicEntry(log.topic_id, _settings_of(log)) for log in sorted(found, key=_settings_age)}
 
     def _write_folders(self, found: Sequence[AttachedLog]) -> dict[TopicPartition, LogDir]:
-        """Create the folders of all logs, and then the checkpoint files. Return the directory of each log.
-
-        The checkpoints have the log starts, because the folders have no segments from which to read them.
-        """
+        """Create the folders of all logs, and then the checkpoint files. Return the directory of each log."""
         placed = dict[TopicPartition, LogDir]()
         for log in found:
             directory = placed[log.log] = min(self._open_logs.online(), key=lambda candidate: len(candidate.folders))
             folder = directory.folders[log.log] = partition_folder(log.log)
             write_folder(directory.store.open_log(folder, create=True), log)
-            directory.arriving[log.log] = log.offsets
+            directory.arriving[log.log] = log.offsets  # log starts, for which the folders have no segments
         for directory in self._open_logs.dirs:
             directory.write_checkpoints()
         return placed
@@ -227,8 +219,5 @@ def _settings_of(log: AttachedLog) -> dict[str, object]:
 
 
 def _settings_age(log: AttachedLog) -> tuple[bool, int]:
-    """Return a sort key for the logs of a topic, by the time at which each log stored the topic's settings in the tier.
-
-    The log with the latest settings is the last one; logs without settings come first.
-    """
+    """Return a sort key for logs: the log with the latest commit is the last one, logs without settings come first."""
     return log.topic is not None, log.told_ms

@@ -58,8 +58,8 @@ class OffloadResult:
     Attributes:
         log: the log.
         segments: number of segments that were committed.
-        size_bytes: size of their batches.
-        tier_end: exclusive end offset of the tier afterwards; all records below it are in the tier or were deleted.
+        size_bytes: size of the batches of these segments.
+        tier_end: exclusive end offset of the tier afterwards; all records below are in the tier or were deleted.
     """
 
     log: TopicPartition
@@ -96,7 +96,7 @@ class TierLag:
 def tier_lag(log: Log, remote: RemoteLog, now_ms: int, error: str = "") -> TierLag:
     """Return the tier lag of a log, from the last known state of the tier.
 
-    The store is read only if the tier's state was never read before. ``error`` is the error of the last offload.
+    The store is read only if the state of the tier was never read before. ``error`` is the error of the last offload.
     """
     view = log.view()
     waiting = segments_to_offload(view, _tier_end(view, remote))
@@ -122,13 +122,12 @@ def offload_log(
     """Copy the closed segments below the last stable offset that are not in the tier yet.
 
     The log is made durable first. A segment that was written to within ``segment.offload.delay.ms`` is not copied yet,
-    and neither are later ones.
+    and no later segment is copied.
 
     Args:
         log: log with closed segments.
         remote: the log's part of the tier.
-        may_begin: called with the size of each segment before its upload; False ends the offload after the segments
-            before.
+        may_begin: called with the size of each segment before its upload; False ends the offload before that segment.
         topic: description of the topic, committed with the segments for readers of the tier; None for no description.
         on_bytes: called with the sizes of the pieces of segments that were sent.
 
@@ -176,10 +175,9 @@ def _observed(log: Log) -> AbstractContextManager[object]:
 
 
 def _begin_epoch(log: Log, remote: TierLog) -> None:
-    """Read the newest state of the tier, and check that the records of earlier leaders there agree with this log.
+    """Read the newest state of the tier. If its records diverge from this log, raise an error or remove them.
 
-    If the tier and the log have diverged and ``unclean.leader.election.enable`` is set, the later records in the tier
-    are removed. Without the setting, an error is raised.
+    The diverging records are removed only if ``unclean.leader.election.enable`` is set.
     """
     remote.refresh()
     log.maintenance.refresh_remote()
@@ -204,10 +202,8 @@ def _tier_end(view: LogView, remote: RemoteLog) -> int:
 
 
 def _from(segment: Segment, offset: int) -> Segment | ClosedSegment:
-    """Return the part of a segment from ``offset`` on, or the whole segment if it begins at or above ``offset``.
-
-    Earlier leaders may have had other segment bounds, so the tier may already have the start of a segment.
-    """
+    """Return the part of a segment from ``offset`` on, or the whole segment if it begins at or above ``offset``."""
+    # Earlier leaders may have had other segment bounds: then the tier already has the start of a segment.
     return ClosedSegment(segment, offset) if segment.base_offset < offset else segment
 
 
@@ -226,9 +222,9 @@ def _offload(
 
 
 def lag_bytes(waiting: Iterable[Segment], tier_end: int) -> int:
-    """Return the size of the records in ``waiting`` that are not in the tier.
+    """Return the size (bytes) of the records in ``waiting`` that are not in the tier.
 
-    The tier may already have the start of the first segment; then the size is an estimate.
+    If the tier already has the start of the first segment, the size is an estimate.
     """
     return sum(
         share_bytes(
@@ -239,7 +235,10 @@ def lag_bytes(waiting: Iterable[Segment], tier_end: int) -> int:
 
 
 def segments_to_offload(view: LogView, remote_end: int) -> list[Segment]:
-    """Return the closed local segments that are not completely in the tier, up to the last stable offset."""
+    """Return the closed local segments that end above ``remote_end`` and at or below the last stable offset.
+
+    ``remote_end`` is the exclusive end offset of the tier. Segments below the log start are left out.
+    """
     return [
         segment
         for segment in view.segments[:-1]

@@ -43,7 +43,7 @@ class Tiering:
 
     Args:
         tier: the tier; not closed here.
-        opener: returns the tier of a log.
+        opener: returns a log's part of the tier.
         settings: has the upload rate, the number of threads, and the history time.
         clock: clock of the engine.
     """
@@ -65,12 +65,11 @@ class Tiering:
         return self._rate.waited_ms
 
     def create(self, logs: Iterable[Log]) -> None:
-        """Create the manifests of logs in the tier before their first offload.
+        """Create the manifests of logs in the tier before their first offload, for readers of the tier.
 
-        Readers of the tier then find the topics. Several logs are created in parallel, with two requests for each log.
         Logs that exist in the tier are skipped; followers, logs that may not be copied, and logs that are not connected
-        to the tier are skipped, too. Errors are recorded and logged, not raised, and the next offload retries. Only a
-        log that was fenced refuses appends from then on.
+        to the tier are skipped, too. Errors are recorded and logged, not raised, and the next offload retries. A log
+        that was fenced refuses appends from then on.
         """
         waiting, notes = [log for log in logs if self._may_create(log)], dict[str, TopicNote]()
         for topic in {log.name.topic for log in waiting}:
@@ -105,11 +104,11 @@ class Tiering:
             raise
 
     def offload(self, log: Log, on_bytes: OnBytes = uncounted) -> OffloadResult | None:
-        """Offload one log once, and evict local segments if ``local.hard.limit.bytes`` requires it.
+        """Offload one log once, and evict local segments if ``local.hard.limit.bytes`` requires an eviction.
 
         Return None if the log has no tier, is a follower, or has ``remote.log.copy.disable`` set. For a follower, only
-        read which segments its leader has offloaded, and evict them if the limit requires it. ``on_bytes`` is called
-        with the sizes of the pieces that were sent. Errors are those of ``offload_log`` and ``rejoin``.
+        evict segments that its leader has offloaded, if the limit requires an eviction. ``on_bytes`` is called with the
+        sizes of the pieces that were sent. Errors are those of ``offload_log`` and ``rejoin``.
         """
         remote = self._joined(log)
         if remote is not None and not log.is_leader:
@@ -149,7 +148,7 @@ class Tiering:
         _LOGGER.warning("a plugin prevents offloading: log=%s next try in %d ms: %s", name, pause_ms, error)
 
     def _joined(self, log: Log) -> TierLog | None:
-        """Return the result of ``LogOpener.joined``. An error is recorded as that of the log's last offload."""
+        """Return the result of ``LogOpener.joined``. Record an error as the error of the log's last offload."""
         try:
             return self._opener.joined(log)
         except StorageError as error:
@@ -162,7 +161,7 @@ class Tiering:
             return frozenset(name for name, error in self._errors.items() if error)
 
     def _follow(self, log: Log, remote: TierLog) -> None:
-        """Read which segments the leader has offloaded, and evict them if ``local.hard.limit.bytes`` requires it."""
+        """Evict segments that the leader has offloaded if ``local.hard.limit.bytes`` requires an eviction."""
         try:
             remote.refresh()
         except StorageError as error:
@@ -186,7 +185,7 @@ class Tiering:
         return known if known or remote.is_here else str(remote.unavailable())
 
     def collect(self, logs: Iterable[Log]) -> CollectReport:
-        """Delete objects in the tier that are no longer needed, of these logs and of deleted topics.
+        """Delete the objects in the tier that no reader can need any longer, of these logs and of deleted topics.
 
         Logs without changes since the last collection are skipped.
 
@@ -201,14 +200,11 @@ class Tiering:
         return self._collection.collect_all([*led, *((found, None) for found in deleted)])
 
     def close(self) -> None:
-        """Let running offloads end after the current segment, and start no further upload. Does not wait."""
+        """End running offloads after the current segment, and start no further upload. Does not wait."""
         self._closed = True
 
     def _is_joined(self, log: Log) -> bool:
-        """Return True if a log has a tier and is connected to it.
-
-        Return False after an error of this log, which its offload reports. An error of the store is raised.
-        """
+        """Return True if a log has a tier and is connected to it; False after an error that is not of the store."""
         try:
             return self._opener.joined(log) is not None
         except StorageError as error:
@@ -217,11 +213,8 @@ class Tiering:
             return False
 
     def _deleted(self, known: set[TierLogName]) -> list[TierLog]:
-        """Return the logs of deleted topics that still have objects in the tier, without the logs in ``known``.
-
-        The tier is listed only at the first call. Later, this engine knows the topics that it deletes itself.
-        """
-        if not self._looked_for_deleted:
+        """Return the logs of deleted topics that still have objects in the tier, without the logs in ``known``."""
+        if not self._looked_for_deleted:  # later, the tier knows the logs of topics that this engine deletes
             for name in self._tier.logs():
                 if name not in known:
                     self._tier.log(*name)
@@ -241,10 +234,7 @@ class Tiering:
 
 
 def _is_deleted(remote: TierLog) -> bool:
-    """Return True if the newest root of a log in the tier is a deletion; False if the root cannot be read.
-
-    An error of the store is raised.
-    """
+    """Return True if the newest root of a log in the tier is a deletion; False if the root is damaged."""
     try:
         return remote.root is not None and remote.root.change == ChangeKind.DELETE
     except StorageError as error:
@@ -255,7 +245,7 @@ def _is_deleted(remote: TierLog) -> bool:
 
 
 def _led(log: Log) -> int | None:
-    """Return the leader epoch of a log if it is the leader, otherwise None."""
+    """Return the leader epoch of a log, or None if the log is a follower here."""
     return log.leader_epoch if log.is_leader else None
 
 

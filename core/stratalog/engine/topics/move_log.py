@@ -38,7 +38,7 @@ def copy_log(log: Log, source: LogDir, target: LogDir, env: Env) -> LogOffsets:
     """Close a log, make a durable copy of its folder in ``target``, and return the log's offsets.
 
     Raises:
-        StorageError: the copy failed. The log may be closed. It counts as moved only if ``has_arrived`` returns True.
+        StorageError: the copy failed. The log may be closed. The log is moved only if ``has_arrived`` returns True.
     """
     name = log.name
     files = source.store.open_log(source.folders[name])
@@ -68,8 +68,7 @@ def copy_log(log: Log, source: LogDir, target: LogDir, env: Env) -> LogOffsets:
 def has_arrived(target: LogDir, name: TopicPartition) -> bool:
     """Return True if the copy of a log in ``target`` has its final name, or if that is unknown because of an error.
 
-    From then on the old folder must not be used, even if the name of the copy may not be durable yet: at its next
-    start, the engine would delete the old folder with all records that were appended to it meanwhile.
+    If True, the old folder must not be used: at its next start, the engine may delete the old folder.
     """
     try:
         return partition_folder(name) in target.store.logs()
@@ -86,7 +85,7 @@ def finish_move(name: TopicPartition, source: LogDir, target: LogDir, delay_ms: 
 
 
 def moved_request(bounds: LogOffsets) -> LoadRequest:
-    """Return the request to load the copy of a log that was closed cleanly with these offsets."""
+    """Return the request to load a log that was closed cleanly with these offsets."""
     return LoadRequest(
         clean=True,
         recovery_point=bounds.log_end,
@@ -97,11 +96,11 @@ def moved_request(bounds: LogOffsets) -> LoadRequest:
 
 
 def clean_up_moves(dirs: Iterable[LogDir]) -> None:
-    """Remove what a crash has left of interrupted moves: the older of two folders of a log, and unfinished copies.
+    """Remove the folders of moves that a crash interrupted: the older of two folders of a log, and unfinished copies.
 
-    If the older folder has more bytes, both folders stay, because the log was written to while the directory with the
-    newer folder was unavailable. If no folder or several of them have a note, all stay. An unfinished copy stays if no
-    directory has the log.
+    The newer folder is the one with the note of ``copy_log``. Both folders stay if the older folder has more bytes: the
+    log was written to while the directory with the newer folder was unavailable. All folders stay if not exactly one
+    folder has a note. An unfinished copy stays if no directory has the log.
     """
     listed = list(dirs)
     places: dict[TopicPartition, list[LogDir]] = {}

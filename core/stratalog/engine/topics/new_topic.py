@@ -15,8 +15,6 @@ from stratalog.reading.topic_table import TopicEntry, TopicTable
 def create_partition(directory: LogDir, log: TopicPartition, topic_id: TopicId) -> None:
     """Create a partition's folder with its ``partition.metadata``, durable on return.
 
-    As in Kafka (PartitionMetadataFile), the topic id is on disk before the first record.
-
     Raises:
         TopicExistsError: the directory has a file or folder with the partition's name.
         StorageError: the creation failed half way; ``LogDir.discard`` removes the folder.
@@ -41,7 +39,7 @@ def altered(
     as they are, unless they are reset.
 
     Raises:
-        UnknownSettingError, ConfigError: a change is wrong, or the topic's id is unknown.
+        UnknownSettingError, ConfigError: a change is wrong, or no partition is open from which to read the topic id.
     """
     source = f"alter_topic({topic!r})"
     for name in changes.keys() - topics.defaults.to_mapping().keys() - topics.chosen(topic).keys():

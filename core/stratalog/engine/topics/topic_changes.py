@@ -112,10 +112,7 @@ class TopicChanges:
         return self.info(name, wanted)
 
     def _make(self, names: Iterable[TopicPartition], topic_id: TopicId) -> None:
-        """Create, open and publish partitions, each in the directory with the fewest logs.
-
-        After an error, the partitions that were created are removed, as far as that succeeds.
-        """
+        """Create, open and publish partitions in the directories with the fewest logs. After an error, remove them."""
         made: dict[TopicPartition, tuple[LogDir, Log | None]] = {}
         try:
             for found in names:
@@ -129,16 +126,13 @@ class TopicChanges:
         self._open_logs.publish((directory, log) for directory, log in made.values() if log is not None)
 
     def _tell_tiny(self, name: str, config: TopicConfig) -> None:
-        """Notify listeners if the topic's segments are so small that the tier would get far too many requests."""
+        """Notify listeners if the topic's segments are so small that the tier would get too many requests."""
         reason = tiny_segments(config) if self._opener.has_tier else ""
         if reason:
             self._opener.notify(TinySegments(topic=name, segment_bytes=config.segment_bytes, reason=reason))
 
     def _check_tier(self, chosen: Mapping[str, object], checked: TopicConfig) -> None:
-        """Raise ConfigError if ``chosen`` enables ``remote.storage.enable`` and the engine has no tier.
-
-        A topic that already has the setting can still be changed in other ways without a tier.
-        """
+        """Raise ConfigError if ``chosen`` enables ``remote.storage.enable`` and the engine has no tier."""
         if "remote.storage.enable" in chosen and checked.remote_storage_enable and not self._opener.has_tier:
             raise ConfigError(NO_TIER)
 
@@ -179,17 +173,14 @@ class TopicChanges:
         return self.info(name, names)
 
     def _enter_tier(self, logs: Iterable[Log], topic_id: TopicId, config: TopicConfig) -> None:
-        """Read the state of each log in the tier, so that an error is raised before anything is changed."""
+        """Read the state of each log in the tier, to raise an error before anything is changed."""
         for log in logs:
             remote = self._opener.remote(log.name, topic_id, config)
             if remote is not None:
                 remote.view()
 
     def _leave_tier(self, logs: Iterable[Log]) -> None:
-        """Set the log start of each log to its local log start, and remove all its segments from the tier.
-
-        After an error, the call can be repeated.
-        """
+        """Set the log start of each log to its local log start, and remove all its segments from the tier."""
         for log in logs:
             remote = self._opener.joined(log)
             if remote is None:
