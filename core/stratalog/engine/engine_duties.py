@@ -155,7 +155,7 @@ class EngineDuties(CheckedArguments, Closeable):
 
         Raises:
             UnknownTopicError: a log in ``logs`` does not exist here.
-            StorageError: a log directory went out of service.
+            StorageError: a log directory went out of service, or a log cannot be read to plan its compaction.
         """
         return tuple(self._duties.cleaner.run(self._chosen(logs), asks_all=True, progress=progress))
 
@@ -168,6 +168,7 @@ class EngineDuties(CheckedArguments, Closeable):
 
         Raises:
             UnknownTopicError: a log in ``logs`` does not exist here.
+            StorageError: a log or its tier cannot be read.
         """
         return tuple(self._duties.cleaner.plan(self._chosen(logs), asks_all=True))
 
@@ -192,7 +193,7 @@ class EngineDuties(CheckedArguments, Closeable):
             topic: name of the topic.
             partition: number of the partition.
             offset: only the record at this offset; None for no restriction.
-            key: only records with this key; None for no restriction.
+            key: only records with this key; None for no restriction. Ignored if ``offset`` is given.
 
         Raises:
             UnknownTopicError: the partition does not exist here.

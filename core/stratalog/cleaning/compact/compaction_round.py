@@ -1,7 +1,7 @@
 """One round of compaction: it rewrites one part of a log, the local part or the part in the tier.
 
-If a policy or its filter raises an error, only the compaction of that log ends. That part of the log is uncleanable
-from then on: no further round compacts it until the log is opened again. A damaged segment has the same effect.
+After an error of a policy or its filter, or of a damaged segment, the part of the log is uncleanable: no further round
+compacts that part until the log is opened again. Other logs are still compacted.
 
 Source: apache/kafka LogCleaner, LogCleanerManager.
 """
@@ -47,7 +47,7 @@ from stratalog.tier.tier_log import TierLog
 
 @dataclass(frozen=True, slots=True)
 class CleanerLimits:
-    """Limits for one thread of the cleaner; see the settings ``log.cleaner.*``."""
+    """Limits for one cleaner thread: memory of the filters, its usable share (0 to 1), and number of bytes per read."""
 
     memory_bytes: int
     load_factor: float
@@ -62,16 +62,16 @@ class CompactionResult:
         log: the log.
         start: first offset that the round rewrites.
         dirty_start: first offset that no earlier round has compacted.
-        end: exclusive end of the compacted offsets; the dirty part begins here afterwards. It is below the planned end
-            if the filters' memory was full; ``reason`` then says so.
+        end: exclusive end of the compacted offsets after the round. If the filters' memory was full, ``end`` is below
+            the planned end, and ``reason`` mentions this.
         dirty_ratio: share of dirty bytes before the round, from 0 to 1.
         reason: cause of the round, for people.
-        stats: counts of the work.
+        stats: statistics of the round.
         map_load: used share of the filters' memory, from 0 to 1.
         elapsed_ms: duration of the round.
-        stopped: reason why the round ended early although the part stays cleanable: the next round tries again. "" if
-            it did not end for such a reason.
-        error: error that ended the round. If ``stopped`` is "", the part is uncleanable until the log is opened again.
+        stopped: reason why the round ended early, if the next round can compact the part; otherwise "".
+        error: error that ended the round or its planning; None if there was none. If ``stopped`` is "" and the error is
+            no StoreError, the part is uncleanable until the log is opened again.
         part: the compacted part of the log, "local" or "tier".
         traffic: bytes that were downloaded from the tier and uploaded to it.
     """
@@ -100,10 +100,10 @@ def compact(
     now_ms: int,
     progress: Progress | None = None,
 ) -> CompactionResult:
-    """Run the planned round over one part of a log, and return its result, which also contains an error of the round.
+    """Run a planned compaction round over one part of a log, and return its result.
 
-    ``plan.rewrite`` must not be None. ``progress`` is called with the bytes that both passes have read. Only an error
-    of ``progress`` is raised.
+    An error of the round is in the result; only an exception that ``progress`` raises is raised. ``plan.rewrite`` must
+    not be None. ``progress`` is called with the bytes that the round has read.
     """
     log, rewrite = plan.log, plan.rewrite
     assert rewrite is not None
@@ -173,12 +173,7 @@ class _Round:
     traffic: Traffic = field(default_factory=Traffic)
 
     def run(self) -> None:
-        """Run both passes.
-
-        Raises:
-            RewriteStoppedError: another thread compacts or offloads this part of the log, or the log changed meanwhile.
-            Others: as ``run_passes``.
-        """
+        """Run both passes, or raise RewriteStoppedError if another thread compacts or offloads this part of the log."""
         self.end = self.job.dirty_start
         log, tier = self.plan.log, self.plan.tier
         lock = log.maintenance.cleaning.busy if tier is None else log.maintenance.cleaning.tier_busy
@@ -245,7 +240,7 @@ class _Round:
 
 
 def reason_of(rewrite: Rewrite, end: int, limits: CleanerLimits) -> str:
-    """Return the cause of a round as a text. If the round ends early at ``end``, the text also says why."""
+    """Return the cause of a round as a text. If ``end`` is below the planned end, the text also has the reason."""
     if end >= rewrite.end:
         return rewrite.reason
     return (
@@ -258,8 +253,8 @@ def reason_of(rewrite: Rewrite, end: int, limits: CleanerLimits) -> str:
 def check_settled(log: Log) -> None:
     """Raise RewriteStoppedError if it is unknown whether the last commit to the tier took effect.
 
-    A round over the local part could otherwise rewrite segments that the tier has already. It could also drop a
-    tombstone while the tier still holds older records of its key.
+    Otherwise, a round over the local part could rewrite segments that the tier has already, or drop a tombstone while
+    the tier contains older records of its key.
     """
     if not log.maintenance.settle_remote():
         raise RewriteStoppedError(
@@ -268,10 +263,9 @@ def check_settled(log: Log) -> None:
 
 
 def has_older(log: Log, job: RewriteJob) -> bool:
-    """Return True if the log has records below the start of a round.
+    """Return True if the log has records below the start of a compaction round, in the tier or in local segments.
 
-    The round may then drop neither tombstones nor transaction markers, because the older records still need them. The
-    older records are in the tier, or in local segments that the next retention pass is expected to delete.
+    The round may then drop neither tombstones nor transaction markers.
     """
     view = log.view()
     remote = view.remote
@@ -283,7 +277,7 @@ def has_older(log: Log, job: RewriteJob) -> bool:
 
 
 def job_of(log: Log, rewrite: Rewrite, limits: CleanerLimits, now_ms: int) -> RewriteJob:
-    """Return the description of the round ``rewrite``, which record filters receive."""
+    """Return the description of a compaction round that record filters receive."""
     bounds = (rewrite.start, rewrite.end, rewrite.dirty_start)
     return RewriteJob(log.name, *bounds, now_ms, limits.memory_bytes, limits.load_factor, log.config)
 

@@ -1,4 +1,4 @@
-"""Pass 2 of a compaction round over one group of segments: it writes the records that stay into one new segment.
+"""Pass 2 of a compaction round over one group of segments: writes the records that stay into one new segment.
 
 Source: apache/kafka Cleaner (cleanSegments, cleanInto), MemoryRecords.RecordFilter.
 """
@@ -41,12 +41,12 @@ class CopyPass(Generic[S]):
     """Copy of one group of segments into a new segment, without the records that are dropped.
 
     Filters do not judge transaction markers: a marker stays until its transaction has no records any more, and then
-    until its delete horizon. Empty batches that a producer's state needs stay, too. The new segment is begun when the
-    first record is dropped, or by ``begin``. If nothing is dropped and ``begin`` is not called, no segment is written.
+    until its delete horizon. An empty batch stays if the state of its producer depends on the batch. The new segment is
+    begun when the first record is dropped, or by ``begin``. Otherwise no segment is written.
 
     Attributes:
-        of: the round.
-        end: exclusive end of the offsets that the filters have observed; records from here on stay.
+        of: the compaction round.
+        end: exclusive end of the offsets that the filters have observed; records at or above ``end`` stay.
         legacy_horizon_ms: tombstones of V0 and V1, which have no delete horizon, have expired in segments that were
             last modified at or before this time.
         last_records: last data offset and epoch of each producer, by producer id.
@@ -69,7 +69,7 @@ class CopyPass(Generic[S]):
     _held_bytes: int = 0
 
     def begin(self, base_offset: int) -> None:
-        """Begin the new segment; everything that is copied from now on is written to it."""
+        """Begin the new segment, to which later calls write."""
         self._builder = self.of.publisher.begin(base_offset)
 
     def finish(self, group: Sequence[S]) -> BuiltSegment | None:
@@ -79,13 +79,13 @@ class CopyPass(Generic[S]):
         return self._builder.finish(group[-1].end_offset, self.of.log.modified_ms(group[-1]))
 
     def discard(self) -> None:
-        """Remove the files of the new segment and of its digest, which are not published."""
+        """Remove the files of the new segment and of its digest."""
         self.notes.abandon()
         if self._builder is not None:
             self._builder.discard()
 
     def copy(self, segment: S) -> None:
-        """Read a segment, and write those of its batches and records that stay."""
+        """Read a segment, and write its batches without the dropped records."""
         of, components = self.of, self.of.log.components
         after = segment.end_offset
         self.transactions.kept.clear()
@@ -107,9 +107,9 @@ class CopyPass(Generic[S]):
         self._flush()
 
     def passes_over(self, segment: S, digest: Digest) -> bool:
-        """Return True if this pass need not read a segment, because it would leave every byte as it is.
+        """Return True if this pass would change no byte of a segment, according to the segment's digest.
 
-        If True, the pass's state (transactions, digest) is advanced as if the segment had been read.
+        If True, the state of the pass (transactions, digest) is advanced as if the pass had read the segment.
         """
         unchanged, met = digest.unchanged, self.transactions.committed
         if not unchanged.holds(met, self.last_records, old_tombstones_stay=not self._is_old(segment)):
@@ -119,7 +119,7 @@ class CopyPass(Generic[S]):
         return True
 
     def copy_spared(self, segment: S, digest: Digest) -> None:
-        """Write all batches of a segment that loses nothing. CRCs are checked, but no record is decoded."""
+        """Write all batches of a segment unchanged. CRCs are checked, but no record is decoded."""
         of = self.of
         for chunk in walk(segment, 0, of.log.components, read_bytes=of.read_bytes, below=segment.end_offset):
             of.step(chunk.data.nbytes)
@@ -129,7 +129,7 @@ class CopyPass(Generic[S]):
         self.notes.take_over(digest)
 
     def _copy_range(self, segment: S, end: int) -> None:
-        """Write the batches of a segment before position ``end`` unchanged."""
+        """Write the batches of a segment before position ``end`` (bytes) unchanged."""
         components = self.of.log.components
         for chunk in walk(
             segment, 0, components, check_crc=False, read_bytes=self.of.read_bytes, below=segment.end_offset
@@ -142,7 +142,7 @@ class CopyPass(Generic[S]):
                 self._write(chunk.data[table.position[0] : last - chunk.position])
 
     def _write(self, data: Buffer) -> None:
-        """Buffer data, and write the buffer when it is large enough: the kept part of a chunk may be small."""
+        """Buffer data, and write the buffer when the buffer is large enough."""
         if len(data):
             self._held.append(data)
             self._held_bytes += len(data)
@@ -150,7 +150,7 @@ class CopyPass(Generic[S]):
                 self._flush()
 
     def _flush(self) -> None:
-        """Write the buffered data with the markers in ``transactions.kept``, before the next segment is read."""
+        """Write the buffered data, with the index entries in ``transactions.kept``, to the new segment."""
         if not self._held or self._builder is None:
             return
         data = self._held[0] if len(self._held) == 1 else b"".join(self._held)
@@ -210,7 +210,7 @@ class CopyPass(Generic[S]):
         return verdicts
 
     def _below_end(self, segment: S, chunk: Chunk, row: BatchTable, count: int) -> int:
-        """Return how many of the ``count`` records of a batch are below ``end``; filters judged only these records."""
+        """Return the number of a batch's ``count`` records below ``end``; filters judged only these records."""
         if row.last_offset[0] < self.end or row.attributes[0] & CONTROL_BIT:
             return count
         decoded = decode(chunk, row, segment, self.of.log.components, Fields.OFFSET)

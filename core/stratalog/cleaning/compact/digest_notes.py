@@ -1,4 +1,4 @@
-"""Digests that a round writes for the segments that it reads; later rounds skip unchanged segments by these digests."""
+"""Digests that a compaction round writes for the segments that it reads. By a digest, a later round skips a segment."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ from stratalog.spi.cleanup import RecordFilter
 class DigestNotes:
     """Collector of the digest of one new segment, while the pass reads the group of segments that it replaces.
 
-    No digest is written if the next round will change the segment, for example drop the marker of a transaction that is
+    A digest describes the records of a segment. By the digest, a later round skips the segment without a read. No
+    digest is written if the next round will change the segment, for example drop the marker of a transaction that is
     empty now. No digest is written for a segment that the round has not read to its end.
 
     Args:
         digests: creates the digest file; None to write no digest.
-        filters: filters of the round. If one of them makes no digests, no digest is written.
+        filters: filters of the round. If a filter makes no digests, no digest is written.
         base_offset: base offset of the group.
         state: state of producers and transactions in this pass.
         is_whole: True if the filters judge all records of the group and expired tombstones may be dropped; otherwise no
@@ -47,8 +48,7 @@ class DigestNotes:
     def note(self, table: BatchTable, facts: BatchVerdicts, *, is_plain: bool = False) -> None:
         """Record the batches of a table in the digest. Call this method once for each table of the group.
 
-        Batches that need a delete horizon and have none get ``facts.horizon_ms``. ``is_plain`` is True if no batch
-        needs a delete horizon and no batch stays without records.
+        ``is_plain`` is True if no batch needs a delete horizon and no batch stays without records.
         """
         if self._digests is None or (is_plain and not is_special(table)):
             return
@@ -69,7 +69,7 @@ class DigestNotes:
         """Record a table of V0 or V1, whose tombstones expire by the segment's modification time.
 
         ``stay`` is True if the table keeps tombstones. ``is_last_kept`` is True if the last record of the table stays
-        only because this round ends there: the next round will drop it, so no digest is written.
+        only because this round ends there. No digest is written then, because the next round drops that record.
         """
         self._unchanged.has_old_tombstones |= stay
         if is_last_kept:
@@ -94,7 +94,7 @@ class DigestNotes:
             self._writer.add(kind, section)
 
     def seal(self) -> None:
-        """Complete the digest file. Call this method after the new segment, if there is one, was published."""
+        """Complete the digest file. If there is a new segment, publish the segment before this call."""
         self.collect(end=True)
         if self._writer is not None:
             if self._unchanged:

@@ -27,12 +27,11 @@ def fields_of(filters: Sequence[RecordFilter]) -> Fields:
 def whole_log(log: Log) -> Callable[[Fields], Iterator[RecordColumns]]:
     """Return a function that reads the given fields of all committed records of a log, in the tier and on local disk.
 
-    The function first makes the log durable. Otherwise a power loss could lose a record because of which the round has
-    dropped another record.
+    The function first makes the log durable.
     """
 
     def read(fields: Fields) -> Iterator[RecordColumns]:
-        log.flush()
+        log.flush()  # otherwise a power loss could lose a record because of which a filter drops another record
         return read_columns(log.view, log.components, log.offsets().log_start, None, "read_committed", fields)
 
     return read
@@ -45,21 +44,20 @@ class Rewriting(Generic[S]):
     Attributes:
         log: the part of the log that is rewritten.
         publisher: begins the new segments, and replaces the old ones by them.
-        job: bounds of the round: it rewrites the closed segments from ``start`` to ``end`` (exclusive).
+        job: bounds of the round, which rewrites the closed segments from ``start`` to ``end`` (exclusive).
         filters: a record is dropped if at least one of these filters drops it.
         keeps_tombstones: True if the log has older records below ``job.start``: the round then drops neither tombstones
             nor transaction markers.
         read_bytes: number of bytes to read with one call.
         throttle: limits the bytes per second.
-        check: called regularly; an error that it raises ends the round.
+        check: called regularly; an error that ``check`` raises ends the round.
         on_bytes: called with the number of bytes of each read.
         is_copied: True to write each new segment while its group is read for the first time, even if nothing may be
             dropped. For a group of one segment in a tier, a second read costs more than the temporary file.
         stats: statistics of the round.
         digests: digests of segments, made with ``job.secret``, by which the round skips unchanged segments; None to
             read all segments.
-        whole_log: returns the given fields of the committed records of both parts of the log; None if these cannot be
-            read.
+        whole_log: returns the given fields of the committed records of both parts of the log; None if not available.
     """
 
     log: SegmentRange[S]

@@ -1,7 +1,7 @@
 """Digest files, one beside each compacted segment; by its digest a later round can skip an unchanged segment.
 
-The filters define which digest they make of the records. A digest is optional: if the file is missing, damaged, or
-describes an earlier version of the segment, the round reads the segment. docs/formats/digest.md describes the format.
+The filters define the content of a digest. A digest is optional: if the file is missing, damaged, or describes an
+earlier version of the segment, the round reads the segment. docs/formats/digest.md describes the format.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Digest:
 
     Attributes:
         identity: bounds, size and time of the segment that the digest describes.
-        due_ms: time when the first tombstone of the segment expires.
+        due_ms: time (ms since 1970) when the first tombstone of the segment expires; ``NEVER_MS`` without tombstones.
         secret: secret with which the filters have hashed the keys in the sections.
         sections: positions of the sections in the file.
         unchanged: state in which a round must reach the segment to skip it; empty until ``Digests.sparing`` reads it.
@@ -84,14 +84,14 @@ class Digests(Protocol[S_contra]):
 
 
 class SegmentDigests:
-    """Digest files of the local segments of one log. Only the thread of the compaction round uses it.
+    """Digest files of the local segments of one log. Not thread-safe.
 
     Args:
         log: the log.
         writable: True if files may be written and removed. The constructor then removes files whose segment is gone.
 
     Attributes:
-        secret: the secret with which filters hash keys: that of the existing files, or a new random one if none exists.
+        secret: secret with which filters hash keys: that of the existing files, or a new random one without files.
     """
 
     def __init__(self, log: Log, *, writable: bool = True) -> None:
@@ -161,8 +161,8 @@ class SegmentDigests:
 class DigestWriter:
     """Writer of one digest file. ``seal`` renames the complete file to its final name, in place of an older one.
 
-    If the disk is full, the writer gives up without an error. It syncs nothing: if a power loss leaves an incomplete
-    file, its checksums do not match, and the file is ignored.
+    If the disk is full, the writer removes the file without an error. The writer syncs nothing: if a power loss leaves
+    an incomplete file, its checksums do not match, and the file is ignored.
     """
 
     def __init__(self, log: Log, files: LogFiles, base_offset: int, secret: bytes) -> None:
@@ -174,7 +174,7 @@ class DigestWriter:
         self._count = 0
 
     def add(self, kind: str, section: Buffer) -> None:
-        """Write a section. ``kind`` is the ``digest_kind`` of the filter that made it."""
+        """Write a section. ``kind`` is the ``digest_kind`` of the filter that made the section."""
         name = kind.encode("ascii")
         if self._append(section):
             self._directory += _SECTION.pack(memoryview(section).nbytes, crc32c(section), len(name)) + name
@@ -183,8 +183,7 @@ class DigestWriter:
     def seal(self, due_ms: int) -> None:
         """Complete the file with the identity of the segment that the log has now at the base offset.
 
-        ``due_ms`` is the time when the segment's first tombstone expires. If the log has no such segment any longer,
-        the file is removed.
+        ``due_ms`` is as for ``Digest``. If the log has no such segment any longer, the file is removed.
         """
         segment = next((found for found in self._log.view().segments if found.base_offset == self._base), None)
         try:
@@ -241,7 +240,7 @@ def unpack_digest(read: Callable[[int, int], Buffer], size_bytes: int) -> Digest
     """Return the digest in a file, or None if the file is not a digest or is damaged.
 
     Only the trailer and the directory of sections are read. ``read`` is called with a position and a size, both in
-    bytes, and returns the bytes. The sections are not read.
+    bytes, and returns the bytes.
     """
     body = size_bytes - _TRAILER.size
     if body < 0:

@@ -28,7 +28,7 @@ def groups_of(
 
     Args:
         segments: adjacent closed segments.
-        index_bytes: returns the size (bytes) of the index with this role of a segment.
+        index_bytes: returns the size (bytes) of a segment's index with a role.
         config: settings of the topic.
     """
     limits = (config.segment_bytes, config.segment_index_bytes, config.segment_index_bytes)
@@ -50,8 +50,5 @@ def groups_of(
 
 
 def _in_range(first: ReadableSegment, segment: ReadableSegment) -> bool:
-    """Return True if the offsets of ``segment``, relative to the base offset of ``first``, fit into 32 bits.
-
-    Also return True for a segment without batches.
-    """
+    """Return True if ``segment`` is empty, or its offsets relative to the base offset of ``first`` fit into 32 bits."""
     return not segment.size_bytes or segment.end_offset - 1 - first.base_offset <= MAX_RELATIVE_OFFSET

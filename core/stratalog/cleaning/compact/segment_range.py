@@ -1,4 +1,4 @@
-"""Interfaces for the input and the output of a compaction round, their versions for local disk, and statistics.
+"""Interfaces for the input and the output of a compaction round, the input from local disk, and statistics.
 
 The input is one part of a log: its local segments, or its segments in the tier.
 """
@@ -25,12 +25,15 @@ S_contra = TypeVar("S_contra", bound=ReadableSegment, contravariant=True)
 
 
 class RewriteStoppedError(Exception):
-    """A round ended early because its log was changed, is in use or is being closed. Finished segments stay."""
+    """A compaction round ended early because its log was changed, is in use or is being closed.
+
+    New segments that are published already stay.
+    """
 
 
 @dataclass(slots=True)
 class RewriteStats:
-    """Statistics of one compaction round.
+    """Statistics of one compaction round. Pass 1 shows records to the filters; pass 2 writes the records that stay.
 
     Attributes:
         bytes_observed: bytes that pass 1 has read, usually those of the dirty range.
@@ -38,11 +41,10 @@ class RewriteStats:
         bytes_written: bytes of the batches that were written to new segments.
         records_read: records that pass 2 has read.
         records_kept: records that stay, of those that pass 2 has read.
-        segments_before: segments of the processed groups.
-        segments_after: segments that these groups have become.
-        segments_spared: segments of ``segments_before`` that lose nothing according to their digests; no record of them
-            was decoded.
-        bytes_freed: size of the replaced segments minus the size of the new ones; it can be negative.
+        segments_before: number of segments in the processed groups of adjacent segments.
+        segments_after: number of segments after the round; each group is one segment then.
+        segments_spared: number of segments that lose nothing according to their digests, and were not decoded.
+        bytes_freed: size of the replaced segments minus the size of the new segments; can be negative.
     """
 
     bytes_observed: int = 0
@@ -74,8 +76,8 @@ class SegmentRange(Protocol[S]):
     def from_offset(self, offset: int) -> Iterator[S]:
         """Iterate over the segments that end above ``offset``, ascending.
 
-        Segments after this part of the log follow, because they may hold the markers of its transactions. There may be
-        many segments: the iterator keeps no reference to the segments that it has returned.
+        Segments after this part of the log follow, because they may contain the end markers of its transactions. The
+        iterator keeps no reference to the segments that it has returned.
         """
 
     def producers(self) -> list[ProducerEntry]:
@@ -89,7 +91,7 @@ class SegmentRange(Protocol[S]):
 
 
 class SegmentPublisher(Protocol[S_contra]):
-    """Output of a compaction round: it begins new segments, and replaces old segments by them."""
+    """Output of a compaction round: begins new segments, and replaces old segments by the new ones."""
 
     def begin(self, base_offset: int) -> SegmentBuilder:
         """Return the builder of a new segment. Raises the errors of a write, for example DiskFullError."""
@@ -98,12 +100,13 @@ class SegmentPublisher(Protocol[S_contra]):
         """Replace the adjacent segments ``old`` by one finished segment.
 
         Returns:
-            False if the log has changed meanwhile: nothing was replaced, and the files of ``built`` were removed.
+            True if the segments were replaced. False if the log has changed meanwhile: nothing was replaced, and the
+            files of ``built`` were removed.
         """
 
 
 class LocalRange:
-    """Local segments of a log at the time of the call, as the input of a round (a ``SegmentRange``)."""
+    """Local segments of a log when the object was created, as the input of a compaction round (a ``SegmentRange``)."""
 
     def __init__(self, log: Log) -> None:
         self.name, self.components, self.config, self.segments = (
@@ -125,7 +128,7 @@ class LocalRange:
         return segment.log.modified_ms
 
     def index_bytes(self, segment: Segment, role: IndexRole) -> int:
-        """Return the size (bytes) of an index file, 0 if it is missing. The folder is listed only at the first call."""
+        """Return the size (bytes) of an index file at the first call for any index; 0 if the file did not exist."""
         if self._sizes is None:
             self._sizes = {found.name: found.size_bytes for found in segment.files.list()}
         return self._sizes.get(segment.file_name(segment.components.indexes[role].suffix), 0)

@@ -1,10 +1,10 @@
 """Segments that a log has committed to its tier, as the input and the output of a compaction round.
 
-If a segment has a copy on local disk, the round reads the copy. It writes new segments into the tier.
+If a segment has a copy on local disk, the round reads the copy. The round writes new segments into the tier.
 
 The round first uploads the new objects, then deletes the local copies of the replaced segments, and then commits.
-Therefore a local copy never differs from the committed segment. A crash between these steps loses nothing, because the
-tier still has the old segments.
+Therefore a local copy never differs from the committed segment. After a crash before the commit, the tier still has the
+old segments.
 """
 
 from __future__ import annotations
@@ -77,9 +77,9 @@ class TierSource(StoredBounds):
         return self.remote.index_entries(role)
 
     def forget(self) -> bool:
-        """Prepare a second read after damage: discard the cached bytes, or read the tier instead of the local copy.
+        """Prepare a second read after damage: discard the cached bytes, or stop reading the local copy.
 
-        Return True if the second read may get other bytes.
+        Return True if a second read may return other bytes.
         """
         if self._local is None:
             return self.remote.forget()
@@ -88,14 +88,13 @@ class TierSource(StoredBounds):
 
 
 class TierRange:
-    """Committed segments of a log as the input of a round (a ``SegmentRange``). For one thread.
+    """Committed segments of a log as the input of a compaction round (a ``SegmentRange``). Not thread-safe.
 
     Args:
         name: the log.
         components: its components.
         config: settings of the topic.
-        committed: returns the committed segments that end above an offset, ascending; manifest pages are read as
-            needed.
+        committed: returns the committed segments that end above an offset, ascending.
         producers: returns the known producers of the log.
         traffic: counts the downloaded bytes.
     """
@@ -117,10 +116,7 @@ class TierRange:
 
     @classmethod
     def of(cls, log: Log, traffic: Traffic) -> Self:
-        """Return the committed segments of an engine's log, which must have a tier.
-
-        Their local copies are read while they exist.
-        """
+        """Return the committed segments of an engine's log, which must have a tier. Reads use their local copies."""
         view = log.view()
         remote = view.remote
         assert remote is not None
@@ -147,17 +143,17 @@ class TierRange:
         return 0 if place is None else place.size_bytes
 
     def forget(self, label: str) -> None:
-        """Discard the cached bytes of the segment with this label, so that the next read requests them again."""
+        """Call ``TierSource.forget`` for the segment with this label."""
         for segment in self.from_offset(0):
             if segment.label == label:
                 segment.forget()
 
 
 class CommittedPublisher:
-    """Publisher with which an engine replaces committed segments of a log (a ``SegmentPublisher``). For one thread.
+    """Publisher with which an engine replaces committed segments of a log (a ``SegmentPublisher``). Not thread-safe.
 
-    ``replace`` uploads the new segments. ``commit`` makes them part of the log. ``abandon`` deletes uploaded segments
-    that were not committed.
+    ``replace`` uploads a new segment. ``commit`` makes all uploaded segments part of the log. ``abandon`` deletes
+    uploaded segments that were not committed.
 
     Args:
         log: the log; it must be the leader.
@@ -184,7 +180,7 @@ class CommittedPublisher:
     def open(
         cls, log: Log, tier: TierLog, reason: str, traffic: Traffic, kind: ChangeKind = ChangeKind.COMPACT
     ) -> Self:
-        """Read the newest state of the tier, claim the log for this engine's leader epoch, and return a publisher.
+        """Read the newest state of the tier, commit this engine's leader epoch to it, and return a publisher.
 
         Raises:
             FencedEpochError: another writer owns the log. The log no longer accepts appends here.
@@ -198,14 +194,14 @@ class CommittedPublisher:
         return cls(log, publisher, kind, reason, traffic)
 
     def begin(self, base_offset: int) -> SegmentBuilder:
-        """Return the builder of a segment in a temporary file: a layout needs all bytes before the upload begins."""
+        """Return the builder of a segment in a temporary local file."""
         return self._log.maintenance.new_spooled(base_offset)
 
     def replace(self, built: BuiltSegment, old: Sequence[ReadableSegment]) -> bool:
         """Upload a finished segment in place of ``old``, and remove its local file. Always return True.
 
-        Nothing is uploaded if the new segment equals the single old one. After many replacements, the method commits
-        them. Errors are those of ``TierPublisher.upload`` and ``commit``.
+        Nothing is uploaded if ``old`` is one segment with the same bytes. After many uploads, the method calls
+        ``commit``. Errors are those of ``TierPublisher.upload_built`` and ``commit``.
         """
         entries = tuple(entry_of(segment) for segment in old)
         try:
@@ -222,7 +218,7 @@ class CommittedPublisher:
         return True
 
     def commit(self, first_dirty_offset: int | None = None, *, always: bool = False) -> None:
-        """Commit the new segments in place of the old ones.
+        """Commit the new segments in place of the old segments. Without new segments or arguments, do nothing.
 
         Args:
             first_dirty_offset: offset up to which the log is compacted now; None keeps the committed value.
@@ -259,10 +255,7 @@ class CommittedPublisher:
             self._tier.discard([found.new for found in made])
 
     def _evict(self) -> None:
-        """Delete the local copies of the segments that the next commit replaces, and all older local segments.
-
-        Nothing is deleted if no replaced segment has a local copy.
-        """
+        """Delete the local copies of the segments that the next commit replaces, and all local segments below them."""
         spans = [(found.old[0].info.base_offset, found.old[-1].info.end_offset) for found in self._made]
         copies = [found for found in self._log.view().segments[:-1] if found.end_offset <= self._end]
         stale = [
@@ -279,7 +272,7 @@ class CommittedPublisher:
 def facts_of(old: Sequence[ReadableSegment]) -> SegmentFacts:
     """Return the leader epochs and the producer snapshot of the segment that replaces ``old``.
 
-    Compaction does not change the producers' state, so the snapshot is that of the last old segment.
+    The snapshot is that of the last old segment, because compaction does not change the producers' state.
     """
     epochs = merged_epochs(entry_of(segment).info.leader_epochs for segment in old)
     last = old[-1]
@@ -288,16 +281,15 @@ def facts_of(old: Sequence[ReadableSegment]) -> SegmentFacts:
 
 
 def entry_of(segment: ReadableSegment) -> StoredSegment:
-    """Return the manifest entry of a segment that a ``TierRange`` returned. The segment must be a committed one."""
+    """Return the manifest entry of a committed segment that a ``TierRange`` returned."""
     assert isinstance(segment, TierSource)  # segments above the tier's end are only read
     return segment.stored
 
 
 def _copy_of(remote: RemoteSegment, local: Mapping[int, Segment], doubt: str) -> Segment | None:
-    """Return the local copy of a committed segment, or None if there is none that may be read.
+    """Return the local copy of a committed segment, or None if there is no copy with the same offsets and size.
 
-    The copy must have the same offsets and size. ``doubt`` is the text of the last error of damage: a copy that it
-    names is not read.
+    Also return None if ``doubt``, the text of the last error of damage, contains the path of the copy.
     """
     found = local.get(remote.base_offset)
     if found is None or (found.end_offset, found.size_bytes) != (remote.end_offset, remote.size_bytes):

@@ -49,7 +49,7 @@ class AbortedIndex:
         self._stable = 0  # below this offset all aborted transactions are known
 
     def load_for(self, segment: ReadableSegment, to: TransactionPass) -> None:
-        """Add all aborted transactions with data in ``segment`` to the pass ``to``, and possibly some later ones.
+        """Add all aborted transactions with data in ``segment`` to the pass ``to``, and possibly later transactions.
 
         Call this method for ascending segments. A later segment's index may list a transaction that has data in this
         segment. Reading stops at an index entry with a last stable offset at or above the segment's end.
@@ -73,8 +73,8 @@ class TransactionPass:
 
     Attributes:
         components: the log's components.
-        keeps_markers: True if all markers, and the index entries of abort markers, stay: older parts of the log may
-            hold data of their transactions.
+        keeps_markers: True to keep all markers, and the index entries of abort markers, because older parts of the log
+            may contain data of their transactions.
         committed: ids of producers whose current transaction is committed later; the pass has read data of that
             transaction, but not yet its marker.
         kept: index entries of the aborted transactions whose markers stay, by the marker's offset.
@@ -95,8 +95,7 @@ class TransactionPass:
     def rows(self, table: BatchTable, data: Buffer) -> list[bool]:
         """Return one bool for each batch of a table, in order: True if the batch can be dropped.
 
-        Batches of aborted transactions can be dropped, and so can markers of transactions that have no batches any
-        more.
+        Batches of aborted transactions can be dropped, and markers of transactions that have no batches any more.
         """
         return [self._is_dropped(batch, data) for batch in table]
 

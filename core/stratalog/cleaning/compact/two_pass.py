@@ -25,12 +25,14 @@ from stratalog.spi.cleanup import RecordFilter
 
 
 def run_passes(of: Rewriting[S]) -> int:
-    """Run both passes; return the exclusive end of the offsets that are compacted now.
+    """Run both passes of a compaction round; return the exclusive end of the offsets that are compacted now.
+
+    After an error, segments may already be compacted, and the other segments are unchanged.
 
     Raises:
-        CorruptBatchError: a batch is damaged. Its segment is unchanged; segments before it may be compacted already.
-        DiskFullError: the disk is full. The current segment is unchanged; earlier segments may be compacted already.
-        PluginError: a filter accepts no record, or returns wrong verdicts.
+        CorruptBatchError: a batch is damaged.
+        DiskFullError: the disk is full.
+        PluginError: the memory of a filter is too small for any progress, or a filter returns wrong verdicts.
         StoreError, FencedEpochError: the tier cannot be read, or does not accept a new segment.
         RewriteStoppedError: the log was changed or is being closed.
     """
@@ -46,9 +48,10 @@ def run_passes(of: Rewriting[S]) -> int:
 
 
 def observe(of: Rewriting[S]) -> int:
-    """Run pass 1 alone: show the records to the filters. Return the offset from which on records were not observed.
+    """Run pass 1 alone: show the records to the filters. Return the exclusive end of the observed offsets.
 
-    That offset is the end of the job, or a lower one if a filter's memory was full. Errors are those of ``run_passes``.
+    The result is the end of the job, or a lower offset if a filter's memory is full. Errors are those of
+    ``run_passes``, and SegmentGoneError if a segment was deleted.
     """
     by_kind: dict[str, list[RecordFilter]] = {"dirty": [], "part": [], "log": []}
     for found in of.filters:
@@ -128,7 +131,7 @@ def _observe_table(
 
 
 def _observed(filters: Sequence[RecordFilter], records: RecordColumns) -> int:
-    """Show records to the filters, and return how many of them, from the first on, every filter has added."""
+    """Show records to the filters, and return the number of records, from the first on, that every filter accepted."""
     taken = min((found.observe(records) for found in filters), default=records.count)
     if not 0 <= taken <= records.count:
         raise PluginError(f"a filter reports that it read {taken} of {records.count} records")
@@ -152,9 +155,9 @@ def _full(of: Rewriting[S]) -> PluginError:
 
 
 def rewrite(of: Rewriting[S], end: int) -> None:
-    """Run pass 2 alone: rewrite the segments of the job that begin below ``end``, the result of ``observe``.
+    """Run pass 2 alone, after ``observe``: rewrite the segments of the job that begin below its result ``end``.
 
-    The filters must have observed the records of pass 1. Errors are those of ``run_passes``.
+    Errors are those of ``observe``.
     """
     log, job = of.log, of.job
     clean = next(of.segments(max(job.dirty_start - 1, job.start), job.dirty_start), None)  # the last compacted segment
@@ -178,11 +181,7 @@ def _rewrite_group(of: Rewriting[S], group: Sequence[S], over: CopyPass[S]) -> N
 
 
 def _sparing(of: Rewriting[S], segment: S, over: CopyPass[S]) -> Digest | None:
-    """Return the digest of a segment if the digest proves that the segment loses nothing; otherwise None.
-
-    If a digest is returned, the state of the pass is advanced past the segment, and no record of it needs to be
-    decoded.
-    """
+    """Return a segment's digest, and advance the pass past the segment, if the digest proves that it loses nothing."""
     if of.digests is None or segment.end_offset > of.job.dirty_start:
         return None
     digest = of.digests.sparing(segment, of.filters, of.job.now_ms)

@@ -2,8 +2,8 @@
 
 A later round may drop a transaction marker or an empty batch, depending on the batches before the segment. The digest
 therefore stores the state in which the last round reached the segment. If a later round reaches the segment in the same
-state, it would leave the same bytes, and can skip the segment. The digest also stores the state after the segment,
-which a round that skips the segment needs for the following segments.
+state, the round can skip the segment. The digest also stores the state after the segment, with which a round that skips
+the segment reads the following segments.
 
 Source: apache/kafka CleanedTransactionMetadata, Cleaner.cleanInto (shouldRetainRecord, lastRecordsOfActiveProducers).
 """
@@ -30,16 +30,16 @@ _NEEDS, _NEEDED, _LEAVES = 1, 2, 4
 
 @dataclass(slots=True)
 class UnchangedState:
-    """State of transactions and empty batches that is required before a segment to skip it, and the state after it.
+    """State of transactions and empty batches in which a round may skip a segment, and the state after the segment.
 
     One object may describe several adjacent segments.
 
     Attributes:
         needs: for each producer whose first transactional batch in the segment is a commit marker: True if an earlier
-            segment must have data of that transaction, False if none may.
+            segment must have data of that transaction, False if no earlier segment may have such data.
         leaves: for each producer with transactional batches in the segment: True if its last transaction has data but
             its marker is in a later segment.
-        empties: for each batch that stays without records: producer id, last offset, producer epoch, attributes.
+        empties: producer id, last offset, producer epoch and attributes of each batch that stays without records.
         has_old_tombstones: True if the segment has tombstones of V0 or V1, which expire by the segment's modification
             time.
     """
@@ -53,10 +53,10 @@ class UnchangedState:
         return bool(self.leaves or self.empties or self.has_old_tombstones)
 
     def holds(self, met: set[int], last_records: Mapping[int, tuple[int, int]], *, old_tombstones_stay: bool) -> bool:
-        """Return True if a round that reaches the segment in this state would leave the segment unchanged.
+        """Return True if a round that reaches the segment in the given state would leave the segment unchanged.
 
         Args:
-            met: ids of producers whose open transaction is committed later; the round has read data of it, but not yet
+            met: ids of producers with a transaction that is committed later, whose data the round has read, but not yet
                 its marker.
             last_records: last data offset and epoch of each producer, as for ``verdicts.stay_empty``.
             old_tombstones_stay: True if tombstones of V0 and V1 in the segment stay.
@@ -73,7 +73,7 @@ class UnchangedState:
         met.update(producer for producer, is_left in self.leaves.items() if is_left)
 
     def join(self, behind: UnchangedState) -> None:
-        """Extend this state by that of the following segment; afterwards it describes both segments."""
+        """Extend this state by the state ``behind`` of the following segment, to describe both segments."""
         for producer, needed in behind.needs.items():
             if producer not in self.leaves:
                 self.needs[producer] = needed
@@ -95,7 +95,7 @@ class UnchangedState:
 
     @classmethod
     def decode(cls, data: Buffer) -> UnchangedState:
-        """Return the state from the bytes of a digest section. The caller has checked their CRC."""
+        """Return the state from the bytes of a digest section, whose CRC the caller has checked."""
         view = memoryview(data)
         old, producers, empties = _COUNTS.unpack_from(view)
         split = _COUNTS.size + producers * _PRODUCER.size
@@ -114,7 +114,7 @@ class BatchVerdicts(NamedTuple):
     Attributes:
         data: bytes to which the table's positions refer.
         verdicts: verdicts on the records of each batch, one byte for each record.
-        stay_empty: True for a batch that must stay even without records; None if there is no such batch.
+        stay_empty: True for a batch that must stay even without records; None if the table has no such batch.
         aborted: True for a batch of an aborted transaction, and for a marker whose transaction has no batches; None if
             the table has no transactions.
         horizon_ms: delete horizon (ms since 1970) for batches that need one and have none.
@@ -129,13 +129,13 @@ class BatchVerdicts(NamedTuple):
 
 @dataclass(slots=True)
 class UnchangedTracker:
-    """Tracker of transactions in the segments that a pass writes: it computes the state that the next round will find.
+    """Tracker of transactions in the segments that a pass writes: computes the state that the next round will find.
 
     Attributes:
         components: the log's components.
         last_records: last data offset and epoch of each producer, as for ``verdicts.stay_empty``.
-        met: ids of producers with a committed transaction that has data, but not its marker, before the current
-            position.
+        met: ids of producers with a committed transaction that has data before the current position, and its marker
+            after the position.
     """
 
     components: Components
@@ -143,9 +143,9 @@ class UnchangedTracker:
     met: set[int] = field(default_factory=set)
 
     def note(self, table: BatchTable, facts: BatchVerdicts, to: UnchangedState) -> bool:
-        """Add the batches of a table, as the pass writes them, to the segment state ``to``.
+        """Add the batches of a table to the segment state ``to``, as the pass writes these batches.
 
-        Return False if the next round will drop or change one of them.
+        Return False if the next round will drop or change a batch.
         """
         is_unchanged = True
         for row, words in enumerate(facts.verdicts):
@@ -163,10 +163,7 @@ class UnchangedTracker:
         return is_unchanged
 
     def _empty(self, batch: RecordBatch, to: UnchangedState) -> bool:
-        """Add a batch without records to ``to``; return False if the next round will drop the batch.
-
-        An empty data batch of a transaction counts as data of it. An empty control batch ends no transaction.
-        """
+        """Add a batch without records to ``to``; return False if the next round will drop the batch."""
         found = (batch.producer_id, batch.last_offset, batch.producer_epoch, batch.attributes)
         if batch.producer_id == NO_PRODUCER or not is_last(self.last_records.get(batch.producer_id), *found[1:]):
             return False  # it stays only because it was the last batch of the round

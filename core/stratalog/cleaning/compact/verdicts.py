@@ -30,10 +30,10 @@ _NO_PRODUCER_BYTES: Final = NO_PRODUCER.to_bytes(8, "little", signed=True)
 
 
 def judged(filters: Sequence[RecordFilter], records: RecordColumns, end: int) -> bytearray:
-    """Return one verdict (a byte) for each record: a record is dropped if any of the filters, at least one, drops it.
+    """Return one verdict (a byte) for each record: a record is dropped if at least one filter drops it.
 
-    Filters do not judge records from offset ``end`` on: these records stay. As in Kafka, tombstones among them get
-    ``Verdict.DROP_AT_HORIZON``, so their batch gets a delete horizon in this round.
+    Filters do not judge records from offset ``end`` on: these records stay. As in Kafka, tombstones among these records
+    get ``Verdict.DROP_AT_HORIZON``, and their batch gets a delete horizon in this round.
 
     Raises:
         PluginError: a filter returns an unknown verdict, or not exactly one for each record.
@@ -62,8 +62,8 @@ def _joined(one: bytearray, other: bytearray) -> bytearray:
 def by_batch(table: BatchTable, judgements: Iterable[Buffer]) -> Iterator[memoryview]:
     """Yield the verdicts of each batch of a table, one byte for each record.
 
-    ``judgements`` are the verdicts in the same order, in parts of one or more whole batches. A batch of V0 or V1 whose
-    number of records is unknown before it is decompressed has a part of its own.
+    ``judgements`` are the same verdicts in the same order, in pieces of one or more whole batches. A batch of V0 or V1
+    with an unknown number of records must have a piece of its own.
     """
     pieces, counts = iter(judgements), table.record_count
     left = memoryview(b"")
@@ -91,7 +91,7 @@ class OldVerdicts(NamedTuple):
     Attributes:
         words: verdicts on each batch, one byte for each record.
         have_tombstones: True if tombstones in the table stay for now.
-        is_last_kept: True if the last record stays only because the round ends there.
+        is_last_kept: True if the last record stays only because the compaction round ends there.
     """
 
     words: list[Buffer]
@@ -102,9 +102,8 @@ class OldVerdicts(NamedTuple):
 def of_old_format(verdicts: Sequence[Buffer], *, is_over: bool, ends_round: bool) -> OldVerdicts:
     """Return the verdicts for a table of V0 or V1. These formats have no delete horizon and no empty batches.
 
-    Tombstones are dropped if ``is_over`` (they have expired by the segment's modification time), and stay otherwise. If
-    ``ends_round``, the last record of the table stays even if all records of its batch are dropped, because no empty
-    batch can take its place. Unlike stratalog, Kafka marks such a log uncleanable.
+    Tombstones are dropped if ``is_over``, which means that their time has expired, and stay otherwise. If
+    ``ends_round`` and all records of the last batch are dropped, its last record stays in place of an empty batch.
     """
     said = [bytes(words) for words in verdicts]
     have_tombstones = not is_over and any(AT_HORIZON in words for words in said)
@@ -123,8 +122,8 @@ def stay_empty(
 ) -> list[bool] | None:
     """Return True for each batch that must stay even if it loses all records.
 
-    These are the last batch of each known producer, because recovery rebuilds the producer's state from it, and the
-    last batch of the round.
+    The last batch of each known producer must stay, because recovery rebuilds the producer's state from that batch. The
+    last batch of the compaction round must stay, too.
 
     Args:
         table: a table of magic 2.

@@ -1,12 +1,12 @@
 """Erasure of a key: each segment with records of the key, on local disk and in the tier, is rewritten without them.
 
-Offsets, batch headers, markers and the producers' state stay. A batch that loses all of its records stays as a header
-without records. Segments are replaced as in compaction. A crash therefore leaves each segment either unchanged or
-without the key, and a second call continues the erasure.
+Offsets, batch headers, transaction markers and the producers' state stay. A batch that loses all of its records stays
+as a header without records. A crash leaves each segment either unchanged or without the key, and a second call
+continues the erasure.
 
-In the tier, the commit of the erasure also ends the history before it. Objects that only older roots refer to stay in
-the bucket for the collector's grace time, because readers may be using them. New readers cannot reach these objects:
-``as_of`` raises an error for a time before the erasure, even if ``tier.history.ms`` is longer.
+In the tier, the commit of the erasure also ends the history. Objects that only older manifest roots refer to stay in
+the bucket for the collector's grace time, because readers may be using these objects. New readers cannot reach these
+objects: ``as_of`` raises an error for a time before the erasure, even if ``tier.history.ms`` is longer.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _REASON: Final = "erasure of a key"
 
 
 def searched_bytes(log: Log, tier: TierLog | None) -> int:
-    """Return the number of bytes that an erasure reads: all segments in the tier, and the local segments above them."""
+    """Return the number of bytes that an erasure searches: in the tier, and in local segments above the tier's end."""
     remote_end = _remote_end(log)
     local_bytes = sum(segment.size_bytes for segment in log.view().segments if segment.base_offset >= remote_end)
     return local_bytes + (0 if tier is None else tier.known_bytes())
@@ -48,15 +48,16 @@ def erase(
     dry_run: bool = False,
     on_bytes: OnBytes = uncounted,
 ) -> EraseResult:
-    """Erase a key from one log, and return the result, which also contains an error that ended the erasure early.
+    """Erase the records of a key below the present log end from one log, and return the result.
 
-    The active segment is rolled first if it holds the key. The call waits for a running compaction round or offload of
-    the log.
+    An error that ends the erasure early is in the result. The active segment is rolled first if it contains the key.
+    The call waits for a running compaction round or offload of the log. If the log is a follower, its segments in the
+    tier are only searched.
 
     Args:
         log: the log.
         key: the whole key.
-        tier: the log's part in a tier; None if it has none.
+        tier: the log's part in a tier; None if the log has no tier.
         dry_run: search and report, but change nothing; ``sha256_after`` in the result is then "".
         on_bytes: called with the size of each segment that was searched.
     """
@@ -95,9 +96,9 @@ def _erase_locally(
     *,
     dry_run: bool,
 ) -> None:
-    """Erase the key from the local segments above the end of the tier.
+    """Erase the key from the local segments above the tier's end.
 
-    Rewritten segments are added to ``done``, and damaged ones to ``remnants``, also if a later segment raises an error.
+    Rewritten segments are added to ``done``, and damaged segments to ``remnants``, even before an error is raised.
     """
     remote_end = _remote_end(log)
     for segment in log.view().segments:
@@ -127,9 +128,9 @@ def _remote_end(log: Log) -> int:
 
 
 def _in_tier(log: Log, key: bytes, on_bytes: OnBytes) -> Iterator[Remnant]:
-    """Yield a remnant for each committed segment that holds the key or is damaged, and for each local copy of it.
+    """Yield a remnant for each segment in the tier that contains the key or is damaged, and for each local copy.
 
-    The function is for a follower, which must not change the tier.
+    This function is for a follower, which must not change the tier.
     """
     view = log.view()
     for segment in () if view.remote is None else view.remote.segments:
@@ -186,14 +187,10 @@ def _erase_in_tier(
     *,
     dry_run: bool,
 ) -> None:
-    """Erase a key from the segments of a log in the tier. The log must be the leader.
+    """Erase a key from the segments in the tier of a log that is the leader.
 
-    Rewritten segments are added to ``done``, also if an error is raised later.
-
-    Raises:
-        FencedEpochError: another writer owns the log. The log no longer accepts appends here.
-        StorageError: a segment cannot be written, or the leader epoch of the log has changed.
-        StoreError: the store failed: erase again.
+    Committed segments are added to ``done``, even before an error is raised. Errors are those of
+    ``CommittedPublisher``.
     """
     log.maintenance.refresh_remote()
     if tier.root is None:
@@ -232,10 +229,7 @@ def _erase_in_tier(
 def _holding(
     log: Log, part: TierRange, key: bytes, remnants: list[Remnant], on_bytes: OnBytes
 ) -> Iterator[tuple[TierSource, int]]:
-    """Yield each committed segment that holds the key, with the number of records of the key in it.
-
-    A damaged segment is added to ``remnants`` instead.
-    """
+    """Yield each committed segment with the key, and its number of such records; add damaged ones to ``remnants``."""
     for segment in part.from_offset(0):
         if not isinstance(segment, TierSource):
             continue
@@ -258,7 +252,7 @@ def _tier_result(segment: TierSource, count: int) -> ErasedSegment:
 
 
 def _left(log: Log, tier: TierLog, replaced: set[str]) -> Iterator[Remnant]:
-    """Yield a remnant for each stored object that the newest root does not refer to. Remove the objects from caches."""
+    """Yield a remnant for each object that the newest root does not refer to; remove the objects from caches."""
     until_ms = log.components.env.clock.now_ms() + GRACE_MS
     named = object_keys(tier.entries(0, log.offsets().log_end, tier.root))
     left = sorted(tier.stored_keys() - named)

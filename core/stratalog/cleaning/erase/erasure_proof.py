@@ -1,8 +1,8 @@
 """Proof of an erasure as JSON, and the later check that the key is gone.
 
-The proof contains no key, but a slow hash (scrypt) of the key with a random salt. With the key, a reader can check that
-the proof is about this key. If a key is easy to guess, it can be found from the proof: each try takes some hundredths
-of a second.
+The proof does not contain the key, but a slow hash (scrypt) of the key with a random salt. With the key, a reader can
+check that the proof is about this key. A key that is easy to guess can be found from the proof: each try takes some
+hundredths of a second.
 """
 
 from __future__ import annotations
@@ -35,9 +35,8 @@ class ErasureCheck:
     Attributes:
         topic: name of the topic.
         partition: number of the partition.
-        remnants: remnants of the proof that still exist, and segments that cannot be read because they are damaged.
-        holding: files and objects of segments that still hold records of the key, without records that were written
-            after the erasure.
+        remnants: remnants of the proof that still exist, and segments that cannot be searched because of damage.
+        holding: files and objects of segments that contain records of the key from before the erasure.
     """
 
     topic: str
@@ -47,12 +46,12 @@ class ErasureCheck:
 
     @property
     def is_gone(self) -> bool:
-        """True if no remnant exists any longer, and no segment holds the key."""
+        """True if ``remnants`` and ``holding`` are empty."""
         return not self.remnants and not self.holding
 
 
 def proof_of(result: EraseResult, log: Log, key: bytes) -> dict[str, object]:
-    """Return the proof of an erasure as a JSON object. It contains a salted hash of ``key``."""
+    """Return the proof of an erasure as a JSON object, which contains a salted hash of ``key``."""
     salt = log.components.env.chance.randbytes(_SALT_BYTES)
     return {
         "format": FORMAT,
@@ -76,7 +75,7 @@ def check_erasure(proof: Mapping[str, object], log: Log, key: bytes, tier: TierL
     """Check which remnants of a proof still exist, and search all segments, local and in the tier, for the key.
 
     Raises:
-        ConfigError: ``proof`` is not a proof, or it is about another key or topic.
+        ConfigError: ``proof`` is not a proof, or is about another key or partition.
         StorageError: a local segment or the tier cannot be read.
     """
     _check_about(proof, log, key)
@@ -127,17 +126,14 @@ def _remnant(value: object) -> Remnant:
 
 
 def _is_there(found: Remnant, log: Log, objects: set[str]) -> bool:
-    """Return True if a remnant still exists as a deleted file or as one of ``objects``, which the log does not use.
-
-    Return False for other kinds of remnants: they are segments of the log, which ``check_erasure`` searches.
-    """
+    """Return True if a remnant of the kind "object" or "deleted file" still exists; False for other kinds."""
     if found.kind == "object":
         return found.where in objects
     return found.kind == "deleted file" and log.components.env.files.stat(found.where) is not None
 
 
 def _stored(log: Log) -> Iterator[ReadableSegment]:
-    """Yield every segment of the tier, then every local segment, including local copies of the tier's segments."""
+    """Yield every segment of the log in the tier, then every local segment."""
     view = log.view()
     if view.remote is not None:
         yield from view.remote.segments

@@ -17,15 +17,15 @@ class ErasedSegment:
 
     Attributes:
         base_offset: first offset of the segment.
-        end_offset: exclusive end offset.
+        end_offset: exclusive end offset of the segment.
         records: number of erased records.
         bytes_before: size of the segment's batches before the erasure.
-        bytes_after: size afterwards; in a dry run the size before.
-        sha256_before: hash (hex) of the segment's batches before the erasure.
-        sha256_after: hash (hex) afterwards; "" in a dry run.
+        bytes_after: size of the batches after the erasure; equal to ``bytes_before`` in a dry run.
+        sha256_before: hash (hex) of the batches before the erasure.
+        sha256_after: hash (hex) of the batches after the erasure; "" in a dry run.
         part: "local" or "tier".
-        objects_before: keys of the objects of a tier segment before the erasure.
-        objects_after: keys of the new objects of a tier segment; () for a local segment or in a dry run.
+        objects_before: keys of the segment's objects in the tier before the erasure; () for a local segment.
+        objects_after: keys of the segment's new objects in the tier; () for a local segment or in a dry run.
     """
 
     base_offset: int
@@ -42,16 +42,16 @@ class ErasedSegment:
 
 @dataclass(frozen=True, slots=True)
 class Remnant:
-    """A file or object that may still hold the key after an erasure; ``where`` is its path or object key.
+    """A file or object that may still contain the key after an erasure; ``where`` is its path or object key.
 
     ``kind`` is one of:
 
-    - "object": an object in the tier that only an older root refers to, or that was never committed. The first
-      collection after ``until_ms`` deletes it.
-    - "deleted file": a local file that is already renamed for deletion. It is deleted at ``until_ms``, or earlier at a
-      clean stop of the engine.
-    - "tier" and "local copy": a segment in the tier, or a local copy of it, of a log that is a follower here. The
-      leader must erase the key.
+    - "object": an object in the tier that only an older manifest root refers to, or that was never committed. The first
+      collection after ``until_ms`` deletes the object.
+    - "deleted file": a local file that is already renamed for deletion. The file is deleted at ``until_ms``, or earlier
+      at a clean stop of the engine.
+    - "tier" and "local copy": a segment in the tier, or its local copy, of a log that is a follower here. The leader
+      must erase the key.
     - "damaged segment": a segment that could not be searched. ``reason`` describes the damage.
 
     ``until_ms`` (ms since 1970) is -1 if no background duty deletes the remnant.
@@ -69,10 +69,10 @@ class EraseResult:
 
     Attributes:
         log: the log.
-        end: log end offset when the erasure began. Records of the key at or above it stay.
-        segments: the rewritten segments.
-        remnants: files and objects that may still hold the key.
-        error: error that ended the erasure early; a second call continues the erasure. None if it is finished.
+        end: log end offset when the erasure began. The erasure is for records of the key below ``end``.
+        segments: the rewritten segments; in a dry run, the segments that would be rewritten.
+        remnants: files and objects that may still contain the key.
+        error: error that ended the erasure early; a second call continues the erasure. None without an error.
         made_ms: time (ms since 1970) when the erasure ended.
     """
 
@@ -85,14 +85,14 @@ class EraseResult:
 
     @property
     def is_complete(self) -> bool:
-        """True if no reader can find the key below ``end``, because readers cannot open any of the remnants."""
+        """True if there was no error, and readers can open none of the remnants."""
         return self.error is None and all(found.kind in GONE_BY_ITSELF for found in self.remnants)
 
     @property
     def gone_ms(self) -> int:
         """Time (ms since 1970) from which no file or object holds the key, if the tier is collected regularly.
 
-        It is -1 if the erasure is incomplete, or if a remnant stays for an unknown time.
+        The time is -1 if the erasure is incomplete, or if a remnant stays for an unknown time.
         """
         untils = [found.until_ms for found in self.remnants]
         return -1 if not self.is_complete or -1 in untils else max(untils, default=self.made_ms)

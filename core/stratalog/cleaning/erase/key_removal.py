@@ -23,11 +23,11 @@ _TO_VERDICT: Final = bytes.maketrans(b"\0\1", KEEP + DROP)
 
 
 def records_of(log: Log, segment: ReadableSegment, key: bytes, *, below: int | None = None) -> int:
-    """Return the number of records of the key in a segment, or, with ``below``, of those below that offset.
+    """Return the number of records of the key in a segment, or, with ``below``, only of records below that offset.
 
     Raises:
-        CorruptionError: a batch, or the file or object that holds it, is damaged. Bytes of a tier are read a second
-            time before this error is raised, because they may have been damaged in transfer.
+        CorruptionError: a batch, or its file or object, is damaged. Before this error, bytes of a tier are read a
+            second time, because the first transfer may have damaged the bytes.
     """
     try:
         return _counted(log, segment, key, below)
@@ -48,7 +48,7 @@ def _counted(log: Log, segment: ReadableSegment, key: bytes, below: int | None) 
 
 
 def without_key(log: Log, segment: ReadableSegment, key: bytes) -> Transform:
-    """Return a function that returns the batches of a table of ``segment`` without the records of the key."""
+    """Return a function that removes the records of the key from batches of ``segment``."""
 
     def transform(chunk: Chunk, table: BatchTable) -> Iterable[Buffer]:
         judged = [rows_of_key(columns, key) for columns in _data_of(log, segment, chunk, table)]
@@ -66,9 +66,9 @@ def _data_of(log: Log, segment: ReadableSegment, chunk: Chunk, table: BatchTable
 
 
 def _retained(log: Log, segment: ReadableSegment, chunk: Chunk, table: BatchTable, judged: Sequence[bytes]) -> bytes:
-    """Return a table's batches without the records that ``judged`` (results of ``rows_of_key``) marks.
+    """Return a table's batches without the records that have a 1 in ``judged``, the results of ``rows_of_key``.
 
-    Markers stay, and batches of magic 2 that lose all records stay as headers.
+    Transaction markers stay, and batches of magic 2 that lose all records stay as headers.
     """
     words = by_batch(without_markers(table), (found.translate(_TO_VERDICT) for found in judged))
     control_bit = CONTROL_BIT if table.magic >= CONTROL_MAGIC else 0

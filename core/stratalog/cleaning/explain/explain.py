@@ -1,7 +1,7 @@
 """Explanation of when and why cleaning deletes, evicts, compacts or keeps each range of a log.
 
-The explanation uses the code that cleans: a dry run of retention, a compaction round that writes nothing, and plans of
-the policies for later times.
+The explanation uses a dry run of retention, a compaction round that writes nothing, and plans of the policies for later
+times.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _LOOKED_AT: Final = 100  # number of segments, oldest first, whose time is searc
 
 
 class Fate(StrEnum):
-    """Effect of the next retention pass and compaction round on a range.
+    """Effect of the next retention pass and compaction round on a range of offsets.
 
-    ``Fate.EVICT`` deletes only the local copy.
+    ``Fate.EVICT`` deletes only the local copy of a segment in the tier.
     """
 
     DELETE = "delete"
@@ -47,11 +47,11 @@ class RangeFate:
         where: "active", "local", "tier" or "local, tier".
         fate: effect of the next retention pass and compaction round.
         when_ms: time (ms since 1970) when retention will delete the range if no record is written meanwhile; the
-            present time if the next pass deletes it. None if no policy deletes it, or if the log has too many older
-            segments to compute the time.
-        reason: reasons of the policies, for people.
+            present time if the next pass deletes the range. None if no policy deletes the range within 1000 years, or
+            if the log has 100 or more older segments.
+        reason: reasons of the policies, for people; may be "".
         size_bytes: present size.
-        freed_bytes: bytes that the next pass or round frees; for ``Fate.EVICT``, these are bytes on local disk.
+        freed_bytes: bytes that the next pass or round frees; for ``Fate.EVICT``, bytes on local disk.
     """
 
     start: int
@@ -76,7 +76,7 @@ class RecordFate:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Explanation of one log: the fate of its ranges of offsets, and of the requested records."""
+    """Explanation of one log: the fate of its ranges of offsets, and of the requested records; () if none is found."""
 
     ranges: tuple[RangeFate, ...]
     records: tuple[RecordFate, ...]
@@ -92,9 +92,10 @@ def explain(
     offset: int | None = None,
     key: bytes | None = None,
 ) -> Explanation:
-    """Return the fates of the ranges of a log in the next retention pass and compaction rounds. Nothing is changed.
+    """Return the fates of the ranges of a log in the next retention pass and compaction rounds. Changes nothing.
 
-    With ``offset`` or ``key``, the result contains only the matching records and the ranges that contain them.
+    With ``offset`` or ``key``, the result contains only the matching records and the ranges that contain these records.
+    With both, ``key`` is ignored.
 
     Raises:
         StorageError: the pass or a round would fail with this error.
@@ -123,7 +124,7 @@ class RoundEffect:
     seen: RoundPreview | None
 
     def made_of(self, segment: SegmentSummary) -> PlannedSegment | None:
-        """Return the planned segment that replaces ``segment``, or its group; None if ``segment`` stays as it is."""
+        """Return the planned segment that replaces ``segment`` or its group; None if ``segment`` is not replaced."""
         made = () if self.seen is None else self.seen.segments
         return next((one for one in made if one.start <= segment.base_offset < one.end), None)
 
@@ -180,7 +181,7 @@ def _ranges(
 
 
 def removed_fate(segment: SegmentSummary, removal: Removal, whens: Mapping[int, int], now_ms: int) -> RangeFate | None:
-    """Return the fate of a segment that retention deletes or evicts; None for other segments."""
+    """Return the fate of a segment that the next retention pass deletes or evicts; None for other segments."""
     if segment in removal.deleted:
         return range_fate(segment, Fate.DELETE, now_ms, "; ".join(removal.whole.reasons), segment.size_bytes)
     if segment in removal.evicted:
@@ -190,7 +191,7 @@ def removed_fate(segment: SegmentSummary, removal: Removal, whens: Mapping[int, 
 
 
 def range_fate(segment: SegmentSummary, fate: Fate, when_ms: int | None, reason: str, freed_bytes: int) -> RangeFate:
-    """Return a fate with the offsets, the place and the size of one segment."""
+    """Return a ``RangeFate`` for one segment."""
     places = ("local",) * segment.is_local + ("tier",) * segment.is_remote
     where = "active" if segment.is_active else ", ".join(places)
     return RangeFate(
@@ -203,8 +204,7 @@ def deletion_times(
 ) -> dict[int, int]:
     """Return the time (ms since 1970) when retention will delete each of the 100 oldest segments, by base offset.
 
-    A segment that no policy deletes has no entry. The times are found by asking the policies for plans at later times;
-    policies are pure functions, so any time can be asked for.
+    A segment that no policy deletes within 1000 years has no entry.
     """
 
     def end(at_ms: int) -> int:

@@ -18,10 +18,10 @@ class Forecast:
     """Forecast of the next retention pass and compaction round over a log.
 
     Attributes:
-        segments: the segments, oldest first. In a tier with very many segments, one item may describe a manifest page
-            of segments.
+        segments: the segments, oldest first. In a tier with very many segments, one item may describe all segments of a
+            manifest page.
         ranges: fate of each item of ``segments``. ``Fate.COMPACT`` means that the round reads the segment;
-            ``freed_bytes`` is then 0, because it is not known before the round.
+            ``freed_bytes`` is then 0, because the freed size is not known before the round.
         dirty_ratio: share of the closed segments' bytes that were not compacted yet, from 0 to 1; None if no policy
             compacts the log.
     """
@@ -50,8 +50,7 @@ def forecast(
         policies: policies of its topic.
         has_tier: True if closed segments go to a tier.
         now_ms: time (ms since 1970) for which the policies plan.
-        dirty_start: offset up to which the local part is compacted, from the cleaner's checkpoint file; None if the
-            file has none.
+        dirty_start: first dirty offset of the local part, from the cleaner's checkpoint file; None if unknown.
 
     Raises:
         PluginError: a policy is wrong.

@@ -46,8 +46,8 @@ class RoundPreview:
         end: exclusive end offset of the range that the round would compact.
         segments: the segments that the round would write. A segment that loses no record is not rewritten, and not
             listed.
-        kept: those of the watched offsets that are in ``segments`` and whose records would stay.
-        reason: cause of the round; if it would end before the end of the dirty range, the reason for that, too.
+        kept: the watched offsets in ``segments`` whose records would stay.
+        reason: cause of the round, and, if the round would end before the planned end, the reason for that.
     """
 
     end: int
@@ -63,16 +63,16 @@ def preview(
     now_ms: int,
     watched: Sequence[int] = (),
 ) -> RoundPreview | None:
-    """Run the planned round without writing, and return its expected result; None if no round is planned.
+    """Run a planned compaction round without writing, and return its expected result; None if no round is planned.
 
-    For the part in a tier, this downloads all segments that have no local copy.
+    For the part in a tier, the call downloads the segments of the round that have no local copy.
 
     Args:
         plan: plan for one part of a log.
         policies: policies of the topic.
         limits: limits of the round.
         now_ms: time when the round would begin.
-        watched: ascending offsets; ``RoundPreview.kept`` contains those whose records would stay.
+        watched: ascending offsets to look up for ``RoundPreview.kept``.
 
     Raises:
         SegmentGoneError: the log changed during the preview; call again.
@@ -129,7 +129,7 @@ def _previewed(
 
 @dataclass(slots=True)
 class _Counted:
-    """Builder that writes no file: it counts bytes, and adds watched offsets of the appended records to ``kept``."""
+    """Builder that writes no file: counts bytes, and adds watched offsets of the appended records to ``kept``."""
 
     components: Components
     watched: Sequence[int]
@@ -163,11 +163,11 @@ class _Counted:
 
 
 class _CountingPublisher:
-    """Publisher for a preview: it records what a round would write, and changes nothing.
+    """Publisher for a preview: records the segments that a round would write, and changes nothing.
 
     Attributes:
         planned: the segments that a round would publish.
-        kept: the watched offsets in them.
+        kept: the watched offsets in these segments.
     """
 
     def __init__(self, components: Components, watched: Sequence[int]) -> None:

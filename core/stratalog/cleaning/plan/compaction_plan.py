@@ -1,7 +1,5 @@
 """Compaction plans: which parts of logs are due, and in which order, according to the policies of their topics.
 
-If a policy raises an error or plans an invalid rewrite, only the compaction of that log fails.
-
 Source: apache/kafka LogCleanerManager.
 """
 
@@ -25,13 +23,13 @@ class CompactionPlan:
 
     Attributes:
         log: the log.
-        rewrite: bounds of the next round; None if no round is due.
-        reason: why a round is due, or why not.
-        error: error that prevented a plan.
-        tier: the log's part in the tier if the plan is for that part; None if it is for the local part, which consists
-            of the segments that are not in the tier.
-        download_bytes: bytes that the round downloads: all segments without a local copy once, and those of the dirty
-            range twice.
+        rewrite: bounds of the next compaction round; None if no round is due.
+        reason: reason why a round is due or not, for people; may be "".
+        error: error that prevented a plan; None if there was none.
+        tier: the log's part in the tier if the plan is for that part; None if the plan is for the local part, which
+            consists of the segments that are not in the tier.
+        download_bytes: bytes that the round downloads: each segment without a local copy once, and twice if the segment
+            is in the dirty range.
     """
 
     log: Log
@@ -48,16 +46,16 @@ class CompactionPlan:
 
 
 def rewriters(policies: Mapping[str, CleanupPolicy]) -> dict[str, CleanupPolicy]:
-    """Return those of the policies that have a record filter, by name.
+    """Return the policies that have a record filter, by name.
 
-    Every compaction round of a topic uses the filters of all of them, because each part of a log has only one
-    checkpoint of the offset up to which it is compacted.
+    Every compaction round uses the filters of all of these policies, because each part of a log has only one first
+    dirty offset.
     """
     return {name: policy for name, policy in policies.items() if has_filter(policy)}
 
 
 def compacted_to(plan: CompactionPlan) -> int:
-    """Return the exclusive end of the compacted offsets in the part of the log that a plan is for; -1 if unknown."""
+    """Return the first dirty offset of the part of the log that a plan is for; -1 if unknown."""
     if plan.tier is not None:
         return plan.tier.view().first_dirty_offset
     dirty_start = plan.log.maintenance.cleaning.dirty_start
@@ -75,20 +73,20 @@ def plan_parts(
 ) -> list[CompactionPlan]:
     """Return a plan for a log's local part, and one for its part in the tier; [] if no policy rewrites logs.
 
-    Without segments in the tier, there is only the plan for the local part.
-
-    Segments that will be offloaded are rewritten only after they are in the tier. Otherwise a local round could drop a
-    record because of a newer record that is not in the tier yet, and a log that is restored from the tier alone would
-    lack both.
+    Without segments in the tier, there is only the plan for the local part. Segments that will be offloaded are
+    compacted only after they are in the tier. An error of a policy is in the plans.
 
     Args:
         log: the log.
         policies: policies of its topic.
-        tier: the log's part in a tier; None if it has none.
+        tier: the log's part in a tier; None if the log has no tier.
         has_tier: True if closed segments of the topic are offloaded.
         now_ms: time when the round would begin.
-        asks_all: True to call policies even if none of them has a record filter. A Rewrite is then an error, for which
-            a plan is returned; without an error, no plan is returned.
+        asks_all: True to call policies even if no policy has a record filter. A Rewrite is then an error, for which a
+            plan is returned; without an error, no plan is returned.
+
+    Raises:
+        StorageError: a segment, or the manifest of the tier, cannot be read.
     """
     chosen, state = rewriters(policies), log.maintenance.cleaning
     if not chosen:
@@ -106,15 +104,14 @@ def plan_parts(
         return [*plans, *(CompactionPlan(log, None, str(error), error, tier=part) for part in asked)]
     gone_to = deleted_to(log, policies, summary, now_ms=now_ms)
     joined = (_joined(log, summary, actions, part, gone_to) for part in asked)
+    # A local round could drop a record because of a newer record that is not in the tier yet. A log that is restored
+    # from the tier alone would lack both records.
     waits = tier is not None and not log.config.remote_log_copy_disable
     return [*plans, *(_waiting(plan) if waits and plan.tier is None else plan for plan in joined)]
 
 
 def _mistaken(log: Log, policies: Mapping[str, CleanupPolicy], *, has_tier: bool, now_ms: int) -> list[CompactionPlan]:
-    """Check the policies of a log if none of them has a record filter.
-
-    Return a plan with the error if a policy is wrong, a plan without a rewrite if the log is uncleanable, otherwise [].
-    """
+    """Return a plan with the error if a policy is wrong, a plan without one if the log is uncleanable, otherwise []."""
     if log.maintenance.cleaning.uncleanable:
         return [CompactionPlan(log, None, f"uncleanable: {log.maintenance.cleaning.uncleanable}")]
     try:
@@ -127,7 +124,7 @@ def _mistaken(log: Log, policies: Mapping[str, CleanupPolicy], *, has_tier: bool
 
 
 def _waiting(plan: CompactionPlan) -> CompactionPlan:
-    """Return a plan for the local part without its rewrite, because its segments are compacted after their offload."""
+    """Return a plan for the local part without its rewrite: the segments are compacted after their offload."""
     if plan.rewrite is None:
         return plan
     return replace(plan, rewrite=None, reason="being offloaded to the tier, where it is compacted")
@@ -164,7 +161,7 @@ def _joined(
 ) -> CompactionPlan:
     """Return one plan for one part of a log, from the actions of all policies.
 
-    The plan begins at or above ``gone_to``, the end of the segments that retention is about to delete.
+    The plan begins at or above ``gone_to``, the end of the segments that the next retention pass deletes.
     """
     tiered = [segment for segment in summary.segments if segment.is_remote]
     border = tiered[-1].end_offset if tiered else 0
@@ -188,11 +185,9 @@ def _joined(
 
 
 def _joined_in_tier(log: Log, joined: Rewrite, tier: TierLog, segments: Sequence[SegmentSummary]) -> CompactionPlan:
-    """Return the plan for the part in a tier. It ends before the first transaction whose marker is not in the tier.
-
-    If the local disk is lost before the marker is offloaded, that transaction counts as aborted. A record that was
-    dropped because of a newer record of the transaction would then be missing.
-    """
+    """Return the plan for the part in a tier, up to the first transaction whose marker is not in the tier."""
+    # If the local disk is lost before the marker is offloaded, that transaction counts as aborted. A record that was
+    # dropped because of a newer record of the transaction would then be missing.
     try:
         stable = stable_end(tier.view(), log.components)
     except StorageError as error:
@@ -209,10 +204,7 @@ def _joined_in_tier(log: Log, joined: Rewrite, tier: TierLog, segments: Sequence
 
 
 def check_rewrite(summary: LogSummary, action: Rewrite) -> None:
-    """Raise PluginError unless a rewrite consists of whole closed segments of one part, and ends at or below its limit.
-
-    The limit is the last stable offset or the base of the active segment, whichever is lower.
-    """
+    """Raise PluginError unless a rewrite consists of whole closed segments of one part below the last stable offset."""
     tiered = [segment for segment in summary.segments if segment.is_remote]
     own = [segment for segment in summary.segments if not segment.is_remote]
     border = tiered[-1].end_offset if tiered else 0
@@ -230,6 +222,6 @@ def check_rewrite(summary: LogSummary, action: Rewrite) -> None:
 
 
 def dirtiest(plans: Sequence[CompactionPlan]) -> CompactionPlan | None:
-    """Return the plan with the greatest dirty ratio of those that have a rewrite; None if none of them has one."""
+    """Return the plan with a rewrite and the greatest dirty ratio; None if no plan has a rewrite."""
     due = [plan for plan in plans if plan.rewrite is not None]
     return max(due, key=lambda plan: 0.0 if plan.rewrite is None else plan.rewrite.dirty_ratio, default=None)

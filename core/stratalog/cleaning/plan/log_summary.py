@@ -24,9 +24,9 @@ def summarise(log: LogReader, *, has_tier: bool, detailed_to: int = 0, dirty_sta
         log: the log.
         has_tier: True if closed segments of the topic are offloaded.
         detailed_to: for a tier whose manifest has pages: pages that begin below this offset are read, and their
-            segments are listed one by one. Other pages are not read; the summary has one item for each.
-        dirty_start: offset up to which the local part is compacted, from the cleaner's checkpoint file. Ignored for a
-            log of an engine, which knows the offset.
+            segments are listed one by one. The summary has one item for each other page.
+        dirty_start: first dirty offset of the local part, from the cleaner's checkpoint file; None if unknown. Ignored
+            for a log of an engine, which knows the offset.
     """
     view = log.view()
     if view.remote is not None and isinstance(view.remote.segments, PagedSegments):
@@ -55,9 +55,11 @@ def summarise(log: LogReader, *, has_tier: bool, detailed_to: int = 0, dirty_sta
 def summarise_for_rewrite(log: Log, *, has_tier: bool) -> LogSummary:
     """Return the summary of a log for compaction.
 
-    If the topic sets ``max.compaction.lag.ms``, the summary has the first timestamps of dirty segments, which are read
-    from the segments. Of the dirty segments that only the tier has, only the first one is read, with one request unless
-    it is cached.
+    If the topic sets ``max.compaction.lag.ms``, the summary has the first timestamps of the local dirty segments and of
+    the first dirty segment, which are read from the segments.
+
+    Raises:
+        StoreError: the first dirty segment is only in the tier, and the store failed.
     """
     found = summarise(log, has_tier=has_tier)
     if log.config.max_compaction_lag_ms == LONG_MAX:
@@ -83,7 +85,7 @@ def _with_first(summary: SegmentSummary, view: LogView, log: Log) -> SegmentSumm
 
 
 def evictable(summary: LogSummary) -> LogSummary:
-    """Return the summary with all segments on local disk and no others, for local retention."""
+    """Return the summary with only the segments on local disk, for local retention."""
     return replace(summary, segments=tuple(segment for segment in summary.segments if segment.is_local))
 
 

@@ -1,7 +1,7 @@
 """Retention: deletion and eviction of segments as the cleanup policies plan them.
 
 A pass first commits the deletion in the tier's manifest, and then deletes local files. A later collection deletes the
-objects in the tier. A local segment of a log with a tier is deleted only if the tier has it, or if it is below the log
+objects in the tier. A local segment of a log with a tier is deleted only if the segment is in the tier or below the log
 start.
 """
 
@@ -32,12 +32,12 @@ class RetentionResult:
         log: the log.
         log_start: log start offset after the pass.
         deleted_segments: number of segments that were deleted from the log, on local disk or in the tier.
-        deleted_bytes: size of these segments.
-        evicted_segments: number of local segments that were deleted and stay in the tier.
-        evicted_bytes: size of these segments.
+        deleted_bytes: size of the deleted segments.
+        evicted_segments: number of segments that were deleted from local disk and stay in the tier.
+        evicted_bytes: size of the evicted segments.
         reasons: reasons of the policies.
-        rolled: True if the pass closed the active segment, because local retention applies to it. It can then be
-            offloaded, and a later pass evicts it.
+        rolled: True if the pass closed the active segment, because local retention applies to that segment. After its
+            offload, a later pass evicts the segment.
     """
 
     log: TopicPartition
@@ -110,8 +110,12 @@ def plan_retention(
 ) -> tuple[LogSummary, Sequence[Action], Sequence[Action]]:
     """Return the log's summary, and the policies' actions for the whole log and for its local part.
 
-    If the manifest of the tier has pages, the summary lists the oldest segments one by one up to the end of the
-    deletion, and after it one item for each page. ``dirty_start`` is as for ``summarise``.
+    If the manifest of the tier has pages, the summary lists the segments one by one up to the end of the deletion, and
+    then one item for each page. ``dirty_start`` is as for ``summarise``.
+
+    Raises:
+        PluginError: a policy is wrong.
+        StorageError: the tier cannot be read.
     """
     summary = summarise(log, has_tier=has_tier, dirty_start=dirty_start)
     while True:
@@ -146,7 +150,7 @@ def removal_of(
 
 
 def deleted_to(log: Log, policies: Mapping[str, CleanupPolicy], summary: LogSummary, *, now_ms: int) -> int:
-    """Return the end offset of the segments that the next retention pass deletes; 0 if it deletes none or fails."""
+    """Return the exclusive end of the segments that the next retention pass deletes; 0 if none or after an error."""
     if summary.has_tier and not log.is_leader:
         return 0  # only the leader of the log deletes
     try:
@@ -170,11 +174,7 @@ def _planned(
 def _wanted(
     policies: Mapping[str, CleanupPolicy], summary: LogSummary, ask: Callable[[CleanupPolicy], Sequence[Action]]
 ) -> list[Action]:
-    """Return the actions of all policies, for which ``ask`` is called with each policy.
-
-    Raises:
-        PluginError: a policy raises an error or returns an invalid action; the text names the policy and the log.
-    """
+    """Return the actions of all policies: the results of ``ask`` for each policy. Raise PluginError if one is wrong."""
     found = list[Action]()
     for name, policy in policies.items():
         try:
@@ -205,7 +205,10 @@ def _check_action(policy: CleanupPolicy, summary: LogSummary, action: object) ->
 
 
 def check_prefix(summary: LogSummary, action: DeletePrefix) -> None:
-    """Raise PluginError if a deletion is empty, starts above the log's first offset, or ends above the log end."""
+    """Raise PluginError if a deletion is empty, starts above the log's first offset, or ends above the log end.
+
+    The first offset is the log start, or the base offset of the first segment, whichever is higher.
+    """
     start, end = summary.offsets.log_start, summary.offsets.log_end
     first = summary.segments[0].base_offset if summary.segments else start
     if action.start > max(first, start):
@@ -235,7 +238,7 @@ def apply_retention(
     Raises:
         PluginError: a policy is wrong, and nothing was deleted. Unless this is a dry run, the local part of the log is
             uncleanable now: compaction skips it until the log is opened again.
-        StorageError: the tier or the disk failed. The log start may be raised already; the next pass continues.
+        StorageError: the tier or the disk failed. The log start may be higher already; the next pass continues.
     """
     try:
         planned = plan_pass(log, policies, tier, now_ms=now_ms)
@@ -275,7 +278,7 @@ def plan_pass(log: Log, policies: Mapping[str, CleanupPolicy], tier: TierLog | N
 
 
 def _check_deletes(policies: Mapping[str, CleanupPolicy], before: LogSummary, total: Sequence[Action]) -> None:
-    """Raise PluginError if a policy plans only deletions that end at or below the log start: they delete nothing."""
+    """Raise PluginError if all planned deletions end at or below the log start, and therefore delete nothing."""
     log_start = before.offsets.log_start
     prefixes = [action for action in total if isinstance(action, DeletePrefix)]
     if prefixes and all(action.end <= log_start for action in prefixes):
@@ -299,16 +302,16 @@ def _rolls(log: Log, before: LogSummary, deleted_to: int, remote_end: int, local
 
 
 def cut_of(actions: Sequence[Action], limit: int) -> Cut:
-    """Return the greatest end of all DeletePrefix actions, but at most ``limit``, with the reasons of all of them."""
+    """Return the greatest end of all DeletePrefix actions, but at most ``limit``, with all their reasons."""
     prefixes = [action for action in actions if isinstance(action, DeletePrefix)]
     end = max((min(action.end, limit) for action in prefixes), default=0)
     return Cut(end, tuple(dict.fromkeys(action.reason for action in prefixes)))
 
 
 def relieve(log: Log) -> int:
-    """Evict local segments that the tier has, oldest first, until the log is well below ``local.hard.limit.bytes``.
+    """Evict local segments, oldest first, down to three quarters of ``local.hard.limit.bytes``.
 
-    Return the number of evicted segments.
+    Only segments that are in the tier are evicted. Return the number of evicted segments.
     """
     end = _pressed(log.view().segments, log.config.local_hard_limit_bytes, _tier_end(log)).end
     gone = log.maintenance.drop_local(end) if end else []
@@ -320,20 +323,13 @@ def relieve(log: Log) -> int:
 
 
 def _tier_end(log: Log) -> int:
-    """Return the exclusive end offset of this log's records in the tier, 0 if the tier has none.
-
-    Above it, the tier may hold records of another leader, which this log has not followed.
-    """
+    """Return the exclusive end of this log's records in the tier, without records of another leader; 0 if none."""
     remote = log.view().remote
     return 0 if remote is None else remote.end_offset
 
 
 def _pressed(segments: Sequence[Segment] | Sequence[SegmentSummary], limit: int, remote_end: int) -> Cut:
-    """Return the end of the eviction that ``local.hard.limit.bytes`` (``limit``, negative for none) requires.
-
-    Segments that the tier has are evicted, oldest first, until at most three quarters of the limit are used. Appends
-    reach the limit only if the tier accepts no uploads.
-    """
+    """Return the end of the eviction down to three quarters of ``limit``; a negative limit requires no eviction."""
     left = sum(segment.size_bytes for segment in segments)
     end = 0
     for segment in segments[:-1]:

@@ -13,9 +13,9 @@ _LOGGER: Final = logging.getLogger(__name__)
 
 
 def mark_uncleanable(log: Log, error: StorageError, part: str = "local") -> None:
-    """Mark a part of a log as uncleanable until the log is opened again; log the reason and notify listeners of it.
+    """Mark a part of a log as uncleanable until the log is opened again; log the reason and notify listeners.
 
-    ``part`` is "local" or "tier". If the part is already uncleanable for the same reason, nothing is reported again.
+    ``part`` is "local" or "tier". If the part is already uncleanable for the same reason, do nothing.
     """
     reason = str(error)
     if log.maintenance.cleaning.mark_uncleanable(part, reason):

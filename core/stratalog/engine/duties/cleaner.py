@@ -104,8 +104,8 @@ class Cleaner:
     def plan(self, logs: Sequence[Log], *, asks_all: bool = False) -> list[CompactionPlan]:
         """Return one plan for each part of each log that has a compacting policy. Changes nothing.
 
-        A plan contains a compaction round, the reason why no round is due, or an error. ``asks_all`` is as for
-        ``plan_parts``.
+        A plan contains a compaction round, the reason why no round is due, or an error of a policy. ``asks_all`` and
+        other errors are as for ``plan_parts``.
         """
         now_ms = self._clock.now_ms()
         found = list[CompactionPlan]()
@@ -140,8 +140,8 @@ class Cleaner:
             progress: called with the bytes that the rounds have read.
 
         Raises:
-            StorageError: a log directory went out of service, or its checkpoint cannot be written. Raised after all
-                threads have ended.
+            StorageError: a log directory went out of service, its checkpoint cannot be written, or a log cannot be read
+                to plan its compaction. Raised after all threads have ended.
         """
         results: list[CompactionResult] = []
         summed = None if progress is None else ProgressSum(progress)
