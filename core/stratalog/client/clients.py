@@ -1,4 +1,4 @@
-"""Creation of an engine's producers and consumers, and the state that they share."""
+"""Factory of an engine's producers and consumers, with the state that all of them share."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class ProducerKeywords(TypedDict, total=False):
 
 
 class Clients:
-    """Factory of an engine's producers and consumers. Thread-safe. The constructor reads and starts nothing.
+    """Factory of an engine's producers and consumers. Thread-safe.
 
     Args:
         logs: the engine.
@@ -74,7 +74,7 @@ class Clients:
         )
 
     def producer(self, *, transactional_id: str | None = None, **options: Unpack[ProducerKeywords]) -> Producer:
-        """Create a producer; see ``ProducerOptions`` for its options.
+        """Create a producer.
 
         Args:
             transactional_id: id of a transactional producer, which fences older producers with the same id; None for a
@@ -140,7 +140,8 @@ class Clients:
     def close(self) -> None:
         """Close all open producers. Idempotent.
 
-        If producers cannot end their transactions, the others are still closed, and the error of one is raised.
+        Raises:
+            StorageError: a producer could not end its transaction; the other producers were still closed.
         """
         with self._lock:
             self._closed = True

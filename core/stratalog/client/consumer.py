@@ -1,6 +1,6 @@
 """A consumer of all partitions of some topics, which starts at a group's committed offsets.
 
-Unlike Kafka, an engine does not divide the partitions among several consumers of a group, so there is no rebalancing.
+Unlike Kafka, an engine does not divide the partitions among several consumers of a group.
 
 Source: apache/kafka KafkaConsumer, OffsetsInitializer.
 """
@@ -49,9 +49,9 @@ LOOK_AGAIN_MS: Final = 100  # a log notifies of new records, but not of its repl
 
 
 class OffsetReset(StrEnum):
-    """Start position in a partition without a committed offset, or whose log no longer has that offset.
+    """Start position in a partition without a committed offset, or whose log does not have that offset.
 
-    With NONE, ``poll`` raises an error instead.
+    EARLIEST is the log start, and LATEST is the end offset at the isolation level. With NONE, ``poll`` raises an error.
     """
 
     EARLIEST = "earliest"
@@ -71,17 +71,16 @@ class Consumer(CheckedArguments, Closeable, Generic[RecordType]):
     """A reader of an engine's topics. A context manager; for one thread at a time. Created by ``Engine.consumer``.
 
     The constructor sets the positions to the group's committed offsets. A partition without a committed offset starts
-    according to ``auto_offset_reset``. The consumer commits offsets only in ``commit``. Partitions that are added to a
-    topic later are not read, unless ``topics`` is a regular expression; a new consumer reads them. Except for
-    ``assign`` and ``commit``, methods with names of partitions raise UnknownTopicError for a partition that is not in
-    ``assignment``.
+    according to ``auto_offset_reset``. The consumer commits offsets only in ``commit``. If ``topics`` is not a regular
+    expression, partitions that are added to a topic later are not read. Except for ``assign`` and ``commit``, methods
+    with names of partitions raise UnknownTopicError for a partition that is not in ``assignment``.
 
     Args:
         logs: logs of the engine.
         clock: clock of the engine.
         offsets: committed offsets of all groups.
         topics: topics to read, or a regular expression that matches whole names of topics. With an expression, each
-            poll adds the topics that match at that time. () for a consumer whose partitions ``assign`` sets.
+            poll adds the topics that match at that time, except internal topics. () to call ``assign`` later.
         group: group whose offsets are used and committed; None for no group.
         isolation: ``read_uncommitted`` or ``read_committed``.
         auto_offset_reset: ``earliest``, ``latest`` or ``none``.
@@ -89,8 +88,9 @@ class Consumer(CheckedArguments, Closeable, Generic[RecordType]):
             records are of the type ``Record`` and have bytes.
 
     Raises:
-        UnknownTopicError: one of the topics does not exist here.
+        UnknownTopicError: a topic does not exist here.
         ConfigError: ``isolation`` or ``auto_offset_reset`` is not one of these words, or ``group`` is empty.
+        StorageError: a partition, or the group's committed offsets, cannot be read.
     """
 
     def __init__(
@@ -125,10 +125,10 @@ class Consumer(CheckedArguments, Closeable, Generic[RecordType]):
         return f"Consumer(group={self._group!r}, partitions={len(self._cursors)})"
 
     def assign(self, names: Iterable[TopicPartition]) -> None:
-        """Read only these partitions from now on. Partitions that were read before keep their positions.
+        """Read only these partitions from now on. Partitions that are assigned already keep their positions.
 
-        A partition that was not read before starts at the group's committed offset, or according to
-        ``auto_offset_reset``. Topics that match a regular expression are no longer added.
+        Other partitions start at the group's committed offset, or according to ``auto_offset_reset``. Topics that match
+        a regular expression are no longer added.
 
         Raises:
             UnknownTopicError: a partition does not exist; nothing has changed.
@@ -150,7 +150,7 @@ class Consumer(CheckedArguments, Closeable, Generic[RecordType]):
         ]
 
     def _add(self, names: Iterable[TopicPartition]) -> None:
-        """Also read these partitions, from the group's committed offsets or according to ``auto_offset_reset``."""
+        """Add partitions, which start at the group's committed offsets or according to ``auto_offset_reset``."""
         added = {
             name: Cursor(self._logs, name, self._isolation, self._deserializers)
             for name in names
@@ -180,26 +180,26 @@ class Consumer(CheckedArguments, Closeable, Generic[RecordType]):
     ) -> dict[TopicPartition, list[RecordType]]:
         """Return the next records, by partition and in the order of offsets.
 
-        If ``max_records`` is reached, the next poll begins with the following partition.
+        If ``max_records`` is reached, the next poll begins with the following partition. If a partition fails after
+        records were read, these records are returned, and the next call raises the error.
 
         Args:
             max_records: maximum number of records of all partitions together.
             timeout_ms: how long to wait for a first record; 0 does not wait.
 
         Returns:
-            Records of the partitions that have some; {} if none has. The positions are advanced past the records.
-
-        Raises an error only if it has no records to return: otherwise the next call raises the error.
+            Records by partition, without partitions that have no new records; {} if there are no records. The positions
+            are advanced past the records.
 
         Raises:
             NoOffsetError: ``auto_offset_reset`` is none, and the group has no committed offset of a partition.
-            OffsetOutOfRangeError: ``auto_offset_reset`` is none, and the log no longer has a position, or was truncated
-                below the committed offset.
+            OffsetOutOfRangeError: ``auto_offset_reset`` is none, and the log does not have the position, or was
+                truncated below the committed offset.
             UnknownTopicError: a topic was deleted.
-            CorruptBatchError: a partition is damaged at its position; earlier polls have returned all records before
-                it.
-            SerializationError: a deserializer failed for the record at the position; earlier polls have returned all
-                records before it.
+            CorruptBatchError: a partition is damaged at its position.
+            SerializationError: a deserializer failed for the record at the position.
+            StorageError: a partition cannot be read for another reason.
+            ClosedError: after ``close``.
         """
         self._check_open()
         self._look_for_topics()
@@ -249,7 +249,7 @@ class Consumer(CheckedArguments, Closeable, Generic[RecordType]):
     def __iter__(self) -> Iterator[tuple[TopicPartition, RecordType]]:
         """Iterate over all available records, each with its partition; end when ``poll`` would return {}.
 
-        After each record, the position of its partition is the offset after the record.
+        After each record, the position of its partition is the offset after the record. Errors are those of ``poll``.
         """
         found = True
         while found:
@@ -268,13 +268,7 @@ class Consumer(CheckedArguments, Closeable, Generic[RecordType]):
     def records(self, timeout_ms: int = 0) -> Iterator[tuple[TopicPartition, RecordType]]:
         """Iterate over the records, each with its partition, and wait for further records.
 
-        The iteration ends if no record arrives for ``timeout_ms``.
-
-        Args:
-            timeout_ms: how long to wait for each next record.
-
-        Raises:
-            Others: as ``poll``.
+        The iteration ends if no record arrives for ``timeout_ms``. Errors are those of ``poll``.
         """
         while True:
             yield from self
@@ -285,10 +279,7 @@ class Consumer(CheckedArguments, Closeable, Generic[RecordType]):
                 yield name, records[0]
 
     def _settle(self, cursor: Cursor) -> None:
-        """Move a cursor whose log does not have its position, according to ``auto_offset_reset``.
-
-        If the log was truncated below the position, the cursor moves to the truncation offset, from which the log has
-        new records.
+        """Move a cursor whose log does not have its position: to the truncation offset, or as ``auto_offset_reset``.
 
         Raises:
             NoOffsetError, OffsetOutOfRangeError: ``auto_offset_reset`` is none.
@@ -311,33 +302,33 @@ class Consumer(CheckedArguments, Closeable, Generic[RecordType]):
 
     @property
     def assignment(self) -> tuple[TopicPartition, ...]:
-        """Names of the partitions that the consumer reads, including paused ones."""
+        """Names of the partitions that the consumer reads, including paused partitions."""
         return tuple(self._cursors)
 
     def position(self, name: TopicPartition) -> int | None:
-        """Return the offset of a partition's next record; None if no position is set (``auto_offset_reset`` none)."""
+        """Return the offset of a partition's next record; None if ``auto_offset_reset`` is none and nothing set it."""
         return self._cursor(name).position
 
     def seek(self, name: TopicPartition, offset: NotNegative) -> None:
-        """Continue at an offset. If the log does not have it, the next poll applies ``auto_offset_reset``."""
+        """Continue at an offset. If the log does not have the offset, the next poll applies ``auto_offset_reset``."""
         self._cursor(name).seek(offset)
 
     def seek_to_beginning(self, *names: TopicPartition) -> None:
-        """Continue at the log start, in these partitions, or in all if none is given."""
+        """Continue at the log start in these partitions; without arguments, in all partitions."""
         for cursor in self._chosen(names):
             cursor.seek(cursor.first())
 
     def seek_to_end(self, *names: TopicPartition) -> None:
-        """Continue at the end offset (see ``end_offsets``) in these partitions, or in all if none is given."""
+        """Continue at the end offset (see ``end_offsets``) in these partitions; without arguments, in all of them."""
         for cursor in self._chosen(names):
             cursor.seek(cursor.end())
 
     def beginning_offsets(self, *names: TopicPartition) -> dict[TopicPartition, int]:
-        """Return the log start offsets of these partitions, or of all if none is given."""
+        """Return the log start offsets of these partitions; without arguments, of all partitions."""
         return {cursor.name: cursor.first() for cursor in self._chosen(names)}
 
     def end_offsets(self, *names: TopicPartition) -> dict[TopicPartition, int]:
-        """Return the end offsets at the isolation level of these partitions, or of all if none is given.
+        """Return the end offsets of these partitions; without arguments, of all partitions.
 
         The end offset is the last stable offset for ``read_committed``, otherwise the high watermark.
         """
@@ -351,9 +342,9 @@ class Consumer(CheckedArguments, Closeable, Generic[RecordType]):
         return {name: self._cursor(name).offset_for_timestamp(stamp) for name, stamp in timestamps_ms.items()}
 
     def lag(self) -> dict[TopicPartition, int]:
-        """Return for each partition the number of offsets from its position to its end offset.
+        """Return for each partition the number of offsets from its position to its end offset (see ``end_offsets``).
 
-        ``end_offsets`` returns the end offsets. If a partition has no position, the lag counts from the log start.
+        If a partition has no position, the lag counts from the log start.
         """
         return {
             cursor.name: max(cursor.end() - (cursor.first() if cursor.position is None else cursor.position), 0)
@@ -361,12 +352,12 @@ class Consumer(CheckedArguments, Closeable, Generic[RecordType]):
         }
 
     def pause(self, *names: TopicPartition) -> None:
-        """Stop reading these partitions, or all if none is given, until ``resume``."""
+        """Stop reading these partitions until ``resume``; without arguments, all partitions."""
         for cursor in self._chosen(names):
             cursor.paused = True
 
     def resume(self, *names: TopicPartition) -> None:
-        """Resume reading these paused partitions, or all if none is given."""
+        """Resume reading these partitions after ``pause``; without arguments, all partitions."""
         for cursor in self._chosen(names):
             cursor.paused = False
 
@@ -386,8 +377,9 @@ class Consumer(CheckedArguments, Closeable, Generic[RecordType]):
 
         Raises:
             ConfigError: the consumer has no group, or an offset is negative.
-            UnknownTopicError: a partition does not exist here.
+            UnknownTopicError: a partition does not exist here; nothing was committed.
             StorageError: the offsets could not be appended.
+            ClosedError: after ``close``.
         """
         self._check_open()
         self._offsets.commit(self._named_group(), self.positions() if offsets is None else offsets, durability)
@@ -404,10 +396,11 @@ class Consumer(CheckedArguments, Closeable, Generic[RecordType]):
         }
 
     def committed(self) -> dict[TopicPartition, CommittedOffset]:
-        """Return the group's committed offsets of the consumer's partitions; partitions without one are omitted.
+        """Return the group's committed offsets of the consumer's partitions that have a committed offset.
 
         Raises:
             ConfigError: the consumer has no group.
+            StorageError: the committed offsets cannot be read.
         """
         found = self._offsets.committed(self._named_group())
         return {name: offset for name, offset in found.items() if name in self._cursors}

@@ -1,8 +1,8 @@
 """Transaction coordinator: transactions of all producers of an engine, and the end markers in the logs.
 
-As in Kafka, a transaction ends in three steps. First, PREPARE is stored, which decides the outcome. Then markers are
-appended to all partitions of the transaction. Last, COMPLETE is stored. After a crash between two steps, ``recover``
-completes the transactions that were prepared.
+As in Kafka, a transaction ends in three steps. First, PREPARE_COMMIT or PREPARE_ABORT is stored, which decides the
+outcome. Then markers are appended to all partitions of the transaction. Last, COMPLETE_COMMIT or COMPLETE_ABORT is
+stored. After a crash between two steps, ``recover`` completes the prepared transactions.
 
 Source: apache/kafka TransactionCoordinator, TransactionStateManager, TransactionMarkerChannelManager.
 """
@@ -51,15 +51,15 @@ _LOGGER: Final = logging.getLogger("stratalog.client")
 class TransactionCoordinator:
     """Coordinator of the transactional producers of an engine. Thread-safe; each transactional id has its own locks.
 
-    While a transaction is being ended, ``open`` and ``end`` wait. For producers outside the process, such as clients of
-    a gateway, ``init_producer`` and ``end_decided`` raise ConcurrentTransactionsError instead.
+    While a transaction is being ended, ``open`` and ``end`` wait, but ``init_producer`` and ``end_decided`` raise
+    ConcurrentTransactionsError. Producers outside the process are, for example, clients of a gateway.
 
     Args:
         logs: logs of the engine.
         env: clock and random source.
         offsets: committed offsets of all groups.
         compact: compacts a log of the states; see ``StateTopic``.
-        expiration_ms: a transactional id without an open transaction is deleted this long after its last use.
+        expiration_ms: time from the last use of a transactional id without an open transaction to its deletion.
         partitions: number of partitions of ``__transaction_state`` if the topic must be created.
     """
 
@@ -84,13 +84,13 @@ class TransactionCoordinator:
         Older producers with the same transactional id are fenced, and their open transaction is aborted.
 
         Raises:
-            StorageError: a log cannot be written.
+            StorageError: a log cannot be read or written.
         """
         self.recover()
         return self._open(transactional_id, timeout_ms, None, outlives=False)
 
     def is_committing(self, transactional_id: str, producer: ProducerId) -> bool:
-        """Return True if the producer's latest transaction is prepared for commit or committed: it cannot be aborted.
+        """Return True if the producer's latest transaction is prepared for commit, or committed.
 
         Raises:
             ProducerFencedError: another producer has the transactional id now.
@@ -105,8 +105,8 @@ class TransactionCoordinator:
     def init_producer(self, transactional_id: str, timeout_ms: int, expected: ProducerId | None = None) -> ProducerId:
         """Return the producer id and epoch for a producer outside the process (InitProducerId).
 
-        Older producers with the same transactional id are fenced, and their open transaction is aborted. The new
-        producer's transactions outlive the engine: they continue after a restart, until their timeout.
+        Older producers with the same transactional id are fenced, and their open transaction is aborted. After a
+        restart of the engine, an open transaction of the new producer continues until its timeout.
 
         Args:
             transactional_id: transactional id of the producer.
@@ -117,25 +117,26 @@ class TransactionCoordinator:
         Raises:
             ProducerFencedError: another producer has the transactional id now.
             ConcurrentTransactionsError: a transaction of the id is being ended.
-            StorageError: a log cannot be written.
+            StorageError: a log cannot be read or written.
         """
         return self._open(transactional_id, timeout_ms, expected, outlives=True)
 
     def add_partitions(
         self, transactional_id: str, producer: ProducerId, names: Collection[TopicPartition], *, version: int = 0
     ) -> None:
-        """Add partitions to a producer's transaction, before its first write there. The first call begins it.
+        """Add partitions to a producer's transaction before its first write there. Begin a transaction if none is open.
 
         Args:
             transactional_id: transactional id of the producer.
             producer: its producer id and epoch.
-            names: partitions; they need not exist.
+            names: partitions, which need not exist.
             version: transaction version: 2 if each transaction raises the producer epoch at its end (KIP-890),
                 otherwise 0.
 
         Raises:
-            ProducerFencedError: another producer has the transactional id now.
+            ProducerFencedError: another producer has the transactional id now, or the transaction timed out.
             ConcurrentTransactionsError: the end of the transaction has started.
+            StorageError: the state of the producer cannot be read or stored.
         """
         with self._ends.changing(transactional_id):
             self._add(transactional_id, producer, names, version)
@@ -151,7 +152,7 @@ class TransactionCoordinator:
         """Raise an error unless the producer's open transaction contains all of these partitions.
 
         Raises:
-            ProducerFencedError: another producer has the transactional id now.
+            ProducerFencedError: another producer has the transactional id now, or the transaction timed out.
             ConcurrentTransactionsError: the end of the transaction has started.
             InvalidTxnStateError: a partition was not added to the transaction, or no transaction is open.
         """
@@ -165,7 +166,7 @@ class TransactionCoordinator:
         """Return a context manager for the append of a transactional batch to partition ``name``.
 
         While the block runs, the end of the transaction waits. With ``version`` 2, a partition that is not in the
-        transaction is added (KIP-890). Errors are those of ``check_partitions``.
+        transaction is added (KIP-890). Errors are those of ``check_partitions`` and ``add_partitions``.
         """
         with self._ends.changing(transactional_id):
             if version >= EPOCH_RAISING:
@@ -183,7 +184,7 @@ class TransactionCoordinator:
         *,
         version: int = 0,
     ) -> None:
-        """Append offsets of a group to ``__consumer_offsets``, which become valid when the transaction is committed.
+        """Append offsets of a group to ``__consumer_offsets``; the commit of the transaction makes the offsets valid.
 
         With ``version`` 0, call ``add_offsets`` before. With ``version`` 2, this call adds the partition to the
         transaction.
@@ -191,7 +192,7 @@ class TransactionCoordinator:
         Raises:
             ConfigError: an offset is negative.
             UnknownTopicError: a partition does not exist here.
-            ProducerFencedError, ConcurrentTransactionsError, InvalidTxnStateError: as ``check_partitions``.
+            ProducerFencedError, ConcurrentTransactionsError, InvalidTxnStateError: as for ``check_partitions``.
             StorageError: the offsets could not be appended.
         """
         name, records = self._offsets.records(group, offsets)
@@ -223,10 +224,10 @@ class TransactionCoordinator:
             The producer id and epoch that the producer must use for its next transaction.
 
         Raises:
-            ProducerFencedError: another producer has the transactional id now.
+            ProducerFencedError: another producer has the transactional id now, or the transaction timed out.
             InvalidTxnStateError: no transaction is open, or its end has started with the opposite outcome.
-            StorageError: a log cannot be written. If ``state`` returns a prepared transaction, the outcome is decided
-                but a marker is missing; otherwise the outcome is not decided.
+            StorageError: a log cannot be read or written. If ``state`` returns a prepared transaction, the outcome is
+                decided but a marker is missing; otherwise the outcome is not decided.
         """
         locks, now_ms = self._ends.locks(transactional_id), self._env.clock.now_ms()
         with locks.changing:
@@ -250,7 +251,7 @@ class TransactionCoordinator:
 
         Raises:
             ConcurrentTransactionsError: another thread is ending the same transaction.
-            ProducerFencedError, InvalidTxnStateError, StorageError: as ``end``; the outcome is not decided.
+            ProducerFencedError, InvalidTxnStateError, StorageError: as for ``end``; the outcome is not decided.
         """
         locks = self._ends.locks(transactional_id)
         if locks.ending.locked():
@@ -267,27 +268,28 @@ class TransactionCoordinator:
     # --- states ------------------------------------------------------------------------------------------------------
 
     def state(self, transactional_id: str) -> TransactionState | None:
-        """Return the state of a transactional producer, or None if the transactional id is unknown."""
+        """Return the state of a producer; None if the id is unknown. Raise StorageError if the state cannot be read."""
         known = self._log.known(transactional_id)
         return None if known is None else known.state
 
     def states(self) -> dict[str, TransactionState]:
-        """Return the state of each transactional producer, by transactional id."""
+        """Return the state of each transactional producer, by transactional id; errors as for ``state``."""
         return self._log.states()
 
     def recover(self) -> None:
-        """End the transactions that an earlier engine left unfinished; later calls do nothing.
+        """End the transactions that an earlier engine left unfinished; later calls do nothing. Errors are logged.
 
-        Prepared transactions are completed with their decided outcome. Open transactions of producers that ``open``
-        created are aborted, because these producers ended with their engine. Open transactions of producers outside the
-        process continue until their timeout.
+        Prepared transactions are completed. Open transactions of producers that ``open`` created are aborted, because
+        these producers ended with their engine. Open transactions of producers outside the process continue until their
+        timeout.
         """
         self._ends.recover()
 
     def abort_expired(self) -> tuple[str, ...]:
         """Abort the transactions that exceed their timeout. A background duty calls this method.
 
-        Prepared transactions whose end failed earlier are completed, and expired transactional ids are deleted.
+        Prepared transactions whose end failed earlier are completed, and expired transactional ids are deleted. Errors
+        are logged.
 
         Returns:
             The transactional ids of the aborted transactions, sorted.
@@ -311,7 +313,7 @@ class TransactionCoordinator:
     def _open(
         self, transactional_id: str, timeout_ms: int, expected: ProducerId | None, *, outlives: bool
     ) -> ProducerId:
-        """Return the producer id and epoch for a new producer. ``outlives`` is True for one outside the process."""
+        """Return the id and epoch for a new producer. ``outlives`` is True for a producer outside the process."""
         locks = self._ends.locks(transactional_id)
         if not locks.ending.acquire(blocking=not outlives):
             raise ConcurrentTransactionsError(f"a transaction is being ended transactional_id={transactional_id}")

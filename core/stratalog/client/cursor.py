@@ -1,4 +1,4 @@
-"""The position of a consumer in one partition, and the reads from there."""
+"""The position of a consumer in one partition, and reads from that position."""
 
 from __future__ import annotations
 
@@ -19,21 +19,20 @@ from stratalog.model.offsets import Isolation
 class Cursor:
     """A consumer's position in a partition, from which ``read`` returns the next records.
 
-    Each call gets the log from ``logs``, because the log may have been deleted, created again, or moved to another
-    directory.
+    Each method gets the log from ``logs``, and raises the errors of ``Logs.log``.
 
     Args:
         logs: logs of the engine.
         name: name of the partition.
         isolation: isolation level, which bounds the readable records.
-        deserializers: converts the records; None leaves them as they are.
+        deserializers: converts the records; None for no conversion.
 
     Attributes:
         name: name of the partition.
         position: offset of the next record; None if no position was set.
-        leader_epoch: leader epoch of the record before the position, -1 if unknown.
-        cut_at: offset to which the log was truncated, if the record before the position no longer exists; None if it
-            exists or if that is unknown.
+        leader_epoch: leader epoch of the record before the position; -1 if unknown.
+        cut_at: offset to which the log was truncated, if the log is known to lack the record before the position;
+            otherwise None.
         paused: True if polls skip the partition.
     """
 
@@ -59,11 +58,11 @@ class Cursor:
         self.position, self.leader_epoch, self.cut_at, self._records = position, NO_EPOCH, None, None
 
     def seek_behind(self, position: int, leader_epoch: int) -> None:
-        """Continue at ``position``. The record before it was read in ``leader_epoch``; -1 if that is unknown.
+        """Continue at ``position``, and set ``cut_at`` if the log no longer has the record before the position.
 
-        Set ``cut_at`` if the log no longer has that record: a log that was attached from its tier, or was truncated by
-        an unclean leader, may have other records at the same offsets, in another leader epoch. Kafka's consumer makes
-        the same check with OffsetsForLeaderEpoch (KIP-320).
+        ``leader_epoch`` is the leader epoch of the record before the position; -1 if unknown. A log that was attached
+        from its tier, or was truncated by an unclean leader, may have other records at the same offsets, in another
+        leader epoch. Kafka's consumer makes the same check with OffsetsForLeaderEpoch (KIP-320).
         """
         self.seek(position)
         self.leader_epoch = leader_epoch
@@ -87,16 +86,16 @@ class Cursor:
         return self._log.offsets().log_end
 
     def is_in_range(self) -> bool:
-        """Return True if a position is set and is between the log start and the log end."""
+        """Return True if a position is set and is between the log start and the log end, both inclusive."""
         offsets = self._log.offsets()
         return self.position is not None and offsets.log_start <= self.position <= offsets.log_end
 
     def read(self, limit: int) -> list[Any]:
-        """Return the next records, at most ``limit``; none only if no more are available.
+        """Return the next records, at most ``limit``; [] only if no record is available.
 
         Raises:
-            StorageError: no record could be read. If some records were read before an error, they are returned, and the
-                next call raises the error.
+            StorageError: no record could be read. If some records were read before an error, these records are
+                returned, and the next call raises the error.
         """
         assert self.position is not None
         log = self._log
@@ -126,7 +125,7 @@ class Cursor:
                 return found
 
     def _check_damage(self) -> None:
-        """Raise the error of the log's damage if the position is at the log end and the log is damaged there."""
+        """Raise the error of the log's damage if the log is damaged at its end and the position is there."""
         view = self._log.view()
         if view.damage is not None and self.position == view.offsets.log_end:
             raise view.damage.with_traceback(None)

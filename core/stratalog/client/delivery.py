@@ -45,7 +45,7 @@ class DeliveryOptions:
     Attributes:
         codec: codec of the batches; None for no compression.
         durability: ``written`` or ``durable``; None is the engine's setting.
-        timeout_ms: how long a failed append is retried.
+        timeout_ms: how long an append that failed with a retriable error is retried.
         transactional: True if the batches belong to transactions.
     """
 
@@ -56,16 +56,14 @@ class DeliveryOptions:
 
 
 class Delivery:
-    """Callable that encodes and appends a producer's batches.
-
-    The producer's threads call it concurrently, each for another partition.
+    """Callable that encodes and appends a producer's batches. Thread-safe for batches of different partitions.
 
     Args:
         logs: logs of the engine.
         components: formats, and the clock.
         options: options of the delivery.
         sequences: sequence numbers; None for a producer that is not idempotent.
-        failed: called with each error of an append, and with True if the log may nevertheless have the records.
+        failed: called with each error of an append, and with True if the log may still contain the records.
     """
 
     def __init__(
@@ -81,7 +79,7 @@ class Delivery:
         self._sequences, self._failed = sequences, failed
 
     def __call__(self, batch: PendingBatch) -> None:
-        """Deliver a batch. Afterwards each of its futures has a result or an error."""
+        """Append a batch, and set the result or the error of each of its futures. Raises nothing."""
         try:
             self._deliver(batch.name, batch.records, batch.futures)
         except BaseException as error:  # noqa: BLE001 - it is set in the futures, otherwise their callers wait for ever
@@ -107,9 +105,7 @@ class Delivery:
                 future.set_result(RecordMetadata(*name, result.base_offset + index, stamp))
 
     def _append(self, name: TopicPartition, records: Sequence[Record]) -> tuple[AppendResult, bool]:
-        """Append records as one batch, and retry as long as a later try may succeed and the timeout is not exceeded.
-
-        Sequence numbers prevent duplicates after a retry.
+        """Append records as one batch, and retry after retriable errors until the timeout.
 
         Returns:
             The result, and True if the records keep the timestamps of the producer (``CreateTime``).
@@ -149,10 +145,7 @@ class Delivery:
     def _without_bad(
         self, name: TopicPartition, records: Sequence[Record], futures: Futures, error: InvalidRecordError
     ) -> None:
-        """Fail the invalid records that ``error`` lists, and deliver the other records of the batch.
-
-        Kafka's producer fails all records of the batch.
-        """
+        """Fail the invalid records that ``error`` lists, and deliver the other records. Kafka's producer fails all."""
         bad = dict(error.record_errors)
         if not bad:
             self._fail(name, futures, error)
@@ -178,7 +171,7 @@ def _is_moving(log: Log, error: StorageError) -> bool:
 
 
 def _may_be_written(error: BaseException) -> bool:
-    """Return True if, after this error, the log may have the records, or if it has refused their sequence numbers."""
+    """Return True if the log may contain the records in spite of this error, or has refused their sequence numbers."""
     if isinstance(error, OutOfOrderSequenceError):
         return True
     return not isinstance(error, RecordError | UnknownTopicError | DiskFullError)

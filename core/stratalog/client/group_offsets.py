@@ -45,7 +45,7 @@ class CommittedOffset(NamedTuple):
 
     Attributes:
         offset: offset of the next record to read.
-        leader_epoch: leader epoch of the record before it; -1 if unknown.
+        leader_epoch: leader epoch of the record before ``offset``; -1 if unknown.
         metadata: text that the consumer has stored with the offset.
     """
 
@@ -66,7 +66,7 @@ class _Found(NamedTuple):
     def is_expired(self, since_ms: int, retention_ms: int, now_ms: int) -> bool:
         """Return True if the offset has expired, as in Kafka (OffsetExpirationConditionImpl).
 
-        ``since_ms`` is the time when the group's last member left, -1 if unknown; then the time of the commit counts.
+        ``since_ms`` is the time when the group's last member left; -1 uses the time of the commit.
         """
         if self.expire_ms >= 0:
             return now_ms >= self.expire_ms
@@ -74,7 +74,7 @@ class _Found(NamedTuple):
 
 
 def lag(offsets: LogOffsets, committed: int) -> int:
-    """Return the number of offsets from a committed offset to the high watermark, without those below the log start."""
+    """Return the number of offsets from ``committed`` to the high watermark, without offsets below the log start."""
     return max(offsets.high_watermark - max(committed, offsets.log_start), 0)
 
 
@@ -90,7 +90,13 @@ class CommittedOffsets(CheckedArguments):
         self._topic, self._lock = _OffsetsTopic(logs, compact), threading.Lock()
 
     def committed(self, group: str) -> dict[TopicPartition, CommittedOffset]:
-        """Return the committed offsets of a group, by partition. Offsets in open transactions are not included."""
+        """Return the committed offsets of a group, by partition; {} for an unknown group.
+
+        Offsets in open transactions are not included.
+
+        Raises:
+            StorageError: the partition with the group's offsets cannot be read.
+        """
         with self._lock:
             if not self._topic.exists():
                 return {}
@@ -98,7 +104,7 @@ class CommittedOffsets(CheckedArguments):
             return {name: found.committed for name, found in self._topic.groups.get(group, {}).items()}
 
     def groups(self) -> tuple[str, ...]:
-        """Return the names of all groups that have committed offsets, sorted."""
+        """Return the names of all groups that have committed offsets, sorted; errors as for ``committed``."""
         with self._lock:
             self._topic.refresh_all()
             return tuple(sorted(self._topic.groups))
@@ -130,7 +136,7 @@ class GroupOffsets(CommittedOffsets):
 
         Raises:
             ConfigError: an offset is negative.
-            UnknownTopicError: a partition does not exist here, and ``must_exist`` is set; nothing was stored.
+            UnknownTopicError: a partition does not exist here, and ``must_exist`` is True; nothing was stored.
             InvalidRecordError: the group's name or the metadata does not fit Kafka's schema.
             StorageError: the offsets could not be appended.
         """
@@ -139,7 +145,10 @@ class GroupOffsets(CommittedOffsets):
             self._logs.log(*name).append(records, durability)
 
     def states(self, group: str) -> tuple[OffsetsRecord, ...]:
-        """Return the latest record of each key of a group's state, without committed offsets and without tombstones."""
+        """Return the latest record of each key of a group's state, without committed offsets; () for no state.
+
+        Errors are those of ``committed``.
+        """
         with self._lock:
             if not self._topic.exists():
                 return ()
@@ -147,13 +156,13 @@ class GroupOffsets(CommittedOffsets):
             return tuple(self._topic.states.get(group, {}).values())
 
     def groups_with_state(self) -> tuple[str, ...]:
-        """Return the names of all groups that have a stored state, sorted."""
+        """Return the names of all groups that have a stored state, sorted; errors as for ``committed``."""
         with self._lock:
             self._topic.refresh_all()
             return tuple(sorted(self._topic.states))
 
     def store_states(self, group: str, records: Iterable[OffsetsRecord], durability: str | None = None) -> None:
-        """Store records of a group's state in one batch. A record without a value deletes the record with the same key.
+        """Store records of a group's state in one batch. A record without a value deletes the state with the same key.
 
         Raises:
             InvalidRecordError: a record does not fit Kafka's schema.
@@ -174,19 +183,20 @@ class GroupOffsets(CommittedOffsets):
             self._logs.log(*self.place(group)).append(made, durability)
 
     def delete(self, group: str, durability: str | None = None) -> bool:
-        """Delete all committed offsets and the stored state of a group. Return False if it has neither."""
+        """Delete all committed offsets and the stored state of a group. Return False if the group has neither.
+
+        Errors are those of ``committed`` and ``commit``.
+        """
         offsets, states = self.committed(group), self.states(group)
         self.commit(group, dict.fromkeys(offsets), durability)
         self.store_states(group, _tombstones(states), durability)
         return bool(offsets or states)
 
     def expire(self, group: str, retention_ms: int) -> bool:
-        """Delete the expired offsets of a group, and its stored state if no offset remains.
+        """Delete the expired offsets of a group without members, and the group's stored state if no offset remains.
 
-        The caller makes sure that the group has no members.
-
-        An offset expires ``retention_ms`` after the group's last member left, or after its commit if the time of
-        leaving is not stored. An offset that an open transaction would replace is kept.
+        An offset expires ``retention_ms`` after the group's last member left, or after the commit of the offset if the
+        former time is not stored. An offset that an open transaction would replace is kept.
 
         Returns:
             True if neither an offset nor the state of the group remains.
@@ -212,10 +222,9 @@ class GroupOffsets(CommittedOffsets):
         return True
 
     def forget_topic(self, topic: str) -> None:
-        """Delete the committed offsets of all groups for a deleted topic, durably.
+        """Delete the committed offsets of all groups for a deleted topic, durably. Errors are only logged.
 
-        Otherwise groups would skip the first records of a new topic with the same name. Errors are logged and not
-        raised, because the deletion of a topic must succeed even on a full disk.
+        Otherwise groups would skip the first records of a new topic with the same name.
 
         Source: apache/kafka OffsetMetadataManager.onPartitionsDeleted.
         """
@@ -254,7 +263,7 @@ class GroupOffsets(CommittedOffsets):
         return place, [commit_record(group, TopicPartition(*name), given, now) for name, given in offsets.items()]
 
     def append_in_transaction(self, place: TopicPartition, records: Sequence[Record], producer: ProducerId) -> None:
-        """Append the result of ``records`` as a transactional batch. As in Kafka, it has no sequence number.
+        """Append the result of ``records`` as a transactional batch, which, as in Kafka, has no sequence number.
 
         Raises:
             InvalidProducerEpochError: a newer epoch of the producer has already written.
@@ -266,7 +275,10 @@ class GroupOffsets(CommittedOffsets):
         log.append_as_leader(data, origin="coordinator")
 
     def pending(self, group: str) -> frozenset[TopicPartition]:
-        """Return the partitions for which an open transaction has written an offset of the group."""
+        """Return the partitions for which an open transaction has written an offset of the group.
+
+        Errors are those of ``committed``.
+        """
         with self._lock:
             if not self._topic.exists():
                 return frozenset()
@@ -274,18 +286,15 @@ class GroupOffsets(CommittedOffsets):
             return frozenset(name for found, name in self._topic.pending_names() if found == group)
 
     def place(self, group: str) -> TopicPartition:
-        """Return the partition of ``__consumer_offsets`` for a group. Create the topic if it does not exist.
-
-        The lock of this object is released before the topic is created, because the engine's lock must be taken first.
-        """
+        """Return the partition of ``__consumer_offsets`` for a group. Create the topic if it does not exist."""
         while True:
-            with self._lock:
+            with self._lock:  # not held while the topic is created: the engine's lock must be taken first
                 if self._topic.exists():
                     return self._topic.name(self._topic.place_of(group))
             create_state_topic(self._logs, OFFSETS_TOPIC, self._partitions)
 
     def _check_here(self, name: TopicPartition) -> None:
-        """Raise UnknownTopicError if the log does not exist. Do nothing if it exists but cannot be opened."""
+        """Raise UnknownTopicError if the log does not exist. Do nothing if the log exists but cannot be opened."""
         try:
             self._logs.log(*name)
         except UnknownTopicError:
@@ -300,7 +309,7 @@ def _tombstones(states: Iterable[OffsetsRecord]) -> list[OffsetsRecord]:
 
 
 def commit_record(group: str, name: TopicPartition, given: int | CommittedOffset | None, now_ms: int) -> Record:
-    """Return the record that commits an offset of a group in partition ``name``, or deletes it if ``given`` is None.
+    """Return the record that commits an offset of a group in partition ``name``; a tombstone if ``given`` is None.
 
     Errors are those of ``GroupOffsets.commit``.
     """

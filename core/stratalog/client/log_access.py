@@ -17,17 +17,17 @@ class ReadableLogs(Protocol):
         """Return the names of all logs, sorted, including logs that cannot be opened."""
 
     def log(self, topic: str, partition: int) -> LogReader:
-        """Return one log; raise UnknownTopicError if it does not exist here, or StorageError if it cannot be opened."""
+        """Return one log. Raise UnknownTopicError if the log does not exist, StorageError if it cannot be opened."""
 
 
 class Logs(ReadableLogs, Protocol):
     """Logs of an engine, for reading and writing. The methods of ``Engine`` have the full descriptions."""
 
     def log(self, topic: str, partition: int) -> Log:
-        """Return one log; raise UnknownTopicError if it does not exist here, or StorageError if it cannot be opened."""
+        """Return one log. Raise UnknownTopicError if the log does not exist, StorageError if it cannot be opened."""
 
     def create_topic(self, name: str, *, partitions: int = 1, config: Mapping[str, object] | None = None) -> object:
-        """Create a topic, or raise TopicExistsError if it exists. Other errors are those of ``Engine.create_topic``."""
+        """Create a topic, or raise TopicExistsError if the topic exists. Other errors: as ``Engine.create_topic``."""
 
 
 def partitions_of(logs: ReadableLogs, topic: str) -> tuple[TopicPartition, ...]:

@@ -38,7 +38,7 @@ def partition_of_key(key: bytes, partitions: int) -> int:
 
 
 def java_hash(text: str) -> int:
-    """Return Java's ``String.hashCode`` of a text: signed, over UTF-16 units."""
+    """Return Java's ``String.hashCode`` of a text: a signed 32-bit number."""
     found = 0
     for (unit,) in Struct("<H").iter_unpack(text.encode("utf-16-le", "surrogatepass")):
         found = (found * 31 + unit) & _MASK
@@ -46,9 +46,9 @@ def java_hash(text: str) -> int:
 
 
 def partition_of_name(name: str, partitions: int) -> int:
-    """Return the partition of a group's offsets, or of a transactional id's state, as Kafka computes it.
+    """Return the same partition as Kafka for a group's offsets or a transactional id's state.
 
-    ``name`` is the group or the transactional id. As in Kafka, the hash -2**31 counts as 0.
+    ``name`` is the group or the transactional id. ``partitions`` is the number of partitions of the state topic.
     """
     found = java_hash(name)
     return (0 if found == -_INT_MAX - 1 else abs(found)) % partitions
@@ -57,8 +57,7 @@ def partition_of_name(name: str, partitions: int) -> int:
 class StickyPartitioner:
     """Choice of partitions for records without a key: the partition of a topic changes after each full batch.
 
-    The next partition is chosen at random. Full batches cost less than records that alternate between partitions. Over
-    time, all partitions get the same number of bytes.
+    The next partition is chosen at random.
 
     Args:
         batch_size_bytes: number of bytes after which the next partition is chosen.
@@ -70,7 +69,7 @@ class StickyPartitioner:
         self._current: dict[str, tuple[int, int]] = {}  # by topic: current partition, and bytes sent to it
 
     def choose(self, topic: str, partitions: int, size_bytes: int) -> int:
-        """Return the number of the partition for a record without a key, and count its ``size_bytes`` there."""
+        """Return the partition for a record of ``size_bytes`` without a key; ``partitions`` is their number."""
         partition, used = self._current.get(topic, (partitions, 0))
         if partition >= partitions or used >= self._batch_size_bytes:
             partition, used = self._chance.randrange(partitions), 0

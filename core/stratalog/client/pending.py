@@ -28,7 +28,8 @@ class RecordMetadata(NamedTuple):
 class PendingBatch:
     """Records of one partition, each with its future.
 
-    ``created_ns`` is a monotonic time. ``finished`` is True after the batch was delivered or dropped.
+    ``created_ns`` is a monotonic time. ``finished`` is True after the batch was delivered (with or without an error) or
+    dropped.
     """
 
     name: TopicPartition
@@ -42,8 +43,8 @@ class PendingBatch:
 class Accumulator:
     """Queue of a producer's batches by partition: batches being filled, full batches, and batches in delivery.
 
-    A batch is due when it is full or ``linger_ns`` old. Only one batch of a partition is in delivery at a time, so that
-    records keep their order. Records that are added meanwhile are put into the next batch of the partition.
+    A batch is due when it is full or ``linger_ns`` old. To keep the order of records, only one batch of a partition is
+    in delivery at a time. Records that are added meanwhile are put into the next batch of the partition.
 
     Args:
         batch_size_bytes: size of a full batch.
@@ -92,7 +93,7 @@ class Accumulator:
         waiting.append(batch)
 
     def take(self, now_ns: int, *, everything: bool = False) -> PendingBatch | None:
-        """Return the next batch that is due, or None. The batch is in delivery until ``finish`` is called with it.
+        """Return the next batch that is due, or None. The batch is in delivery until the call of ``finish``.
 
         ``everything`` is True to treat all batches as due.
         """
@@ -121,7 +122,7 @@ class Accumulator:
         return None
 
     def due_in_ns(self, now_ns: int, *, everything: bool = False) -> int | None:
-        """Return the time (ns) until ``take`` returns a batch; None if no batch becomes due by waiting alone."""
+        """Return the time (ns) until a batch is due; None if no batch becomes due without ``add`` or ``finish``."""
         if self._ready:
             return 0
         for name, batch in self._open.items():
@@ -130,7 +131,7 @@ class Accumulator:
         return None
 
     def finish(self, batch: PendingBatch) -> None:
-        """Mark a batch as finished after its delivery, so that the next batch of its partition can be taken."""
+        """Mark a batch as finished after its delivery. ``take`` can then return the next batch of the partition."""
         del self._out[batch.name]
         self._forget(batch)
         if batch.name in self._full:

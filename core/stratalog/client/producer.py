@@ -1,4 +1,4 @@
-"""A producer: it collects records in batches, and appends the batches to logs.
+"""A producer: collects records in batches, and appends the batches to logs.
 
 Source: apache/kafka KafkaProducer.
 """
@@ -45,18 +45,21 @@ class ProducerOptions:
     """Options of a producer.
 
     Attributes:
-        batch_size_bytes: size of a full batch, which is sent at once.
-        linger_ms: how long a batch that is not full waits for more records; 0 sends as soon as a thread is free.
-        compression: ``none``, or the name of a codec. A topic's ``compression.type``, unless it is ``producer``,
-            replaces it.
+        batch_size_bytes: size of a full batch before compression. A full batch is sent without ``linger_ms``.
+        linger_ms: how long a batch that is not full waits for more records; 0 for no wait.
+        compression: ``none``, or the name of a codec. A topic's ``compression.type`` other than ``producer`` takes
+            precedence.
         max_in_flight: maximum number of batches, each of another partition, that are appended concurrently.
         buffer_bytes: ``send`` waits while this many bytes of records are buffered.
         idempotent: True if records carry a producer id and sequence numbers, which prevent duplicates after a retry.
         durability: ``written`` or ``durable``; None is the engine's setting.
-        delivery_timeout_ms: how long a failed append is retried if it may succeed later.
+        delivery_timeout_ms: how long an append that failed with a retriable error is retried.
         transaction_timeout_ms: how long a transaction may be open before the coordinator aborts it.
         key_serializer: converts a key that is not None to bytes; None if keys are bytes already.
         value_serializer: converts a value that is not None to bytes; None if values are bytes already.
+
+    Raises:
+        ConfigError: an option is out of its range, or ``durability`` is not one of these words.
     """
 
     batch_size_bytes: Positive = 16_384
@@ -76,7 +79,7 @@ class ProducerOptions:
             Durability.of(self.durability)
 
     def codec(self, components: Components) -> Codec | None:
-        """Return the codec, None for no compression; raise UnsupportedCompressionError if it is not installed."""
+        """Return the codec; None for no compression. Raise UnsupportedCompressionError if it is not installed."""
         return None if self.compression == UNCOMPRESSED else components.codecs.by_name(self.compression)
 
 
@@ -88,8 +91,8 @@ class Producer(CheckedArguments, Closeable):
         components: formats, codecs and the clock.
         options: options of the producer.
         offsets: committed offsets of all groups.
-        transaction: transaction state of a transactional producer, None for others.
-        closed: called once with the producer, when it is closed.
+        transaction: transaction state of a transactional producer; None for a producer without transactions.
+        closed: called with the producer when the producer is closed.
     """
 
     def __init__(
@@ -153,23 +156,24 @@ class Producer(CheckedArguments, Closeable):
         """Queue a record, and return a future, whose result is the record's ``RecordMetadata`` or an error.
 
         The call waits while the buffer is full, except in a callback of a future. Such a callback runs on a thread of
-        the producer: until it returns, no further batch of that partition is delivered.
+        the producer: until the callback returns, no further batch of that partition is delivered.
 
         Args:
             topic: topic of the record.
-            key: bytes, an argument of ``key_serializer``, or None. Records with equal keys go to the same partition,
-                which is the one that Kafka's clients choose, too.
+            key: bytes, an argument of ``key_serializer``, or None. Records with equal keys go to the same partition as
+                in Kafka.
             value: bytes, an argument of ``value_serializer``, or None, which is a tombstone in a compacted topic.
             headers: pairs of name and value.
             timestamp_ms: timestamp of the record; -1 for the current time.
-            partition: partition of the record; None to choose one by the key, or any if the key is None.
+            partition: partition of the record; None to choose a partition by the key, or any partition without a key.
 
         Raises:
             UnknownTopicError: the topic or partition does not exist.
             SerializationError: a serializer failed; an open transaction is not affected.
             InvalidTxnStateError: the producer is transactional, and no transaction is open, or its end has started.
             TransactionAbortedError: an earlier record of the transaction was not appended.
-            ProducerFencedError: another producer has the transactional id now.
+            ProducerFencedError: another producer has the transactional id now, or the transaction timed out.
+            StorageError: the partition could not be added to the transaction.
             ClosedError: after ``close``.
         """
         self._check_open()
@@ -206,7 +210,7 @@ class Producer(CheckedArguments, Closeable):
         return known[self._partitioner.choose(topic, len(known), size_bytes)]
 
     def flush(self) -> None:
-        """Wait until all queued records are appended or have failed. Their futures have the results.
+        """Wait until all queued records are appended or have failed, and their futures have the results.
 
         Raises:
             ConfigError: called from a future's callback.
@@ -226,11 +230,12 @@ class Producer(CheckedArguments, Closeable):
         self._transactional().begin()
 
     def send_offsets(self, group: str, offsets: Committable) -> None:
-        """Send a group's offsets as part of the transaction: they are committed together with it.
+        """Send a group's offsets as part of the transaction. The commit of the transaction also commits the offsets.
 
         Raises:
-            InvalidTxnStateError, TransactionAbortedError, ProducerFencedError: as ``send``.
-            ConfigError, UnknownTopicError: as ``Consumer.commit``.
+            InvalidTxnStateError, TransactionAbortedError, ProducerFencedError, StorageError: as for ``send``.
+            ConfigError: an offset is negative.
+            UnknownTopicError: a partition does not exist here.
         """
         self._check_open()
         self._transactional().check_open()
@@ -290,12 +295,13 @@ class Producer(CheckedArguments, Closeable):
     def close(self) -> None:
         """Send the queued records, and end the threads. Idempotent.
 
-        An open transaction is aborted, and its queued records are not sent. The exception is a transaction whose commit
-        was prepared but failed: it is committed, because readers may have seen it already.
+        An open transaction is aborted, and its queued records are not sent. If a failed commit has prepared the
+        transaction, the transaction is committed, because readers may have seen its records already.
 
         Raises:
+            ConfigError: called from a future's callback.
             StorageError: the transaction could not be ended. A background duty, or the next producer with the same
-                transactional id, ends it later.
+                transactional id, ends the transaction later.
         """
         if self._closed:
             return

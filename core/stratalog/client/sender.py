@@ -1,4 +1,4 @@
-"""The threads of a producer: they deliver the batches that are due."""
+"""The threads of a producer, which deliver the batches that are due."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class Sender:
     Threads are started on demand, up to ``max_in_flight``, and end with ``close``.
 
     Args:
-        waiting: the queue; only the sender may use it from now on.
+        waiting: the queue; only the sender may use the queue from now on.
         deliver: appends a batch and sets the results of its futures; raises nothing.
         clock: clock that decides when a batch is due.
         max_in_flight: maximum number of batches, each of another partition, that are delivered concurrently.
-        buffer_bytes: ``put`` waits while this many bytes are waiting.
+        buffer_bytes: ``put`` waits while this many bytes, or more, are not delivered.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Sender:
             return future
 
     def _hurry(self) -> None:
-        """Treat all batches as due, and wait until one is finished. The caller holds the lock."""
+        """Treat all batches as due, and wait until a batch is finished. The caller holds the lock."""
         with self._everything_due():
             self._progress.wait()
 
@@ -86,10 +86,7 @@ class Sender:
                 self._progress.wait_for(lambda: all(batch.finished for batch in listed))
 
     def check_outside(self) -> None:
-        """Raise ConfigError on a thread of this sender, because the thread would wait for itself.
-
-        A callback of a future runs on such a thread.
-        """
+        """Raise ConfigError on a thread of this sender, such as in a future's callback: it would wait for itself."""
         if self._inside():
             raise ConfigError("a callback of a producer's future cannot wait for the producer: wait in another thread")
 
@@ -127,7 +124,7 @@ class Sender:
         return threading.current_thread() in self._threads
 
     def _wake(self) -> None:
-        """Wake an idle thread, or start one if a batch is due or will be due. The caller holds the lock."""
+        """Wake an idle thread, or start a thread if a batch is due or will be due. The caller holds the lock."""
         due = self._waiting.due_in_ns(self._clock.monotonic_ns(), everything=self._flushing > 0)
         if self._idle:
             self._work.notify()

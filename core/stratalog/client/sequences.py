@@ -27,8 +27,8 @@ class ProducerId(NamedTuple):
 def new_producer_id(chance: random.Random) -> ProducerId:
     """Return a random producer id from 2^62 to 2^63 - 1, with epoch 0, for a producer that ends with its engine.
 
-    Unlike Kafka, which assigns ids from 0 upwards and stores the last one, stratalog stores no used ids: among 2^62
-    random ids, no two are equal in practice, and none is one of Kafka's.
+    Kafka assigns ids from 0 upwards, and stores the last id. stratalog stores no used ids: in practice, no two random
+    ids are equal.
     """
     return ProducerId(_FIRST_ID | chance.getrandbits(62), 0)
 
@@ -42,12 +42,12 @@ def new_kept_id(chance: random.Random) -> int:
 
 
 def is_ours(producer_id: int) -> bool:
-    """Return True if ``new_producer_id`` has created the id: it belongs to a producer that ends with its engine."""
+    """Return True if the id is in the range of ``new_producer_id``, for producers that end with their engine."""
     return producer_id >= _FIRST_ID
 
 
 def is_kept(producer_id: int) -> bool:
-    """Return True if ``new_kept_id`` has created the id: it belongs to a producer that outlives the engine."""
+    """Return True if the id is in the range of ``new_kept_id``, for producers outside the process."""
     return _FIRST_KEPT_ID <= producer_id < _FIRST_ID
 
 
@@ -72,7 +72,7 @@ class Sequences:
         self._numbers: dict[TopicPartition, _Numbers] = {}
 
     def begin(self, identity: ProducerId) -> None:
-        """Use another producer id or epoch: every partition starts at sequence 0. No batch may be in delivery."""
+        """Use another producer id or epoch, with sequence number 0 in each partition. No batch may be in delivery."""
         self._identity = identity
         self._numbers.clear()
 
@@ -87,7 +87,7 @@ class Sequences:
         numbers.sequence = (numbers.sequence + count) % _SEQUENCES
 
     def restart(self, name: TopicPartition) -> None:
-        """Restart a partition's sequence numbers in a new epoch, because it is unknown which records were written."""
+        """Restart a partition's sequence numbers at 0 in the next epoch, or, after the last epoch, with a new id."""
         (producer_id, epoch), _ = self.of(name)
         following = ProducerId(producer_id, epoch + 1) if epoch < LAST_EPOCH else new_producer_id(self._chance)
         self._numbers[name] = _Numbers(following)

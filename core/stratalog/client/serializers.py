@@ -19,16 +19,16 @@ Deserializer: TypeAlias = Callable[[bytes], Any]
 
 
 class DeserializedRecord(NamedTuple):
-    """One record of a consumer with deserializers. It has the fields of ``Record``.
+    """One record of a consumer with deserializers, with the fields of ``Record``.
 
     Attributes:
         offset: offset of the record.
-        timestamp_ms: timestamp of the record; -1 if it has none.
+        timestamp_ms: timestamp of the record; -1 for no timestamp.
         timestamp_type: ``TimestampType.CREATE_TIME``, ``LOG_APPEND_TIME``, or ``NONE`` if the format has no timestamps.
         key: result of the key's deserializer; None for a record without a key; bytes without a deserializer.
         value: result of the value's deserializer; None for a tombstone; bytes without a deserializer.
         headers: pairs of name and value, in order.
-        leader_epoch: epoch of the batch, -1 if the format has none.
+        leader_epoch: leader epoch of the batch; -1 if the format has none.
         partition: partition of the log.
     """
 
@@ -45,11 +45,10 @@ class DeserializedRecord(NamedTuple):
 def serialized(function: Serializer | None, part: str, content: Any, topic: str) -> bytes | None:
     """Return the bytes of a key or a value: the result of the function, or ``content`` itself without a function.
 
-    Without a function, ``content`` should be bytes, which is checked later. None stays None. ``part`` is "key" or
-    "value", for error texts.
+    For the content None, return None. ``part`` is "key" or "value", for error texts.
 
     Raises:
-        SerializationError: the function raised an error, or its result is not bytes.
+        SerializationError: the function raised an error, or its result is neither bytes nor None.
     """
     if function is None or content is None:
         found: bytes | None = content  # a record refuses anything but bytes
@@ -64,7 +63,7 @@ def serialized(function: Serializer | None, part: str, content: Any, topic: str)
 
 
 class Deserializers(NamedTuple):
-    """The deserializers of one consumer. At least one of them is not None."""
+    """The deserializers of one consumer; None for a part of the record that stays bytes."""
 
     key: Deserializer | None
     value: Deserializer | None

@@ -1,8 +1,8 @@
 """Compacted topics that store the state of clients: Kafka's ``__consumer_offsets`` and ``__transaction_state``.
 
 The state in memory always comes from the log: each refresh reads the records after the end of the previous refresh. If
-later records have replaced most records of a partition, the partition is compacted, so that the next engine reads it
-faster.
+later records have replaced most records of a partition, the partition is compacted, to make the first read of the next
+engine faster.
 
 Source: apache/kafka GroupMetadataManager, CoordinatorLoaderImpl, TransactionStateManager.
 """
@@ -46,9 +46,9 @@ Compact = Callable[[TopicPartition], object]
 
 
 def create_state_topic(logs: Logs, topic: str, partitions: int) -> None:
-    """Create a state topic if it does not exist.
+    """Create a state topic if it does not exist. Errors are those of ``Engine.create_topic``.
 
-    The function takes the engine's lock, so the caller must not hold the lock of a ``StateTopic``'s owner.
+    The function takes the engine's lock. Therefore the caller must not hold the lock of a ``StateTopic``'s owner.
     """
     with contextlib.suppress(TopicExistsError):
         logs.create_topic(topic, partitions=partitions, config=CONFIG)
@@ -62,8 +62,8 @@ class _Read:
         position: offset of the next record to read.
         pending: records of open transactions, by producer id.
         records: number of records that were read since the partition was last compacted.
-        keys: keys of these records.
-        gathered: committed records of one step, by key; only the newest valid record of each key is applied.
+        keys: keys of all records that were read.
+        gathered: committed records of one fetch, by key; only the newest valid record of each key is applied.
     """
 
     position: int = 0
@@ -77,7 +77,7 @@ class StateTopic(ABC):
     """Base class for the state in one state topic. Not thread-safe: the owner of the object protects it with a lock.
 
     Args:
-        logs: logs of an engine or of a reader; they are only read.
+        logs: logs of an engine or of a reader.
         topic: name of the topic.
         compact: called with a partition of the topic to compact its log, including the active segment; None if this
             object must not compact.
@@ -103,7 +103,7 @@ class StateTopic(ABC):
         """Discard the state of a partition, which is then read again from its start."""
 
     def exists(self) -> bool:
-        """Return True if the topic exists. If the topic was deleted, discard the state that was read from it."""
+        """Return True if the topic exists. If the topic was deleted, discard the state."""
         if self._count:
             self._check_still_there()
         if not self._count:
@@ -124,10 +124,7 @@ class StateTopic(ABC):
             return  # the log exists, but cannot be opened
 
     def place_of(self, name: str) -> int:
-        """Return the number of the partition for the state of a group or a transactional id.
-
-        ``exists`` must have returned True before.
-        """
+        """Return the number of the partition for a group or a transactional id. Call ``exists`` before."""
         return partition_of_name(name, self._count)
 
     def name(self, partition: int) -> TopicPartition:
@@ -144,9 +141,9 @@ class StateTopic(ABC):
             self.refresh(name.partition)
 
     def refresh_readable(self) -> bool:
-        """Refresh as ``refresh_all`` does, but log the error of a partition that cannot be read, and continue.
+        """Refresh every partition that exists here. Log the error of a partition that cannot be read, and continue.
 
-        Return True if all partitions were read.
+        Return True if all partitions were read, False if one failed or is missing here.
         """
         names = self.names()
         is_whole = len(names) == self._count
@@ -165,7 +162,9 @@ class StateTopic(ABC):
                 yield from records
 
     def refresh(self, partition: int) -> None:
-        """Read the new records of a partition up to its log end, apply them, and compact the partition if it is due.
+        """Read the new records of a partition up to its log end, and apply the records.
+
+        If the partition has at least 4096 records, and four records for each key, compact the partition.
 
         Raises:
             StorageError: the log cannot be read.
@@ -193,7 +192,7 @@ class StateTopic(ABC):
             _LOGGER.exception("the stored state of clients could not be compacted log=%s", name)
 
     def _step(self, log: LogReader, partition: int, read: _Read) -> int:
-        """Read and apply some batches from the position on. Return the offset after them."""
+        """Read and apply some batches from the position on. Return the offset after these batches."""
         with log.fetch(read.position, READ_BYTES, Isolation.LOG_END) as fetched:
             data, components = fetched.read(), fetched.components
             found = scan(components.formats, data, 0, len(data), check_crc=True)
@@ -206,7 +205,7 @@ class StateTopic(ABC):
             return fetched.next_offset
 
     def _read_table(self, data: Buffer, table: BatchTable, read: _Read, components: Components, partition: int) -> None:
-        """Add the records of a table to ``read``. If some batches belong to transactions, decode them one by one."""
+        """Add the records of a table to ``read``. If some batches belong to transactions, decode batch by batch."""
         form = components.formats.of(table.magic, str(self.name(partition)), 0)
         decode = partial(form.decode, data, fields=Fields.ALL, limit_bytes=components.limits.decompressed_bytes)
         if not any(map((CONTROL_BIT | TRANSACTIONAL_BIT).__and__, table.attributes)):
@@ -225,7 +224,7 @@ class StateTopic(ABC):
     def _take(self, read: _Read, producer_id: int | None, records: Iterator[Record]) -> None:
         """Add records to ``read.gathered``, or, if ``producer_id`` is not None, to its open transaction in ``pending``.
 
-        A tombstone in ``records`` outside of a transaction also removes pending records with the same key.
+        Outside of a transaction, a tombstone also removes pending records with the same key.
         """
         wanted = (record for record in records if record.offset >= read.position)
         if producer_id is not None:

@@ -80,11 +80,11 @@ class Transaction:
             self._stage = _Stage.OPEN
 
     def check_open(self) -> None:
-        """Check that the open transaction can get further records.
+        """Raise an error unless a transaction is open that can get further records.
 
         Raises:
             InvalidTxnStateError: no transaction is open, or its end has started.
-            TransactionAbortedError: a record of the transaction was lost: it can only be aborted.
+            TransactionAbortedError: a record could not be appended; the transaction can only be aborted.
             ProducerFencedError: another producer has the transactional id now.
         """
         with self._changed:
@@ -99,10 +99,8 @@ class Transaction:
     def sending(self, name: TopicPartition) -> Iterator[None]:
         """Return a context manager for sending one record to partition ``name`` in the transaction.
 
-        The partition is added to the transaction first. While the block runs, the end of the transaction waits.
-
-        Raises:
-            StorageError: any error of ``check_open``; or the partition could not be added.
+        The partition is added to the transaction first. While the block runs, the end of the transaction waits. Errors
+        are those of ``check_open`` and ``TransactionCoordinator.add_partitions``.
         """
         with self._changed:
             self.check_open()
@@ -120,14 +118,14 @@ class Transaction:
 
     @contextlib.contextmanager
     def ending(self, *, commit: bool) -> Iterator[None]:
-        """Return a context manager that ends the transaction on exit. Its block sends or drops the queued records.
+        """Return a context manager that ends the transaction on exit. The block must send or drop the queued records.
 
-        After an error other than ProducerFencedError, the transaction stays open, and the caller can end it again.
+        After an error other than ProducerFencedError, the transaction stays open, and the call can be repeated.
 
         Raises:
             InvalidTxnStateError: no transaction is open.
-            TransactionAbortedError: a record of the transaction to commit was lost.
-            StorageError: as ``TransactionCoordinator.end``.
+            TransactionAbortedError: a record of the transaction to commit could not be appended.
+            StorageError: as for ``TransactionCoordinator.end``.
         """
         with self._changed:
             self._check(_Stage.OPEN)
@@ -148,7 +146,8 @@ class Transaction:
     def is_committing(self) -> bool:
         """True if a commit failed after it was prepared: the transaction must be committed, and cannot be aborted.
 
-        Raises ProducerFencedError if another producer has the transactional id now.
+        Raises:
+            StorageError: as for ``TransactionCoordinator.is_committing``.
         """
         with self._fencing():
             return self._ends and self._coordinator.is_committing(self.transactional_id, self._identity)

@@ -28,7 +28,7 @@ _LOGGER: Final = logging.getLogger("stratalog.client")
 class TransactionLocks:
     """Locks of one transactional id: ``changing`` for changes of its state, ``ending`` for writing its markers.
 
-    A thread that needs both takes ``ending`` first.
+    A thread that needs both locks takes ``ending`` first.
     """
 
     __slots__ = ("__weakref__", "changing", "ending")
@@ -38,13 +38,13 @@ class TransactionLocks:
 
 
 class TransactionEnds:
-    """Completion of prepared transactions, and abort of open transactions that were abandoned. Thread-safe.
+    """Completion of prepared transactions, and abort of open transactions whose producer is gone. Thread-safe.
 
     Args:
         logs: logs of the engine.
         states: states of all producers.
         clock: clock for timeouts.
-        expiration_ms: a transactional id without an open transaction is deleted this long after its last use.
+        expiration_ms: time from the last use of a transactional id without an open transaction to its deletion.
     """
 
     def __init__(self, logs: Logs, states: TransactionLog, clock: Clock, expiration_ms: int) -> None:
@@ -57,7 +57,7 @@ class TransactionEnds:
         self._recovered = False
 
     def locks(self, transactional_id: str) -> TransactionLocks:
-        """Return the locks of a transactional id. They exist as long as a caller has a reference to them."""
+        """Return the locks of a transactional id, which exist as long as a caller has a reference to the result."""
         with self._lock:
             found = self._locks.get(transactional_id)
             if found is None:
@@ -72,10 +72,10 @@ class TransactionEnds:
             yield
 
     def complete(self, transactional_id: str, locks: TransactionLocks, durability: str | None = None) -> None:
-        """Write the markers of a prepared transaction, and store its completion; do nothing if none is prepared.
+        """Write the markers of a prepared transaction, and store its completion.
 
-        The caller holds ``locks.ending``, but not ``locks.changing``. A deleted log is skipped. If a log cannot be
-        written, the other logs still get their markers.
+        Do nothing if no transaction is prepared. The caller holds ``locks.ending``, but not ``locks.changing``. A
+        deleted log is skipped. If a log cannot be written, the other logs still get their markers.
 
         Raises:
             StorageError: error of the first log that failed. A repeated call writes the missing markers.
@@ -112,12 +112,7 @@ class TransactionEnds:
             self._states.store(transactional_id, completed(known, self._clock.now_ms()), durability)
 
     def recover(self) -> None:
-        """End the transactions that an earlier engine left unfinished; later calls do nothing.
-
-        Prepared transactions are completed with their decided outcome. Open transactions of an engine's own producers
-        are aborted, because these producers ended with their engine. Open transactions of producers outside the process
-        continue until their timeout.
-        """
+        """End the transactions that an earlier engine left unfinished; see ``TransactionCoordinator.recover``."""
         with self._recovering:
             if self._recovered:
                 return
@@ -135,11 +130,10 @@ class TransactionEnds:
             self.abort_expired()
 
     def _abort_unknown(self, name: TopicPartition, known: Collection[int], *, is_whole: bool) -> None:
-        """Abort transactions that are open in a log but missing in the states, which a power failure can lose.
+        """Abort transactions that are open in a log, but whose producer ids are not ``known`` from the stored states.
 
-        Only transactions with producer ids that stratalog has created are aborted. Those of producers outside the
-        process are aborted only if all states could be read (``is_whole``). ``known`` are the producer ids with an
-        unfinished transaction.
+        A power failure can lose a state. Only transactions with producer ids that stratalog has created are aborted,
+        and transactions of producers outside the process only if all states could be read (``is_whole``).
         """
         try:
             log = self._logs.log(*name)
@@ -154,14 +148,7 @@ class TransactionEnds:
             _LOGGER.exception("an unknown transaction could not be aborted log=%s", name)
 
     def abort_expired(self) -> tuple[str, ...]:
-        """Abort transactions that are open longer than their timeout, and fence their producers.
-
-        Prepared transactions whose end failed earlier, for instance because the disk was full, are completed.
-        Transactional ids that have expired are deleted.
-
-        Returns:
-            The transactional ids of the aborted transactions, sorted.
-        """
+        """Abort transactions that exceed their timeout; see ``TransactionCoordinator.abort_expired``."""
         self.recover()
         now_ms, aborted = self._clock.now_ms(), []
         states, _ = self._states.readable()
@@ -184,15 +171,10 @@ class TransactionEnds:
                 _LOGGER.exception("an expired transactional id was not removed transactional_id=%s", transactional_id)
 
     def _settle(self, transactional_id: str, *, overdue_ms: int | None = None) -> bool:
-        """Complete a prepared transaction, or abort an open one. An error of a log is logged; a later call retries.
+        """Complete a prepared transaction, or abort an open one. Return True if an open transaction was aborted.
 
-        Args:
-            transactional_id: transactional id of the producer.
-            overdue_ms: current time, to abort an open transaction only if it exceeds its timeout; None to abort it
-                anyway.
-
-        Returns:
-            True if an open transaction was aborted. False otherwise, for instance if another thread is ending it.
+        With the current time as ``overdue_ms``, an open transaction is aborted only after its timeout. Errors are only
+        logged. If another thread is ending the transaction, do nothing.
         """
         locks = self.locks(transactional_id)
         if not locks.ending.acquire(blocking=False):
@@ -208,7 +190,7 @@ class TransactionEnds:
         return is_aborted
 
     def _is_fenced(self, transactional_id: str, locks: TransactionLocks, overdue_ms: int | None) -> bool:
-        """Prepare the abort of an open transaction. Return False if none is open, or if it is not overdue."""
+        """Prepare the abort of an open transaction. Return False if no transaction is open, or it is not overdue."""
         with locks.changing:
             known = self._states.known(transactional_id)
             if known is None or known.status != TransactionStatus.ONGOING:

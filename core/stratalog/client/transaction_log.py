@@ -43,7 +43,8 @@ class TransactionLog:
     def known(self, transactional_id: str) -> Known | None:
         """Return the latest state of a producer, or None if the transactional id is unknown.
 
-        Raises StorageError if the partition with the state cannot be read.
+        Raises:
+            StorageError: the partition with the state cannot be read.
         """
         with self._lock:
             if not self._topic.exists():
@@ -68,7 +69,7 @@ class TransactionLog:
             return dict(self._topic.states), is_whole
 
     def store(self, transactional_id: str, known: Known, durability: str | None = None) -> None:
-        """Store a new state of a producer. Raises StorageError if it could not be appended."""
+        """Store a new state of a producer, or raise StorageError if the state could not be appended."""
         state = known.state
         is_tagged = state.client_transaction_version >= EPOCH_RAISING or state.next_producer_id != NO_PRODUCER
         value = transaction_value(state, _TAGGED_VERSION if is_tagged else _PLAIN_VERSION)
@@ -80,18 +81,18 @@ class TransactionLog:
                 self._last_epochs[transactional_id] = known.last_epoch
 
     def forget(self, transactional_id: str, now_ms: int) -> None:
-        """Delete the state of a producer by a tombstone: the transactional id is unknown afterwards."""
+        """Delete the state of a producer by a tombstone, or raise StorageError if it could not be appended."""
         self._append(transactional_id, now_ms, None, None)
         with self._lock:
             self._last_epochs.pop(transactional_id, None)
 
     def log_of(self, transactional_id: str) -> Log:
-        """Return the log that stores a producer's state; create the topic if it is missing."""
+        """Return the log that stores a producer's state; create the topic if the topic does not exist."""
         while True:
             with self._lock:
                 if self._topic.exists():
                     return self._logs.log(TRANSACTIONS_TOPIC, self._topic.place_of(transactional_id))
-            # takes the engine's lock, so this lock is released
+            # not under _lock: the engine's lock must be taken first
             create_state_topic(self._logs, TRANSACTIONS_TOPIC, self._partitions)
 
     def _append(self, transactional_id: str, now_ms: int, value: bytes | None, durability: str | None) -> None:

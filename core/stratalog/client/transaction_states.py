@@ -1,7 +1,7 @@
 """Transitions of the state of a transactional producer, as pure functions: each returns the new state.
 
-The end of a transaction of version 2 (KIP-890) raises the producer epoch, so that a late request of this transaction
-cannot change the next one.
+The end of a transaction of version 2 (KIP-890) raises the producer epoch. A late request of this transaction can
+therefore not change the next transaction.
 
 Source: apache/kafka TransactionMetadata, TransactionCoordinator; KIP-360, KIP-890.
 """
@@ -40,7 +40,7 @@ class Known(NamedTuple):
     Attributes:
         state: the stored state.
         last_epoch: previous epoch, with which the producer may repeat the request that has raised the epoch; -1 if
-            there is no such request. As in Kafka, it is not stored.
+            there is no such request. As in Kafka, ``last_epoch`` is not stored.
     """
 
     state: TransactionState
@@ -53,14 +53,14 @@ class Known(NamedTuple):
 
     @property
     def producer(self) -> ProducerId:
-        """Producer id and epoch that the producer uses now, or after its transaction if that is being ended."""
+        """Current producer id and epoch; while a transaction is being ended, the id and epoch after its end."""
         if self.state.next_producer_id != NO_PRODUCER:
             return ProducerId(self.state.next_producer_id, 0)
         return ProducerId(self.state.producer_id, self.state.producer_epoch)
 
 
 def partitions_in(state: TransactionState) -> list[TopicPartition]:
-    """Return the partitions of the transaction that ``state`` describes; [] if it has none."""
+    """Return the partitions of the transaction in ``state``; [] if there is no transaction."""
     return [
         TopicPartition(found.topic, partition) for found in state.partitions or () for partition in found.partitions
     ]
@@ -94,7 +94,7 @@ def check_expected(known: Known, expected: ProducerId | None) -> None:
 def initialized(
     known: Known | None, timeout_ms: int, now_ms: int, expected: ProducerId | None, new_id: NewId, *, rotates: bool
 ) -> Known:
-    """Return the state after InitProducerId: it has the next epoch of the producer id, or epoch 0 of a new producer id.
+    """Return the state after InitProducerId, with the next epoch of the producer id, or epoch 0 of a new producer id.
 
     Args:
         known: current state; None for a new transactional id.
@@ -105,7 +105,7 @@ def initialized(
         rotates: True if the producer must get a new producer id.
 
     Raises:
-        ProducerFencedError: another producer has the transactional id now.
+        ProducerFencedError: ``expected`` may not continue; see ``check_expected``.
         ConcurrentTransactionsError: a transaction is open, or is being ended.
     """
     epoch, last_epoch, previous = 0, NO_EPOCH, NO_PRODUCER
@@ -176,9 +176,10 @@ def check_contains(known: Known, producer: ProducerId, names: Iterable[TopicPart
 def with_partitions(
     known: Known, producer: ProducerId, names: Collection[TopicPartition], now_ms: int, version: int = 0
 ) -> Known:
-    """Return the state after partitions are added; ``known`` itself if it has all of them.
+    """Return the state after partitions are added; ``known`` itself if the transaction contains all of them.
 
-    If no transaction is open, this begins a transaction of the given version. Errors are those of ``check_producer``.
+    If no transaction is open, the new state begins a transaction of ``version``. Errors are those of
+    ``check_producer``.
     """
     check_producer(known, producer)
     state, begins = known.state, known.status != TransactionStatus.ONGOING
@@ -198,13 +199,11 @@ def with_partitions(
 
 
 def ended(known: Known, producer: ProducerId, now_ms: int, *, commit: bool) -> Known:
-    """Return the state after EndTxn of version 0, which keeps the epoch: the transaction is prepared.
-
-    If the request is repeated, ``known`` itself is returned.
+    """Return the prepared state after EndTxn of version 0, which keeps the epoch; ``known`` for a repeated request.
 
     Raises:
         InvalidProducerIdMappingError, ProducerFencedError: another producer has the transactional id now.
-        InvalidTxnStateError: no transaction is open, or it has the opposite outcome.
+        InvalidTxnStateError: no transaction is open, or its end has started with the opposite outcome.
     """
     state = known.state
     if state.producer_id != producer.producer_id:
@@ -222,10 +221,10 @@ def ended(known: Known, producer: ProducerId, now_ms: int, *, commit: bool) -> K
 
 
 def ended_with_next_epoch(known: Known, producer: ProducerId, now_ms: int, new_id: NewId, *, commit: bool) -> Known:
-    """Return the state after EndTxn of version 2, which raises the epoch. Errors are those of ``ended``.
+    """Return the prepared state after EndTxn of version 2, which raises the epoch. Errors are those of ``ended``.
 
-    An abort is allowed without an open transaction. A repeated request has the previous epoch; then ``known`` itself is
-    returned.
+    An abort is allowed without an open transaction. For a repeated request, which has the previous epoch, the result is
+    ``known``.
     """
     state = known.state
     is_rotated = (
@@ -263,10 +262,10 @@ def ended_with_next_epoch(known: Known, producer: ProducerId, now_ms: int, new_i
 
 
 def fenced(known: Known, now_ms: int) -> Known:
-    """Return the state after an open transaction is prepared for abort with the next epoch, which fences its producer.
+    """Return the state after an open transaction is prepared for abort, with the next epoch, which fences its producer.
 
     As in Kafka 4.1, a producer with transactions of version 2 may repeat its EndTxn, and then continues with the next
-    epoch. The highest epoch is reserved for this fencing: no producer gets it.
+    epoch. The highest epoch is reserved for this fencing, and never given to a producer.
     """
     state = known.state
     is_last = state.producer_epoch >= _LAST_OF_CLIENTS
@@ -281,10 +280,7 @@ def fenced(known: Known, now_ms: int) -> Known:
 
 
 def completed(known: Known, now_ms: int) -> Known:
-    """Return the state after all markers of a prepared transaction are written.
-
-    Its status is ``TransactionStatus.COMPLETE_COMMIT`` or ``COMPLETE_ABORT``.
-    """
+    """Return the state after all markers of a prepared transaction are written: COMPLETE_COMMIT or COMPLETE_ABORT."""
     state = known.state
     rotates = state.next_producer_id != NO_PRODUCER
     done = dataclasses.replace(
@@ -301,7 +297,7 @@ def completed(known: Known, now_ms: int) -> Known:
 
 
 def status_name(status: int) -> str:
-    """Return the name of a status; its number if a later release stored it."""
+    """Return the name of a status, or its number as text if a later release stored the status."""
     return TransactionStatus(status).name if status in set(TransactionStatus) else str(status)
 
 
