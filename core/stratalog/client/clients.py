@@ -123,7 +123,7 @@ class Clients:
         key_deserializer: Deserializer | None = None,
         value_deserializer: Deserializer | None = None,
     ) -> Consumer[Any]:
-        """Create a consumer of all partitions of ``topics``; arguments and errors are those of ``Consumer``."""
+        """Create a consumer of all partitions of ``topics``. Other arguments and errors are those of ``Consumer``."""
         self.coordinator.recover()
         has_deserializers = key_deserializer is not None or value_deserializer is not None
         return Consumer(

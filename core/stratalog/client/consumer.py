@@ -306,7 +306,7 @@ class Consumer(CheckedArguments, Closeable, Generic[RecordType]):
         return tuple(self._cursors)
 
     def position(self, name: TopicPartition) -> int | None:
-        """Return the offset of a partition's next record; None if ``auto_offset_reset`` is none and nothing set it."""
+        """Return the offset of a partition's next record; None if it is not set (``auto_offset_reset`` is none)."""
         return self._cursor(name).position
 
     def seek(self, name: TopicPartition, offset: NotNegative) -> None:

@@ -51,8 +51,8 @@ _LOGGER: Final = logging.getLogger("stratalog.client")
 class TransactionCoordinator:
     """Coordinator of the transactional producers of an engine. Thread-safe; each transactional id has its own locks.
 
-    While a transaction is being ended, ``open`` and ``end`` wait, but ``init_producer`` and ``end_decided`` raise
-    ConcurrentTransactionsError. Producers outside the process are, for example, clients of a gateway.
+    While a transaction is being ended, ``open`` and ``end`` wait. For producers outside the process, such as clients of
+    a gateway, ``init_producer`` and ``end_decided`` raise ConcurrentTransactionsError instead.
 
     Args:
         logs: logs of the engine.
@@ -93,7 +93,7 @@ class TransactionCoordinator:
         """Return True if the producer's latest transaction is prepared for commit, or committed.
 
         Raises:
-            ProducerFencedError: another producer has the transactional id now.
+            ProducerFencedError: another producer has the transactional id now, or the transaction timed out.
         """
         known = self._required(transactional_id)
         if known.producer != producer:

@@ -63,7 +63,7 @@ class Delivery:
         components: formats, and the clock.
         options: options of the delivery.
         sequences: sequence numbers; None for a producer that is not idempotent.
-        failed: called with each error of an append, and with True if the log may still contain the records.
+        failed: called with each error of an append, and with True if the records may have been appended nevertheless.
     """
 
     def __init__(

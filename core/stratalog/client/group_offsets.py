@@ -195,8 +195,8 @@ class GroupOffsets(CommittedOffsets):
     def expire(self, group: str, retention_ms: int) -> bool:
         """Delete the expired offsets of a group without members, and the group's stored state if no offset remains.
 
-        An offset expires ``retention_ms`` after the group's last member left, or after the commit of the offset if the
-        former time is not stored. An offset that an open transaction would replace is kept.
+        An offset expires ``retention_ms`` after the group's last member left, or, if that time is not stored, after the
+        commit of the offset. An offset that an open transaction would replace is kept. Errors are those of ``delete``.
 
         Returns:
             True if neither an offset nor the state of the group remains.

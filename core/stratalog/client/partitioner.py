@@ -69,7 +69,7 @@ class StickyPartitioner:
         self._current: dict[str, tuple[int, int]] = {}  # by topic: current partition, and bytes sent to it
 
     def choose(self, topic: str, partitions: int, size_bytes: int) -> int:
-        """Return the partition for a record of ``size_bytes`` without a key; ``partitions`` is their number."""
+        """Return a partition from 0 to ``partitions`` - 1 for a record without a key, and count the record's size."""
         partition, used = self._current.get(topic, (partitions, 0))
         if partition >= partitions or used >= self._batch_size_bytes:
             partition, used = self._chance.randrange(partitions), 0

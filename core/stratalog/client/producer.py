@@ -45,7 +45,7 @@ class ProducerOptions:
     """Options of a producer.
 
     Attributes:
-        batch_size_bytes: size of a full batch before compression. A full batch is sent without ``linger_ms``.
+        batch_size_bytes: size of a full batch before compression. A full batch does not wait for ``linger_ms``.
         linger_ms: how long a batch that is not full waits for more records; 0 for no wait.
         compression: ``none``, or the name of a codec. A topic's ``compression.type`` other than ``producer`` takes
             precedence.

@@ -183,10 +183,10 @@ class Engine(EngineDuties):
             UnknownTopicError, UnknownSettingError, ConfigError: nothing was changed.
             PluginError: a setting names a component that is not installed or cannot be opened; nothing was changed.
             LogDirOfflineError: a log directory is unavailable; nothing was changed.
-            StorageError: the tier cannot be read, or the settings cannot be stored; nothing was changed. After an
-                error while ``remote.storage.enable`` is disabled, some logs may have no segments in the tier any
-                more. After an error of a new segment, which a change of ``record.version`` begins in each log, the
-                settings are stored, but the later logs use the earlier settings. Repeat the call in both cases.
+            StorageError: the tier cannot be read, or the settings cannot be stored; nothing was changed. If the tier
+                fails while ``remote.storage.enable`` is being disabled, some logs may have no segments in the tier any
+                more. If a log cannot begin a new segment, which a change of ``record.version`` requires, the settings
+                are stored, but later logs use the earlier settings. Repeat the call in both cases.
         """
         found = self._logs.alter(name, config)
         if "record.version" in config:
@@ -225,7 +225,7 @@ class Engine(EngineDuties):
         return self._logs.move(TopicPartition(topic, partition), os.fspath(log_dir))
 
     def left_folders(self) -> tuple[str, ...]:
-        """Return the paths of the folders named ``-stray`` or ``-future``, as by a broker; they are not used."""
+        """Return the paths of folders with the suffix ``-stray`` or ``-future``, which the engine does not use."""
         return self._logs.left_folders()
 
     @property
@@ -301,15 +301,22 @@ class Engine(EngineDuties):
         )
 
     def groups(self) -> tuple[str, ...]:
-        """Return the names of the groups that have committed offsets, sorted."""
+        """Return the names of the groups that have committed offsets, sorted; errors as for ``group_offsets``."""
         return self._group_offsets().groups()
 
     def group_offsets(self, group: str) -> dict[TopicPartition, CommittedOffset]:
-        """Return the committed offsets of a group, by partition; {} for an unknown group."""
+        """Return the committed offsets of a group, by partition; {} for an unknown group.
+
+        Raises:
+            StorageError: the stored offsets cannot be read.
+        """
         return self._group_offsets().committed(group)
 
     def pending_group_offsets(self, group: str) -> frozenset[TopicPartition]:
-        """Return the partitions for which an open transaction has written an offset of the group."""
+        """Return the partitions for which an open transaction has written an offset of the group.
+
+        Errors are those of ``group_offsets``.
+        """
         return self._group_offsets().pending(group)
 
     def alter_group_offsets(
@@ -339,7 +346,11 @@ class Engine(EngineDuties):
         self._group_offsets().commit(group, offsets, durability, must_exist=must_exist)
 
     def delete_group(self, group: str, durability: str | None = None) -> bool:
-        """Delete all committed offsets and the stored state of a group. Return False if the group has neither."""
+        """Delete all committed offsets and the stored state of a group. Return False if the group has neither.
+
+        Raises:
+            StorageError: the stored offsets cannot be read, or the deletion cannot be stored.
+        """
         return self._group_offsets().delete(group, durability)
 
     def group_states(self) -> GroupStates:

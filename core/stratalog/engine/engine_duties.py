@@ -111,7 +111,7 @@ class EngineDuties(CheckedArguments, Closeable):
         dry_run: bool = False,
         progress: Progress | None = None,
     ) -> tuple[RetentionResult, ...]:
-        """Delete segments from logs, and evict segments from local disk, according to each topic's cleanup policies.
+        """Delete segments on local disk and in the tier, and evict local copies, according to the cleanup policies.
 
         Args:
             logs: only these logs; None is all open logs.
@@ -206,9 +206,9 @@ class EngineDuties(CheckedArguments, Closeable):
     ) -> tuple[EraseResult, ...]:
         """Erase all records of a key below the current log end in all partitions of a topic; return a result for each.
 
-        In a tier, the erasure also ends the history: objects of versions before the erasure are deleted after one hour,
-        even if ``tier.history.ms`` is longer. ``EraseResult`` lists the files and objects that may still contain the
-        key, and until when. ``proof_of`` converts the result to JSON.
+        In a tier, the erasure also ends the history: the first collection after one hour deletes the objects of earlier
+        versions, even if ``tier.history.ms`` is longer. ``EraseResult`` lists the files and objects that may still
+        contain the key, and until when. ``proof_of`` converts the result to JSON.
 
         Args:
             topic: name of the topic.

@@ -225,7 +225,7 @@ class EngineLogs:
 
     def end(self) -> None:
         """Wait for a running change of a topic. After ``end``, ``check_open`` and all changes raise ClosedError."""
-        with self._changing:  # released before the close, because listeners that it waits for may call the engine
+        with self._changing:  # released before ``close``, which waits for listeners that may call the engine
             self._closed = True
 
     def close(self) -> None:

@@ -65,7 +65,7 @@ def open_engine(
 
     Raises:
         AttachError: without ``attach``, a directory has an unfinished attach or restore. With ``attach``, a directory
-            is not empty, or the tier does not have a topic of this name, or has several.
+            is not empty, or the tier has no topic of this name, or several topics of this name.
         LogDirError, CorruptCheckpointError: no directory can be opened, or the first one cannot be opened and no other
             directory has the topics' settings.
         LogDirLockedError: another engine or a running broker has locked a directory.

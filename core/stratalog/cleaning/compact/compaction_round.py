@@ -71,7 +71,7 @@ class CompactionResult:
         elapsed_ms: duration of the round.
         stopped: reason why the round ended early, if the next round can compact the part; otherwise "".
         error: error that ended the round or its planning; None if there was none. If ``stopped`` is "" and the error is
-            no StoreError, the part is uncleanable until the log is opened again.
+            not a StoreError, the part is uncleanable until the log is opened again.
         part: the compacted part of the log, "local" or "tier".
         traffic: bytes that were downloaded from the tier and uploaded to it.
     """
@@ -253,8 +253,8 @@ def reason_of(rewrite: Rewrite, end: int, limits: CleanerLimits) -> str:
 def check_settled(log: Log) -> None:
     """Raise RewriteStoppedError if it is unknown whether the last commit to the tier took effect.
 
-    Otherwise, a round over the local part could rewrite segments that the tier has already, or drop a tombstone while
-    the tier contains older records of its key.
+    In that state, a round over the local part could rewrite segments that the tier has already, or drop a tombstone
+    while the tier contains older records of its key.
     """
     if not log.maintenance.settle_remote():
         raise RewriteStoppedError(

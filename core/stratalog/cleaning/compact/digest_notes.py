@@ -17,9 +17,9 @@ from stratalog.spi.cleanup import RecordFilter
 class DigestNotes:
     """Collector of the digest of one new segment, while the pass reads the group of segments that it replaces.
 
-    A digest describes the records of a segment. By the digest, a later round skips the segment without a read. No
-    digest is written if the next round will change the segment, for example drop the marker of a transaction that is
-    empty now. No digest is written for a segment that the round has not read to its end.
+    A digest describes the records of a segment. With the digest, a later round can skip the segment. No digest is
+    written if the next round will change the segment, for example drop the marker of a transaction that is empty now.
+    No digest is written for a segment that the round has not read to its end.
 
     Args:
         digests: creates the digest file; None to write no digest.

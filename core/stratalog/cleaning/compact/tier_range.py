@@ -116,7 +116,7 @@ class TierRange:
 
     @classmethod
     def of(cls, log: Log, traffic: Traffic) -> Self:
-        """Return the committed segments of an engine's log, which must have a tier. Reads use their local copies."""
+        """Return the committed segments of an engine's log, which must have a tier. Reads use existing local copies."""
         view = log.view()
         remote = view.remote
         assert remote is not None

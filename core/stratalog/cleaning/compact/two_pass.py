@@ -27,7 +27,7 @@ from stratalog.spi.cleanup import RecordFilter
 def run_passes(of: Rewriting[S]) -> int:
     """Run both passes of a compaction round; return the exclusive end of the offsets that are compacted now.
 
-    After an error, segments may already be compacted, and the other segments are unchanged.
+    After an error, some segments may already be compacted, and the other segments are unchanged.
 
     Raises:
         CorruptBatchError: a batch is damaged.

@@ -68,7 +68,7 @@ class UnchangedState:
         return all(is_last(last_records.get(producer), *rest) for producer, *rest in self.empties)
 
     def pass_over(self, met: set[int]) -> None:
-        """Change ``met``, the state of a round, as reading the segment would have changed it."""
+        """Update ``met``, which is as for ``holds``, as if the round had read the segment."""
         met.difference_update(producer for producer, is_left in self.leaves.items() if not is_left)
         met.update(producer for producer, is_left in self.leaves.items() if is_left)
 

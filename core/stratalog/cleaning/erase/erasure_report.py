@@ -85,7 +85,7 @@ class EraseResult:
 
     @property
     def is_complete(self) -> bool:
-        """True if there was no error, and readers can open none of the remnants."""
+        """True if the erasure or the dry run had no error, and readers can open none of the remnants."""
         return self.error is None and all(found.kind in GONE_BY_ITSELF for found in self.remnants)
 
     @property

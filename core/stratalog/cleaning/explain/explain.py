@@ -76,7 +76,7 @@ class RecordFate:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Explanation of one log: the fate of its ranges of offsets, and of the requested records; () if none is found."""
+    """Explanation of one log: the fate of its ranges of offsets, and of the requested records."""
 
     ranges: tuple[RangeFate, ...]
     records: tuple[RecordFate, ...]
@@ -94,8 +94,8 @@ def explain(
 ) -> Explanation:
     """Return the fates of the ranges of a log in the next retention pass and compaction rounds. Changes nothing.
 
-    With ``offset`` or ``key``, the result contains only the matching records and the ranges that contain these records.
-    With both, ``key`` is ignored.
+    With ``offset`` or ``key``, the result contains only the ranges and the records with that offset or key. If both are
+    given, ``key`` is ignored. Without either, the result contains all ranges, but no records.
 
     Raises:
         StorageError: the pass or a round would fail with this error.

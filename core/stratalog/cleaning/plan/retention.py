@@ -302,7 +302,7 @@ def _rolls(log: Log, before: LogSummary, deleted_to: int, remote_end: int, local
 
 
 def cut_of(actions: Sequence[Action], limit: int) -> Cut:
-    """Return the greatest end of all DeletePrefix actions, but at most ``limit``, with all their reasons."""
+    """Return the greatest end of all DeletePrefix actions, but at most ``limit``, with all reasons; end 0 if none."""
     prefixes = [action for action in actions if isinstance(action, DeletePrefix)]
     end = max((min(action.end, limit) for action in prefixes), default=0)
     return Cut(end, tuple(dict.fromkeys(action.reason for action in prefixes)))

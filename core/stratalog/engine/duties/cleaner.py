@@ -122,7 +122,11 @@ class Cleaner:
     def preview(self, plan: CompactionPlan) -> RoundPreview | None:
         """Return the result that a planned round would have; None if the plan contains no round.
 
-        The preview reads the records that the round would read. Errors are those of ``preview``.
+        The preview reads the records that the round would read.
+
+        Raises:
+            SegmentGoneError: the log changed during the preview; call again.
+            StorageError: the error with which the round would fail.
         """
         return preview(plan, self._policies(plan.log.config), self.limits, self._clock.now_ms())
 
@@ -217,7 +221,7 @@ class Cleaner:
                 self._busy.discard(part)
 
     def _refused(self, plan: CompactionPlan, rewrite: Rewrite) -> CompactionResult:
-        """Mark a part as uncleanable, because its policies plan the same round again and again. Return its result."""
+        """Mark a part as uncleanable, because its policies repeat a round without progress. Return its result."""
         log, name = plan.log, "LogSummary.dirty_start" if plan.tier is None else "LogSummary.tier_dirty_start"
         error = PluginError(
             f"cleanup.policy={','.join(self._policies(log.config))} plans {rewrite} of {log.name} again, although a "

@@ -26,8 +26,8 @@ _NOTICED_MS: Final = 60_000  # the thread checks the clock at least this often
 class Duty:
     """A function that a ``Scheduler`` runs repeatedly.
 
-    ``interval_ms`` is the time from the end of a run to the next run, and to the first run from the creation of the
-    scheduler.
+    ``interval_ms`` is the time from the creation of the scheduler to the first run, and from the end of a run to the
+    next run.
     """
 
     name: str

@@ -52,7 +52,7 @@ class LogDir:
         failure: error that took the directory out of service; None while it is in service.
         folders: folder name of each partition in the directory, including partitions that are not open.
         logs: open logs, by name.
-        left: "stray", "future" or "delete" for each folder with this suffix, which is not used, by folder name.
+        left: "stray" or "future" for each folder with this suffix, which is not used, by folder name.
         arriving: offsets of logs that are being moved here and are not open yet; the checkpoints contain them.
 
     Raises:
@@ -84,7 +84,7 @@ class LogDir:
             self.remove_later(name, DELETE_DELAY_MS)
         self.logs: dict[TopicPartition, Log] = {}
         self._stored: dict[str, bytes] = {}  # latest written contents of the checkpoints, by file
-        self._writing = threading.Lock()  # prevents that older checkpoints replace newer ones
+        self._writing = threading.Lock()  # without the lock, older checkpoints could replace newer ones
 
     def take_offline(self, error: StorageError) -> None:
         """Refuse appends to all logs of the directory from now on, and write no checkpoints there; reads continue.

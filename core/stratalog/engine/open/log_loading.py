@@ -28,7 +28,7 @@ _MANY: Final = 512  # fewer logs load in less than a second, with and without th
 
 @dataclass(frozen=True, slots=True)
 class Loading:
-    """A log to load, with its files and settings. ``refusal`` is the reason why the log is read-only; None if not."""
+    """A log to load. ``refusal`` is the reason why the log is read-only; None if the log is writable."""
 
     name: TopicPartition
     files: LogFiles

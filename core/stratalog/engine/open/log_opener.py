@@ -161,7 +161,7 @@ class LogOpener:
         return topic_id
 
     def _check_not_of_another(self, name: TopicPartition, found: TopicId, known: TopicId) -> None:
-        """Raise ConfigError if another partition has the topic id ``known`` from the topics file, and not ``found``.
+        """Raise ConfigError if a partition has the id ``known`` of the topics file: ``found`` is of an earlier topic.
 
         Source: apache/kafka UnifiedLog, its InconsistentTopicIdException.
         """

@@ -52,8 +52,8 @@ class Notifier:
     def close(self) -> None:
         """Deliver the queued events, then end the threads. Idempotent.
 
-        After ``stop_ms``, a warning is logged for each listener that has not returned, and its further events are
-        dropped.
+        After ``stop_ms``, a warning is logged for each plugin whose listener has not returned, and its further events
+        are dropped.
         """
         with self._lock:
             self._closed = True

@@ -1,7 +1,8 @@
 """Opening an engine while the store of its tier is unavailable, and connecting its logs to the tier later.
 
-A small note file in each log directory contains the URI of the tier with which the directory was opened. Without a note
-of an unavailable tier, the tier may contain other logs with the same names, and the engine does not open.
+A small note file in each log directory contains the URI of the tier with which the directory was opened. If the tier is
+unavailable and no directory has a note about the tier, the tier may contain other logs with the same names. Then the
+engine does not open.
 """
 
 from __future__ import annotations
