@@ -118,9 +118,9 @@ def restore(
 ) -> tuple[RestoredLog, ...]:
     """Copy logs from a tier into a log directory, and return a result for each log. The tier is never changed.
 
-    The directory is created if missing. If the directory is that of a stopped broker, the topics must exist there and
-    be empty, and the topics keep the broker's topic ids. Every segment is compared with its hash in the manifest.
-    Repeat the same call to continue an interrupted restore.
+    The directory is created if missing. If the directory is that of a stopped broker, the topics must exist there, and
+    keep the broker's topic ids. Topics with records in the directory must be in ``overwrite``. Every segment is
+    compared with its hash in the manifest. Repeat the same call to continue an interrupted restore.
 
     Args:
         uri: URI of the tier.
@@ -134,8 +134,8 @@ def restore(
         progress: called with the bytes of ``.log`` files that are copied.
 
     Raises:
-        AttachError: the directory has records of these logs, or belongs to a broker and lacks these topics, or has an
-            unfinished restore of other logs.
+        AttachError: the directory has records of a log that is not in ``overwrite``, or belongs to a broker and lacks a
+            topic, or has an unfinished restore of other logs.
         ConfigError, StorageError: the tier does not have the log or the end offset, or a new name is invalid or used.
         EpochsExhaustedError: a log is in the last possible leader epoch; restore the topic under another name.
         CorruptObjectError, CorruptManifestError: the tier is damaged.
