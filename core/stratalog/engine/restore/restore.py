@@ -91,7 +91,8 @@ class RestoreRequest:
         topics: names of topics, or ``TOPIC-ID``; None is all topics.
         to_offsets: exclusive end offset of the restored log, by log; None for no limit. A batch that contains this
             offset is not restored, because a log is truncated between batches.
-        to_time: the restored log ends before the first record with this timestamp or a later one; None for no limit.
+        to_time: the restored log ends before the first record with this timestamp or a later one; None for no limit. A
+            time without a time zone counts as UTC.
         rename: new names of topics, by name in the tier; renamed topics get new ids.
         overwrite: topics whose records in the directory may be replaced.
     """
