@@ -35,7 +35,7 @@
     │   └── UnexpectedAppendOffsetError
     ├── SerializationError          a serializer or a deserializer of the caller failed
     ├── OffsetOutOfRangeError       ask for an offset that the log has
-    ├── NoOffsetError               a group has committed nothing here: seek, or set auto_offset_reset
+    ├── NoOffsetError               the group has no committed offset: seek, or set auto_offset_reset
     ├── CorruptionError             stored bytes are damaged: repair, never retry
     │   ├── CorruptBatchError
     │   ├── CorruptIndexError
@@ -78,8 +78,8 @@
     └── ClosedError                 closed, or out of service: open it again
 
 ``retriable`` is True if the same call may succeed later. ``kafka_code`` is the error code of Kafka's protocol for the
-same condition, or -1 if Kafka has none. Constructor arguments are positional and passed to ``super()``: errors can be
-pickled and sent to another process.
+same condition, or -1 if Kafka has none. All errors can be pickled: the constructor of each class passes all its
+arguments to ``super()``.
 """
 
 from __future__ import annotations

@@ -13,11 +13,11 @@ class StorageError(Exception):
     advice: str = ""
 
     def __init__(self, reason: str, *details: object) -> None:
-        super().__init__(reason, *details)  # unpickling passes these arguments to the constructor again
+        super().__init__(reason, *details)  # unpickling passes these arguments to the constructor
         self.reason = reason
 
     def advised(self, advice: str) -> Self:
-        """Return this error with ``advice`` for its cause instead of the advice of its class."""
+        """Replace the advice at the end of this error's text with ``advice``, and return this error."""
         self.advice = advice
         return self
 
@@ -30,17 +30,20 @@ class StorageError(Exception):
 
 
 class ConfigError(StorageError):
-    """A setting or an argument is wrong. Fix the call or the file; never retry."""
+    """A setting, a name or an argument is wrong. Correct the settings or the call; never retry."""
 
     kafka_code = 40
 
 
 class WrongTypeError(ConfigError, TypeError):
-    """An argument has the wrong type. Fix the call; nothing was done."""
+    """An argument has the wrong type. Correct the call; nothing was done."""
 
 
 class UnknownSettingError(ConfigError):
-    """No setting has this name. ``nearest`` is the most similar name of a setting, or ""."""
+    """No setting has the name ``name``. ``nearest`` is the setting with the most similar name, or "".
+
+    ``source`` is the file or the call that has the name, or ``environment``.
+    """
 
     def __init__(self, name: str, source: str, nearest: str = "") -> None:
         super().__init__(name, source, nearest)
@@ -53,23 +56,26 @@ class UnknownSettingError(ConfigError):
 
 
 class InvalidTopicError(ConfigError):
-    """A topic name breaks Kafka's rules (1 to 249 of ``[a-zA-Z0-9._-]``, not ``.`` or ``..``). Choose another."""
+    """A topic name or topic id is malformed, or the topic is internal and the call is not allowed for it.
+
+    A topic name has 1 to 249 characters of ``[a-zA-Z0-9._-]``, and is not ``.`` or ``..``.
+    """
 
     kafka_code = 17
 
 
 class TopicExistsError(ConfigError):
-    """The topic exists already. Open it, or choose another name."""
+    """The topic, or a folder with the name of one of its partitions, exists already. Choose another topic name."""
 
     kafka_code = 36
 
 
 class AttachError(ConfigError):
-    """A directory with its present contents cannot take over a tier. Use an empty one, or open without ``attach``."""
+    """An attach or a restore of a tier cannot begin: the log directory has other contents, or a topic is ambiguous."""
 
 
 class UnknownTopicError(ConfigError):
-    """The topic or partition does not exist here. Create it, or see ``topics()`` for those that exist."""
+    """The topic or partition does not exist in this engine, directory or tier. ``topics()`` returns all that exist."""
 
     kafka_code = 3
 
@@ -81,11 +87,11 @@ class PolicyViolationError(ConfigError):
 
 
 class PluginError(StorageError):
-    """A plugin breaks the plugin contract. Fix or block the plugin."""
+    """A plugin breaks the plugin interface (``stratalog.spi``), or its code failed. Update or block the plugin."""
 
 
 class PluginImportError(PluginError):
-    """A plugin or one of its dependencies cannot be imported. Install the package in the text, or block the plugin."""
+    """A plugin, or a module that it imports, cannot be imported. ``install`` is the missing package, "" if unknown."""
 
     def __init__(self, reason: str, plugin: str, install: str = "") -> None:
         super().__init__(reason, plugin, install)
@@ -97,8 +103,8 @@ class PluginImportError(PluginError):
 
 
 class PluginClashError(PluginError):
-    """Two plugins offer the same name, scheme or number. Uninstall or block one, or choose one in the settings."""
+    """Plugins offer components of the same name, URI scheme or number (such as a codec id). Block all but one."""
 
 
 class UnknownComponentError(PluginError):
-    """No installed plugin offers a component of this name, scheme, number or version. Install a plugin that does."""
+    """A setting, a URI or stored bytes need a component or version that is not installed. Install or upgrade it."""

@@ -6,7 +6,7 @@ from stratalog.errors.base import StorageError
 
 
 class CorruptionError(StorageError):
-    """Stored bytes are damaged, at ``position`` (bytes) in ``file``. Never retry."""
+    """Stored bytes are damaged, at ``position`` (bytes) in ``file`` (a path or an object key). Never retry."""
 
     kafka_code = 2
 
@@ -25,31 +25,31 @@ class CorruptBatchError(CorruptionError):
 
 
 class CorruptIndexError(CorruptionError):
-    """An index contradicts its log. Indexes are disposable: the index is rebuilt from the log."""
+    """An index contradicts its log. Delete the index file: the next open of the log rebuilds it."""
 
     advice = "delete the index file; the next open rebuilds it from the .log file"
 
 
 class CorruptSnapshotError(CorruptionError):
-    """A producer snapshot is damaged. An older snapshot, or the log, is read instead."""
+    """A producer snapshot is damaged. Delete it: the next open reads an older snapshot or the log instead."""
 
     advice = "delete the snapshot file; an older snapshot or the log is read instead"
 
 
 class CorruptCheckpointError(CorruptionError):
-    """A checkpoint file cannot be parsed."""
+    """A checkpoint, or another small text file of a log directory, cannot be parsed."""
 
     advice = "restore the file from a copy, or delete it if the records of its log can be scanned"
 
 
 class CorruptManifestError(CorruptionError):
-    """A manifest root or page cannot be parsed or contradicts another one, or the manifest lacks evicted records."""
+    """A root or page of a tier's manifest is malformed, missing or contradictory, or lacks evicted records."""
 
     advice = "stop all writers of this tier, and run stratalog verify on its URI"
 
 
 class TamperedManifestError(CorruptManifestError):
-    """A manifest fails its authentication with the key: it was changed, replaced, moved or rolled back."""
+    """The manifest key does not authenticate a manifest: the manifest was changed, replaced, moved or rolled back."""
 
     advice = "find the program that wrote to the bucket, and restore the newest manifest that the key authenticates"
 
@@ -63,6 +63,6 @@ class CorruptObjectError(CorruptionError):
 
 
 class DecompressedSizeError(CorruptionError):
-    """Compressed data would grow past the limit; nothing was allocated beyond it."""
+    """Decompressed data would exceed ``limits.decompressed.bytes``. No memory above this limit was allocated."""
 
     advice = "raise limits.decompressed.bytes if the data is genuine"

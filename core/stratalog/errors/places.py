@@ -19,31 +19,31 @@ class LogDirError(StorageError):
 
 
 class LogDirNotFoundError(LogDirError):
-    """There is no log directory, or no folder of a log, at ``path``."""
+    """``path`` does not exist, or is not a log directory."""
 
     advice = "check the path; a log directory contains one folder for each partition, named TOPIC-PARTITION"
 
 
 class LogDirLockedError(LogDirError):
-    """Another engine or a running Kafka broker holds the directory."""
+    """Another engine or a running Kafka broker holds the lock of the log directory."""
 
     advice = "stop the engine or broker that uses the directory; commands that only read work while it runs"
 
 
 class LogDirPermissionError(LogDirError):
-    """The operating system does not permit this user the operation."""
+    """The operating system denies this user the operation on ``path``."""
 
     advice = "give this user read and write access to the path"
 
 
 class LogDirOfflineError(LogDirError):
-    """An I/O error took the directory out of service. Repair the disk, then open again."""
+    """An I/O error took the log directory out of service. Repair the disk, then open the engine again."""
 
     advice = "repair the disk, then open the engine again; a failed write is never retried"
 
 
 class NotAFileError(LogDirError):
-    """A folder, FIFO, socket, device or symbolic link has the name of a file. Only the log of that file is affected."""
+    """A folder, FIFO, socket, device or symbolic link is at the path of a file. Other logs are not affected."""
 
     advice = "move it to another folder, and restore the file from a copy if it contained records"
 
@@ -58,37 +58,37 @@ class FileReplacedError(LogDirError):
 
 
 class OutOfResourcesError(LogDirError):
-    """The system lacks space, descriptors or memory for a call. The call was undone, and the log stays in service."""
+    """The system lacks disk space, descriptors or memory for a call. The call was undone; the log stays in service."""
 
 
 class SystemLimitError(OutOfResourcesError):
-    """The process has too many open files, or the system too little memory. The same call may succeed later."""
+    """The process or system is out of descriptors, memory or locks, or a file is busy. Repeat the call later."""
 
     retriable = True
     advice = "raise the limit of open files (ulimit -n) or lower limits.open.files, then repeat the call"
 
 
 class DiskFullError(OutOfResourcesError):
-    """No space is left. The call was undone; reads still work."""
+    """The disk or a quota is full, or a file would be too large. The call was undone; reads still work."""
 
     advice = "free space on this disk, then repeat the call"
 
 
 class SegmentGoneError(LogDirError):
-    """A segment's file was deleted, truncated or closed while it was read. Read again from the same offset."""
+    """A segment was deleted, replaced, truncated or closed during a call that used it. Repeat the call."""
 
     retriable = True
     advice = "read again from the same offset; retention deleted the segment, or only the tier has it"
 
 
 class ReadOnlyError(LogDirError):
-    """A write was called on an object that was opened for reading."""
+    """A method that writes was called on a log directory, store or tier that was opened only for reading."""
 
     advice = "open the log directory or the store with an engine, which can write"
 
 
 class StoreError(StorageError):
-    """An object store refused a request or failed. ``key`` is the object or prefix."""
+    """An object store refused a request or failed. ``key`` is an object's key, a prefix or a URI."""
 
     kafka_code = 56
 
@@ -101,7 +101,7 @@ class StoreError(StorageError):
 
 
 class ObjectNotFoundError(StoreError):
-    """There is no such object."""
+    """The store has no object with the key ``key``."""
 
 
 class StorePermissionError(StoreError):
@@ -111,20 +111,20 @@ class StorePermissionError(StoreError):
 
 
 class BucketNotFoundError(StoreError):
-    """The bucket, or the root folder of the store, is missing."""
+    """The bucket, or the root folder of the store, does not exist."""
 
     advice = "create the bucket or folder, or correct the tier URI; stratalog does not create buckets"
 
 
 class StoreTimeoutError(StoreError):
-    """The store did not answer before the deadline."""
+    """The store did not respond before the deadline."""
 
     retriable = True
     advice = "check the network and the endpoint; the same call may succeed later"
 
 
 class StoreThrottledError(StoreError):
-    """The store throttles requests. Send none for ``retry_after_ms``, which is 0 if the store gave no time."""
+    """The store throttles requests. Retry after ``retry_after_ms``, which is 0 if the store did not send a time."""
 
     retriable = True
     advice = "lower the request rate; the same call may succeed later"
@@ -134,7 +134,7 @@ class StoreThrottledError(StoreError):
 class TierUnavailableError(StoreError):
     """The store of the tier was unavailable when the engine was opened, and has been unavailable since.
 
-    Records on local disk can be read. Records that only the tier has are not lost and not out of range: retry later.
+    An engine that is open reads the records on local disk. Records that only the tier has are not lost: retry later.
     """
 
     retriable = True
@@ -142,13 +142,16 @@ class TierUnavailableError(StoreError):
 
 
 class StoreUntrustedError(StoreError):
-    """The store is available again but failed its checks. The engine does not use it until the next open."""
+    """The tier's store is available again, but lacks the atomic creation of objects that its plugin declares.
+
+    The engine does not use the store until the engine is opened again.
+    """
 
     advice = "correct the store or the tier URI, then open the engine again; until then only local disk is read"
 
 
 class LocalLimitError(StorageError):
-    """An append would exceed the local limit of a tiered log: too little was offloaded. Retry the append later."""
+    """An append would exceed ``local.hard.limit.bytes`` of a tiered log. Retry after segments were offloaded."""
 
     retriable = True
     kafka_code = 89

@@ -12,10 +12,9 @@ class RecordError(StorageError):
 
 
 class InvalidRecordError(RecordError):
-    """Records break a rule. ``record_errors`` holds (index, message) for each record that breaks it, if known.
+    """Records break a rule. ``record_errors`` has (index, message) of each wrong record, () if these are unknown.
 
-    The index counts from the first appended record. If the text names the position of a batch, the index counts from
-    that batch's first record.
+    Index 0 is the first appended record. If the text names the position of a batch, index 0 is its first record.
     """
 
     def __init__(self, reason: str, record_errors: tuple[tuple[int, str], ...] = ()) -> None:
@@ -30,38 +29,41 @@ class InvalidRecordError(RecordError):
 
 
 class InvalidTimestampError(InvalidRecordError):
-    """A timestamp is outside ``message.timestamp.before.max.ms`` / ``after.max.ms``. Correct the clock."""
+    """A timestamp is too far from the clock, or a client set the timestamp type LogAppendTime.
+
+    ``message.timestamp.before.max.ms`` and ``message.timestamp.after.max.ms`` limit the distance.
+    """
 
     kafka_code = 32
 
 
 class UnsupportedForMessageFormatError(InvalidRecordError):
-    """The topic's ``record.version`` does not support producer ids and transactions. Set it to 2, or omit them."""
+    """The topic's ``record.version`` supports neither producer ids nor transactions; only version 2 does."""
 
     kafka_code = 43
     advice = "set record.version=2 for the topic, or send without producer ids and transactions"
 
 
 class RecordTooLargeError(RecordError):
-    """A batch is above ``max.message.bytes``. Send smaller records or raise the setting."""
+    """A batch is larger than ``max.message.bytes``. Send smaller records or raise the setting."""
 
     kafka_code = 10
 
 
 class RecordBatchTooLargeError(RecordError):
-    """One append is above ``segment.bytes``. Split the append or raise the setting."""
+    """One append is larger than ``segment.bytes``. Split the append or raise the setting."""
 
     kafka_code = 18
 
 
 class OutOfOrderSequenceError(RecordError):
-    """An idempotent producer skipped or repeated a sequence number. It must start a new producer epoch."""
+    """A sequence number does not follow the producer's last one, or is not 0 in a new epoch. Start a new epoch."""
 
     kafka_code = 45
 
 
 class InvalidProducerEpochError(RecordError):
-    """A newer instance of this producer has written already. Stop this instance."""
+    """A newer epoch of this producer id has written to the log already. Stop the producer with the old epoch."""
 
     kafka_code = 47
 
@@ -73,56 +75,56 @@ class ProducerFencedError(InvalidProducerEpochError):
 
 
 class InvalidProducerIdMappingError(ProducerFencedError):
-    """The transactional id is unknown, or belongs to another producer id now. Create the producer again."""
+    """The transactional id is unknown, or has another producer id now. Create the producer again."""
 
     kafka_code = 49
 
 
 class InvalidTxnStateError(RecordError):
-    """The state of the producer's transaction does not allow the call or the batch. Abort it, or begin one first."""
+    """The state of the producer's transaction does not allow the call or the batch."""
 
     kafka_code = 48
 
 
 class ConcurrentTransactionsError(InvalidTxnStateError):
-    """The previous transaction of the producer is still being ended. Retry the call."""
+    """A transaction of the producer is still open or being ended. Retry the call."""
 
     kafka_code = 51
     retriable = True
 
 
 class TransactionCoordinatorFencedError(RecordError):
-    """A newer coordinator has ended a transaction of this producer already. Stop this coordinator."""
+    """A transaction coordinator with a newer epoch has written an end marker of this producer. Stop the older one."""
 
     kafka_code = 52
 
 
 class OffsetsExhaustedError(RecordError):
-    """The log would pass the last possible offset, 2^63 - 2. Continue in another topic."""
+    """The append would exceed the last possible offset, 2^63 - 2. Continue in another topic."""
 
     kafka_code = -1
 
 
 class TransactionAbortedError(RecordError):
-    """A record of a transaction failed, or was not sent before an abort. Abort the transaction, and begin a new one."""
+    """A record was not appended, so its transaction can only be aborted; or the abort came before the record."""
 
     kafka_code = 120
 
 
 class UnsupportedCompressionError(RecordError):
-    """The codec is not installed, or the record format does not support it. Choose another ``compression.type``."""
+    """A codec is not installed, or the record format does not support it. Choose another ``compression.type``."""
 
     kafka_code = 76
 
 
 class OffsetsOutOfOrderError(RecordError):
-    """Offsets do not ascend in a follower's append. Fetch again: the leader or the transfer from it is at fault."""
+    """The batches of a follower's append do not ascend by offset, or an added segment does not begin at the log end."""
 
     kafka_code = -1
 
 
 class UnexpectedAppendOffsetError(RecordError):
-    """A batch appended to a follower begins below its log end. Fetch from the log end, or truncate first."""
+    """A batch appended to a follower begins below its log end offset. Fetch from the log end, or truncate first."""
 
     kafka_code = -1
 
@@ -139,7 +141,7 @@ class UnexpectedAppendOffsetError(RecordError):
 class SerializationError(StorageError):
     """A serializer or a deserializer of the caller failed. Correct the function or the data, or seek past the record.
 
-    ``partition`` and ``offset`` are -1 for a record that was to be sent. Source: Kafka's SerializationException and
+    ``partition`` and ``offset`` are -1 if a serializer failed. Source: Kafka's SerializationException and
     RecordDeserializationException.
     """
 
@@ -169,4 +171,4 @@ class OffsetOutOfRangeError(StorageError):
 
 
 class NoOffsetError(StorageError):
-    """There is no offset to start at: none was committed, and ``auto_offset_reset`` is ``none``. Seek first."""
+    """The consumer group has no committed offset, and ``auto_offset_reset`` is ``none``. Seek first."""

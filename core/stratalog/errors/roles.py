@@ -6,7 +6,7 @@ from stratalog.errors.base import StorageError
 
 
 class FencedEpochError(StorageError):
-    """Another writer owns the log's tier now. Never retry; open the log again to read the new writer's records."""
+    """Another writer has taken over the log's tier, or the tier's records differ from this directory's. Never retry."""
 
     kafka_code = 74
     advice = (
@@ -15,13 +15,13 @@ class FencedEpochError(StorageError):
 
 
 class LogInUseError(FencedEpochError):
-    """A job or query cannot write to a tier's log while an engine may write to it. Stop the engine, then take over."""
+    """A job cannot write to a log of a tier while an engine may write to this log. Stop the engine, then take over."""
 
     advice = "stop the engine that writes to the log, then repeat the call with the take-over option"
 
 
 class EngineAheadError(FencedEpochError):
-    """An engine has records that its log's tier lacks. Offload them, stop the engine, then repeat the call."""
+    """An engine has records that the log's tier lacks. Offload the records, stop the engine, then repeat the call."""
 
     advice = "let the engine offload its segments and stop it, or write to its log directory"
 
@@ -31,20 +31,20 @@ class ReplicaError(StorageError):
 
 
 class NotLeaderOrFollowerError(ReplicaError):
-    """The log follows but must lead, or leads but must follow. Call the leader, or change the role first."""
+    """The call needs a leader and the log is a follower, or the opposite. Call the leader, or change the role first."""
 
     retriable = True
     kafka_code = 6
 
 
 class StaleLeaderEpochError(ReplicaError):
-    """The leader epoch is older than the log's. Find the current leader; never retry with this epoch."""
+    """The leader epoch is older than the log's, or another leader has this epoch. Find the current leader."""
 
     kafka_code = 74
 
 
 class UnknownLeaderEpochError(ReplicaError):
-    """The leader epoch is newer than the log's. Retry after the log was given the new epoch."""
+    """The leader epoch is newer than the log's. Retry after the log has the new leader epoch."""
 
     retriable = True
     kafka_code = 75
@@ -57,10 +57,10 @@ class OffsetInTierError(ReplicaError):
 
 
 class EpochsExhaustedError(ReplicaError):
-    """The log is in the last possible leader epoch, 2^31 - 1. Restore it under another name."""
+    """The log is in the last possible leader epoch, 2^31 - 1. Restore the topic under another name."""
 
     advice = "restore the topic under another name, where leader epochs start at 0: stratalog restore --as OLD=NEW"
 
 
 class ClosedError(StorageError):
-    """The object is closed, or a failed change that could not be undone took it out of service. Open it again."""
+    """The object is closed, was opened before a fork, or is out of service after a failed change. Open it again."""

@@ -1,4 +1,4 @@
-"""Conversion of errors of the operating system into typed errors of log directories.
+"""Conversion of an OSError to a LogDirError.
 
 A table lists the errors that are certainly not failures of the disk. Any other error takes the log directory out of
 service. A failed sync of a log's file or folder is never retried, and the table does not apply to it. Unlike stratalog,
@@ -47,12 +47,7 @@ class IrregularFileError(OSError):
 
 
 def log_dir_error(error: OSError, path: str) -> LogDirError:
-    """Return the typed error for an error of the operating system; LogDirOfflineError if the table does not list it.
-
-    Args:
-        error: error of the operating system.
-        path: path of the file or folder.
-    """
+    """Return the LogDirError for ``error`` at ``path``; a LogDirOfflineError if no other class fits its errno."""
     reason = error.strerror or type(error).__name__
     if isinstance(error, IrregularFileError):
         return NotAFileError(reason, path)

@@ -1,7 +1,7 @@
 """The kinds of components that plugins offer.
 
 A collecting hook is a hook with which plugins offer components. Each collecting hook has one kind, except
-``stratalog_commands``: commands are no components.
+``stratalog_commands``: commands are not components.
 """
 
 from __future__ import annotations

@@ -43,8 +43,8 @@ class Candidate:
         """Import the plugin, and return its module or object.
 
         Raises:
-            PluginImportError: the plugin, or a module that it imports, is not installed; the text names the package.
-            PluginError: the import failed in another way.
+            PluginImportError: the import raised an ImportError; the text names the package to install, if known.
+            PluginError: the import raised another exception.
         """
         try:
             return self.entry_point.load()
@@ -123,8 +123,8 @@ class Selection:
     Attributes:
         wanted: plugins to import.
         blocked: plugins that are not imported.
-        ambiguous: wanted plugins whose name several distributions use; the settings do not decide between them.
-        missing: allowed names that are not installed.
+        ambiguous: plugins that are not blocked, but whose name several distributions use; they are not imported.
+        missing: names in ``plugins.allow`` that are not installed.
     """
 
     wanted: tuple[Candidate, ...]
@@ -158,7 +158,7 @@ def select(candidates: Collection[Candidate], allow: Collection[str], block: Col
 
 
 def ambiguity(candidate: Candidate, others: Iterable[Candidate]) -> PluginClashError:
-    """Return the error for a plugin whose name several distributions use; the text lists those among ``others``."""
+    """Return the error for a plugin whose name several distributions use. Its text lists those among ``others``."""
     owners = sorted(f"{other.distribution} {other.version}" for other in others if other.name == candidate.name)
     return PluginClashError(
         f"entry point {candidate.name!r} is in {' and in '.join(owners)}: uninstall one, or add "
@@ -170,8 +170,8 @@ def import_named(module: str) -> object:
     """Import and return the plugin module with the name ``module``, from ``plugins.modules`` or from a caller.
 
     Raises:
-        PluginImportError: no module has this name, or the module imports another module that is not installed.
-        PluginError: the import failed in another way.
+        PluginImportError: no module has this name, or an import in the module failed.
+        PluginError: the import raised another exception than ImportError.
     """
     try:
         return importlib.import_module(module)
@@ -193,11 +193,7 @@ def _explained(module: str, error: ImportError) -> PluginImportError:
 
 
 def _known_modules(missing: str) -> list[str]:
-    """Return the names of modules that ``missing`` may have been meant to be, sorted.
-
-    These are the modules in the package of ``missing`` (all top-level modules if the name has no package), and the
-    modules of the installed plugins.
-    """
+    """Return the names of the modules in the package of ``missing`` (or at top level) and of all plugins, sorted."""
     parent = missing.rpartition(".")[0]
     path = getattr(sys.modules.get(parent), "__path__", ()) if parent else None
     prefix = f"{parent}." if parent else ""
@@ -206,10 +202,7 @@ def _known_modules(missing: str) -> list[str]:
 
 
 def bundled_hint(module: str) -> str:
-    """Return the extra or requirement of stratalog that installs a module, "" if there is none.
-
-    Only a requirement with the name of the module is found. A package can have another name than its module.
-    """
+    """Return the extra or requirement of stratalog that installs a module; "" if no requirement has its name."""
     try:
         requirements = importlib.metadata.requires(PROJECT) or []
     except importlib.metadata.PackageNotFoundError:

@@ -1,7 +1,7 @@
 """The guard of calls into components: it converts errors to StorageErrors, checks result types and sets deadlines.
 
-``guarded_parts`` uses it for components that are called for each record, batch or file, and that do not come with
-stratalog.
+``guarded_parts`` uses the guard for components that are called for each record, batch or file, and that do not come
+with stratalog.
 """
 
 from __future__ import annotations
@@ -43,30 +43,29 @@ class Guard:
         return f"{self.title} ({self.origin})" if self.origin else self.title
 
     def calling(self, method: str, expected: type[Exception] | tuple[()] = ()) -> _Calling:
-        """Return a context for a call into the component: ``with guard.calling("write"): ...``.
-
-        If such a call does not return, ``Engine.close`` waits for it only for a limited time.
+        """Return a context for one call into the component: ``with guard.calling("write"): ...``.
 
         The context converts an exception that is not a StorageError to a PluginError, with the exception as its cause.
-        KeyboardInterrupt and SystemExit are converted only on a thread that stratalog started, because they would
-        silently end that thread. An exception of a caller's progress callback is never converted, because the component
-        is not its cause.
+        KeyboardInterrupt and SystemExit are converted only on a thread that stratalog started, because such a thread
+        would end without a message. An exception of the caller's progress callback is not converted.
+
+        ``Engine.close`` waits only for a limited time for such a call.
 
         Args:
             method: name of the called method.
-            expected: class of an error that the plugin interface allows for this method; such an error is not
-                converted. () converts all others than StorageErrors.
+            expected: class of an error that the plugin interface allows for this method, and that is not converted; ()
+                if there is none.
         """
         return _Calling(self, method, self.calls, expected)
 
     def converting(self, method: str) -> _Calling:
-        """Return a context that converts exceptions as ``calling`` does, for a call that already has a deadline."""
+        """Return a context that converts exceptions as ``calling`` does, inside a call that already has a deadline."""
         return _Calling(self, method, None, ())
 
     def items(self, method: str, made: Callable[[], Iterable[T]]) -> Iterator[T]:
-        """Yield the items of an iterator that the component makes; exceptions are converted as in ``calling``.
+        """Yield the items of the iterator that ``made`` gets from the component.
 
-        ``made`` calls the component and returns its iterator.
+        Exceptions are converted as in ``calling``. A PluginError is raised if the result of ``made`` is not iterable.
         """
         with self.calling(method):
             series = made()
@@ -89,10 +88,10 @@ class Guard:
         wait_ms: float | None = None,
         close: Callable[[T], object] | None = None,
     ) -> T:
-        """Return the result of ``work``, a call into the component; exceptions are converted as in ``calling``.
+        """Return the result of ``work``, which calls the component; exceptions are converted as in ``calling``.
 
-        The call runs on a separate thread. After the deadline, the caller no longer waits for this thread. A component
-        that comes with stratalog is called on the caller's thread without a deadline, because it limits its own waits.
+        The call runs on a separate thread. After the deadline, the caller does not wait for this thread any longer. If
+        the component comes with stratalog, or ``calls`` is None, the caller's thread makes the call without a deadline.
 
         Args:
             method: name of the called method.
@@ -127,9 +126,9 @@ class Guard:
 
     @contextlib.contextmanager
     def suspected(self) -> Iterator[None]:
-        """Return a context that adds the component's name to the text of a CorruptionError of the ``with`` block.
+        """Return a context that adds the component's name to the text of a CorruptionError that its block raises.
 
-        The component supplied the bytes and may have changed them. A component that comes with stratalog is not named.
+        The name shows that the component may have damaged the bytes. A component of stratalog is not named.
         """
         try:
             yield

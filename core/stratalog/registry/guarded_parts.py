@@ -52,18 +52,18 @@ def guarded_part(found: T, part: type[Any], guard: Guard) -> T:
 
 
 def guard_of(part: object) -> Guard | None:
-    """Return the guard of a guarded part; None if the part comes with stratalog."""
+    """Return the guard of ``part``; None if ``part`` is not guarded, because it comes with stratalog."""
     return part.guard if isinstance(part, Guarded) else None
 
 
 def place_in(part: object, path: str) -> str:
-    """Return ``path`` for an error text; with the plugin's name if ``part`` is a guarded part of a plugin's store."""
+    """Return ``path`` for an error text, with the plugin's name if ``part`` is guarded."""
     guard = guard_of(part)
     return path if guard is None else f"{path} in {guard}"
 
 
 class Guarded:
-    """Base class of all guarded parts.
+    """Base class of guarded parts: objects that call a plugin's object and check its results.
 
     Attributes:
         found: the plugin's object.

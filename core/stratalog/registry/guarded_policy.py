@@ -11,9 +11,9 @@ from stratalog.spi.cleanup import Action, CleanupPolicy, LogSummary, RecordFilte
 
 
 def guarded_policy(policy: CleanupPolicy, guard: Guard) -> CleanupPolicy:
-    """Return a policy that calls ``policy`` with a deadline. Errors that are no StorageErrors become PluginErrors.
+    """Return a policy that calls ``policy`` with a deadline. Exceptions that are not StorageErrors become PluginErrors.
 
-    The returned policy has a record filter if ``policy`` has one. The filter is a guarded part (``guarded_parts``).
+    If ``policy`` has a record filter, the returned policy has one, whose results are checked (``guarded_parts``).
     """
     if type(policy).record_filter is CleanupPolicy.record_filter:
         return _GuardedPolicy(policy, guard)

@@ -75,7 +75,7 @@ _LISTENERS: Final[Mapping[type[Event], str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Answer(Generic[T]):
-    """The result of a collecting hook of one plugin: the offers, or the error if the call failed.
+    """The result of a collecting hook of one plugin: its offers, or an error if it raised or returned other values.
 
     A collecting hook is a hook with which plugins offer components or commands.
     """
@@ -96,7 +96,7 @@ class _Manager(pluggy.PluginManager):
 
 
 class Host:
-    """The plugins of one engine. Two hosts share nothing.
+    """The registered plugins of one engine; calls their hooks.
 
     Plugins are registered on the thread that opens the engine. The listeners of a plugin run on one thread at a time.
 
@@ -173,49 +173,49 @@ class Host:
     # --- components ------------------------------------------------------------------------------------------------
 
     def record_formats(self) -> tuple[Answer[Provider[RecordFormat]], ...]:
-        """Call ``stratalog_record_formats`` of each plugin that has this hook; return one answer for each plugin."""
+        """Call ``stratalog_record_formats`` of each plugin that has this hook; return one ``Answer`` for each call."""
         return self._ask("stratalog_record_formats", Provider)
 
     def codecs(self) -> tuple[Answer[Provider[Codec]], ...]:
-        """Call ``stratalog_codecs`` of each plugin that has this hook; return one answer for each plugin."""
+        """Call ``stratalog_codecs`` of each plugin that has this hook; return one ``Answer`` for each call."""
         return self._ask("stratalog_codecs", Provider)
 
     def index_formats(self) -> tuple[Answer[Provider[IndexFormat[object]]], ...]:
-        """Call ``stratalog_index_formats`` of each plugin that has this hook; return one answer for each plugin."""
+        """Call ``stratalog_index_formats`` of each plugin that has this hook; return one ``Answer`` for each call."""
         return self._ask("stratalog_index_formats", Provider)
 
     def extra_indexes(self) -> tuple[Answer[Provider[ExtraIndex]], ...]:
-        """Call ``stratalog_extra_indexes`` of each plugin that has this hook; return one answer for each plugin."""
+        """Call ``stratalog_extra_indexes`` of each plugin that has this hook; return one ``Answer`` for each call."""
         return self._ask("stratalog_extra_indexes", Provider)
 
     def segment_stores(self) -> tuple[Answer[Provider[SegmentStore]], ...]:
-        """Call ``stratalog_segment_stores`` of each plugin that has this hook; return one answer for each plugin."""
+        """Call ``stratalog_segment_stores`` of each plugin that has this hook; return one ``Answer`` for each call."""
         return self._ask("stratalog_segment_stores", Provider)
 
     def object_stores(self) -> tuple[Answer[Provider[ObjectStore]], ...]:
-        """Call ``stratalog_object_stores`` of each plugin that has this hook; return one answer for each plugin."""
+        """Call ``stratalog_object_stores`` of each plugin that has this hook; return one ``Answer`` for each call."""
         return self._ask("stratalog_object_stores", Provider)
 
     def tier_layouts(self) -> tuple[Answer[Provider[TierLayout]], ...]:
-        """Call ``stratalog_tier_layouts`` of each plugin that has this hook; return one answer for each plugin."""
+        """Call ``stratalog_tier_layouts`` of each plugin that has this hook; return one ``Answer`` for each call."""
         return self._ask("stratalog_tier_layouts", Provider)
 
     def cleanup_policies(self) -> tuple[Answer[Provider[CleanupPolicy]], ...]:
-        """Call ``stratalog_cleanup_policies`` of each plugin that has this hook; return one answer for each plugin."""
+        """Call ``stratalog_cleanup_policies`` of each plugin that has this hook; return one ``Answer`` for each call."""
         return self._ask("stratalog_cleanup_policies", Provider)
 
     def services(self) -> tuple[Answer[Provider[Service]], ...]:
-        """Call ``stratalog_services`` of each plugin that has this hook; return one answer for each plugin."""
+        """Call ``stratalog_services`` of each plugin that has this hook; return one ``Answer`` for each call."""
         return self._ask("stratalog_services", Provider)
 
     def commands(self) -> tuple[Answer[Command], ...]:
-        """Call ``stratalog_commands`` of each plugin that has this hook; return one answer for each plugin."""
+        """Call ``stratalog_commands`` of each plugin that has this hook; return one ``Answer`` for each call."""
         return self._ask("stratalog_commands", Command)
 
     # --- listeners -------------------------------------------------------------------------------------------------
 
     def listening(self, event: type[Event]) -> tuple[str, ...]:
-        """Return the names of the plugins with a listener for this type of event."""
+        """Return the names of the plugins with a listener for this type of event, sorted."""
         return tuple(name for name, _ in self._callers(_LISTENERS[event]))
 
     def notify(self, event: Event, plugin: str | None = None) -> None:
@@ -227,7 +227,7 @@ class Host:
 
     @property
     def listener_failures(self) -> dict[str, int]:
-        """The number of failed listener calls of each plugin."""
+        """The number of failed listener calls of each plugin; plugins without failures are left out."""
         with self._lock:
             return dict(self._failures)
 
@@ -264,7 +264,7 @@ class Host:
             _LOGGER.exception("listener %s of %s failed on %s", hook, self._origins[plugin], event)
 
     def _callers(self, hook: str) -> list[tuple[str, pluggy.HookCaller]]:
-        """Return a caller for each plugin that implements ``hook``, sorted by plugin name."""
+        """Return name and caller of each plugin that implements ``hook``, sorted by name."""
         plugins = {found.plugin_name: found.plugin for found in self._caller(hook).get_hookimpls()}
         return [
             (name, self._manager.subset_hook_caller(hook, [other for key, other in plugins.items() if key != name]))

@@ -1,6 +1,6 @@
 """``stratalog check-plugin``: a check of a plugin's structure against the plugin interface ``stratalog.spi``.
 
-It does not test the behaviour of components; the classes of ``stratalog.testing.contracts`` do.
+The check does not test the behaviour of components; the classes of ``stratalog.testing.contracts`` do.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class PluginFinding:
     Attributes:
         severity: error or warning.
         where: the plugin or one of its components, such as ``codec zstd``.
-        text: a sentence.
+        text: the problem, as a sentence.
     """
 
     severity: Severity
@@ -87,11 +87,10 @@ class PluginFinding:
 
 
 def check_plugin(plugin: object) -> list[PluginFinding]:
-    """Check one plugin alone, independent of the settings.
+    """Check one plugin against the plugin interface, whatever the settings are, and return its problems.
 
-    Stores are not opened, because that needs a location. A plugin must not import heavy modules (``HEAVY_MODULES``)
-    when it is imported. This check finds only modules that the process has not imported before: call it in a new
-    process.
+    Stores are not opened, because an open needs a location. Call this function in a new process: the import of a
+    heavy module (``HEAVY_MODULES``) by the plugin is found only if the process has not imported the module before.
 
     Args:
         plugin: the name of an entry point, the name of a module, the path of a Python file, or a module or object with
@@ -126,7 +125,7 @@ def check_plugin(plugin: object) -> list[PluginFinding]:
 
 
 def offers_of(plugin: object) -> Mapping[str, tuple[Provider[Any], ...]]:  # Any: providers of every kind
-    """Return the providers of one plugin by the key of their kind. ``plugin`` is as in ``check_plugin``.
+    """Return the providers of ``plugin``, an argument as of ``check_plugin``, by kind (``codecs``, ...).
 
     Raises:
         PluginError: the plugin cannot be imported, or breaks the plugin interface.
@@ -171,7 +170,7 @@ def _is_module(name: str) -> bool:
 
 
 def _loaded(plugin: object) -> object:
-    """Return the module with this name or path; ``plugin`` itself if it is no text."""
+    """Return the module with this name or path; ``plugin`` itself if it is not a string."""
     if not isinstance(plugin, str):
         return plugin
     if not Path(plugin).is_file():

@@ -41,7 +41,7 @@ _COLLECTORS: Final[
 
 @dataclass(frozen=True, slots=True)
 class LoadedPlugin:
-    """A plugin after loading: its description and its providers."""
+    """A plugin after loading: its description and its providers (none if the plugin is blocked or failed)."""
 
     info: PluginInfo
     providers: Providers
@@ -113,8 +113,8 @@ def _free_name(host: Host, plugin: object) -> str:
 def ask_all(host: Host, registered: Mapping[str, Candidate | None]) -> list[LoadedPlugin]:
     """Call the hooks with which plugins offer components, except commands; return each plugin with its providers.
 
-    If a hook of an installed plugin fails, the whole plugin is removed from ``host``, and its result has the error and
-    no provider. If a hook of a plugin that the caller passed fails, a PluginError is raised.
+    If a hook of an installed plugin fails, the plugin is unregistered, and its result has the error and no provider.
+    If a hook of a plugin that the caller passed fails, a PluginError is raised.
 
     Args:
         host: the registered plugins.
@@ -146,7 +146,7 @@ def _asked(
 
 
 def explained(answer: Answer[Any], hook: str, candidate: Candidate | None) -> PluginError:  # Any: every kind's answer
-    """Return the PluginError for an answer with an error; it names the plugin and the hook, or a package to install."""
+    """Return the PluginError for an answer with an error. Its text names the plugin and the hook, or a package."""
     error = answer.error
     if isinstance(error, PluginImportError):
         return error

@@ -29,7 +29,7 @@ from stratalog.spi.service_contract import Command, Service
 
 
 class Registry:
-    """The plugins of one engine. Two registries share nothing, and a lookup opens no component.
+    """The plugins of one engine, with catalogues of their components. A lookup opens no component.
 
     Construct a registry with ``of`` or ``load``. Any thread may use the catalogues; only notifier threads call
     ``notify``.
@@ -54,7 +54,7 @@ class Registry:
         prefer: Mapping[str, str] | None = None,
         wait_s: float = 300.0,
     ) -> Self:
-        """Find the installed plugins, import those that the settings allow, and collect their offers.
+        """Import the installed plugins that ``allow`` and ``block`` permit, and collect the offers of all plugins.
 
         If an installed plugin cannot be imported or breaks the plugin interface, no error is raised: ``plugins()``
         returns the error of this plugin. The error of a lookup that finds nothing lists such plugins too. ``allow`` and
@@ -78,7 +78,7 @@ class Registry:
 
     @classmethod
     def of(cls, settings: Settings, plugins: Sequence[object] = ()) -> Self:
-        """Return a registry of the installed plugins that the settings allow, of ``plugins.modules``, and ``plugins``.
+        """Return a registry of the installed plugins that the settings allow, ``plugins.modules``, and ``plugins``.
 
         The arguments of ``load`` are taken from the settings. Errors are those of ``load``.
         """
@@ -151,7 +151,7 @@ class Registry:
         return found
 
     def engine_settings(self) -> dict[str, frozenset[str]]:
-        """Return the names of the settings of each ``[plugins.NAME]`` section, by ``NAME``."""
+        """Return the names of the settings of each ``[plugins.NAME]`` section, by ``NAME``, a provider's name."""
         found = dict[str, frozenset[str]]()
         for kind in component_kinds.KINDS:
             for offer in self._catalogue(kind).offers():
@@ -167,8 +167,8 @@ class Registry:
     def commands(self) -> OfferTable[Command]:
         """Return the table of all offered commands.
 
-        Each call of this method calls the plugins' hooks again; only the command line needs the commands. A hook that
-        fails adds its error to ``OfferTable.absent``.
+        Each call of this method calls the plugins' hooks. If a hook fails, its error is in ``OfferTable.absent``, and
+        no error is raised.
         """
         infos = {info.name: info for info in self.plugins() if info.status is PluginStatus.OK}
         offers, absent = list[Offer[Command]](), self._absent()
@@ -191,7 +191,7 @@ class Registry:
     # --- listeners -------------------------------------------------------------------------------------------------
 
     def listening(self, event: type[Event]) -> tuple[str, ...]:
-        """Return the names of the plugins with a listener for this type of event."""
+        """Return the names of the plugins with a listener for this type of event, sorted."""
         return self._host.listening(event)
 
     def notify(self, event: Event, plugin: str | None = None) -> None:

@@ -45,7 +45,7 @@ class Offer(Generic[P_co]):
 
     @property
     def origin(self) -> str:
-        """The plugin and its distribution, for texts."""
+        """The plugin and its distribution, for texts, such as ``plugin s3 of stratalog 0.1.0``."""
         return origin(self.plugin, self.distribution, self.version)
 
 
@@ -150,7 +150,7 @@ class Catalogue(OfferTable[Provider[C]]):
 
         Raises:
             UnknownComponentError: no provider serves the scheme, or the preferred provider does not serve it.
-            PluginClashError: several providers serve the scheme, and the settings prefer none of them.
+            PluginClashError: several providers serve the scheme, and ``plugins.prefer`` does not select one of them.
         """
         wanted = scheme.lower()
         claims = [offer for offer in self._offers if wanted in offer.provider.schemes]
@@ -171,14 +171,14 @@ class Catalogue(OfferTable[Provider[C]]):
         """Return the provider that reads bytes written by ``label`` (``name@version``).
 
         Raises:
-            UnknownComponentError: no provider has this name, or its version is too old.
+            UnknownComponentError: no provider has this name, its version is too old, or ``label`` is malformed.
             PluginClashError: several providers have this name.
         """
         check_requires((label,), (self,))
         return self.by_name(label.rpartition("@")[0])
 
     def guard(self, provider: Provider[C]) -> Guard:
-        """Return the guard for the component of one of these providers."""
+        """Return the guard for calls into the component of ``provider``, which is in this catalogue."""
         found = next((offer for offer in self._offers if offer.provider is provider), Offer(provider, ""))
         return Guard(
             f"{self.title} {provider.name!r} version {provider.version}",
@@ -188,12 +188,12 @@ class Catalogue(OfferTable[Provider[C]]):
         )
 
     def open(self, provider: Provider[C], context: OpenContext) -> C:
-        """Open and return the component of one of these providers; the call of ``Provider.open`` has a deadline.
+        """Open and return the component of ``provider``, which is in this catalogue.
 
         Raises:
-            PluginImportError: a module that the component needs is not installed, or cannot be imported.
-            PluginError: ``open`` raised an exception that is not a StorageError, returned a value of another type, or
-                did not return within ``plugin.deadline.ms``.
+            PluginImportError: a module that the component needs cannot be imported.
+            PluginError: ``open`` raised an exception that is not a StorageError, or returned a value of another type.
+                Or the component does not come with stratalog, and ``open`` did not return in ``plugin.deadline.ms``.
             StorageError: ``open`` raised this error, for example a LogDirError or StoreError of a store.
         """
         guard = self.guard(provider)

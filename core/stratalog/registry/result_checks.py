@@ -38,11 +38,11 @@ class ResultCheck:
     """
 
     wrong: Callable[..., str]
-    before: Callable[..., Any] | None = None  # Any: whatever its ``wrong`` takes
+    before: Callable[..., Any] | None = None  # Any: an argument of ``wrong``
 
 
 def _same(one: Buffer, other: Buffer) -> bool:
-    """Return True if two buffers have the same bytes. A comparison of memoryviews would be slower."""
+    """Return True if two buffers have the same bytes. A comparison of memoryviews is slower."""
     return bytes(one) == bytes(other)
 
 
