@@ -1,8 +1,8 @@
 """Bulk writes from many processes: in each log, readers see all records of a write, or none.
 
-This is for programs that distribute one write over many processes. ``WriteTarget`` describes the target. Each task
-opens it, and stages records with ``stage``. Then one process publishes the staged records of all tasks with ``append``
-or ``replace``, by one commit for each log. A ``WriteMark`` prevents that the same round of a writer is published twice.
+``WriteTarget`` describes the target. Each task opens the target, and stages records with ``stage``. Then one process
+publishes the staged records of all tasks with ``append`` or ``replace``, by one commit for each log. A ``WriteMark``
+(name of a writer and number of a write) prevents that a repeated write is published twice.
 """
 
 from __future__ import annotations

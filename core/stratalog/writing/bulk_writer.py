@@ -27,39 +27,40 @@ T = TypeVar("T")
 
 
 def only_engine(log: TopicPartition | str) -> ConfigError:
-    """Return the error for a call that would replace segments of a directory, which only its engine may do."""
+    """Return the error for a call that replaces segments of a directory: only the directory's engine may do this."""
     return ConfigError(f"only the engine replaces segments of {log} in a directory: stratalog cleaner")
 
 
 class Stage(CheckedArguments, ABC):
-    """Staging of records of one log in one process. For one thread.
+    """Stages records of one log in one process. Not thread-safe.
 
-    As a context manager, it discards the staged records after an error.
+    As a context manager, a stage discards its records if the ``with`` block raises an exception.
     """
 
     @abstractmethod
     def add(self, columns: RecordColumns) -> None:
-        """Write records, in batches of the log's format and codec. The columns must have all fields.
+        """Stage records, in batches of the topic's format and codec. ``columns`` must have all fields.
 
-        If offsets are kept (``base_offset`` of ``BulkWriter.stage``), the records keep the offsets and leader epochs of
-        the columns.
+        If offsets are kept (``base_offset`` of ``BulkWriter.stage`` is not None), the records keep the offsets and
+        leader epochs of ``columns``.
 
         Raises:
             InvalidRecordError: a record breaks a rule of the topic.
             RecordTooLargeError: a record is larger than ``max.message.bytes``.
+            OffsetsOutOfOrderError: kept offsets do not ascend, or are below ``base_offset``.
             DiskFullError: no space for the staged records.
             StoreError: an upload to the tier failed.
         """
 
     @abstractmethod
     def add_encoded(self, data: bytearray) -> None:
-        """Write whole encoded batches of any magic as they are.
+        """Stage whole encoded batches of any magic. The method checks neither records nor CRCs.
 
         Unless offsets are kept, ``data`` is changed: the batches get new offsets and the current leader epoch.
 
         Raises:
-            CorruptBatchError: ``data`` does not consist of whole batches. Their CRCs are not checked.
-            DiskFullError, StoreError: as ``add``.
+            CorruptBatchError: ``data`` does not consist of whole batches.
+            OffsetsOutOfOrderError, DiskFullError, StoreError: as ``add``.
         """
 
     @abstractmethod
@@ -69,13 +70,13 @@ class Stage(CheckedArguments, ABC):
         Errors are those of ``add``.
 
         Args:
-            end_offset: end offset of the last segment, which may be above the last record; only if offsets are kept. At
-                least one segment is then returned, possibly without records. None for the end of the last record.
+            end_offset: exclusive end offset of the last segment, which may have no records; only if offsets are kept.
+                None for the end of the last record.
         """
 
     @abstractmethod
     def discard(self) -> None:
-        """Remove the staged records, as far as possible. May be called several times, also after ``finish``."""
+        """Remove the staged records, as far as possible. May be called several times, and after ``finish``."""
 
     def __enter__(self) -> Self:
         return self
@@ -90,12 +91,13 @@ class Stage(CheckedArguments, ABC):
 class BulkWriter(CheckedArguments, Closeable):
     """A log directory or a tier, opened in one process for bulk writes. A context manager; not thread-safe.
 
-    For a directory, ``span`` and the methods that stage or publish a replacement of segments raise ConfigError.
+    For a directory, ``span``, ``rewrite``, ``compact``, ``recode``, ``plan_merge``, ``merge`` and ``replace`` raise
+    ConfigError.
     """
 
     @abstractmethod
     def refresh(self) -> None:
-        """Discard the cached descriptions of topics, in a writer that stays open: later calls read them again."""
+        """Discard the cached descriptions of topics. The next call that needs a description reads it."""
 
     @abstractmethod
     def topics(self) -> Mapping[str, int]:
@@ -111,16 +113,17 @@ class BulkWriter(CheckedArguments, Closeable):
 
     @abstractmethod
     def create_topic(self, topic: str, partitions: int, config: Mapping[str, object] | None = None) -> None:
-        """Create a topic without records; do nothing if it exists with as many partitions.
+        """Create a topic without records; do nothing if it exists with the same number of partitions.
 
         Raises:
             TopicExistsError: the topic exists with another number of partitions.
             InvalidTopicError, ConfigError, UnknownSettingError: a name or a setting is wrong.
+            LogDirLockedError, StoreError: as ``append``.
         """
 
     @abstractmethod
     def check(self, topic: str, *, compression: str | None = None, layout: str | None = None) -> None:
-        """Raise the errors that staging and publishing for a topic would raise now. A driver calls it before its tasks.
+        """Check that records can be staged and published for a topic now. A driver calls this before its tasks start.
 
         Args:
             topic: name of the topic.
@@ -129,8 +132,9 @@ class BulkWriter(CheckedArguments, Closeable):
 
         Raises:
             UnknownTopicError: the topic does not exist.
-            UnknownComponentError, ConfigError: the codec or the layout does not exist.
-            FencedEpochError: an engine may be writing to a partition.
+            ConfigError: the codec does not exist, or a topic of a directory has no topic id.
+            UnknownComponentError: the layout does not exist.
+            FencedEpochError: an engine may be writing to a partition of the tier.
             LogDirLockedError: an engine or a broker has had the directory open for the last 10 seconds.
         """
 
@@ -140,13 +144,14 @@ class BulkWriter(CheckedArguments, Closeable):
 
         Args:
             log: log of an existing topic.
-            base_offset: first offset of the first segment; the records keep their offsets, which must be at or above
-                it. With None, the records get new offsets when they are published.
+            base_offset: first offset of the first segment; the records keep their offsets, which must not be lower.
+                With None, the records get new offsets when they are published.
             compression: codec in place of the topic's ``compression.type``; None for that setting.
 
         Raises:
             UnknownTopicError: the log does not exist.
-            FencedEpochError: an engine writes to the log.
+            ConfigError: the codec does not exist.
+            FencedEpochError: an engine may be writing to the log in the tier.
         """
 
     @abstractmethod
@@ -161,21 +166,23 @@ class BulkWriter(CheckedArguments, Closeable):
         """Publish staged records at the log's end, in the order of ``staged``: all of them, or none.
 
         If ``mark``, or a later mark of the same writer, was published before, nothing is published, and ``staged`` is
-        discarded.
+        discarded. If ``staged`` is empty, nothing is published, and ``mark`` is not stored.
 
         Args:
             log: the log.
             staged: staged segments of all tasks, each task's only once even if the task was repeated.
-            mark: the writer, and the number of its round, by which a repeated call is recognized. With None, a repeated
-                call publishes the records twice.
+            mark: name of the writer and number of this write, by which a repeated call is recognized. With None, a
+                repeated call publishes the records twice.
             keep_offsets: True if the segments were staged with their offsets. The first one must begin at the log's
                 end, unless the log is empty.
 
         Raises:
+            UnknownTopicError: the log does not exist.
             FencedEpochError: an engine, or another writer, owns the log; nothing was published.
             LogDirLockedError: an engine has had the directory open for the last 10 seconds; nothing was published.
             OffsetsOutOfOrderError: with kept offsets, the segments leave a gap or overlap.
-            StorageError: staged records no longer exist, or the disk failed.
+            StorageError: staged records no longer exist, the disk failed, or other writers appended during all
+                attempts.
             StoreError: the store failed or refused a request. Repeat the call with the same mark: the records are then
                 published only once.
         """
@@ -183,29 +190,30 @@ class BulkWriter(CheckedArguments, Closeable):
     def append_all(
         self, staged: Mapping[TopicPartition, Sequence[StagedSegment]], mark: WriteMark | None = None
     ) -> list[Published | Exception]:
-        """Publish staged records at the ends of several logs, with one commit for each log, some in parallel.
+        """Publish staged records at the ends of several logs, with one commit for each log; in a tier, in parallel.
 
-        The arguments are those of ``append``, with the staged segments by log. Records get new offsets.
+        ``mark`` is as for ``append``. Records get new offsets.
 
         Returns:
             For each log, in the order of ``staged``, the result or the error of ``append``. An error in one log does
             not affect the others.
 
         Raises:
-            UnknownTopicError: a topic does not exist; nothing was published.
+            UnknownTopicError: a topic does not exist in the tier; nothing was published. For a directory, it is in the
+                result.
             LogDirLockedError: an engine has had the directory open for the last 10 seconds; nothing was published.
             StoreError: the store failed before the first commit.
         """
         return [_outcome(partial(self.append, log, found, mark)) for log, found in staged.items()]
 
     def span(self, log: TopicPartition, start: int = 0, end: int | None = None) -> ReplaceSpan | None:
-        """Return a description of the segments of a log that are completely in [start, end), for a job to replace them.
+        """Return the segments of a log that are completely in the offsets [start, end), for a job that replaces them.
 
-        Return None if there are none. ``end`` None is the end of the log in the tier.
+        Return None if there is no such segment. ``end`` None is the end of the log in the tier.
 
         Raises:
             UnknownTopicError: the log does not exist.
-            FencedEpochError: an engine writes to the log.
+            FencedEpochError: an engine may be writing to the log.
         """
         del start, end
         raise only_engine(log)
@@ -219,22 +227,22 @@ class BulkWriter(CheckedArguments, Closeable):
         now_ms: int,
         keeps_tombstones: bool = False,
     ) -> Rewritten:
-        """Stage a part of a span without the records that filters drop. Offsets, batch headers and markers stay.
+        """Stage a part of a span without the records that filters drop. The other records keep their offsets.
 
-        Like a compaction round, the method also drops records of aborted transactions. It calls only ``judge`` of the
-        filters, and not ``observe``.
+        Like a compaction round, the method also drops records of aborted transactions, and unneeded markers. It calls
+        only ``judge`` of the filters, and not ``observe``.
 
         Args:
             span: result of ``span``.
             part: offsets [start, end), both in the ``borders`` of the span.
             filters: at least one filter. A record is dropped if any of them drops it.
-            now_ms: time that decides which tombstones have expired; it must be equal in all tasks.
+            now_ms: time (ms since 1970) that decides which tombstones have expired; it must be equal in all tasks.
             keeps_tombstones: True to keep all tombstones and markers, because older records exist outside of the span.
 
         Raises:
             ConfigError: ``part`` does not begin and end with segments of the span, or the target is a directory.
             CorruptBatchError: a batch is damaged.
-            FencedEpochError: an engine writes to the log.
+            FencedEpochError: an engine may be writing to the log.
             StorageError: the segments have changed since the span was planned.
             StoreError: the store failed.
         """
@@ -249,7 +257,7 @@ class BulkWriter(CheckedArguments, Closeable):
 
         Args:
             span: result of ``span``.
-            now_ms: time that decides which tombstones have expired.
+            now_ms: time (ms since 1970) that decides which tombstones have expired.
             memory_bytes: memory for keys. 28 bytes for each offset of the span, plus 1 KiB, are always enough.
 
         Raises:
@@ -276,7 +284,8 @@ class BulkWriter(CheckedArguments, Closeable):
             layout: layout of the new segments; None for the topic's layout.
 
         Raises:
-            UnknownComponentError: the codec or the layout does not exist.
+            ConfigError: the codec does not exist.
+            UnknownComponentError: the layout does not exist.
             Others: as ``rewrite``.
         """
         del part, compression, layout
@@ -319,19 +328,19 @@ class BulkWriter(CheckedArguments, Closeable):
             limit_bytes: maximum size of the merged segment, which ``segment.bytes`` also limits.
 
         Returns:
-            Description of the merged segment; None if nothing was merged.
+            Description of the merged segments; None if nothing was merged.
 
         Raises:
             CorruptBatchError: a batch is damaged.
-            StorageError: the segments were changed meanwhile; nothing was merged.
+            StorageError: segments in the tier were changed during the merge; nothing was merged.
             Others: as ``append``. Records that were appended before stay published in any case.
         """
 
     def merge_ends(self, logs: Sequence[TopicPartition], limit_bytes: int) -> list[Published | Exception | None]:
-        """Merge small segments at the ends of several logs; see ``merge_end``. Merges may run in parallel.
+        """Merge small segments at the ends of several logs, some in parallel; see ``merge_end``.
 
-        Returns:
-            For each log, in the order of ``logs``, the result or the error of ``merge_end``.
+        Return for each log, in the order of ``logs``, the result or the error of ``merge_end``. If a topic does not
+        exist in a tier, UnknownTopicError is raised instead.
         """
         return [_outcome(partial(self.merge_end, log, limit_bytes)) for log in logs]
 
@@ -366,12 +375,13 @@ class BulkWriter(CheckedArguments, Closeable):
     def discard(self, staged: Iterable[StagedSegment]) -> None:
         """Remove staged segments that are not published. Published segments always stay.
 
-        If a commit failed with an unknown outcome, this call first ensures that it can no longer take effect.
+        If the outcome of an earlier commit is unknown, this call first ensures that the commit can no longer take
+        effect.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """Close the target, and release its lock and its temporary files. Idempotent."""
+        """Close the target; release its lock and its temporary files. Later calls do nothing."""
 
 
 def _outcome(call: Callable[[], T]) -> T | Exception:

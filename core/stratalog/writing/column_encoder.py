@@ -29,7 +29,7 @@ _HEADER_BYTES: Final = 8  # approximate size of a record's header without its na
 
 @dataclass(frozen=True, slots=True)
 class Encoder:
-    """Encoder of records for one topic. Unless offsets are kept, it checks the records like a leader.
+    """Encodes records for one topic. Unless offsets are kept, the encoder checks the records like a leader.
 
     Attributes:
         components: formats and codecs.
@@ -44,7 +44,7 @@ class Encoder:
         """Return the encoder for a topic. ``compression`` overrides the codec in ``config``, unless it is None.
 
         Raises:
-            ConfigError: the codec is unknown.
+            ConfigError: the codec is unknown or not installed.
         """
         if compression is not None:
             name = "uncompressed" if compression == "none" else compression
@@ -57,14 +57,14 @@ class Encoder:
         return cls(components, config)
 
     def batches(self, columns: RecordColumns, *, keep_offsets: bool) -> Iterator[PreparedBatches]:
-        """Yield the records as batches of at most ``max.message.bytes``, about 1 MiB before compression.
+        """Yield the records as batches of at most ``max.message.bytes``, and about 1 MiB or less before compression.
 
-        With ``keep_offsets``, the records keep their offsets and leader epochs. Otherwise each batch begins at offset
-        0, and the caller assigns the offsets.
+        With ``keep_offsets``, the records are not checked, and keep their offsets and leader epochs. Otherwise each
+        batch begins at offset 0, and the caller assigns the offsets.
 
         Raises:
             InvalidRecordError: a record breaks a rule of the topic.
-            RecordTooLargeError: a single record is above ``max.message.bytes``.
+            RecordTooLargeError: a single record is larger than ``max.message.bytes``.
         """
         if not columns.count:
             return
@@ -114,7 +114,7 @@ def placed_tables(
     """Yield tables of the batches in ``data``, each with its bytes. All batches of a table have the same magic.
 
     The batches in ``data`` are changed: they get offsets from ``base_offset`` on, and ``leader_epoch``. If
-    ``base_offset`` is None, they keep both.
+    ``base_offset`` is None, the batches keep their offsets and leader epochs.
 
     Raises:
         CorruptBatchError: ``data`` does not consist of whole batches.

@@ -24,12 +24,13 @@ _MERGED_BYTES: Final = 1 << 20
 def commit_offsets(
     writer: BulkWriter, group: str, offsets: Mapping[TopicPartition, int], *, env: Env | None = None
 ) -> None:
-    """Commit offsets of a group in the target of a bulk writer. ``__consumer_offsets`` is created if it does not exist.
+    """Commit offsets of a group in the target of a bulk writer, and create ``__consumer_offsets`` if it does not exist.
 
     Args:
         writer: writer to the target; its errors are those of ``BulkWriter.append``.
         group: name of the group.
-        offsets: offset of the next record to read, at least 0, by partition. All offsets are stored in one batch.
+        offsets: offset of the next record to read, at least 0, by partition. All offsets are stored in one batch. If
+            the mapping is empty, the function does nothing.
         env: has the clock for the timestamp; None for the system's clock.
 
     Raises:

@@ -1,8 +1,8 @@
 """Bulk writes to a log directory that no engine has open.
 
 Tasks write batches into files in the logs' folders. The publishing process opens an engine on the directory, which
-takes its lock. It assigns offsets to the batches, and adds them to each log as closed segments, by one step that a
-crash leaves either done or not done.
+takes the lock of the directory. This process assigns offsets to the batches, and adds the batches to each log as closed
+segments. After a crash, a log has either all of these segments or none.
 """
 
 from __future__ import annotations
@@ -58,8 +58,9 @@ OLD_MS: Final = 7 * 86_400_000  # age of unpublished staged files from which the
 class DirectoryWriter(BulkWriter):
     """A ``BulkWriter`` for a log directory. Created by ``DirectoryWriter.open``.
 
-    Staging takes no lock, and writes only files that readers ignore, so an engine may have the directory open
-    meanwhile. The first call that publishes takes the lock of the directory, until the writer is closed.
+    Staging takes no lock, and writes only files that readers ignore: an engine may have the directory open during the
+    staging. The first call that publishes or creates a topic takes the lock of the directory, until the writer is
+    closed.
     """
 
     def __init__(
@@ -88,7 +89,7 @@ class DirectoryWriter(BulkWriter):
         *,
         env: Env,
     ) -> Self:
-        """Open a directory.
+        """Open a directory, without its lock.
 
         Args:
             location: path of the directory.
@@ -110,23 +111,23 @@ class DirectoryWriter(BulkWriter):
     # --- topics --------------------------------------------------------------------------------------------------
 
     def refresh(self) -> None:
-        """See ``BulkWriter.refresh``."""
+        """Discard the cached topics, as ``BulkWriter.refresh``."""
         self._topics_seen = None
 
     def topics(self) -> Mapping[str, int]:
-        """See ``BulkWriter.topics``."""
+        """Return the number of partitions of each topic, by name, as ``BulkWriter.topics``."""
         return {name: len(found.partitions) for name, found in self._topics().items()}
 
     def partitions(self, topic: str) -> int:
-        """See ``BulkWriter.partitions``."""
+        """Return the number of partitions of a topic, as ``BulkWriter.partitions``."""
         return len(self._topic(topic).partitions)
 
     def config(self, topic: str) -> TopicConfig:
-        """See ``BulkWriter.config``."""
+        """Return the settings of a topic, as ``BulkWriter.config``."""
         return self._topic(topic).config
 
     def create_topic(self, topic: str, partitions: int, config: Mapping[str, object] | None = None) -> None:
-        """See ``BulkWriter.create_topic``."""
+        """Create a topic without records, as ``BulkWriter.create_topic``."""
         there = self._topics().get(topic)
         if there is None:
             self._own().create_topic(topic, partitions=partitions, config=config)
@@ -135,7 +136,7 @@ class DirectoryWriter(BulkWriter):
             raise TopicExistsError(f"topic {topic} has {len(there.partitions)} partitions, not {partitions}")
 
     def check(self, topic: str, *, compression: str | None = None, layout: str | None = None) -> None:
-        """See ``BulkWriter.check``."""
+        """Check that records can be staged and published for a topic, as ``BulkWriter.check``."""
         if layout is not None:
             raise only_engine(topic)
         found = self._topic(topic)
@@ -171,7 +172,7 @@ class DirectoryWriter(BulkWriter):
     def stage(
         self, log: TopicPartition, *, base_offset: int | None = None, compression: str | None = None
     ) -> SegmentStage:
-        """See ``BulkWriter.stage``."""
+        """Begin to stage records in a file of the log's folder, as ``BulkWriter.stage``."""
         return SegmentStage(self._folder(log, compression), base_offset or 0, keep_offsets=base_offset is not None)
 
     def _folder(self, log: TopicPartition, compression: str | None = None) -> _Folder:
@@ -192,7 +193,7 @@ class DirectoryWriter(BulkWriter):
         *,
         keep_offsets: bool = False,
     ) -> Published:
-        """See ``BulkWriter.append``."""
+        """Publish staged records at the log's end, as ``BulkWriter.append``."""
         own, folder = self._own().log(*log), self._folder(log)
         end = own.offsets().log_end
         if mark is not None and own.maintenance.marks().number_of(mark.writer) >= mark.number:
@@ -218,7 +219,7 @@ class DirectoryWriter(BulkWriter):
     def append_all(
         self, staged: Mapping[TopicPartition, Sequence[StagedSegment]], mark: WriteMark | None = None
     ) -> list[Published | Exception]:
-        """See ``BulkWriter.append_all``. The call waits for the lock once, and not for each log."""
+        """Publish staged records of several logs, as ``BulkWriter.append_all``. The call waits for the lock once."""
         self._own()
         return super().append_all(staged, mark)
 
@@ -231,10 +232,7 @@ class DirectoryWriter(BulkWriter):
         *,
         keep_offsets: bool,
     ) -> list[BuiltSegment]:
-        """Build the segments to publish, in files whose names readers ignore.
-
-        ``staged`` has the batches of each staged segment. ``base`` is the offset where the first segment begins.
-        """
+        """Build the segments to publish, from offset ``base`` on, in files whose names readers ignore."""
         built = list[BuiltSegment]()
         segments = RollingBuilder(publisher.begin, built.append, self._env.clock, base, own.config.segment_bytes)
         try:
@@ -267,14 +265,14 @@ class DirectoryWriter(BulkWriter):
                 yield bytearray(chunk.data[: chunk.end_position - chunk.position])
 
     def _sweep(self, files: LogFiles) -> None:
-        """Remove staged files that are older than ``OLD_MS`` and were never published."""
+        """Remove staged files that were never published and are older than ``OLD_MS``."""
         before_ms = self._env.clock.now_ms() - OLD_MS
         for found in files.list():
             if found.name.startswith(STAGED_PREFIX) and found.is_file and found.modified_ms < before_ms:
                 files.remove(found.name)
 
     def merge_end(self, log: TopicPartition, limit_bytes: int) -> Published | None:
-        """See ``BulkWriter.merge_end``."""
+        """Merge small closed segments at a log's end, as ``BulkWriter.merge_end``."""
         own = self._own().log(*log)
         with own.maintenance.cleaning.busy:
             publisher, part, remote = own.maintenance.publisher(), LocalRange(own), own.view().remote
@@ -288,7 +286,7 @@ class DirectoryWriter(BulkWriter):
         return Published(log, done[0][0].base_offset, done[-1][-1].end_offset, len(done), size_bytes)
 
     def discard(self, staged: Iterable[StagedSegment]) -> None:
-        """See ``BulkWriter.discard``."""
+        """Remove staged files that are not published, as ``BulkWriter.discard``."""
         by_log: dict[TopicPartition, list[StagedSegment]] = {}
         for found in staged:
             by_log.setdefault(found.log, []).append(found)
@@ -296,10 +294,7 @@ class DirectoryWriter(BulkWriter):
             self._folder(log).remove(group)
 
     def _own(self) -> Engine:
-        """Return this writer's engine on the directory; open it first if necessary.
-
-        Wait up to ``LOCK_WAIT_MS`` for the lock, which another publishing process may hold.
-        """
+        """Return this writer's engine. The first call opens it, and waits up to ``LOCK_WAIT_MS`` for the lock."""
         waited_ms = 0
         while self._engine is None:
             try:
@@ -316,14 +311,14 @@ class DirectoryWriter(BulkWriter):
         return self._engine
 
     def close(self) -> None:
-        """See ``BulkWriter.close``."""
+        """Close the directory and the engine, and release the lock, as ``BulkWriter.close``."""
         self._opened.close()
         self._engine = None
 
 
 @dataclass(frozen=True, slots=True)
 class _Folder:
-    """A log's folder as a ``StageTarget``: batches are stored in files without indexes, whose names readers ignore.
+    """A log's folder as a ``StageTarget``. Batches are stored in files without indexes, whose names readers ignore.
 
     Records get their leader epoch when they are published.
     """
@@ -355,10 +350,10 @@ class _Folder:
 
 
 def _end_to_keep(own: Log, staged: Sequence[StagedSegment]) -> int:
-    """Return the offset where staged segments with kept offsets begin. An empty log is changed to start there.
+    """Return the offset where staged segments with kept offsets begin. A log that ends at 0 is changed to start there.
 
     Raises:
-        OffsetsOutOfOrderError: the segments do not follow the log's end, or leave a gap.
+        OffsetsOutOfOrderError: the segments do not begin at the log's end, or leave a gap.
     """
     end, base = own.offsets().log_end, staged[0].base_offset
     if end == 0 and base > 0:

@@ -1,9 +1,9 @@
 """Merging of small closed segments into one segment, with unchanged batches.
 
-A program that appends often creates a small segment each time. The segments at a log's end are merged when there are
-enough segments of similar size. Then few small segments remain, and each record is copied only a few times, no matter
-how long the program runs. Segments are merged only if their times are in the same interval of ``segment.ms``, because
-time-based retention deletes a segment as a whole.
+A program that appends often creates many small segments. The segments at a log's end are merged when there are enough
+segments of similar size. Then few small segments remain, and each record is copied only a few times, no matter how long
+the program runs. Segments are merged only if their times are in the same interval of ``segment.ms``, because time-based
+retention deletes a segment as a whole.
 """
 
 from __future__ import annotations
@@ -40,9 +40,10 @@ _Sized = TypeVar("_Sized", bound=SizedSegment)
 def end_group(segments: Sequence[_Sized], limit_bytes: int, config: TopicConfig) -> Sequence[_Sized]:
     """Return the segments at a log's end that should be merged now; an empty sequence if a merge is not useful yet.
 
-    The result is the longest run of 8 or more segments at the end that is not too large, that is in one interval of
-    ``segment.ms``, and in which no segment has more than a quarter of the bytes. If n segments of the same size are
-    appended, fewer than 8 + 3 * log4(n) segments remain, and each is copied at most log4(n) times.
+    The result is the longest run of 8 or more segments at the end with these properties: the run has at most
+    ``limit_bytes``, all segments are in one interval of ``segment.ms``, and no segment has more than a quarter of the
+    bytes. If n segments of the same size are appended, fewer than 8 + 3 * log4(n) segments remain, and each is copied
+    at most log4(n) times.
 
     Args:
         segments: adjacent closed segments up to the log's end.
@@ -93,17 +94,14 @@ def _age_class(segment: SizedSegment, config: TopicConfig) -> int:
 
 
 def mergeable(part: SegmentRange[S], segments: Sequence[S]) -> list[list[S]]:
-    """Divide adjacent segments into groups that each fit into one segment with its indexes.
-
-    Return the groups of two or more segments.
-    """
+    """Return the groups of two or more adjacent segments that each fit into one segment with its indexes."""
     return [group for group in groups_of(segments, part.index_bytes, part.config) if len(group) > 1]
 
 
 def merge_group(part: SegmentRange[S], publisher: SegmentPublisher[S], group: Sequence[S]) -> int | None:
-    """Replace several segments by one segment with their batches.
+    """Replace several segments by one segment with their batches, and return the number of records.
 
-    Return the number of records, or None if the segments have changed meanwhile and were not replaced.
+    Return None if the segments have changed during the copy; nothing was replaced then.
 
     Raises:
         CorruptBatchError: a batch is damaged.

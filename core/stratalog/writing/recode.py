@@ -1,4 +1,4 @@
-"""Rewriting of a part of a log in a tier by one task of a job, which replaces the part later with one commit."""
+"""Rewriting of a part of a log in a tier by one task of a job. The job replaces the part later with one commit."""
 
 from __future__ import annotations
 
@@ -40,9 +40,10 @@ class RewriteTarget:
     """Segments of a log in a tier that a task rewrites, and the publisher that stages the new segments.
 
     Attributes:
-        segments: the segments of the task's part and all later ones, which may hold markers of its transactions.
+        segments: the segments of the task's part and all later segments of the log, which may have markers of the
+            part's transactions.
         staging: stages the new segments.
-        first_dirty_offset: offset up to which the log is compacted.
+        first_dirty_offset: offset up to which the log is compacted, exclusive.
     """
 
     segments: TierRange
@@ -73,7 +74,7 @@ class RewriteTarget:
 def rewrite_part(
     at: RewriteTarget, span: tuple[int, int], filters: Sequence[RecordFilter], *, now_ms: int, keeps_tombstones: bool
 ) -> Rewritten:
-    """Rewrite the segments with the offsets ``span`` like pass 2 of a compaction round, and stage the new segments.
+    """Rewrite the segments in the offsets ``span`` like pass 2 of a compaction round, and stage the new segments.
 
     Raises:
         CorruptBatchError: a batch is damaged.
@@ -88,7 +89,7 @@ def rewrite_part(
 def compact_part(
     at: RewriteTarget, span: tuple[int, int], policy: CleanupPolicy, *, now_ms: int, memory_bytes: int
 ) -> Rewritten:
-    """Run both passes of a compaction round over the offsets ``span`` with the policy's filter; stage the new segments.
+    """Run both passes of a compaction over the offsets ``span`` with the policy's filter, and stage the new segments.
 
     Raises:
         StorageError: the filter needs more memory than ``memory_bytes``; nothing was staged.
@@ -193,7 +194,7 @@ class _Recoding:
         )
 
     def of(self, segment: ReadableSegment, chunk: Chunk, table: BatchTable) -> Iterator[Buffer]:
-        """Yield the encoded batches of a table, each converted if necessary."""
+        """Yield the encoded batches of a table, each converted if necessary, and add their records to ``records``."""
         if table.magic < MAGIC:
             for messages in self._decoded(segment, chunk, table):
                 self.records += messages.count
@@ -207,7 +208,7 @@ class _Recoding:
     def _changing(self, segment: ReadableSegment, chunk: Chunk, table: BatchTable) -> Iterator[RecordColumns | None]:
         """Yield for each batch of magic 2 its records if it must be encoded with another codec, otherwise None.
 
-        A batch whose first or last offset has no record is never encoded again, because its offset range would be lost.
+        A batch whose first or last offset has no record is not encoded, because its offset range would be lost.
         """
         if self.codec is None:
             yield from repeat(None, len(table))

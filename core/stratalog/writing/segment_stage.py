@@ -28,14 +28,14 @@ class StageTarget(Protocol):
         """Return the builder of a new segment that begins at ``base_offset``."""
 
     def store(self, built: BuiltSegment) -> StagedSegment:
-        """Stage a finished segment, and return its description. The target owns its files from now on."""
+        """Stage a finished segment, and return its description. From then on, the target owns the segment's files."""
 
     def remove(self, staged: Iterable[StagedSegment]) -> None:
         """Remove staged segments that were not published, as far as possible."""
 
 
 class SegmentStage(Stage):
-    """A ``Stage`` that builds segments of up to ``segment.bytes`` of the topic.
+    """A ``Stage`` that builds segments of up to ``segment.bytes`` of the topic, one at a time.
 
     Args:
         target: receives the finished segments.
@@ -53,23 +53,23 @@ class SegmentStage(Stage):
         ends_with_fork(self)
 
     def add(self, columns: RecordColumns) -> None:
-        """See ``Stage.add``."""
+        """Stage records, as ``Stage.add``."""
         for prepared in self._target.encoder.batches(columns, keep_offsets=self._keep_offsets):
             self.add_encoded(prepared.data)
 
     def add_encoded(self, data: bytearray) -> None:
-        """See ``Stage.add_encoded``."""
+        """Stage whole encoded batches, as ``Stage.add_encoded``."""
         base = None if self._keep_offsets else self._segments.next_offset
         for table, piece in placed_tables(data, self._target.encoder.components, base, self._target.leader_epoch):
             self._segments.append(piece, table.base_offset[0], table.last_offset[-1])
 
     def finish(self, end_offset: int | None = None) -> list[StagedSegment]:
-        """See ``Stage.finish``."""
+        """Complete the last segment, and return all staged segments, as ``Stage.finish``."""
         self._segments.finish(end_offset)
         return self._staged
 
     def discard(self) -> None:
-        """See ``Stage.discard``."""
+        """Remove the staged records, as ``Stage.discard``."""
         self._segments.discard()
         staged, self._staged = self._staged, []
         self._target.remove(staged)

@@ -10,16 +10,16 @@ from stratalog.spi.layouts import StoredSegment
 
 @dataclass(frozen=True, slots=True)
 class StagedSegment:
-    """Description of a segment that a task has staged, and that readers do not see before it is published.
+    """Description of a segment that a task has staged. Readers do not see the segment before it is published.
 
     Attributes:
-        log: the log for which it was staged.
+        log: the log of the segment.
         topic_id: id of the log's topic.
-        base_offset: first offset. If records get their offsets at the commit, it is only an estimate.
-        end_offset: exclusive end offset. If records get their offsets at the commit, it is only an estimate.
+        base_offset: first offset; only an estimate if records get their offsets at the commit.
+        end_offset: exclusive end offset; only an estimate if records get their offsets at the commit.
         size_bytes: size of the batches.
-        leader_epoch: leader epoch in which the records were staged.
-        place: path of a file with the batches, or for a tier the segment's future entry in the manifest.
+        leader_epoch: leader epoch in which the records were staged; -1 for a directory.
+        place: path of a file with the batches. For a tier, the segment's future entry in the manifest.
     """
 
     log: TopicPartition
@@ -42,7 +42,7 @@ class ReplaceSpan:
         end: exclusive end offset of the last segment.
         borders: base offsets of all segments, and ``end``.
         leader_epoch: leader epoch in which the replacement is written.
-        digest: hash of the segments' bounds and object keys, by which the commit detects if the segments have changed.
+        digest: hash of the segments' bounds and object keys. The commit compares it to detect changed segments.
     """
 
     log: TopicPartition
@@ -59,8 +59,9 @@ class MergePlan:
     """Small segments of a log that can be merged.
 
     Attributes:
-        span: span that contains them.
-        groups: for each group of segments to merge into one: start offset, end offset, and bytes of the ``.log`` files.
+        span: span that contains the segments.
+        groups: for each group of segments to merge into one: start offset, exclusive end offset, and bytes of the
+            ``.log`` files.
     """
 
     span: ReplaceSpan
@@ -73,12 +74,11 @@ class Published:
 
     Attributes:
         log: the log.
-        base_offset: first published offset.
-        end_offset: exclusive end of the published offsets.
+        base_offset: first published offset; the log end offset if nothing was published.
+        end_offset: exclusive end of the published offsets; the log end offset if nothing was published.
         segments: number of published segments.
-        size_bytes: size of their batches.
-        duplicate: True if this round of the writer was published before. Then nothing was published, and both offsets
-            are the log end offset.
+        size_bytes: size of the published batches.
+        duplicate: True if nothing was published, because a write with this mark was published before.
     """
 
     log: TopicPartition
@@ -95,8 +95,8 @@ class Rewritten:
 
     Attributes:
         staged: the new segments.
-        segments: number of old segments that they replace. ``BulkWriter.recode`` and ``merge`` may leave out segments
-            of the part.
+        segments: number of old segments that the new segments replace. ``BulkWriter.recode`` and ``merge`` may leave
+            out segments of the part.
         records_read: number of records in the replaced segments.
         records_kept: number of records that stay.
         bytes_read: size of the replaced ``.log`` files.

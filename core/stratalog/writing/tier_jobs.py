@@ -1,4 +1,4 @@
-"""Bulk writer of a tier, as far as it concerns topics and the replacement of segments."""
+"""The part of a tier's bulk writer for topics and for the replacement of segments."""
 
 from __future__ import annotations
 
@@ -76,9 +76,9 @@ class TierRewriter(BulkWriter):
         take_over: bool = False,
         env: Env,
     ) -> Self:
-        """Open a tier, and return its writer. Errors are those of ``WriteTarget.open``.
+        """Open the tier at the URI ``location``, and return its writer. Errors are those of ``WriteTarget.open``.
 
-        Other arguments are those of the constructor.
+        ``options`` are for the client library of the store; ``staging`` and ``take_over`` are those of the constructor.
         """
         host = open_host(settings, (), env)
         try:
@@ -89,27 +89,27 @@ class TierRewriter(BulkWriter):
         return cls(host, tier, staging=staging, take_over=take_over)
 
     def refresh(self) -> None:
-        """See ``BulkWriter.refresh``."""
+        """Discard the cached topics, as ``BulkWriter.refresh``."""
         self._topics.forget()
 
     def topics(self) -> Mapping[str, int]:
-        """See ``BulkWriter.topics``."""
+        """Return the number of partitions of each topic, by name, as ``BulkWriter.topics``."""
         return {found.name: found.partitions for found in self._topics.all()}
 
     def partitions(self, topic: str) -> int:
-        """See ``BulkWriter.partitions``."""
+        """Return the number of partitions of a topic, as ``BulkWriter.partitions``."""
         return self._topics.get(topic).partitions
 
     def config(self, topic: str) -> TopicConfig:
-        """See ``BulkWriter.config``."""
+        """Return the settings of a topic, as ``BulkWriter.config``."""
         return self._topics.get(topic).config
 
     def create_topic(self, topic: str, partitions: int, config: Mapping[str, object] | None = None) -> None:
-        """See ``BulkWriter.create_topic``."""
+        """Create a topic without records, as ``BulkWriter.create_topic``."""
         self._topics.create(topic, partitions, config or {})
 
     def check(self, topic: str, *, compression: str | None = None, layout: str | None = None) -> None:
-        """See ``BulkWriter.check``. Sends a request for each partition whose newest state was not read before."""
+        """Check as ``BulkWriter.check``. Sends a request for each partition whose newest state was not read before."""
         found = self._topics.get(topic)
         Encoder.of(self._host.components(found.config), found.config, compression)
         if layout is not None:
@@ -172,7 +172,7 @@ class TierRewriter(BulkWriter):
     # --- replacing -------------------------------------------------------------------------------------------------
 
     def span(self, log: TopicPartition, start: int = 0, end: int | None = None) -> ReplaceSpan | None:
-        """See ``BulkWriter.span``."""
+        """Return the segments of a log in the offsets [start, end), or None, as ``BulkWriter.span``."""
         remote = self._remote(log)
         root = remote.root
         if root is None:
@@ -198,12 +198,12 @@ class TierRewriter(BulkWriter):
         now_ms: int,
         keeps_tombstones: bool = False,
     ) -> Rewritten:
-        """See ``BulkWriter.rewrite``."""
+        """Stage a part of a span without the records that filters drop, as ``BulkWriter.rewrite``."""
         at = self._rewrite_target(span, part)
         return rewrite_part(at, part, filters, now_ms=now_ms, keeps_tombstones=keeps_tombstones)
 
     def compact(self, span: ReplaceSpan, *, now_ms: int, memory_bytes: int) -> Rewritten:
-        """See ``BulkWriter.compact``."""
+        """Stage a whole compacted span, as ``BulkWriter.compact``."""
         part = span.start, span.end
         at, policy = self._rewrite_target(span, part), self._host.policy("compact")
         return compact_part(at, part, policy, now_ms=now_ms, memory_bytes=memory_bytes)
@@ -211,7 +211,7 @@ class TierRewriter(BulkWriter):
     def recode(
         self, span: ReplaceSpan, part: tuple[int, int], *, compression: str | None = None, layout: str | None = None
     ) -> Rewritten:
-        """See ``BulkWriter.recode``."""
+        """Stage a part of a span in batches of magic 2, as ``BulkWriter.recode``."""
         wanted: dict[str, object] = {"record.version": MAGIC}
         if layout is not None:
             wanted["tier.layout"] = layout
@@ -219,11 +219,11 @@ class TierRewriter(BulkWriter):
         return recode_part(at, part, recompress=compression is not None)
 
     def merge(self, span: ReplaceSpan, groups: Sequence[tuple[int, int]]) -> Rewritten:
-        """See ``BulkWriter.merge``."""
+        """Stage one segment for each group of segments, as ``BulkWriter.merge``."""
         return merge_part(self._rewrite_target(span, (groups[0][0], groups[-1][1])), groups)
 
     def plan_merge(self, log: TopicPartition, limit_bytes: int) -> MergePlan | None:
-        """See ``BulkWriter.plan_merge``."""
+        """Return the groups of small segments that can be merged, or None, as ``BulkWriter.plan_merge``."""
         span = self.span(log)
         if span is None:
             return None
@@ -243,12 +243,12 @@ class TierRewriter(BulkWriter):
         return MergePlan(span, groups) if groups else None
 
     def merge_end(self, log: TopicPartition, limit_bytes: int) -> Published | None:
-        """See ``BulkWriter.merge_end``."""
+        """Merge small segments at a log's end, as ``BulkWriter.merge_end``."""
         found = self._topics.get(log.topic)
         return self._merge_end(self._tier.log(log, found.topic_id), limit_bytes)  # after an append the head is known
 
     def merge_ends(self, logs: Sequence[TopicPartition], limit_bytes: int) -> list[Published | Exception | None]:
-        """See ``BulkWriter.merge_ends``."""
+        """Merge small segments at the ends of several logs in parallel, as ``BulkWriter.merge_ends``."""
         self._topics.forget()
         for topic in {log.topic for log in logs}:
             self._topics.get(topic)
@@ -285,7 +285,7 @@ class TierRewriter(BulkWriter):
         compression: str | None = None,
         settings: Mapping[str, object] | None = None,
     ) -> RewriteTarget:
-        """Return the target for rewriting the part of a span. ``settings`` override settings of the topic.
+        """Return the target for a task that rewrites ``part``. ``settings`` override settings of the topic.
 
         Raises:
             ConfigError: the part does not begin and end with segments of the span.
@@ -311,7 +311,7 @@ class TierRewriter(BulkWriter):
         first_dirty_offset: int | None = None,
         keeps_others: bool = False,
     ) -> Published:
-        """See ``BulkWriter.replace``."""
+        """Replace the segments of a span by staged segments with one commit, as ``BulkWriter.replace``."""
         entries = tuple(sorted(entries_of(staged), key=lambda entry: entry.info.base_offset))
         _check_covers(span, entries, keeps_others=keeps_others)
         remote = self._tier.log(span.log, span.topic_id)
@@ -332,7 +332,7 @@ class TierRewriter(BulkWriter):
         return published(span.log, entries, entries[0].info.base_offset)
 
     def close(self) -> None:
-        """See ``BulkWriter.close``."""
+        """Close the tier and remove the temporary files, as ``BulkWriter.close``."""
         self._opened.close()
 
 
@@ -355,7 +355,7 @@ def _check_covers(span: ReplaceSpan, entries: Sequence[StoredSegment], *, keeps_
 
 
 def _snapshot(remote: TierLog, components: Components) -> bytes:
-    """Return the encoded producers' state at the tier's end, for new segments: bulk writes add no producers."""
+    """Return the encoded producers' state at the tier's end, for new segments. Bulk writes add no producers."""
     view = remote.view()
     return encode_snapshot(producers_at(view, view.end_offset, components).entries())
 

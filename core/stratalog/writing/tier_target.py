@@ -41,7 +41,7 @@ class TierTarget:
 
     @property
     def remote(self) -> TierLog:
-        """Reader and writer of the log's part of the tier."""
+        """The log in the tier."""
         return self.publisher.log
 
     @property
@@ -54,12 +54,12 @@ class TierTarget:
         return SegmentBuilder.for_upload(self.folder(), base_offset, self.encoder.components, self.encoder.config)
 
     def store(self, built: BuiltSegment) -> StagedSegment:
-        """Upload a finished segment, and return its description; errors as ``TierPublisher.upload``."""
+        """Upload a finished segment, and return its description. Errors are those of ``TierPublisher.upload``."""
         snapshot = self._kept_snapshot(built.end_offset) if self.snapshot is None else self.snapshot()
         return self.upload(built, SegmentFacts(self.epochs.between(built.base_offset, built.end_offset), snapshot))
 
     def upload(self, built: BuiltSegment, facts: SegmentFacts) -> StagedSegment:
-        """Upload a finished segment with these leader epochs and producers; errors as ``TierPublisher.upload``."""
+        """Upload a finished segment with the leader epochs and the producers of ``facts``; errors as ``store``."""
         publisher = self.publisher
         stored = publisher.upload_built(built, facts)
         bounds = (built.base_offset, built.end_offset, built.size_bytes)
@@ -80,7 +80,7 @@ class TierTarget:
 
 
 class StagingPublisher:
-    """Publisher that only stages replacements of segments (a ``SegmentPublisher``), without a commit.
+    """A ``SegmentPublisher`` that only stages the new segments, and commits nothing.
 
     Attributes:
         staged: the new segments.

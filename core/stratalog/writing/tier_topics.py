@@ -1,4 +1,4 @@
-"""The topics of a tier, read from the roots of their logs, for bulk writers, which have no engine."""
+"""The topics of a tier for bulk writers, which have no engine. They are read from the roots of the topics' logs."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class TierTopic:
 
 
 class TierTopics:
-    """Table of the topics of a tier. Each topic is read once, until ``forget``. Only ``listed`` is thread-safe.
+    """Table of the topics of a tier. Each topic is read once until ``forget``. Only ``listed`` is thread-safe.
 
     Args:
         host: provides the settings of topics.
@@ -58,7 +58,7 @@ class TierTopics:
         self._known: dict[TierLogName, int] = {}
 
     def forget(self) -> None:
-        """Discard the cached topics. They are read again when they are needed."""
+        """Discard the cached topics. The next call that needs a topic reads it."""
         self._found.clear()
         self._listings.clear()
 
@@ -79,7 +79,7 @@ class TierTopics:
         return found
 
     def create(self, topic: str, partitions: int, config: Mapping[str, object]) -> None:
-        """Create a topic; see ``BulkWriter.create_topic``."""
+        """Create a topic, as ``BulkWriter.create_topic``."""
         check_topic(topic)
         self._host.settings.limits.check_partitions(topic, partitions)
         there = self._look(topic)
@@ -99,7 +99,7 @@ class TierTopics:
         del self._found[topic], self._listings[topic]
 
     def listed(self, log: TopicPartition) -> TierLog:
-        """Return a log of a topic that ``get`` has returned, in the state when the topic was listed.
+        """Return a log of a topic that ``get`` has returned, in its state at the time of the topic's listing.
 
         If the listing is older than 30 seconds, the newest state is read instead. The call sends a request only if that
         state was not read before.
@@ -121,10 +121,9 @@ class TierTopics:
         return remote
 
     def _new_id(self, topic: str) -> TopicId:
-        """Return the topic id for a new topic: the same for all writers that create the topic at the same time.
+        """Return the topic id for a new topic: equal for all writers that create the topic at the same time.
 
-        The id is computed from the tier's URI and the name. It differs from the ids of deleted topics with the same
-        name.
+        The id is computed from the tier's URI and the name, and differs from the ids of deleted topics.
         """
         made = TopicId.from_uuid(uuid.uuid5(_IDS, f"{self._tier.uri}/{topic}"))
         taken = {found.topic_id for found in self._listing(topic).versions if found.log.topic == topic}

@@ -1,9 +1,10 @@
 """Bulk writes to a tier: tasks build and upload segments, and one new root for each log makes them part of the log.
 
-If the caller gives no offsets, a task assigns offsets from the tier's end on. These are correct if no other task or
-writer appends to the log meanwhile. At the commit, segments whose offsets follow the log's end are published as they are. The other segments are
-copied with new offsets, into segments as large as the topic's settings allow, and the originals are deleted. If the
-caller gives the offsets, nothing is copied: segments that do not follow the log's end are refused.
+If the caller gives no offsets, a task assigns offsets from the tier's end on. These offsets are correct if no other
+task or writer appends to the log before the commit. At the commit, segments whose offsets follow the log's end are
+published unchanged. The other segments are copied with new offsets, into segments as large as the topic's settings
+allow, and the originals are deleted. If the caller gives the offsets, nothing is copied: segments that do not follow
+the log's end are refused.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class TierWriter(TierRewriter):
     def stage(
         self, log: TopicPartition, *, base_offset: int | None = None, compression: str | None = None
     ) -> SegmentStage:
-        """See ``BulkWriter.stage``."""
+        """Begin to stage records in objects of the tier, as ``BulkWriter.stage``."""
         self._topics.get(log.topic)
         target = self._target(self._topics.listed(log), compression, keep_offsets=base_offset is not None)
         root = target.remote.root
@@ -55,13 +56,13 @@ class TierWriter(TierRewriter):
         *,
         keep_offsets: bool = False,
     ) -> Published:
-        """See ``BulkWriter.append``."""
+        """Publish staged records at the log's end, as ``BulkWriter.append``."""
         return self._append(self._remote(log), staged, mark, keep_offsets=keep_offsets)
 
     def append_all(
         self, staged: Mapping[TopicPartition, Sequence[StagedSegment]], mark: WriteMark | None = None
     ) -> list[Published | Exception]:
-        """See ``BulkWriter.append_all``. One listing of each topic finds the newest states of all its logs."""
+        """Publish staged records of several logs in parallel, as ``BulkWriter.append_all``."""
         self._topics.forget()
         for topic in {log.topic for log in staged}:
             self._topics.get(topic)
@@ -126,7 +127,8 @@ class TierWriter(TierRewriter):
     ) -> list[StoredSegment]:
         """Return the manifest entries to publish, with their final offsets from ``start`` on.
 
-        These are the staged segments whose offsets follow ``start`` without a gap, and uploaded copies of the others.
+        The result has the staged segments whose offsets follow ``start`` without a gap, and uploaded copies of the
+        others.
 
         Raises:
             OffsetsOutOfOrderError: with ``keep_offsets``, the segments leave a gap or overlap.
@@ -151,7 +153,7 @@ class TierWriter(TierRewriter):
             return [*placed, *entries_of(stage.finish())]
 
     def discard(self, staged: Iterable[StagedSegment]) -> None:
-        """See ``BulkWriter.discard``. If another writer owns the log, its staged objects stay."""
+        """Remove staged objects, as ``BulkWriter.discard``, but not for a log whose last commit an engine made."""
         by_log: dict[tuple[TopicPartition, TopicId], list[StagedSegment]] = {}
         for found in staged:
             by_log.setdefault((found.log, found.topic_id), []).append(found)
@@ -174,7 +176,7 @@ def _check_epoch(staged: Sequence[StagedSegment], target: TierTarget) -> None:
 
 
 def _start(root: Root | None, entries: Sequence[StoredSegment], *, keep_offsets: bool) -> int:
-    """Return the offset where the appended records begin: the end of the log, or, in a new log, its first offset."""
+    """Return the offset where the appended records begin: the log end; in a new log the first kept offset, or 0."""
     if root is None or is_unused(root):
         return entries[0].info.base_offset if keep_offsets else 0
     return root.end_offset

@@ -20,15 +20,14 @@ from stratalog.writing.tier_writer import TierWriter
 class WriteTarget:
     """A log directory or a tier as the target of a bulk write, with the options to open it. Can be pickled.
 
-    ``tier_options`` may contain credentials. They are part of the pickled value, but not of the ``repr``.
+    ``tier_options`` may contain credentials. The pickled value contains these credentials, but the ``repr`` does not.
 
     Attributes:
         location: path of a directory whose engine is not running, or URI of a tier to which no engine writes.
         tier_options: options for the client library of the store.
         config: a ``stratalog.toml``, or its contents as a mapping.
-        staging: folder on local disk for temporary files of a tier; None for the system's temporary folder. It is not
-            used for a directory, whose staged files are in that directory: the driver must be able to read the files of
-            all tasks.
+        staging: for a tier: folder on local disk for temporary files; None for the system's temporary folder. The
+            staged files of a directory are in the directory: the driver must be able to read the files of all tasks.
         take_over: for a tier: True to write to logs whose last writer was an engine, which is fenced. Use it only after
             that engine has stopped.
     """
@@ -52,7 +51,7 @@ class WriteTarget:
         """Open the target in a task or in the publishing process. Close the result, or use it as a context manager.
 
         Raises:
-            StoreError: the tier cannot be reached, or the store refuses the access.
+            StoreError, LogDirError: the tier or the directory cannot be used.
             PluginError: no plugin serves the URI, or a plugin cannot be used.
             UnknownSettingError, ConfigError: the configuration is wrong.
         """
