@@ -28,7 +28,7 @@ def main() -> None:
 
 
 def _usable(stream: TextIO | None) -> TextIO:
-    """Return a stream that accepts any text; if the stream was closed before the start, one that discards the text."""
+    """Return ``stream``, changed to accept any text; if it is None, return a stream that discards all text."""
     if stream is None:
         return Path(os.devnull).open("w", encoding="utf-8")
     if isinstance(stream, io.TextIOWrapper):

@@ -26,7 +26,7 @@ class LazyGroup(click.Group):
     """Commands of this package and of plugins. A command is imported when it runs, not when it is listed."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return all names, sorted; a shell completion leaves out plugins' commands if plugins cannot be loaded."""
+        """Return the names of all commands, sorted. During completion, plugins that cannot be loaded are left out."""
         return sorted({*OWN_COMMANDS, *_plugin_texts(ctx)})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -120,7 +120,7 @@ def make_output(*, as_json: bool) -> CommandOutput:
 
 
 def run(arguments: list[str] | None = None) -> int:
-    """Run the command line with ``arguments`` (None for those of the process), and return its exit code.
+    """Run the command line with ``arguments`` (None for those of the process). Return its exit code: 0, 1, 2 or 130.
 
     An error is printed to stderr, as JSON if the arguments contain ``--json``.
     """
@@ -159,7 +159,7 @@ def run(arguments: list[str] | None = None) -> int:
 
 
 def _drop_output() -> None:
-    """Discard output that cannot be written; otherwise the interpreter's own flush at exit fails with code 120."""
+    """Discard output that cannot be written. Otherwise Python flushes it at exit, and exits with code 120."""
     try:
         sys.stdout.flush()
     except OSError:

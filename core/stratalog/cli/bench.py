@@ -203,7 +203,7 @@ class _Run:
         return self._rate("append durably, in threads", sum(counts), began, f"{self._threads} threads, a log each")
 
     def _cold(self, tier: str) -> Reader:
-        """Open a reader of ``tier`` with empty caches; it does not use the disk cache that the settings name."""
+        """Open a reader of ``tier`` with empty caches, without the disk cache that the settings name."""
         settings = self._place.settings()
         engine = settings.engine.replaced({"tier.cache.dir": None}, "bench")
         return open_settled(tier, replace(settings, engine=engine), tier_options=self._place.tier_options)
@@ -297,7 +297,7 @@ def delete_all(store: ObjectStore, clock: Clock, patience_ns: int) -> None:
     """Delete every object of a store in one pass, page by page.
 
     Raises:
-        StoreError: an object could not be deleted, or the store returns the same page again.
+        StoreError: an object could not be deleted, or the store does not list its keys in ascending order.
     """
     after = ""
     while found := store.list("", after=after, limit=_DELETE_AT_ONCE, deadline_ns=clock.monotonic_ns() + patience_ns):

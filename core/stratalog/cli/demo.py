@@ -135,7 +135,7 @@ class DemoRun:
     # --- a real Kafka directory ------------------------------------------------------------------------------------
 
     def kafka_directory(self) -> None:
-        """Offload and evict every closed segment of a broker's directory, and compare all records before and after."""
+        """Offload and evict a broker's directory, and read it back; raise DemoMismatchError if a record differs."""
         directory = self._unpack()
         with self._engine(directory) as engine:
             with self._step("read the Kafka directory", engine) as step:
@@ -160,7 +160,7 @@ class DemoRun:
     # --- records of its own -----------------------------------------------------------------------------------------
 
     def own_records(self, count: int) -> None:
-        """Append ``count`` records, offload all of them, and read them from the bucket alone."""
+        """Append, offload and read back ``count`` records; raise DemoMismatchError if a record differs."""
         with self._engine(self._folder / "own") as engine:
             settings = {"segment.bytes": OWN_SEGMENT_BYTES}
             engine.create_topic(OWN_TOPIC, partitions=OWN_PARTITIONS, config=settings)

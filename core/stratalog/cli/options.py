@@ -42,7 +42,7 @@ def check_directory(path: Path) -> None:
 def _check_no_other(path: Path) -> None:
     """Raise LogDirNotFoundError if a directory contains only files of other programs.
 
-    The folder of a single log passes: the engine raises an error for it.
+    The folder of a single log passes, because the engine raises a better error for it.
     """
     try:
         names = {entry.name for entry in path.iterdir()} - _OF_DISKS
@@ -59,9 +59,9 @@ def _check_no_other(path: Path) -> None:
 
 
 def confirm(question: str) -> None:
-    """Ask for a confirmation; raise an error if the answer is no.
+    """Ask for a confirmation; raise ClickException if the answer is no.
 
-    A script without a terminal gets a UsageError that names ``--yes``, instead of an interruption.
+    If standard input is at its end, as in a script, raise a UsageError that names ``--yes``.
     """
     try:
         agreed = click.confirm(question, err=True)
@@ -83,9 +83,9 @@ class LogPlace:
     tier_options: Mapping[str, object] = field(default_factory=dict, repr=False)
 
     def engine(self, more_services: Sequence[str] = ()) -> AbstractContextManager[Engine]:
-        """Open an engine as ``new_engine`` does, but only on existing directories.
+        """Return a context manager that opens an engine as ``new_engine`` does, but only on existing directories.
 
-        Raises LogDirNotFoundError if a directory is missing, or contains only files of other programs.
+        Raise LogDirNotFoundError if a directory is missing, or contains only files of other programs.
         """
         for directory in self.directories or self.settings().engine.log_dirs:
             path = Path(directory)
@@ -99,10 +99,11 @@ class LogPlace:
 
     @contextmanager
     def new_engine(self, more_services: Sequence[str] = ()) -> Iterator[Engine]:
-        """Open an engine with the services of the settings and ``more_services``, and create missing directories.
+        """Return a context manager that opens an engine, creates missing directories, and closes the engine.
 
-        A full disk may prevent a clean shutdown. Nothing is lost then: the method logs a warning, and the next start
-        recovers the logs. The command still reports its results.
+        The engine has the services of the settings and ``more_services``. A full disk may prevent a clean shutdown.
+        Nothing is lost then: a warning is logged, and the next start recovers the logs. The command still reports its
+        results.
         """
         self._check_options(self.tier or self.settings().engine.tier)
         settings = engine_settings(self.directories or None, self.tier, self.config)
@@ -121,7 +122,7 @@ class LogPlace:
         """Open a reader of the directories and of the tier behind them, or of the tier alone if only a tier is given.
 
         A location that the options do not give is taken from the settings, except that ``--tier`` alone never adds the
-        directories of the settings. ``allow_offline`` is passed to ``open_settled``. Raises ConfigError if neither the
+        directories of the settings. ``allow_offline`` is passed to ``open_settled``. Raise ConfigError if neither the
         options nor the settings give a location.
         """
         known = self.settings()
@@ -168,7 +169,7 @@ class TierPlace:
             yield tier
 
     def reader(self) -> Reader:
-        """Open a reader of the tier alone. Raises ConfigError if ``uri`` is not a URI."""
+        """Open a reader of the tier alone; raise ConfigError if ``uri`` is not a URI."""
         if "://" not in self.uri:
             raise ConfigError(f"tier {self.uri!r} is not a URI: use a form like s3://bucket/prefix or file:///folder")
         return open_settled(self.uri, self.settings(), tier_options=self.tier_options)
@@ -196,14 +197,14 @@ class NamedDirectories:
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """All directories, in their order; UsageError if there are none."""
+        """All directories, first the arguments and then the options; UsageError if there are none."""
         if not (self.arguments or self.options):
             raise click.UsageError("no log directory is named: give DIR")
         return (*self.arguments, *self.options)
 
     @property
     def path(self) -> str:
-        """The directory of a command that writes to one only; UsageError if there are none or several."""
+        """The only directory, for a command that writes to one; UsageError if there are none or several."""
         first, *others = self.paths
         if others:
             raise click.UsageError(
@@ -238,7 +239,7 @@ def count_option(what: str) -> Callable[[CommandFunction], CommandFunction]:
 
 
 def choice_option(name: str, choices: type[StrEnum], default: StrEnum) -> Callable[[CommandFunction], CommandFunction]:
-    """Return an option that accepts the values of an enum; click by itself would accept the names."""
+    """Return an option that accepts the values of an enum; click alone accepts the names."""
     words = click.Choice([choice.value for choice in choices])
     return click.option(name, type=words, default=default.value, show_default=True)
 
@@ -249,9 +250,10 @@ def partition_option(function: CommandFunction) -> CommandFunction:
 
 
 def tier_logs(reader: Reader, topic: str | None, partition: int | None) -> list[TierLog]:
-    """Return the logs of the reader's tier: all logs, those of a topic, or those of one partition of it.
+    """Return the logs of the reader's tier, filtered by ``topic`` and ``partition``; None does not filter.
 
-    The reader must have a tier. Several logs of one partition are returned if topics with the same name exist there.
+    The reader must have a tier. If the tier has several topics with the same name, the logs of all of them are
+    returned.
 
     Raises:
         UnknownTopicError: ``topic`` is given, and the tier has no such log.

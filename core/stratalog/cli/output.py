@@ -71,7 +71,7 @@ class Output:
         return self._out.width
 
     def table(self, title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-        """Print rows with named columns; with ``--json``, print one object a row, with the column names as keys."""
+        """Print rows with named columns. With ``--json``, print one object for each row, with these names as keys."""
         if self.as_json:
             for row in rows:
                 self.item(dict(zip(columns, row, strict=True)))
@@ -147,8 +147,8 @@ class Output:
     def bytes_progress(self, what: str, advice: str = _AGAIN) -> Iterator[ByteProgress]:
         """Return a context manager that shows progress in bytes on one line if stderr is a terminal.
 
-        It yields the ``Progress`` callback for the work. Ctrl-C stops all threads that call the callback. The number of
-        finished bytes and ``advice`` are added to a KeyboardInterrupt as a note.
+        The context manager yields the ``Progress`` callback for the work. Ctrl-C stops all threads that call the
+        callback. The number of finished bytes and ``advice`` are added to a KeyboardInterrupt as a note.
         """
         with self._bar(*BYTE_COLUMNS) as bar:
             progress = ByteProgress(bar, what)
@@ -173,9 +173,9 @@ class Output:
 
 @contextmanager
 def _stopping(stop: Callable[[], None]) -> Iterator[None]:
-    """Call ``stop`` at Ctrl-C, before KeyboardInterrupt is raised in the main thread.
+    """Call ``stop`` at Ctrl-C, before KeyboardInterrupt is raised in the main thread; do nothing in another thread.
 
-    Python raises KeyboardInterrupt in no other thread, so ``stop`` has to stop the other threads.
+    Python raises KeyboardInterrupt in no other thread, and ``stop`` has to stop these threads.
     """
     if current_thread() is not main_thread():
         yield
@@ -273,7 +273,7 @@ def moment(timestamp_ms: int) -> str:
 
 
 def shown(value: object) -> str:
-    """Return a table cell: numbers have thousands separators, and None is empty."""
+    """Return a table cell as text: numbers with thousands separators, floats with one decimal, None as ""."""
     if value is None:
         return ""
     if isinstance(value, bool):

@@ -76,7 +76,7 @@ def _rows(plugin: PluginInfo, quarantined: Mapping[tuple[str, str], StorageError
 def _compiled(offer: OfferInfo) -> tuple[bool | None, str]:
     """Return the state of a component's compiled code, and the modules that are not compiled, with the reasons.
 
-    The state is True if all compiled modules are used, False if some are missing, and None if it has none.
+    The state is True if all compiled modules are used, False if some are missing, and None if the component has none.
     """
     if not offer.extensions:
         return None, ""

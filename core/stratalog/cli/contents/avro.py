@@ -12,15 +12,15 @@ from stratalog.errors import ConfigError, PluginImportError
 
 
 def avro_text(file: Path, component: str) -> Callable[[bytes], str | None]:
-    """Return a function that converts an Avro record to JSON; the function returns None for other bytes.
+    """Return a function that converts an Avro record to JSON text; the function returns None for other bytes.
 
     Args:
         file: the schema of the records.
-        component: name of the command that needs the function, which the error names.
+        component: name of the command that needs the function, for the error text.
 
     Raises:
         PluginImportError: fastavro is not installed.
-        ConfigError: the file is not an Avro schema.
+        ConfigError: the file cannot be read, or is not an Avro schema.
     """
     try:
         fastavro = import_module("fastavro")

@@ -28,7 +28,7 @@ _INDENT: Final = "|     "
 
 
 class Decoder(StrEnum):
-    """Ways to show keys and values; the values are those of the option ``--decoder``."""
+    """Ways to show the keys and values of records, as in the option ``--decoder``."""
 
     OFFSETS = "offsets"
     TRANSACTIONS = "transactions"
@@ -87,7 +87,7 @@ def internal_topic(path: Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Plain:
-    """Contents shown as bytes; ``error`` is the reason why they are not decoded."""
+    """Contents shown as bytes; ``error`` is the reason why the bytes are not decoded, or ""."""
 
     record: Record
     style: Style = Style.AUTO

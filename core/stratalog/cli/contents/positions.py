@@ -10,7 +10,7 @@ from stratalog.model.offsets import Isolation
 def nearest_offset(log: LogReader, position: Start, isolation: Isolation = Isolation.READ_UNCOMMITTED) -> int:
     """Return the offset of a position, limited to the range from the log start to the end that ``isolation`` sees.
 
-    For a time after the newest record, this is the end.
+    If the position is a time, and no record has this time or a later one, the result is the end.
     """
     offsets = log.offsets()
     end = offsets.bound(isolation)

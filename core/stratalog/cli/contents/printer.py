@@ -36,7 +36,7 @@ class RecordPrinter:
         self._key_decoder = None if key_decoder is None else Decoder(key_decoder)
 
     def to(self, output: Output, topic: str) -> Callable[[Record], None]:
-        """Return a function that prints one record of ``topic``; raise UsageError if the options exclude each other."""
+        """Return a function that prints one record of ``topic``; raise UsageError for --format together with --json."""
         if self._template is not None:
             if output.as_json:
                 raise click.UsageError("--format and --json exclude each other: give one")
@@ -60,7 +60,7 @@ def record_lines(record: Record, decode: RecordDecoder) -> Iterator[str]:
 
 
 def _write(text: Callable[[Record], bytes]) -> Callable[[Record], None]:
-    """Return a function that writes records to stdout as bytes, after the text that was written before."""
+    """Return a function that writes records to stdout as bytes."""
     sys.stdout.flush()
     stream = sys.stdout.buffer
 

@@ -31,7 +31,8 @@ class Template:
     Args:
         text: the template, in the bytes of the command line.
         topic: name of the topic, for ``%t``.
-        null: bytes for a null key, value or header value; kcat prints nothing for null keys and values without ``-Z``.
+        null: bytes for a null key or value. kcat prints nothing for these without ``-Z``. A null header value is
+            ``NULL``.
 
     Raises:
         ConfigError: a token is unknown.
@@ -49,7 +50,7 @@ class Template:
                 raise ConfigError(f"--format has the unknown token %{token.decode(errors='replace')}: use {TOKENS}")
 
     def __call__(self, record: Record) -> bytes:
-        """Return a record as bytes; no line break is added after the template."""
+        """Return a record as bytes, without a line break at the end."""
         return b"".join([part(record) for part in self._parts])
 
 

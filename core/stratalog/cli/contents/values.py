@@ -66,10 +66,10 @@ def put_bytes(target: dict[str, object], name: str, data: bytes | None, style: S
 def bytes_of(source: Mapping[str, object], name: str) -> bytes | None:
     """Return the bytes that ``put_bytes`` added to a JSON object; None for null, or if there is no such name.
 
-    A value that is no text is encoded as JSON.
+    A value that is not a string is encoded as JSON.
 
     Raises:
-        InvalidRecordError: the base64 or hex digits are invalid.
+        InvalidRecordError: the base64 or hex digits are invalid, or a text cannot be encoded as UTF-8.
     """
     for suffix, decode in (("hex", bytes.fromhex), ("base64", base64.b64decode)):
         encoded = source.get(f"{name}_{suffix}")
@@ -154,7 +154,7 @@ def plain(value: object, *, brief: bool = False) -> object:
 
 
 def plain_object(structure: object, *, brief: bool = False) -> dict[str, object]:
-    """Convert a structure as ``plain`` does, and return the object."""
+    """Return a structure as a JSON object, converted as by ``plain``."""
     found = plain(structure, brief=brief)
     assert isinstance(found, dict)
     return found

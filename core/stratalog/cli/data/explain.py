@@ -98,7 +98,7 @@ def _segment(view: LogView, segment: ReadableSegment) -> Step:
 
 
 def _index(segment: ReadableSegment, offset: int, components: Components) -> Step:
-    """Return the step of the offset index: the entry that it found, and if the batch in the log confirms the entry."""
+    """Return the step of the offset index: its entry, and True in ``believed`` if the log confirms the entry."""
     start = start_position(segment, offset, components)
     try:
         reader = offset_index(segment, components)

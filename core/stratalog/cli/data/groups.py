@@ -122,7 +122,7 @@ def delete_group(place: LogPlace, output: Output, group: str, *, yes: bool) -> N
 
 
 def _committed(engine: Engine, group: str) -> dict[TopicPartition, CommittedOffset]:
-    """Return the committed offsets of a group, sorted; raise ConfigError if it has none."""
+    """Return the committed offsets of a group, sorted by partition; raise ConfigError if the group has none."""
     return _checked(group, engine.group_offsets(group), engine.groups())
 
 

@@ -260,7 +260,7 @@ def _append(log: Log, records: Sequence[Record], durability: str) -> Iterator[Ap
 def _by_partition(
     records: Iterable[PartitionedRecord], numbers: Sequence[int], chosen: int | None
 ) -> dict[int, list[Record]]:
-    """Return the records by partition; records without a partition and a key go to the first partition."""
+    """Return the records by partition. Records with neither a partition nor a key go to the first partition."""
     found: dict[int, list[Record]] = {}
     for partition, record in records:
         if chosen is not None:

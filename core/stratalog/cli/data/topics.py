@@ -170,7 +170,7 @@ class PartitionSheet:
     failed: bool = False
 
     def add(self, partition: int, log: StaticLog) -> None:
-        """Add one partition. While its tier is unavailable, add only its local segments, and set ``failed``."""
+        """Add one partition. If the log's tier is unavailable, add only the local segments, and set ``failed``."""
         found, epochs = log.offsets(), log.view().epochs.entries
         error = ""
         try:

@@ -29,10 +29,7 @@ class Diagnosis:
 
 
 def tried(name: str, step: Callable[[], Diagnosis]) -> Diagnosis:
-    """Run a step of a check, and return its result.
-
-    A StorageError becomes a result with ``Outcome.WRONG`` and the text of the error.
-    """
+    """Return the result of ``step``; for a StorageError, a result with ``Outcome.WRONG`` and the text of the error."""
     try:
         return step()
     except StorageError as error:

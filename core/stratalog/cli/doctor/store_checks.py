@@ -24,11 +24,11 @@ _REFUSED_MS: Final = 900_000  # S3 refuses requests whose time differs by more t
 
 
 class StoreChecks:
-    """Checks of one store. ``close`` deletes the objects that the checks wrote; it does not close the store.
+    """Checks of one store. ``close`` deletes the objects that the checks wrote, and leaves the store open.
 
     Args:
         store: the store, opened for writing.
-        env: clock and chance.
+        env: clock and random numbers.
     """
 
     def __init__(self, store: TierStore, env: Env) -> None:

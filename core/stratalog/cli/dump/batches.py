@@ -27,7 +27,7 @@ def dump_log(context: Context, source: Source, base_offset: int | None, topic: s
     Args:
         context: state of the command.
         source: the file.
-        base_offset: base offset of the segment; None means that of the first batch.
+        base_offset: base offset of the segment; None for the base offset of the first batch.
         topic: topic of the log; "" if unknown.
 
     Raises:

@@ -17,10 +17,10 @@ _COLUMNS: Final = ("section", "position", "size_bytes", "valid")
 
 
 def dump_digest(context: Context, source: Source) -> None:
-    """Show a line for each section.
+    """Show the sections of a ``.digest`` file, one on each line.
 
     Raises:
-        CorruptIndexError: the bytes are no digest, or a section is damaged.
+        CorruptIndexError: the file is not a digest file, or a section is damaged.
     """
     found = unpack_digest(source.read, source.size_bytes)
     if found is None:

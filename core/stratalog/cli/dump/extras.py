@@ -14,10 +14,10 @@ _COLUMNS: Final = ("index", "position", "size_bytes", "valid")
 
 
 def dump_extras(context: Context, source: Source) -> None:
-    """Show a line for each index.
+    """Show the indexes of an ``.extra`` file, one on each line.
 
     Raises:
-        CorruptIndexError: the file contains no extra indexes, or an index is damaged.
+        CorruptIndexError: the file is not a file of extra indexes, or an index is damaged.
     """
     packed = unpack_extras(source.read, source.size_bytes)
     if packed is None:

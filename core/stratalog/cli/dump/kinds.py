@@ -149,7 +149,7 @@ def _in_tier(name: str) -> Kind | None:
 
 
 def leading_offset(name: str) -> int | None:
-    """Return the offset that the digits at the start of a file name give, or None if the name begins with no offset."""
+    """Return the offset at the start of a file name; None without digits, or for a number above 2^63 - 1."""
     found = _LEADING_DIGITS.match(name)
     return int(found[0]) if found and int(found[0]) <= _LAST_OFFSET else None
 

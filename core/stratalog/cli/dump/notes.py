@@ -20,6 +20,7 @@ def dump_tier_note(context: Context, source: Source) -> None:
 
     Raises:
         CorruptCheckpointError: the file is malformed, has a wrong checksum, or is of a later release.
+        ConfigError: the file is larger than ``limits.checkpoint.bytes``.
     """
     data = context.content(source, "note about a tier")
     found = _object(data, source.label)
@@ -48,7 +49,8 @@ def dump_note(context: Context, source: Source) -> None:
     The content is shown unchanged. An empty file is valid: its existence is the information.
 
     Raises:
-        CorruptCheckpointError: the content is no JSON object.
+        CorruptCheckpointError: the content is not a JSON object.
+        ConfigError: the file is larger than ``limits.checkpoint.bytes``.
     """
     data = context.content(source, "note")
     found = _object(data, source.label) if data else {}
@@ -62,6 +64,7 @@ def dump_marks(context: Context, source: Source) -> None:
 
     Raises:
         CorruptCheckpointError: the file is malformed, or is of a later release.
+        ConfigError: the file is larger than ``limits.checkpoint.bytes``.
     """
     found = parse_marks(context.content(source, "marks of writers"), source.label)
     with Sheet(context.output, source.label, "mark", _MARK_COLUMNS) as sheet:

@@ -23,7 +23,7 @@ _LAST_SEQUENCE: Final = (1 << 31) - 1
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One entry inside a wrapper of V0 or V1: its position in the uncompressed set, and its own CRC."""
+    """One message inside a V0 or V1 wrapper message: its position (bytes) in the decompressed data, and its own CRC."""
 
     position: int
     size_bytes: int
@@ -36,7 +36,7 @@ class Message:
 class Arena:
     """Decoded records of a batch, or of a part of it.
 
-    ``messages`` contains the entries of a V0 or V1 wrapper message; it is empty for other batches.
+    ``messages`` contains the messages inside a V0 or V1 wrapper message; it is empty for other batches.
     """
 
     columns: RecordColumns
@@ -77,9 +77,9 @@ def arenas(chunk: Chunk, row: BatchTable, segment: ReadableSegment, components: 
 
 
 def _messages(arena: Buffer, components: Components) -> tuple[Message, ...]:
-    """Return the entries inside a wrapper message, each with the result of its CRC check.
+    """Return the messages inside a wrapper message, each with the result of its CRC check.
 
-    A scan with CRC checks stops at a bad entry, so it is restarted at the next entry.
+    A scan with CRC checks stops at a bad message, and is then restarted at the next message.
     """
     found = scan(components.formats, arena, 0, len(arena), check_crc=False)
     listed = [entry for table in found.tables for entry in table]
@@ -185,7 +185,7 @@ class RecordView:
 
 
 def sequence_after(base: int, delta: int) -> int:
-    """Return the sequence number ``delta`` after ``base``; it wraps around to 0. Return -1 if ``base`` is -1 (none)."""
+    """Return the sequence number ``delta`` after ``base``; 0 follows 2147483647. Return -1 if ``base`` is -1 (none)."""
     return (base + delta) % (_LAST_SEQUENCE + 1) if base >= 0 else -1
 
 

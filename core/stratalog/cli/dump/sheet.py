@@ -29,7 +29,7 @@ def width() -> int:
 
 
 def cell(value: object) -> str:
-    """Return a value as text; numbers have no separators, because people copy them."""
+    """Return a value as text, and None as ``-``. Numbers have no separators, because people copy them."""
     if value is None:
         return "-"
     if isinstance(value, bool):
@@ -40,9 +40,9 @@ def cell(value: object) -> str:
 class Table:
     """Rows in aligned columns, with notes after the last column.
 
-    A column is as wide as its widest cell so far. A page is printed when it is full, so memory stays bounded. If the
-    terminal is too narrow, the columns in ``optional`` are left out in their order. If it is still too narrow, rows are
-    printed as ``name=value`` pairs.
+    A column is as wide as its widest cell so far. A page of rows is printed when it is full, to limit the memory. If
+    the terminal is too narrow, the columns in ``optional`` are left out in their order. If it is still too narrow, rows
+    are printed as ``name=value`` pairs.
     """
 
     def __init__(self, output: Output, columns: Sequence[str], optional: Sequence[str] = ()) -> None:

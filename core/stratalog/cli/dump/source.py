@@ -22,7 +22,7 @@ class Source(Protocol):
 
     @property
     def label(self) -> str:
-        """Path, for people and error messages."""
+        """Path, for output and error texts."""
 
     @property
     def size_bytes(self) -> int:
@@ -131,7 +131,7 @@ def opened(files: Vfs, path: Path) -> Iterator[FileSource]:
 
 @contextmanager
 def _naming_file(label: str) -> Iterator[None]:
-    """Raise an OSError of reading as a LogDirError that names the file; use it only around reads, not around output."""
+    """Convert an OSError of the block to a LogDirError that names the file. Use it only around reads."""
     try:
         yield
     except OSError as error:

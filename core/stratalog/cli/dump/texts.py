@@ -31,6 +31,7 @@ def dump_offsets(context: Context, source: Source) -> None:
 
     Raises:
         CorruptCheckpointError: the file is malformed; the good lines before the error have been shown.
+        ConfigError: the file is larger than ``limits.checkpoint.bytes``.
     """
     data = context.content(source, "offsets of logs")
     columns = ("topic", "partition", "offset")
@@ -38,7 +39,7 @@ def dump_offsets(context: Context, source: Source) -> None:
 
 
 def dump_epochs(context: Context, source: Source) -> None:
-    """Show ``leader-epoch-checkpoint``; raise CorruptCheckpointError after the good lines, as ``dump_offsets`` does."""
+    """Show ``leader-epoch-checkpoint``; errors as ``dump_offsets``."""
     data = context.content(source, "leader epochs")
     columns = ("epoch", "start_offset")
     _lines(context, source, "leader_epoch", columns, data, lambda: parse_epochs(data, source.label))
@@ -79,6 +80,7 @@ def dump_partition_metadata(context: Context, source: Source) -> None:
 
     Raises:
         CorruptCheckpointError: the file is malformed; its lines have been shown.
+        ConfigError: the file is larger than ``limits.checkpoint.bytes``.
     """
     text = context.content(source, "partition metadata").decode("utf-8", "replace")
     pairs = [line.partition(":") for line in text.splitlines()]
@@ -97,8 +99,9 @@ def dump_meta_properties(context: Context, source: Source) -> None:
     """Show ``meta.properties``, a Java properties file.
 
     Raises:
-        CorruptCheckpointError: a line is not ``name=value``, or the version is unknown; the lines before have been
+        CorruptCheckpointError: a line is not ``KEY=VALUE``, or the version is unknown. The lines before have been
             shown.
+        ConfigError: the file is larger than ``limits.checkpoint.bytes``.
     """
     text = context.content(source, "meta.properties").decode("latin-1")  # the encoding of Java properties files
     version, position = "0", 0
@@ -141,6 +144,7 @@ def dump_topics(context: Context, source: Source) -> None:
 
     Raises:
         CorruptCheckpointError: the file is malformed.
+        ConfigError: the file is larger than ``limits.checkpoint.bytes``.
     """
     entries = parse_topics(context.content(source, "topics"), source.label)
     with Sheet(context.output, source.label, "topic", ("topic", "topic_id", "config")) as sheet:
@@ -160,7 +164,8 @@ def dump_snapshot(context: Context, source: Source) -> None:
     """Show the producers of a snapshot. A value of -1 means that the producer has none.
 
     Raises:
-        CorruptSnapshotError: the CRC or the size is wrong, so no entry can be trusted.
+        CorruptSnapshotError: the CRC or the size is wrong, and no entry can be trusted.
+        ConfigError: the file is larger than ``limits.checkpoint.bytes``.
     """
     data = context.content(source, "producers")
     entries = decode_snapshot(data, source.label)

@@ -43,7 +43,7 @@ _CUT_CHARACTERS: Final = 255  # of a folder name that continues in the next fold
 def dump_object(context: Context, source: Source) -> None:
     """Show a segment object: its footer, its slices with hash checks, and with ``deep`` the contents of the slices.
 
-    A damaged slice is reported to ``context``, and the others are shown.
+    A damaged slice is reported to ``context``, and the other slices are shown.
 
     Raises:
         CorruptObjectError: the object has no valid footer of an installed layout.
@@ -123,7 +123,7 @@ class _ObjectDump:
                     self._dump(kind)
 
     def _check(self, kind: FileKind) -> CorruptionError | None:
-        """Check the hash of a slice; return the error, or None if the slice is good. A log is read in pieces."""
+        """Return the error if the hash of a slice is wrong, otherwise None. A log is read in pieces."""
         try:
             if kind is FileKind.LOG:
                 for _ in self._layout.read(self._stored, 0, self._stored.info.size_bytes, self._fetch):
@@ -180,6 +180,7 @@ def dump_manifest(context: Context, source: Source) -> None:
     Raises:
         CorruptManifestError: the root is malformed, or belongs to another log or version than its path.
         UnknownComponentError: the root is of a later format.
+        ConfigError: the file is larger than ``limits.manifest.bytes``.
     """
     data = whole(source, context.components.limits.manifest_bytes)
     context.title(source.label, f"manifest root, {source.size_bytes} bytes")
@@ -201,6 +202,7 @@ def dump_page(context: Context, source: Source) -> None:
     Raises:
         CorruptManifestError: the page is malformed.
         UnknownComponentError: the page is of another format.
+        ConfigError: the file is larger than ``limits.manifest.bytes``.
     """
     data = whole(source, context.components.limits.manifest_bytes)
     context.title(source.label, f"manifest page, {source.size_bytes} bytes")
@@ -226,7 +228,7 @@ def dump_page(context: Context, source: Source) -> None:
 def _identity(data: bytes, source: Source) -> tuple[TopicPartition, TopicId, int]:
     """Return log, topic id and version of a manifest root: from its path if it has them, otherwise from its content.
 
-    Raises CorruptManifestError if the content is not a manifest root.
+    Raise CorruptManifestError if the content is not a manifest root.
     """
     path = Path(source.label)
     try:

@@ -88,7 +88,7 @@ class _Listener:
 
     @hookimpl
     def stratalog_on_log_recovered(self, event: LogRecovered) -> None:
-        """Record the event; the engine calls this after the recovery, on its thread for listeners."""
+        """Record the event. The engine calls this after the recovery, on its thread for listeners."""
         self.heard[event.log] = event
 
 

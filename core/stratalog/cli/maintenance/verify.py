@@ -115,7 +115,7 @@ def _verify_directory(output: Output, path: Path, *, repair: bool, deep: bool) -
 
 
 def _log_of(host: ComponentHost, path: Path) -> TopicPartition | None:
-    """Return the log if ``path`` is the folder of one; None if it is a log directory.
+    """Return the log if ``path`` is the folder of a log; None if ``path`` is a log directory.
 
     The name alone is not sufficient: a log directory can be named like a log, such as ``disk-1``.
     """

@@ -31,16 +31,16 @@ _STATE_VERSION: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Cost limit of one run; None means no limit. A run stops after the segment that reaches the limit."""
+    """Cost limit of one run; None means no limit. In each log, a run stops at the second or a later segment."""
 
     requests: int | None = None
     size_bytes: int | None = None
 
     @classmethod
     def parse(cls, text: str | None) -> Budget:
-        """Parse ``requests=1000,bytes=1000000000``, or one of the two; None is no limit.
+        """Parse ``requests=1000,bytes=1000000000``, or one of the two; None or "" is no limit.
 
-        Raises UsageError for any other text.
+        Raise UsageError for any other text.
         """
         given: dict[str, int] = {}
         for part in (text or "").split(",") if text else ():
@@ -65,7 +65,7 @@ class _State:
     wrong: int = 0
 
     def load(self) -> None:
-        """Read the position from the file, if the last run did not reach the end."""
+        """Read the position from the file if it exists; raise ConfigError if it is of something else."""
         if self.place is None or not self.place.exists():
             return
         try:
@@ -119,7 +119,10 @@ class TierCheck:
     state: str | None = None
 
     def run(self, output: Output) -> int:
-        """Run the check, print the findings, and return the exit code: 1 if problems remain, otherwise 0."""
+        """Run the check, print the findings, and return the exit code: 1 if problems remain, otherwise 0.
+
+        Raise UsageError if an option needs another one.
+        """
         if (self.budget.requests or self.budget.size_bytes) and self.state is None:
             raise click.UsageError("--budget needs --state FILE, which keeps the position for the next run")
         if self.directories and not self.repair:

@@ -107,7 +107,7 @@ def archive(
 
 
 def _source(host: ComponentHost, directory: str, uri: str) -> SegmentStore:
-    """Open a log directory for reading; raise an error if the folder is no log directory, or contains the tier."""
+    """Open a log directory for reading; raise ConfigError if the tier is inside of it."""
     check_directory(Path(directory))
     scheme, place = split_scheme(uri)
     if scheme == "file" and Path(place).resolve().is_relative_to(Path(directory).resolve()):
@@ -185,10 +185,7 @@ class _Run:
                 return  # the store is unavailable: the next pass tries again
 
     def _collect(self) -> None:
-        """Delete roots and objects that the archive no longer needs.
-
-        An error is only printed as a warning; the next call tries again.
-        """
+        """Delete roots and objects that the archive no longer needs. An error is only printed as a warning."""
         try:
             done = self._archiver.collect(self._collection)
         except StorageError as error:

@@ -111,7 +111,7 @@ class _CostOptions:
 
     @property
     def place(self) -> TierPlace:
-        """Place of the tier; without a URI, its ``uri`` is "" and only its settings can be used."""
+        """Place of the tier. Without a URI, its ``uri`` is "", and only its settings can be used."""
         return TierPlace(self.uri or "", self.config, self.tier_options)
 
     @property
@@ -160,10 +160,7 @@ def upload_part_bytes(settings: Settings) -> int:
 
 
 def log_bill(found: TierLog, *, part_bytes: int = PART_BYTES, prices: Prices | None = None) -> Bill:
-    """Return the cost of a log in a tier. The whole manifest is read.
-
-    ``part_bytes`` and ``prices`` are those of ``bill``.
-    """
+    """Return the cost of a log in a tier, from its whole manifest. ``part_bytes`` and ``prices`` are as for ``bill``."""
     root, segments = found.root, found.view().segments
     entries = (segment.stored for segment in segments if isinstance(segment, RemoteSegment))
     return bill(entries, root.version if root else 0, part_bytes=part_bytes, prices=prices)

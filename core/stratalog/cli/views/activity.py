@@ -53,7 +53,7 @@ class GroupActivity:
     """Lag of one group in one topic.
 
     ``lag`` is the sum over the partitions for which the group has committed an offset; None if the reader has none of
-    them.
+    these partitions.
     """
 
     group: str
@@ -75,7 +75,7 @@ class Activity:
     """Samples of the logs of a reader. A log that has not changed since the last sample is not read again.
 
     Args:
-        reader: the logs; they stay open between samples.
+        reader: the logs, which stay open between samples.
         clock: clock for times and rates.
     """
 
@@ -105,10 +105,9 @@ class Activity:
             return ActivitySample(now_ms, found, (), str(error))
 
     def _refresh(self) -> None:
-        """Forget the logs that the next sample must read again.
+        """Discard the logs that the next sample must read again: those with changes, errors, or segments to offload.
 
-        These are logs that have changed, logs with an error, and logs with segments that wait for an offload: a change
-        that is visible only in the tier is not reported by the refresh of a directory's reader.
+        The refresh of a directory's reader does not report a change that is visible only in the tier.
         """
         for name, log in list(self._logs.items()):
             if log.waiting_bytes or log.error:
@@ -160,9 +159,9 @@ def _activity(topic: str, logs: list[LogOverview], rate: float | None) -> TopicA
 
 
 def next_text(logs: Iterable[LogOverview]) -> str:
-    """Return the next actions of retention and compaction on one line.
+    """Return the actions of the next passes of retention and compaction on one line.
 
-    These are the actions of the next passes. If there are none, return the time of the next deletion, or "".
+    If there are none, return the time of the next deletion, or "" without a deletion.
     """
     spans = [span for log in logs for span in log.spans if span.start < span.end]
     actions = []

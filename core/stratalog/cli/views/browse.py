@@ -108,7 +108,7 @@ def _records(log: LogReader, query: Query, start: int, end: int) -> Iterator[Rec
 
 
 def bounded_end(view: LogView, start: int, end: int) -> int:
-    """Return an end offset, at most ``end``, so that a read from ``start`` reads about ``PAGE_BYTES``.
+    """Return an end offset, at most ``end``. A read from ``start`` to the result reads about ``PAGE_BYTES`` or less.
 
     The bytes of a part of a segment are estimated from its size.
     """
@@ -155,10 +155,9 @@ def show_record(topic: str, record: Record, shape: Shape, avro: AvroText | None,
 
 
 def _structured(value: bytes | None, shape: Shape, avro: AvroText | None, most: int) -> str:
-    """Return a JSON or Avro value as JSON.
+    """Return a JSON or Avro value as JSON, on several lines if ``most`` is the limit of a full record, otherwise on one.
 
-    The JSON has several lines if ``most`` is the limit of a full record, otherwise one line. JSON that is longer than
-    ``most`` characters is cut. A value that cannot be parsed is shown as text or hex digits.
+    JSON that is longer than ``most`` characters is cut. A value that cannot be parsed is shown as text or hex digits.
     """
     if value is None:
         return "null"

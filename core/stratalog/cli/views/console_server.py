@@ -48,7 +48,7 @@ class Listener:
         return self.host == _LOCALHOST if address is None else address.is_loopback
 
     def url(self, port: int) -> str:
-        """Return the URL of the server. ``port`` is the port at which it listens, also if ``self.port`` is 0."""
+        """Return the URL of the server. ``port`` is the port at which the server listens; ``self.port`` may be 0."""
         return f"http://{f'[{self.host}]' if ':' in self.host else self.host}:{port}/"
 
 
@@ -71,8 +71,8 @@ class GuardedApplication:
     """Application that answers only GET and HEAD requests for its own address, and adds headers that protect a page.
 
     The check of the address prevents DNS rebinding: the owner of another site lets the site's name resolve to this
-    machine, so that a page of the site can read the console. Such a request has the site's name in its Host header. It
-    is refused, because the header must name localhost, the listener's host or an IP address.
+    machine, and a page of the site can then read the console. Such a request has the site's name in its Host header.
+    The application refuses the request, because the header must name localhost, the listener's host or an IP address.
     """
 
     def __init__(self, application: Application, own: Listener) -> None:
@@ -128,7 +128,7 @@ class ConsoleServer(ThreadingMixIn, WSGIServer):
         self.setup_environ()
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Log the error of a connection, such as a browser that leaves before the answer."""
+        """Log the error of a connection, for example when a browser disconnects before the response."""
         del request
         _LOGGER.debug("a connection failed client=%s error=%r", client_address, sys.exception())
 

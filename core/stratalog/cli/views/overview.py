@@ -35,7 +35,7 @@ NO_OFFSETS: Final = LogOffsets(0, 0, 0, 0, 0, 0)  # offsets of a log that cannot
 
 
 class Place(StrEnum):
-    """Place of a segment: the active segment, local disk only, both tiers, or the tier only."""
+    """Place of a segment: the active segment, only local disk, local disk and tier, or only the tier."""
 
     ACTIVE = "active"
     LOCAL = "local"
@@ -101,7 +101,7 @@ class TierState:
 
 @dataclass(frozen=True, slots=True)
 class LogOverview:
-    """One log. ``error`` is the reason why it cannot be read, or cannot be read completely; "" if there is none.
+    """One log. ``error`` is the reason why the log cannot be read, or not completely; "" if there is none.
 
     Attributes:
         spans: segments of both tiers, oldest first.
@@ -159,7 +159,7 @@ class LogOverview:
     def next_actions(self) -> Iterator[tuple[Fate, Span]]:
         """Yield each range of the log with its fate, oldest first.
 
-        Neighbouring segments with the same place, fate and reason are joined to one range.
+        Neighbouring spans with the same place, fate and reason are joined to one range.
         """
         joined: Span | None = None
         for span in self.spans:
@@ -214,7 +214,7 @@ class Overview:
 
 @dataclass(frozen=True, slots=True)
 class Detail:
-    """Extra work of a collection.
+    """Optional work of ``collect``.
 
     Attributes:
         bill: compute the cost in the tier: reads the whole manifest of each log.
@@ -306,7 +306,7 @@ def _spans(segments: Sequence[SegmentSummary], fates: Sequence[RangeFate], first
 
 
 def joined(spans: Iterable[Span], most: int = MOST_SPANS) -> tuple[Span, ...]:
-    """Return the spans; if there are more than ``most``, join neighbours that have the same place and the same fate.
+    """Return the spans. If there are more than ``most``, join neighbours that have the same place and the same fate.
 
     Each joined span has about the same number of segments. The result can have more than ``most`` spans if neighbours
     differ.
@@ -327,7 +327,7 @@ def joined(spans: Iterable[Span], most: int = MOST_SPANS) -> tuple[Span, ...]:
 
 
 def _join(one: Span, other: Span) -> Span:
-    """Return one span of two neighbours, ``other`` being the newer one, whose deletion time the result has."""
+    """Join two neighbours. ``other`` is the newer one, and the result has its deletion time."""
     return replace(
         one,
         end=other.end,

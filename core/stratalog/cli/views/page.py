@@ -45,7 +45,7 @@ def time_text(time_ms: int | None) -> str:
 
 
 def age_text(duration_ms: int) -> str:
-    """Return a duration in its largest unit; ``-`` if it is unknown."""
+    """Return a duration in its largest unit; ``-`` for a negative number, which means unknown."""
     if duration_ms < 0:
         return "-"
     for unit, unit_ms in _UNITS:
@@ -55,13 +55,13 @@ def age_text(duration_ms: int) -> str:
 
 
 def offset_bounds(logs: Iterable[LogOverview]) -> tuple[int, int]:
-    """Return the first and the end offset of all segments, for a common scale."""
+    """Return the first and the exclusive end offset of all segments, for a common scale; (0, 0) without segments."""
     spans = [span for log in logs for span in log.spans]
     return (min(span.start for span in spans), max(span.end for span in spans)) if spans else (0, 0)
 
 
 def time_bounds(logs: Iterable[LogOverview]) -> tuple[int, int]:
-    """Return the first and the last known time of all segments, for a common scale."""
+    """Return the first and the last known time (ms since 1970) of all segments; (0, 0) if none is known."""
     times = [at for log in logs for span in log.spans for at in (span.first_ms, span.last_ms) if at >= 0]
     return (min(times), max(times)) if times else (0, 0)
 
