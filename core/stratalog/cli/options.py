@@ -34,7 +34,7 @@ _LOGGER: Final = logging.getLogger(__name__)
 
 
 def check_directory(path: Path) -> None:
-    """Raise LogDirNotFoundError if there is no directory at a path of the command line."""
+    """Raise LogDirNotFoundError if ``path`` is not a directory."""
     if not path.is_dir():
         raise LogDirNotFoundError("not a directory" if path.exists() else "no such directory", str(path))
 
@@ -101,9 +101,8 @@ class LogPlace:
     def new_engine(self, more_services: Sequence[str] = ()) -> Iterator[Engine]:
         """Return a context manager that opens an engine, creates missing directories, and closes the engine.
 
-        The engine has the services of the settings and ``more_services``. A full disk may prevent a clean shutdown.
-        Nothing is lost then: a warning is logged, and the next start recovers the logs. The command still reports its
-        results.
+        The engine has the services of the settings and ``more_services``. If a full disk prevents a clean shutdown,
+        only a warning is logged: nothing is lost, and the next start recovers the logs.
         """
         self._check_options(self.tier or self.settings().engine.tier)
         settings = engine_settings(self.directories or None, self.tier, self.config)

@@ -102,7 +102,7 @@ class Output:
 
     @contextmanager
     def live(self) -> Iterator[Callable[[str, Sequence[TitledTable]], None]]:
-        """Yield a function that shows a heading and tables.
+        """Return a context manager that yields a function, which shows a heading and tables.
 
         On a terminal, each call replaces the output of the call before, and rows that do not fit on the screen are left
         out. In a pipe or a file, each call appends all rows.

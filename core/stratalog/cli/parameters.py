@@ -23,7 +23,7 @@ class NamedPath(click.Path):
     """Path or URI, not empty: ``"$DIR"`` with an unset variable would otherwise mean the working directory."""
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Convert the value as ``click.Path`` does; fail if it is empty, or a URI with one slash, as in ``s3:/a``."""
+        """Convert the value as ``click.Path`` does; raise BadParameter if it is empty or like ``s3:/a`` (one slash)."""
         if value == "":
             self.fail("the path is empty: use . for the working directory", param, ctx)
         try:
@@ -49,7 +49,7 @@ def time_ms(text: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Position in a log: at ``offset``, ``back`` offsets before the end, or at the first record at ``time_ms``."""
+    """Position in a log: ``offset``, ``back`` offsets before the end, or the first record at or after ``time_ms``."""
 
     offset: int = 0
     back: int | None = None

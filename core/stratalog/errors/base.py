@@ -40,10 +40,7 @@ class WrongTypeError(ConfigError, TypeError):
 
 
 class UnknownSettingError(ConfigError):
-    """No setting has the name ``name``. ``nearest`` is the setting with the most similar name, or "".
-
-    ``source`` is the file or the call that has the name, or ``environment``.
-    """
+    """No setting has the name ``name``, which ``source`` gives. ``nearest`` is the most similar name, or ""."""
 
     def __init__(self, name: str, source: str, nearest: str = "") -> None:
         super().__init__(name, source, nearest)

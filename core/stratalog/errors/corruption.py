@@ -43,7 +43,7 @@ class CorruptCheckpointError(CorruptionError):
 
 
 class CorruptManifestError(CorruptionError):
-    """A root or page of a tier's manifest is malformed, missing or contradictory, or lacks evicted records."""
+    """A root or page of a tier's manifest is malformed, missing or contradictory, or evicted records are in no root."""
 
     advice = "stop all writers of this tier, and run stratalog verify on its URI"
 

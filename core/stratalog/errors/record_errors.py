@@ -38,7 +38,7 @@ class InvalidTimestampError(InvalidRecordError):
 
 
 class UnsupportedForMessageFormatError(InvalidRecordError):
-    """The topic's ``record.version`` supports neither producer ids nor transactions; only version 2 does."""
+    """The topic's ``record.version`` supports neither producer ids nor transactions. Set it to 2."""
 
     kafka_code = 43
     advice = "set record.version=2 for the topic, or send without producer ids and transactions"
@@ -57,7 +57,7 @@ class RecordBatchTooLargeError(RecordError):
 
 
 class OutOfOrderSequenceError(RecordError):
-    """A sequence number does not follow the producer's last one, or is not 0 in a new epoch. Start a new epoch."""
+    """A sequence number does not follow the producer's last number, or is not 0 in a new epoch. Start a new epoch."""
 
     kafka_code = 45
 
@@ -106,7 +106,7 @@ class OffsetsExhaustedError(RecordError):
 
 
 class TransactionAbortedError(RecordError):
-    """A record was not appended, so its transaction can only be aborted; or the abort came before the record."""
+    """A record of the transaction was not appended. Abort the transaction if it is open, and begin a new one."""
 
     kafka_code = 120
 

@@ -56,7 +56,7 @@ class Candidate:
             raise PluginError(f"importing plugin {self.name!r} of {self.distribution} raised {error!r}") from error
 
     def import_failure(self, error: ImportError) -> PluginImportError:
-        """Return the PluginImportError for an ImportError of this plugin; it names the package to install, if known."""
+        """Return the PluginImportError for an ImportError of this plugin, with the package to install, if known."""
         return PluginImportError(str(error), self.name, self._to_install(error.name or ""))
 
     def _to_install(self, module: str) -> str:
@@ -158,7 +158,7 @@ def select(candidates: Collection[Candidate], allow: Collection[str], block: Col
 
 
 def ambiguity(candidate: Candidate, others: Iterable[Candidate]) -> PluginClashError:
-    """Return the error for a plugin whose name several distributions use. Its text lists those among ``others``."""
+    """Return the error for a plugin whose name several distributions use; the text lists the distributions."""
     owners = sorted(f"{other.distribution} {other.version}" for other in others if other.name == candidate.name)
     return PluginClashError(
         f"entry point {candidate.name!r} is in {' and in '.join(owners)}: uninstall one, or add "

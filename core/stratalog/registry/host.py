@@ -75,7 +75,7 @@ _LISTENERS: Final[Mapping[type[Event], str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Answer(Generic[T]):
-    """The result of a collecting hook of one plugin: its offers, or an error if it raised or returned other values.
+    """The result of one plugin's collecting hook: its offers, or an error if the hook raised or returned other values.
 
     A collecting hook is a hook with which plugins offer components or commands.
     """
@@ -89,14 +89,14 @@ class _Manager(pluggy.PluginManager):
     """Plugin manager that registers a module faster: it inspects only attributes of the module that are functions."""
 
     def parse_hookimpl_opts(self, plugin: Any, name: str) -> Any:
-        """Return the options of a hook implementation; None if ``name`` is no hook."""
+        """Return the options of a hook implementation; None if ``name`` is not a hook."""
         if isinstance(plugin, ModuleType) and not isinstance(vars(plugin).get(name), _HOOKABLE):
             return None
         return super().parse_hookimpl_opts(plugin, name)
 
 
 class Host:
-    """The registered plugins of one engine; calls their hooks.
+    """The registered plugins of one engine, and the calls of their hooks.
 
     Plugins are registered on the thread that opens the engine. The listeners of a plugin run on one thread at a time.
 
@@ -264,7 +264,7 @@ class Host:
             _LOGGER.exception("listener %s of %s failed on %s", hook, self._origins[plugin], event)
 
     def _callers(self, hook: str) -> list[tuple[str, pluggy.HookCaller]]:
-        """Return name and caller of each plugin that implements ``hook``, sorted by name."""
+        """Return the name and the caller of each plugin that implements ``hook``, sorted by name."""
         plugins = {found.plugin_name: found.plugin for found in self._caller(hook).get_hookimpls()}
         return [
             (name, self._manager.subset_hook_caller(hook, [other for key, other in plugins.items() if key != name]))

@@ -125,7 +125,7 @@ def check_plugin(plugin: object) -> list[PluginFinding]:
 
 
 def offers_of(plugin: object) -> Mapping[str, tuple[Provider[Any], ...]]:  # Any: providers of every kind
-    """Return the providers of ``plugin``, an argument as of ``check_plugin``, by kind (``codecs``, ...).
+    """Return the providers of a plugin by kind (``codecs``, ...). ``plugin`` is as for ``check_plugin``.
 
     Raises:
         PluginError: the plugin cannot be imported, or breaks the plugin interface.

@@ -146,7 +146,7 @@ def _asked(
 
 
 def explained(answer: Answer[Any], hook: str, candidate: Candidate | None) -> PluginError:  # Any: every kind's answer
-    """Return the PluginError for an answer with an error. Its text names the plugin and the hook, or a package."""
+    """Return the PluginError for an answer with an error. It names the plugin and the hook, or a missing package."""
     error = answer.error
     if isinstance(error, PluginImportError):
         return error

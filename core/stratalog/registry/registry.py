@@ -78,7 +78,7 @@ class Registry:
 
     @classmethod
     def of(cls, settings: Settings, plugins: Sequence[object] = ()) -> Self:
-        """Return a registry of the installed plugins that the settings allow, ``plugins.modules``, and ``plugins``.
+        """Return a registry of ``plugins``, ``plugins.modules``, and the installed plugins that the settings allow.
 
         The arguments of ``load`` are taken from the settings. Errors are those of ``load``.
         """

@@ -181,8 +181,7 @@ class BulkWriter(CheckedArguments, Closeable):
             FencedEpochError: an engine, or another writer, owns the log; nothing was published.
             LogDirLockedError: an engine has had the directory open for the last 10 seconds; nothing was published.
             OffsetsOutOfOrderError: with kept offsets, the segments leave a gap or overlap.
-            StorageError: staged records no longer exist, the disk failed, or other writers appended during all
-                attempts.
+            StorageError: staged records no longer exist, the disk failed, or other writers appended in all attempts.
             StoreError: the store failed or refused a request. Repeat the call with the same mark: the records are then
                 published only once.
         """
@@ -199,8 +198,7 @@ class BulkWriter(CheckedArguments, Closeable):
             not affect the others.
 
         Raises:
-            UnknownTopicError: a topic does not exist in the tier; nothing was published. For a directory, it is in the
-                result.
+            UnknownTopicError: a topic does not exist in the tier; nothing was published.
             LogDirLockedError: an engine has had the directory open for the last 10 seconds; nothing was published.
             StoreError: the store failed before the first commit.
         """
@@ -273,8 +271,7 @@ class BulkWriter(CheckedArguments, Closeable):
     ) -> Rewritten:
         """Stage a part of a span in record batches of magic 2. All records and their offsets stay the same.
 
-        Segments that need no change are read but not staged. Therefore call ``replace`` with ``keeps_others``
-        afterwards.
+        Segments that need no change are read but not staged: call ``replace`` with ``keeps_others`` afterwards.
 
         Args:
             span: result of ``span``.
@@ -375,8 +372,7 @@ class BulkWriter(CheckedArguments, Closeable):
     def discard(self, staged: Iterable[StagedSegment]) -> None:
         """Remove staged segments that are not published. Published segments always stay.
 
-        If the outcome of an earlier commit is unknown, this call first ensures that the commit can no longer take
-        effect.
+        If the outcome of an earlier commit is unknown, the call first ensures that the commit cannot take effect later.
         """
 
     @abstractmethod

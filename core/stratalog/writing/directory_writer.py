@@ -58,9 +58,8 @@ OLD_MS: Final = 7 * 86_400_000  # age of unpublished staged files from which the
 class DirectoryWriter(BulkWriter):
     """A ``BulkWriter`` for a log directory. Created by ``DirectoryWriter.open``.
 
-    Staging takes no lock, and writes only files that readers ignore: an engine may have the directory open during the
-    staging. The first call that publishes or creates a topic takes the lock of the directory, until the writer is
-    closed.
+    Staging takes no lock, and writes only files that readers ignore: an engine may have the directory open. The first
+    call that publishes or creates a topic takes the lock of the directory, until the writer is closed.
     """
 
     def __init__(

@@ -186,7 +186,7 @@ class _Recoding:
     records: int = 0
 
     def is_done(self, segment: ReadableSegment) -> bool:
-        """Return True if no batch of a segment needs a conversion. Reads the whole segment."""
+        """Return True if no batch of a segment needs a conversion. The whole segment is read."""
         return all(
             table.magic >= MAGIC and all(columns is None for columns in self._changing(segment, chunk, table))
             for chunk in walk(segment, 0, self.components, below=segment.end_offset)

@@ -109,7 +109,7 @@ class TierRewriter(BulkWriter):
         self._topics.create(topic, partitions, config or {})
 
     def check(self, topic: str, *, compression: str | None = None, layout: str | None = None) -> None:
-        """Check as ``BulkWriter.check``. Sends a request for each partition whose newest state was not read before."""
+        """Check as ``BulkWriter.check``; sends a request for each partition whose newest state was not read before."""
         found = self._topics.get(topic)
         Encoder.of(self._host.components(found.config), found.config, compression)
         if layout is not None:

@@ -127,8 +127,7 @@ class TierWriter(TierRewriter):
     ) -> list[StoredSegment]:
         """Return the manifest entries to publish, with their final offsets from ``start`` on.
 
-        The result has the staged segments whose offsets follow ``start`` without a gap, and uploaded copies of the
-        others.
+        The staged segments that follow ``start`` without a gap are published; the others are copied with new offsets.
 
         Raises:
             OffsetsOutOfOrderError: with ``keep_offsets``, the segments leave a gap or overlap.

@@ -25,7 +25,8 @@ class WriteTarget:
     Attributes:
         location: path of a directory whose engine is not running, or URI of a tier to which no engine writes.
         tier_options: options for the client library of the store.
-        config: a ``stratalog.toml``, or its contents as a mapping.
+        config: a ``stratalog.toml``, or its contents as a mapping; None for the file that STRATALOG_CONFIG names, if
+            any.
         staging: for a tier: folder on local disk for temporary files; None for the system's temporary folder. The
             staged files of a directory are in the directory: the driver must be able to read the files of all tasks.
         take_over: for a tier: True to write to logs whose last writer was an engine, which is fenced. Use it only after

@@ -132,7 +132,7 @@ def _is_json(text: str) -> bool:
 
 
 def plain(value: object, *, brief: bool = False) -> object:
-    """Convert a value for JSON.
+    """Return a value in a form that JSON can represent.
 
     A structure becomes an object; ``put_bytes`` adds its fields of bytes. A UUID becomes base64 as in Kafka, and the
     zero UUID becomes null. ``brief`` leaves out fields that have their default value.

@@ -135,7 +135,7 @@ class _Span:
         start: position of the first record; not used if ``tail`` is given.
         tail: number of records of each partition, counted from the end; None if ``start`` is used.
         end: exclusive end offset; None means the end that the isolation level sees.
-        end_ms: time of the first record that is left out.
+        end_ms: records end before the first record with this time or a later one; None for no such limit.
         key: key of the records; None for all records.
         isolation: name of the isolation level.
     """

@@ -63,7 +63,7 @@ def dump_index(context: Context, source: Source, kind: Kind, base_offset: int | 
 
 
 def _entries(index: IndexFormat[Any], source: Source, base_offset: int, end: int) -> Iterator[object]:
-    """Yield the entries in [0, end); compare each entry with the entry before it."""
+    """Yield the entries in the bytes [0, end); raise CorruptIndexError for an entry that contradicts an earlier one."""
     size = index.entry_bytes
     piece_bytes = PIECE_BYTES // size * size
     for start in range(0, end, piece_bytes):

@@ -99,8 +99,7 @@ def dump_meta_properties(context: Context, source: Source) -> None:
     """Show ``meta.properties``, a Java properties file.
 
     Raises:
-        CorruptCheckpointError: a line is not ``KEY=VALUE``, or the version is unknown. The lines before have been
-            shown.
+        CorruptCheckpointError: a line is not ``KEY=VALUE``, or the version is unknown; earlier lines have been shown.
         ConfigError: the file is larger than ``limits.checkpoint.bytes``.
     """
     text = context.content(source, "meta.properties").decode("latin-1")  # the encoding of Java properties files

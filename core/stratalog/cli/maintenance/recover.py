@@ -113,7 +113,7 @@ def _recovered(directories: Sequence[Path], progress: Progress) -> list[Recovere
 
 
 def _planned(directories: Sequence[Path], progress: Progress) -> list[RecoveredLog]:
-    """Return what a recovery of the directories would do; change nothing on disk."""
+    """Return the results that a recovery would have. Raise LogDirLockedError if a directory is in use."""
     summed, found = ProgressSum(progress), list[RecoveredLog]()
     for directory in directories:
         with _untouched(directory) as (host, store):

@@ -31,7 +31,7 @@ _STATE_VERSION: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Cost limit of one run; None means no limit. In each log, a run stops at the second or a later segment."""
+    """Cost limit of one run; None means no limit. A run does not stop before the second segment of a log."""
 
     requests: int | None = None
     size_bytes: int | None = None
@@ -65,7 +65,7 @@ class _State:
     wrong: int = 0
 
     def load(self) -> None:
-        """Read the position from the file if it exists; raise ConfigError if it is of something else."""
+        """Read the position if the file exists; raise ConfigError if the file is of another verification."""
         if self.place is None or not self.place.exists():
             return
         try:
@@ -121,7 +121,7 @@ class TierCheck:
     def run(self, output: Output) -> int:
         """Run the check, print the findings, and return the exit code: 1 if problems remain, otherwise 0.
 
-        Raise UsageError if an option needs another one.
+        Raise UsageError if an option needs another option.
         """
         if (self.budget.requests or self.budget.size_bytes) and self.state is None:
             raise click.UsageError("--budget needs --state FILE, which keeps the position for the next run")
@@ -217,7 +217,7 @@ class _Run:
         return [FolderCopies(store.open_log(folder), log, self._components) for store, folder in folders if folder]
 
     def _handle(self, repair: TierRepair | None, findings: Sequence[Finding]) -> None:
-        """Report findings. With ``repair``, restore segments from local copies, and write notes on the others."""
+        """Report findings. With ``repair``, restore segments from local copies, or write notes on the findings."""
         self._state.wrong += len(findings)
         if repair is None:
             for finding in findings:
@@ -232,7 +232,7 @@ class _Run:
             self._report(result.finding, result.done or f"noted in {repair.note(result.finding)}")
 
     def _report_orphans(self, log: TierLog, orphans: Sequence[Finding]) -> None:
-        """Report orphans; with ``--repair``, the collector deletes those that its rules allow."""
+        """Report orphans. With ``--repair``, delete the orphans that the collector's rules allow."""
         for finding in orphans:
             self._report(finding, "")
         self._orphans += len(orphans)

@@ -160,7 +160,7 @@ def upload_part_bytes(settings: Settings) -> int:
 
 
 def log_bill(found: TierLog, *, part_bytes: int = PART_BYTES, prices: Prices | None = None) -> Bill:
-    """Return the cost of a log in a tier, from its whole manifest. ``part_bytes`` and ``prices`` are as for ``bill``."""
+    """Return the cost of a log in a tier, from its whole manifest. The other arguments are as for ``bill``."""
     root, segments = found.root, found.view().segments
     entries = (segment.stored for segment in segments if isinstance(segment, RemoteSegment))
     return bill(entries, root.version if root else 0, part_bytes=part_bytes, prices=prices)

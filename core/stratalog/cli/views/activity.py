@@ -119,9 +119,9 @@ class Activity:
             del self._logs[name]
 
     def _rates(self, ends: Mapping[str, int]) -> dict[str, float]:
-        """Return the growth of each topic in offsets a second over the window; {} for the first sample.
+        """Return the growth of each topic in offsets a second over about 30 seconds; {} for the first sample.
 
-        The rate is 0 if an end has decreased, because the topic was deleted and created again.
+        The rate is 0 if the high watermark has decreased, because the topic was deleted and created again.
         """
         now_ns = self._clock.monotonic_ns()
         self._ends.append((now_ns, ends))

@@ -64,7 +64,7 @@ class RecordPage:
     Attributes:
         records: the records, in order.
         start: first offset of the page.
-        end: end offset of the page; all records below it were read.
+        end: exclusive end offset of the page; all records below this offset were read.
         log_start: first offset of the log.
         log_end: end offset of the log for the isolation level.
     """
@@ -87,7 +87,7 @@ class RecordPage:
 
 
 def read_page(log: LogReader, query: Query) -> RecordPage:
-    """Return a page of records.
+    """Return at most ``PAGE_RECORDS`` records of a log, from the start of the query on.
 
     Raises:
         StorageError: the records cannot be read.
@@ -155,7 +155,7 @@ def show_record(topic: str, record: Record, shape: Shape, avro: AvroText | None,
 
 
 def _structured(value: bytes | None, shape: Shape, avro: AvroText | None, most: int) -> str:
-    """Return a JSON or Avro value as JSON, on several lines if ``most`` is the limit of a full record, otherwise on one.
+    """Return a JSON or Avro value as JSON: several lines if ``most`` is the limit of a full record, otherwise one line.
 
     JSON that is longer than ``most`` characters is cut. A value that cannot be parsed is shown as text or hex digits.
     """

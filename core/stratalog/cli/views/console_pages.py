@@ -192,7 +192,7 @@ class ConsolePages:
         )
 
     def failure(self, status: str, text: str) -> str:
-        """Return a page about an error, with the title ``status``. Reads no logs."""
+        """Return a page about an error, with the title ``status``."""
         return self._render("console_error.html", status, status=status, text=text)
 
     def _form(self, name: TopicPartition, given: Mapping[str, str], chosen: Shape) -> dict[str, object]:

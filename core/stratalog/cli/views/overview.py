@@ -48,8 +48,8 @@ class Span:
     """One segment, or several neighbouring ones: offsets [start, end), records from ``first_ms`` to ``last_ms``.
 
     ``first_ms`` is the time of the newest record before the span, or, in the oldest span, of its first record; -1 if it
-    is unknown. ``last_ms`` is the time of the newest record in the span. ``fate``, ``when_ms`` and ``reason`` are those
-    of ``RangeFate``.
+    is unknown. ``last_ms`` is the time of the newest record in the span. ``fate`` is the next action of cleaning,
+    ``when_ms`` its time (None if unknown), and ``reason`` its reason.
     """
 
     start: int
@@ -85,7 +85,7 @@ class TierState:
 
     Attributes:
         version: version of the manifest root; 0 if there is none.
-        end: end offset of the records in the tier.
+        end: exclusive end offset of the records in the tier.
         segments: number of segments in the tier.
         bill: cost of the segments; None if ``Detail.bill`` is False.
         orphans: number of objects to which no root refers, and of incomplete uploads, uploads in progress included;
@@ -157,7 +157,7 @@ class LogOverview:
         return sum(span.size_bytes for span in self.spans if span.place in places)
 
     def next_actions(self) -> Iterator[tuple[Fate, Span]]:
-        """Yield each range of the log with its fate, oldest first.
+        """Yield each range of the log with its fate (the next action of cleaning), oldest first.
 
         Neighbouring spans with the same place, fate and reason are joined to one range.
         """
@@ -306,7 +306,7 @@ def _spans(segments: Sequence[SegmentSummary], fates: Sequence[RangeFate], first
 
 
 def joined(spans: Iterable[Span], most: int = MOST_SPANS) -> tuple[Span, ...]:
-    """Return the spans. If there are more than ``most``, join neighbours that have the same place and the same fate.
+    """Return the spans. If there are more than ``most``, join neighbours of the same place and next action (``fate``).
 
     Each joined span has about the same number of segments. The result can have more than ``most`` spans if neighbours
     differ.
