@@ -274,7 +274,7 @@ def _prefix(place: TierPlace, name: str) -> Iterator[str]:
     """Yield the URI of a new prefix in the tier's store; delete its objects at the end of the block."""
     uri = place.uri.rstrip("/") + f"/{name}"
     scheme, path = split_scheme(uri)
-    if scheme == "file":  # a folder is a bucket of its own, and the store creates no bucket
+    if scheme == "file":  # the folder is the bucket, which the store does not create
         Path(path).mkdir()
     try:
         yield uri

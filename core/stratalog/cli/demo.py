@@ -110,7 +110,7 @@ def demo(output: Output, *, tier: str | None, tier_options: Mapping[str, object]
             server = stack.enter_context(local_s3())
             uri, options = server.uri("demo"), server.options
         uri = uri.rstrip("/") + f"/{folder.name}"
-        if uri.startswith("file://"):  # a folder is a bucket of its own, and the store creates no bucket
+        if uri.startswith("file://"):  # the folder is the bucket, which the store does not create
             _make_bucket(Path(uri.removeprefix("file://")))
         run = DemoRun(output, folder, uri, options)
         try:

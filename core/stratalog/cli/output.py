@@ -34,7 +34,7 @@ TitledTable: TypeAlias = tuple[str, Sequence[str], Sequence[Sequence[object]]]
 _LIVE_LINES = 5  # lines of a table besides its rows
 _KIB = 1024
 _BAR_WIDTH = 16  # characters: the whole line fits into 80
-_BAR_FITS = 70  # characters of a terminal: a narrow one gets the numbers alone
+_BAR_FITS = 70  # characters of a terminal: a narrower terminal gets the numbers without a bar
 _AGAIN = "run the command again for the rest"
 _PIPED_WIDTH = 240  # characters; a pipe has no width at which to wrap
 

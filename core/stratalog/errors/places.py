@@ -132,7 +132,7 @@ class StoreThrottledError(StoreError):
 
 
 class TierUnavailableError(StoreError):
-    """The store of the tier was unavailable when the engine was opened, and has been unavailable since.
+    """The tier's store was unavailable when an engine or a log was opened, and the log has not reopened the tier yet.
 
     An engine that is open reads the records on local disk. Records that only the tier has are not lost: retry later.
     """

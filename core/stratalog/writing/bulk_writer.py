@@ -227,8 +227,8 @@ class BulkWriter(CheckedArguments, Closeable):
     ) -> Rewritten:
         """Stage a part of a span without the records that filters drop. The other records keep their offsets.
 
-        Like a compaction round, the method also drops records of aborted transactions, and unneeded markers. It calls
-        only ``judge`` of the filters, and not ``observe``.
+        Like a compaction round, the method also drops records of aborted transactions, and markers of transactions that
+        have no records. It calls only ``judge`` of the filters, and not ``observe``.
 
         Args:
             span: result of ``span``.

@@ -16,7 +16,7 @@ from stratalog.model.names import TopicPartition
 from stratalog.model.records import RecordColumns
 from stratalog.writing.bulk_writer import BulkWriter
 
-# size of segments of commits that are merged; one commit has about 100 bytes a partition
+# maximum size of a merged segment of commits; one commit has about 100 bytes for each partition
 _MERGED_BYTES: Final = 1 << 20
 
 

@@ -50,7 +50,7 @@ from stratalog.writing.segment_stage import SegmentStage
 from stratalog.writing.staged import Published, StagedSegment
 
 NO_OPTIONS: Final[Mapping[str, object]] = {}
-LOCK_WAIT_MS: Final = 10_000  # maximal wait for the lock of a directory, for example if another process publishes
+LOCK_WAIT_MS: Final = 10_000  # maximum wait for the lock of a directory, for example while another process publishes
 _LOCK_PAUSE_MS: Final = 100
 OLD_MS: Final = 7 * 86_400_000  # age of unpublished staged files from which they count as abandoned
 

@@ -19,7 +19,7 @@ from stratalog.writing.recode import RewriteTarget
 from stratalog.writing.staged import Rewritten
 
 FAN_IN: Final = 8  # minimal number of segments at the end for a merge
-_GROWTH: Final = 4  # a merged segment is at least so many times as large as each of its parts
+_GROWTH: Final = 4  # a merged segment is at least this many times as large as each of its parts
 
 
 class SizedSegment(Protocol):

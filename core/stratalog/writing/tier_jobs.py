@@ -62,7 +62,7 @@ class TierRewriter(BulkWriter):
         self._opened.enter_context(tier)
         self._topics = TierTopics(host, tier)
         self._temporary: SegmentStore | None = None
-        self._making = threading.Lock()  # over the first use of _temporary
+        self._making = threading.Lock()  # held while _temporary is created
         ends_with_fork(self)
 
     @classmethod

@@ -114,7 +114,7 @@ class TierWriter(TierRewriter):
         root = remote.root
         if root is not None and root.version % _TIDY_EVERY == 0:
             history_ms = self._host.settings.engine.tier_history_ms
-            with contextlib.suppress(StorageError):  # a later append tries again
+            with contextlib.suppress(StorageError):  # a later append repeats the collection
                 remote.collect(history_ms=history_ms, with_orphans=False)
 
     def _note(self, root: Root | None, topic: str) -> TopicNote | None:
@@ -159,7 +159,7 @@ class TierWriter(TierRewriter):
         for name, group in by_log.items():
             remote = self._tier.log(*name)
             remote.refresh()
-            # the objects stay; this writer, which is fenced, commits no more roots
+            # an engine made the last commit to the log: the objects stay
             with contextlib.suppress(FencedEpochError):
                 remote.cancel_pending_commits(leader_epoch=check_single_writer(remote.root, take_over=False))
                 remote.discard(entries_of(group))

@@ -112,7 +112,7 @@ _SUFFIXES: Final = {
 }
 _DAMAGED: Final = ".damaged"  # suffix of a damaged object that a repair has kept
 _NOTE_SUFFIX: Final = ".json"  # suffix of the note on an object that a repair could not restore
-_LEADING_DIGITS: Final = re.compile(r"[0-9]{1,20}(?![0-9])")  # of names in Kafka's remote caches and tiers
+_LEADING_DIGITS: Final = re.compile(r"[0-9]{1,20}(?![0-9])")  # start of names in Kafka's remote caches
 _LAST_OFFSET: Final = (1 << 63) - 1
 _SILENT: Final = frozenset({LOCK_FILE})  # always empty
 

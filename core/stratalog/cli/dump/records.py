@@ -62,7 +62,7 @@ def arenas(chunk: Chunk, row: BatchTable, segment: ReadableSegment, components: 
         DecompressedSizeError: the records are larger than ``limits.decompressed.bytes``.
     """
     batch = row[0]
-    data = chunk.data[batch.position : batch.position + batch.size_bytes]  # an arena is the batch, not the chunk
+    data = chunk.data[batch.position : batch.position + batch.size_bytes]  # the arena then has one batch only
     found = components.formats.of(row.magic, segment.label, chunk.position + batch.position)
     alone = Chunk(data, chunk.position + batch.position, (found.scan(data, 0, len(data), check_crc=False),))
     is_wrapper = row.magic < 2 and batch.codec_id

@@ -122,7 +122,7 @@ def opened(files: Vfs, path: Path) -> Iterator[FileSource]:
     if not path.is_file():
         raise ConfigError(f"there is no file {path}")
     with _naming_file(str(path)):
-        descriptor = files.open(str(path.resolve()))  # the file system port follows no links
+        descriptor = files.open(str(path.resolve()))  # Vfs.open follows no symbolic links
     try:
         yield FileSource(str(path), files.size_bytes(descriptor), files, descriptor)
     finally:

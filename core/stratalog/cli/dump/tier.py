@@ -37,7 +37,7 @@ _SEGMENT_COLUMNS: Final = (
     "base_offset", "end_offset", "size_bytes", "max_timestamp_ms", "layout", "leader_epochs", "key"
 )  # fmt: skip
 _KEY_PARTS: Final = 4  # topic, partition, folder, name
-_CUT_CHARACTERS: Final = 255  # of a folder name that continues in the next folder: see docs/formats/tier.md
+_CUT_CHARACTERS: Final = 255  # length of a folder name that continues in the next folder: see docs/formats/tier.md
 
 
 def dump_object(context: Context, source: Source) -> None:
@@ -102,7 +102,7 @@ class _ObjectDump:
     def __init__(self, context: Context, source: Source, layout: TierLayout, stored: StoredSegment) -> None:
         self._context, self._source, self._layout, self._stored = context, source, layout, stored
         self._fetch = _fetch(source)
-        # the object is the entry of files that are objects of their own
+        # True if the segment's files are objects of their own, which this object only lists
         self._elsewhere = FURTHER_OBJECTS in stored.extra
 
     def run(self) -> None:

@@ -182,7 +182,7 @@ class _Run:
             if isinstance(result.error, StoreError):
                 if not result.error.retriable:
                     raise result.error
-                return  # the store is unavailable: the next pass tries again
+                return  # the store is unavailable: the next pass retries
 
     def _collect(self) -> None:
         """Delete roots and objects that the archive no longer needs. An error is only printed as a warning."""

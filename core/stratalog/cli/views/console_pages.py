@@ -28,7 +28,7 @@ _PARTITIONS: Final = 10
 _GROUP_ROWS: Final = 100
 _COMMITS: Final = 50
 _DIFFERENCES: Final = 500
-_REFRESH_PAUSE: Final = 10  # pause before the next refresh, in durations of the last one: listing a large tier is slow
+_REFRESH_PAUSE: Final = 10  # pause before the next refresh, as a multiple of the last refresh's duration
 
 
 @dataclass(frozen=True, slots=True)
