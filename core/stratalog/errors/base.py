@@ -68,7 +68,7 @@ class TopicExistsError(ConfigError):
 
 
 class AttachError(ConfigError):
-    """An attach or a restore of a tier cannot begin: the directory has other contents, or a topic is unknown or ambiguous."""
+    """An attach or restore cannot begin: the log directory has other contents, or a topic is unknown or ambiguous."""
 
 
 class UnknownTopicError(ConfigError):
