@@ -26,7 +26,7 @@ class LazyGroup(click.Group):
     """Commands of this package and of plugins. A command is imported when it runs, not when it is listed."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of all commands, sorted. A completion omits plugins' commands if plugins cannot be loaded."""
+        """Return all names, sorted. A shell completion omits plugins' commands if plugins cannot be loaded."""
         return sorted({*OWN_COMMANDS, *_plugin_texts(ctx)})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:

@@ -201,7 +201,7 @@ class Host:
         return self._ask("stratalog_tier_layouts", Provider)
 
     def cleanup_policies(self) -> tuple[Answer[Provider[CleanupPolicy]], ...]:
-        """Call ``stratalog_cleanup_policies`` of each plugin that has this hook; return one ``Answer`` for each call."""
+        """Call ``stratalog_cleanup_policies`` of each plugin that has this hook; return an ``Answer`` for each call."""
         return self._ask("stratalog_cleanup_policies", Provider)
 
     def services(self) -> tuple[Answer[Provider[Service]], ...]:
