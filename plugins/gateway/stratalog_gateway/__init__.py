@@ -1,6 +1,6 @@
 """Gateway through which Kafka clients use an engine, with Kafka's wire protocol.
 
-Importing this package imports neither kio, the library that encodes Kafka's messages, nor click.
+Importing this package does not import click or kio, the library that encodes Kafka's messages.
 """
 
 from __future__ import annotations

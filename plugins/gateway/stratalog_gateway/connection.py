@@ -1,4 +1,4 @@
-"""The connection of one client: it receives requests, answers them in order, and sends the responses."""
+"""Connection of one client, which receives requests, answers them in order, and sends the responses."""
 
 from __future__ import annotations
 
@@ -17,51 +17,51 @@ from stratalog_gateway.wire.frames import Frames
 
 _MAX_PIECES: Final = 512  # of one sendmsg; the system's limit is 1024
 _TOGETHER: Final = 16  # responses to short requests in one send
-_LONG_S: Final = 0.002  # a request that took so long has waited, for a disk or for another thread
-_QUICK_AGAIN: Final = 1000  # number of requests after a long one that do not count as quick
+_LONG_S: Final = 0.002  # a longer request has probably waited for a disk or for another thread
+_QUICK_AGAIN: Final = 1000  # number of requests after a long request for which `is_quick` is False
 
 # A TLS connection may have to read before it can send, and the reverse.
 _WOULD_BLOCK: Final = BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError
 
 
 class Requests(Protocol):
-    """Handler of the requests of one connection. For one thread at a time."""
+    """Handler of the requests of one connection. Not thread-safe."""
 
     @property
     def limit_bytes(self) -> int:
         """Maximum size of the next request (bytes)."""
 
     def __call__(self, frame: memoryview) -> Response:
-        """Return the response to a request, a frame without its size. May block. An error ends the connection."""
+        """Return the response to the request ``frame``, which has no size field. After an error, close the connection."""
 
 
 class Connection:
-    """The connection of one client. For one thread at a time.
+    """Connection of one client. Not thread-safe.
 
     Args:
-        connection: the socket.
-        requests: answers the requests.
-
-    Attributes:
-        socket: the socket.
+        connection: socket of the client, which is kept as ``socket``.
+        requests: handler of the requests.
     """
 
     def __init__(self, connection: socket.socket, requests: Requests) -> None:
         self.socket, self._requests = connection, requests
         self._frames = Frames(requests.limit_bytes)
         self._unsent: list[Piece] = []
-        self._answered = self._quick_from = 0  # numbers of requests
+        self._answered = self._quick_from = 0  # counts of requests
 
     @property
     def is_quick(self) -> bool:
-        """True if no short request took more than 2 ms among the last 1,000 requests.
+        """False during the 1,000 requests after a request that took over 2 ms although its response was ``is_short``.
 
-        A thread that serves several connections may then answer the next request.
+        If True, the poller may answer the next request.
         """
         return self._answered >= self._quick_from
 
     def receive(self) -> bool:
-        """Receive bytes into the buffer. Return False if the client has closed the connection."""
+        """Receive bytes into the buffer, and return True. Return False if the client has closed the connection.
+
+        Raise OSError if the connection fails, or no byte arrives before the socket's timeout.
+        """
         count = self.socket.recv_into(self._frames.room())
         self._frames.received(count)
         return count > 0
@@ -75,10 +75,10 @@ class Connection:
         return self._frames.next_api() is not None
 
     def answer(self) -> Response:
-        """Answer the next request, and the complete Produce requests after it while requests are short, at most 16.
+        """Answer the next request, then up to 15 Produce requests that were already received, and send the responses.
 
-        Call this method only if ``has_request`` returned True. All responses are sent together. If a request fails, the
-        responses before it are sent first.
+        Call this method only if ``has_request`` returned True. It answers no further request after a response that is
+        not ``is_short``. If a request fails, the method sends the earlier responses, and raises the error.
 
         Returns:
             The last response. Its pieces are sent, and its transfers are released.
@@ -86,7 +86,7 @@ class Connection:
         response = Response(())
         try:
             response = self._answer_together()
-        finally:  # if a request fails, the responses before it are sent
+        finally:
             try:
                 self.flush()
             finally:
@@ -94,15 +94,15 @@ class Connection:
         return response
 
     def answer_at_once(self) -> Response | None:
-        """Receive bytes, and answer the complete Produce requests, without waiting for the client.
+        """Receive bytes, and answer the Produce requests that were received completely, without waiting for the client.
 
-        Needs a non-blocking socket, and a client whose last request was short.
+        The socket must be non-blocking, and the previous response must be ``is_short``.
 
         Returns:
-            None if all complete requests are answered: call this method again when bytes arrive. Otherwise the thread
-            of the connection must continue, and call ``flush`` first. The result is then the last response if it is not
-            short. It is a response without pieces if the client has closed the connection, if the next request is no
-            Produce request, or if the socket's buffer is full.
+            None if all received requests are answered: call this method again when bytes arrive. After any other result,
+            the thread of the connection must call ``flush`` on the blocking socket, and serve the connection itself. The
+            result is the last response if it is not ``is_short``. The result is a response without pieces if the client
+            has closed the connection, the next request is not Produce, or the socket's buffer is full.
         """
         while True:
             try:
@@ -125,14 +125,14 @@ class Connection:
                 return None
 
     def flush(self) -> None:
-        """Send the responses that are not sent yet. The socket must be blocking."""
+        """Send the bytes of responses that ``answer_at_once`` could not send. The socket must be blocking."""
         unsent, self._unsent = self._unsent, []
         send_all(self.socket, unsent)
 
     def _answer_together(self) -> Response:
-        """Answer requests as ``answer`` does, but only gather their responses for ``flush``.
+        """Answer requests as ``answer`` does, but leave the sending of the responses to the caller.
 
-        Return the last response. It counts as not short if its request took more than 2 ms.
+        Return the last response. Its ``is_short`` is False if the request took more than 2 ms.
         """
         for _ in range(_TOGETHER):
             started_s = time.perf_counter()
@@ -153,7 +153,7 @@ class Connection:
     def _send_at_once(self) -> None:
         """Send as many bytes as fit into the socket's buffer, and keep the other bytes for ``flush``.
 
-        Only for responses in memory: transfers are dropped.
+        The responses must not contain transfers.
         """
         data = b"".join(piece for piece in self._unsent if not isinstance(piece, Transfer))
         try:
@@ -164,9 +164,11 @@ class Connection:
 
 
 def send_all(connection: socket.socket, pieces: Sequence[Piece]) -> None:
-    """Send all pieces in order, and return when the socket has accepted all bytes.
+    """Send pieces of responses in order. Return when the socket's buffer has accepted all bytes.
 
-    Without TLS, up to 512 successive pieces in memory need one system call if the socket's buffer has room for them.
+    Raises:
+        OSError: the connection failed, or its timeout is over.
+        SegmentGoneError: a piece is a transfer of a log that was truncated in the meantime.
     """
     in_memory: list[bytes | bytearray | memoryview] = []
     for piece in pieces:
@@ -197,10 +199,10 @@ def _send(connection: socket.socket, pieces: Sequence[bytes | bytearray | memory
 
 
 def shut(connection: socket.socket) -> None:
-    """Shut down both directions of a connection: a thread that reads from it then receives the end of the stream.
+    """Shut down both directions of a connection. A thread that reads from the connection receives the end of the stream.
 
-    The socket stays open, and errors are ignored. ``SSLSocket.shutdown`` is not used, because it discards the TLS state
-    that the reading thread may still need.
+    The socket stays open. An OSError is ignored.
     """
+    # `SSLSocket.shutdown` would discard the TLS state that the reading thread may still need
     with contextlib.suppress(OSError):
         socket.socket.shutdown(connection, socket.SHUT_RDWR)

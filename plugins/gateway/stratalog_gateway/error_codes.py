@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class Code(IntEnum):
-    """Error codes of Kafka's protocol that the gateway itself decides. Source: apache/kafka Errors."""
+    """Error codes that the gateway sets itself; a ``StorageError`` has its own code. Source: apache/kafka Errors."""
 
     UNKNOWN = -1
     NONE = 0

@@ -1,4 +1,4 @@
-"""Faults that tests inject: lost connections and responses, another leader, throttled and slow requests."""
+"""Faults that tests inject: lost requests, responses and connections, leader changes, throttling, and slow requests."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from stratalog_gateway.wire.messages import read_header
 
 @dataclass(slots=True)
 class _Planned:
-    """Faults that are in effect. The first three attributes are by the name of an API."""
+    """Faults that are in effect. The first three attributes contain names of APIs, such as ``Produce``."""
 
     lost_requests: set[str] = field(default_factory=set)
     lost_responses: set[str] = field(default_factory=set)
@@ -35,21 +35,21 @@ class Faults:
     """Faults that tests inject into one gateway. Thread-safe.
 
     Each context manager injects one fault while its block runs. It raises ConfigError for an API that the gateway does
-    not announce. Blocks with equal faults must not be nested, except ``not_leader``: the end of the inner block would
-    end both faults.
+    not announce. Blocks of one method and API must not overlap, because the first end would end both faults; blocks of
+    ``not_leader`` may overlap.
 
     Args:
-        clock: clock for the delays of slow requests.
+        clock: clock for the delays of ``slow``.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock, self._lock = clock, threading.Lock()
         self._planned = _Planned()  # changes under _lock
         self._drop_all: Callable[[], None] = lambda: None
-        self._moved = 0  # changes of the leader
+        self._moved = 0  # number of leader changes
 
     def drop_connections(self) -> None:
-        """Close all open connections. Clients can reconnect immediately."""
+        """Close all connections of the gateway. Clients can reconnect immediately. Without a gateway, do nothing."""
         self._drop_all()
 
     @contextlib.contextmanager
@@ -77,7 +77,7 @@ class Faults:
 
     @contextlib.contextmanager
     def slow(self, api: str, delay_ms: int) -> Iterator[None]:
-        """Delay each request of an API by ``delay_ms`` of the clock. The end of the block ends the delays, too."""
+        """Handle each request of an API ``delay_ms`` later. The end of the block ends the delays in progress."""
         ended = threading.Event()
         with self._lock:
             self._planned.delays[_known(api)] = delay_ms, ended
@@ -90,7 +90,7 @@ class Faults:
 
     @contextlib.contextmanager
     def throttled(self, throttle_ms: int) -> Iterator[None]:
-        """Throttle producers and fetches for at least ``throttle_ms``, as if they were above a quota."""
+        """Throttle each Produce and Fetch request for at least ``throttle_ms``, as if its client exceeded a quota."""
         with self._lock:
             self._planned.throttle_ms = throttle_ms
         try:
@@ -116,7 +116,7 @@ class Faults:
                 self._moved += 1
 
     def dispatched(self, dispatch: Dispatch) -> Dispatch:
-        """Return a function that answers requests by ``dispatch``, with delays and lost connections by the faults."""
+        """Return ``dispatch`` with the faults ``slow``, ``lost_requests`` and ``lost_responses``."""
 
         def faulty(data: memoryview, client: Client) -> Response:
             api = APIS.get(read_header(data).api)
@@ -136,23 +136,23 @@ class Faults:
         return faulty
 
     def source(self, source: LogSource) -> LogSource:
-        """Return a source with the topics and logs of ``source``.
+        """Return ``source`` with the fault ``not_leader``.
 
-        During the fault ``not_leader`` of a topic, ``log`` of the result raises NotLeaderOrFollowerError for the topic.
+        During the fault, ``log`` of the result raises NotLeaderOrFollowerError for the topic.
         """
         return _MovedLogs(source, self)
 
     def quotas(self, quotas: Quotas) -> Quotas:
-        """Return quotas with the limits of ``quotas``, which also throttle during the fault ``throttled``."""
+        """Return ``quotas`` with the fault ``throttled``."""
         return _ThrottlingQuotas(quotas, self, self._clock)
 
     def attach(self, drop_all: Callable[[], None]) -> None:
-        """Set the function that closes all connections. Called by the gateway."""
+        """Set the function that ``drop_connections`` calls. The gateway calls this method."""
         self._drop_all = drop_all
 
     @property
     def throttle_ms(self) -> int:
-        """Time (ms) for which producers and fetches are throttled now; 0 without a fault."""
+        """Minimum throttle time (ms) that ``throttled`` sets now; 0 outside of its block."""
         return self._planned.throttle_ms
 
     @property

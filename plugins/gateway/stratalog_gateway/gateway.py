@@ -1,4 +1,4 @@
-"""The gateway: listeners whose requests an engine answers."""
+"""The gateway, which serves an engine to Kafka clients."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from stratalog_gateway.settings import GatewaySection
 
 
 class Gateway:
-    """Serves an engine to Kafka clients, from ``start`` to ``stop``. The constructor opens the listening sockets.
+    """Kafka broker on top of an engine, from ``start`` to ``stop``. The constructor opens the listening sockets.
 
     Args:
-        engine: has the groups and transactions, and without ``source`` also the logs; not closed here.
+        engine: stores the groups and transactions, and the logs if ``source`` is None. The caller closes the engine.
         settings: settings of the gateway.
-        clock: source of the time for waits.
-        source: topics and logs of another writer, which clients only read; None: those of the engine.
-        faults: faults that tests inject; None: no faults.
+        clock: clock for waits.
+        source: topics and logs of another process, which clients can only read. None: clients use the engine's logs.
+        faults: faults that tests inject. None: no faults.
 
     Raises:
-        ConfigError: an address cannot be used, other machines reach a listener without authentication and ``insecure``
-            is not set, or a file or a setting of security is wrong.
+        ConfigError: the gateway cannot listen on an address; a file or a setting of security is wrong; or a listener
+            without authentication has an address that other machines reach, and ``insecure`` is not set.
         PluginImportError: a library that a SASL mechanism needs is not installed.
     """
 
@@ -91,21 +91,22 @@ class Gateway:
 
     @property
     def address(self) -> str:
-        """``HOST:PORT`` through which clients connect to the first listener, for ``bootstrap.servers``."""
+        """Advertised ``HOST:PORT`` of the first listener, for ``bootstrap.servers``."""
         return self.addresses[self._endpoints[0].name]
 
     @property
     def addresses(self) -> dict[str, str]:
-        """``HOST:PORT`` that clients connect to, by the name of the listener."""
+        """Advertised ``HOST:PORT`` of each listener, by the name of the listener."""
         return {endpoint.name: endpoint.uri.partition("://")[2] for endpoint in self._endpoints}
 
     def start(self) -> None:
-        """End the transactions that an earlier engine left unfinished, and accept connections from now on.
+        """Recover the transactions, and start to accept connections. Call this method once.
 
-        Call this method once. Open transactions of Kafka clients continue until their timeout.
+        The recovery completes prepared transactions. It aborts the open transactions of the engine's own producers.
+        Open transactions of Kafka clients continue until their timeout.
 
         Raises:
-            StorageError: the stored transactions cannot be read.
+            StorageError: the stored transactions cannot be read, or the end of a transaction cannot be stored.
         """
         self._node.engine.transactions.recover()
         if self._source is not None:
@@ -120,7 +121,7 @@ class Gateway:
             listener.drop_all()
 
     def stop(self, wait_s: float = 5.0) -> None:
-        """Close the listeners and all connections, and end waiting requests. Idempotent; needs no ``start`` before.
+        """Close the listeners and all connections. Idempotent; allowed before ``start``.
 
         Args:
             wait_s: maximum time to wait for each thread.

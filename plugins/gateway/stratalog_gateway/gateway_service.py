@@ -1,4 +1,4 @@
-"""Service ``gateway``: runs the gateway together with any engine, such as that of ``stratalog run``."""
+"""Service ``gateway``, which runs the gateway together with an engine, such as the engine of ``stratalog run``."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ class GatewayService(Service):
 
     @property
     def address(self) -> str:
-        """``HOST:PORT`` that clients connect to at the first listener; empty unless the service runs."""
+        """Advertised ``HOST:PORT`` of the first listener; "" before ``start`` and after ``stop``."""
         gateway = self._gateway
         return "" if gateway is None else gateway.address
 
     def faults(self) -> Faults:
-        """Return the object through which a test injects faults. Without a call before ``start``, faults have no effect."""
+        """Return the object through which a test injects faults. Call this method before ``start``."""
         if self._faults is None:
             self._faults = Faults(self._clock)
         return self._faults
 
     def start(self, engine: Engine) -> None:
-        """Start the gateway for an engine, which the caller closes. Raise the same errors as ``Gateway``."""
+        """Start the gateway for an engine; raise the errors of ``Gateway`` and of ``Gateway.start``."""
         gateway = Gateway(engine, self._settings, self._clock, faults=self._faults)
         with self._lock:
             self._gateway = gateway
@@ -46,7 +46,7 @@ class GatewayService(Service):
         _LOGGER.info("the gateway listens address=%s", gateway.address)
 
     def stop(self, deadline_ns: int) -> None:
-        """Stop the gateway, if it runs. Wait for each of its threads, at most for the time until ``deadline_ns``."""
+        """Stop the gateway. The wait for each thread is limited to the time between the call and ``deadline_ns``."""
         with self._lock:
             gateway, self._gateway = self._gateway, None
         if gateway is not None:

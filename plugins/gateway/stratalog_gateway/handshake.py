@@ -1,4 +1,4 @@
-"""The steps of a new connection before its first request: TLS, and the choice of the authentication."""
+"""Preparation of a new connection: the TLS handshake, and the choice between requests with and without SASL."""
 
 from __future__ import annotations
 
@@ -37,11 +37,13 @@ class EndpointHandshake:
         self._principal = principal_mapping(settings.principal_rules)
 
     def secured(self, connection: socket.socket) -> socket.socket:
-        """Return the connection, with TLS if the protocol of the listener has it. No bytes are exchanged yet."""
+        """Return the connection, over TLS if the listener uses TLS. The TLS handshake has not begun."""
         return connection if self._tls is None else self._tls.encrypted(connection)
 
     def perform(self, connection: socket.socket, host: str) -> Requests:
-        """Complete the TLS handshake of a connection from the address ``host``. Return the handler of its requests.
+        """Perform the TLS handshake if the listener uses TLS, and return the handler of the connection's requests.
+
+        ``host`` is the client's IP address.
 
         Raises:
             OSError: the handshake failed, or no rule converts the certificate to a principal.
@@ -59,7 +61,7 @@ class EndpointHandshake:
 
 
 class _PlainRequests:
-    """Answers the requests of a client that needs no SASL."""
+    """Handler of the requests of a connection without SASL."""
 
     def __init__(self, dispatch: Dispatch, client: Client, limit_bytes: int) -> None:
         self._dispatch, self._client, self.limit_bytes = dispatch, client, limit_bytes

@@ -1,7 +1,6 @@
-"""Connections of clients, with one thread each.
+"""Listeners, which run one thread for each connection.
 
-Like Kafka's broker, a connection answers its requests in order, one at a time. Kafka's broker, however, has no thread for
-each connection.
+As in Kafka, the requests of a connection are answered in order, one at a time.
 """
 
 from __future__ import annotations
@@ -26,28 +25,31 @@ _LOGGER: Final = logging.getLogger(__name__)
 _TIMEVAL: Final = struct.Struct("@ll")  # seconds, microseconds
 _BACKLOG: Final = 1024
 _WARNING_NS: Final = 1_000_000_000
-_PAUSE_S: Final = 0.1  # after a connection that could not be accepted
+_PAUSE_S: Final = 0.1  # after an error of accept
 
 
 class Handshake(Protocol):
-    """Prepares the connections of a listener for requests."""
+    """Preparation of the connections of a listener."""
 
     def secured(self, connection: socket.socket) -> socket.socket:
-        """Return the connection, with TLS if the protocol of the listener has it. No bytes are exchanged yet."""
+        """Return the connection, over TLS if the listener uses TLS. The TLS handshake has not begun."""
 
     def perform(self, connection: socket.socket, host: str) -> Requests:
-        """Complete the TLS handshake of a connection from the address ``host``. Return the handler of its requests."""
+        """Perform the TLS handshake if the listener uses TLS, and return the handler of the connection's requests.
+
+        ``host`` is the client's IP address. The method raises OSError if the handshake fails.
+        """
 
 
 class Listener:
-    """Accepts connections at one address, and serves them until ``stop``.
+    """Server of one address, which accepts and serves connections from ``start`` to ``stop``.
 
     Args:
-        endpoint: the address. If its port is 0, it is set to the port that the system chooses.
-        handshake: prepares each connection for requests.
+        endpoint: the address. The constructor replaces the port 0 by the port that the system has chosen.
+        handshake: prepares each connection.
         quotas: limits of connections, shared by all listeners.
-        clock: source of the time for waits.
-        idle_ms: a connection is closed if its client neither sends nor receives for this time.
+        clock: clock for waits.
+        idle_ms: time after which a connection is closed if its client neither sends nor receives bytes.
 
     Raises:
         OSError: the address cannot be used.
@@ -68,12 +70,12 @@ class Listener:
         self._thread = threading.Thread(target=self._accept_all, name="stratalog-gateway", daemon=True)
 
     def start(self) -> None:
-        """Start the thread that accepts connections."""
+        """Start to accept connections."""
         self._poller.start()
         self._thread.start()
 
     def stop(self, wait_s: float) -> None:
-        """Close all connections, and wait for the requests in progress. Idempotent.
+        """Close the listening socket and all connections, and wait for their threads. Idempotent.
 
         Args:
             wait_s: maximum time to wait for each thread.
@@ -111,7 +113,7 @@ class Listener:
                 self._clock.wait(self._stopping, pause_ms)
 
     def _accept(self, connection: socket.socket, host: str, port: int) -> None:
-        """Start the thread of a connection, unless a limit refuses the connection."""
+        """Start the thread of a connection. If a limit is reached, close the connection instead."""
         limit = self._quotas.refusal(host)
         if limit:
             connection.close()
@@ -131,7 +133,7 @@ class Listener:
             self._forget(connection, host)
 
     def _refused(self, limit: str, host: str) -> None:
-        """Log a refused connection, at most one in a second: a flood must not fill the disk with messages."""
+        """Log a refused connection, at most one in a second. A flood must not fill the disk with messages."""
         now_ns = self._clock.monotonic_ns()
         if now_ns >= self._next_warning_ns:
             self._next_warning_ns = now_ns + _WARNING_NS
@@ -156,7 +158,7 @@ class Listener:
             self._forget(connection, host)
 
     def _secured(self, connection: socket.socket) -> socket.socket:
-        """Return a connection with time limits, and with TLS if the protocol of the listener has it."""
+        """Return a connection with timeouts, over TLS if the listener uses TLS."""
         with self._lock:  # `stop` finds either the plain or the encrypted connection
             found = self._handshake.secured(connection)
             self._open[found] = self._open.pop(connection)
@@ -177,12 +179,12 @@ class Listener:
         self._quotas.closed(host)
 
     def _answer_all(self, connection: Connection) -> None:
-        """Answer requests until the client closes the connection, or a response is the last one."""
+        """Answer requests until the client closes the connection, or a response is ``is_last``."""
         response = Response(())
         while not response.is_last:
             if connection.has_request():
                 response = connection.answer()
-            elif response.is_short and connection.is_quick:  # the next request is probably short, too
+            elif response.is_short and connection.is_quick:
                 response = self._poller.answer(connection, self._idle_ms / 1000)
             elif not connection.receive():
                 return

@@ -1,4 +1,4 @@
-"""State that all requests share: the engine, the settings, security files, and caches of topics and logs."""
+"""State that all requests share: the engine, the settings, the security files, and caches of topics and logs."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ class LogSource(Protocol):
 
     @property
     def topic_changes(self) -> int:
-        """Number of changes of topics so far."""
+        """Number that increases with each change of a topic."""
 
     def topics(self) -> dict[str, TopicInfo]:
         """Return all topics, by name."""
 
     def log(self, topic: str, partition: int) -> Log:
-        """Return a log.
+        """Return the log of a partition.
 
         Raises:
-            UnknownTopicError: the log does not exist.
+            UnknownTopicError: the partition does not exist.
             StorageError: the log cannot be opened.
         """
 
@@ -41,26 +41,26 @@ class LogSource(Protocol):
         """Return the settings of a topic by key; raise UnknownTopicError if the topic does not exist."""
 
     def log_directories(self) -> Mapping[str, Iterable[TopicPartition]]:
-        """Return the names of the logs in each directory, by the path of the directory."""
+        """Return the partitions whose logs are in each directory, by the path of the directory."""
 
 
 class Node:
     """The only broker of the cluster that clients see. Thread-safe.
 
     Args:
-        engine: has groups, transactions and topics; not closed here.
+        engine: stores groups and transactions, and creates and changes topics. The caller closes the engine.
         settings: settings of the gateway.
-        clock: source of the time for waits.
-        source: has the topics and logs that clients see; None means the engine.
+        clock: clock for waits.
+        source: topics and logs that clients see; None means the engine.
 
     Attributes:
         quotas: quotas of bytes and of new connections.
-        quota_file: the file of quotas; None if there is none.
-        acls: the file of ACLs; None if everything is allowed.
-        users: the file of users; None if there is none.
+        quota_file: the file of quotas; None if ``quotas.file`` is not set.
+        acls: the file of ACLs; None if ``acls.file`` is not set.
+        users: the file of users; None if ``users.file`` is not set.
 
     Raises:
-        ConfigError: the file of quotas, of ACLs or of users is wrong.
+        ConfigError: the file of quotas, of ACLs or of users is missing or wrong.
     """
 
     def __init__(self, engine: Engine, settings: GatewaySection, clock: Clock, source: LogSource | None = None) -> None:
@@ -78,25 +78,25 @@ class Node:
 
     @property
     def is_closed(self) -> bool:
-        """True after ``close``: requests that wait end soon."""
+        """True after ``close``. Fetch and group requests that wait check this property at least once a second."""
         return self._closed
 
     def now_ns(self) -> int:
-        """Return the monotonic time in nanoseconds."""
+        """Return the monotonic time (ns)."""
         return self.clock.monotonic_ns()
 
     def wait(self, event: threading.Event, until_ns: int) -> None:
-        """Wait until an event is set, but not after ``until_ns``."""
+        """Wait until an event is set, at most until the monotonic time ``until_ns``."""
         left_ms = (until_ns - self.now_ns() + _NS_PER_MS - 1) // _NS_PER_MS
         if left_ms > 0:
             self.clock.wait(event, left_ms)
 
     def log(self, topic: str, partition: int) -> Log:
-        """Return a log; raise the same errors as ``Engine.log``. Opened logs are cached."""
+        """Return the log of a partition, from a cache if possible; raise the errors of ``LogSource.log``."""
         return self._current().log(topic, partition)
 
     def has_log(self, topic: str, partition: int) -> bool:
-        """Return True if the log exists, even if it could not be opened."""
+        """Return True if the partition exists, even if its log cannot be opened."""
         try:
             self.log(topic, partition)
         except UnknownTopicError:
@@ -114,7 +114,7 @@ class Node:
         return self._current().names().get(topic_id)
 
     def watch(self, topic: str, partition: int) -> Watch:
-        """Return the watch of a log, which is created at the first call. Raise the same errors as ``Engine.log``."""
+        """Return the ``Watch`` that wakes the fetches of a log; raise the errors of ``LogSource.log``."""
         known = self._current()
         log = known.log(topic, partition)
         with self._lock:
@@ -124,20 +124,20 @@ class Node:
         return found
 
     def appended(self, topic: str, partition: int) -> None:
-        """Wake the fetches that wait for a log, after an append: the log's own notification comes later."""
+        """Wake the fetches that wait for a log. Call this method after an append, because the log notifies them later."""
         watch = self._known.watches.get((topic, partition))
         if watch is not None:
             watch.wake()
 
     def close(self) -> None:
-        """Wake waiting fetches, and unsubscribe from all logs. Other waiting requests end soon. Idempotent."""
+        """Wake waiting fetches, unsubscribe from all logs, and set ``is_closed``. Idempotent."""
         with self._lock:
             self._closed = True
             known = self._known
         known.close()
 
     def _current(self) -> _Known:
-        """Return the caches. If a topic has changed, they are new and empty."""
+        """Return the caches; new and empty caches if a topic has changed."""
         known = self._known
         if known.version == self.source.topic_changes:
             return known
@@ -186,7 +186,7 @@ class _Known:
 
 
 class Watch:
-    """Waiting fetches of one log. They are woken when the bounds of the log move. Thread-safe."""
+    """Waiting fetches of one log, which are woken when the bounds of the log (``LogOffsets``) change. Thread-safe."""
 
     def __init__(self, log: Log) -> None:
         self._log, self._lock = log, threading.Lock()
@@ -195,10 +195,10 @@ class Watch:
         self._unsubscribe = log.subscribe(self._moved)
 
     def add(self, event: threading.Event, seen: LogOffsets) -> bool:
-        """Set ``event`` once when the log's bounds move. Call ``leave`` afterwards.
+        """Register ``event`` to be set at the next change of the log's bounds. Call ``leave`` after the wait.
 
-        Return False if the bounds already differ from ``seen``, or if the watch is closed. Raise StorageError if the
-        bounds cannot be read.
+        Return False if the caller must not wait: the bounds already differ from ``seen``, or the watch is closed.
+        Raise StorageError if the bounds cannot be read.
         """
         with self._lock:
             if self._closed:
@@ -207,13 +207,13 @@ class Watch:
         return self._log.offsets() == seen
 
     def leave(self, event: threading.Event) -> None:
-        """Remove an event that was added. An event that is not there is ignored."""
+        """Remove an event. Do nothing if the event is not registered."""
         with self._lock:
             self._waiting.discard(event)
 
     def wake(self) -> None:
-        """Set all added events, and remove them."""
-        if not self._waiting:  # a fetch that adds itself now reads the bounds afterwards
+        """Set all registered events, and remove them."""
+        if not self._waiting:  # a fetch that registers an event now reads the bounds afterwards
             return
         with self._lock:
             waiting, self._waiting = self._waiting, set()
@@ -221,7 +221,7 @@ class Watch:
             event.set()
 
     def close(self) -> None:
-        """Set all events, and unsubscribe from the log."""
+        """Set and remove all registered events, and unsubscribe from the log."""
         with self._lock:
             self._closed = True
         self._unsubscribe()

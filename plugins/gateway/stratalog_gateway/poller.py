@@ -1,7 +1,7 @@
-"""One thread that answers the short requests of many connections.
+"""One thread that answers the Produce requests of many connections while these requests do not wait.
 
-Python's global lock (GIL) passes to another thread at each system call. If four busy connections have a thread each, the
-switches between these threads cost half as much as the requests.
+Python's global lock (GIL) passes to another thread at each system call. With a thread for each of four busy connections,
+the switches between the threads cost half as much as the requests.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ class _Polled:
         self.is_in_progress = False  # a request is being answered
         self.response = Response(())  # this and `error` are set before `done` is released
         self.error: BaseException | None = None
-        self.done = threading.Lock()  # released when the thread of the connection continues
+        self.done = threading.Lock()  # released when the thread of the connection may continue
         self.done.acquire()
 
 
 class Poller:
-    """Answers the requests of connections while the requests are short, from ``start`` to ``stop``. Thread-safe."""
+    """Thread that answers Produce requests of connections, from ``start`` to ``stop``. Thread-safe."""
 
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
@@ -43,7 +43,7 @@ class Poller:
         self._thread.start()
 
     def stop(self, wait_s: float) -> None:
-        """Return all connections to their threads. Idempotent.
+        """Stop the thread. Each waiting call of ``answer`` returns. Idempotent.
 
         Args:
             wait_s: maximum time to wait for the request in progress.
@@ -52,24 +52,25 @@ class Poller:
             self._is_stopped = True
         self._stopping.close()
         if self._thread.ident is None:
-            self._thread.start()  # closes what it has
+            self._thread.start()  # closes its sockets, and ends
         self._thread.join(wait_s)
 
     def answer(self, connection: Connection, idle_s: float) -> Response:
-        """Answer requests until one is not short or is no Produce request, the connection ends, or the poller stops.
+        """Answer the Produce requests of a connection on the poller's thread, and wait.
 
-        The thread of the connection calls this method, and waits while the poller answers.
+        The wait ends when a response is not ``is_short``, the next request is not Produce, the socket's buffer is full,
+        the connection ends, or the poller stops.
 
         Args:
-            connection: a connection whose last request was short.
-            idle_s: time after which the connection is shut if the client sends nothing.
+            connection: a connection whose last response was ``is_short``.
+            idle_s: time after which the connection is shut down if the client sends nothing.
 
         Returns:
-            The last response if it was not short, otherwise one without pieces.
+            The last response if it was not ``is_short``, otherwise a response without pieces.
 
         Raises:
             MalformedRequestError: a request does not fit its schema.
-            OSError: the connection is broken.
+            OSError: the connection failed.
             Other errors are those of the handler of requests.
         """
         timeout_s, polled = connection.socket.gettimeout(), _Polled(connection)
@@ -103,7 +104,7 @@ class Poller:
                     self._return(key.data)
 
     def _serve(self, polled: _Polled) -> None:
-        """Answer the requests of a connection that has received bytes, and return it to its thread if necessary."""
+        """Answer the requests of a connection that has received bytes. Return the connection to its thread if necessary."""
         polled.is_in_progress = True
         polled.arrivals += 1
         try:

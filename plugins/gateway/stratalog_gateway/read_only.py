@@ -1,6 +1,6 @@
-"""A read-only gateway: topics and records come from a tier or from a directory, which another process writes.
+"""A read-only gateway, which serves the topics and records that another process writes to a tier or a directory.
 
-Only groups and their offsets are stored, in a separate engine of the gateway.
+The gateway stores groups and their offsets in an engine of its own.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _CHANGES: Final = frozenset({
 
 
 class ReadOnlyPermissions:
-    """Permissions of a read-only gateway: no client may change topics, transactions or the cluster.
+    """Permissions of a read-only gateway, on which no client may change topics, transactions or the cluster.
 
-    ``permissions`` decides about other operations; None allows all of them. A refused client gets Kafka's error code for
-    a missing permission, which clients do not retry.
+    ``permissions`` decides about all other operations, including changes of groups; None allows all of them. A refused
+    client gets Kafka's error code for a missing permission, which clients do not retry.
     """
 
     def __init__(self, permissions: Permissions | None) -> None:
@@ -47,14 +47,15 @@ class ReadOnlyPermissions:
 
 
 class ReadOnlySource:
-    """The topics and logs of a reader, which is refreshed from ``start`` to ``stop``. Thread-safe.
+    """Topics and logs of a reader, which a thread refreshes from ``start`` to ``stop``. Thread-safe.
 
-    A failed refresh is logged, and retried after ``refresh_ms``. Meanwhile clients read the earlier state.
+    After a failed refresh, the thread logs a warning, and retries after ``refresh_ms``. Until a refresh succeeds, clients
+    read the earlier state.
 
     Args:
-        reader: reads a tier or a directory; not closed here.
-        refresh_ms: time between two refreshes.
-        clock: source of the time.
+        reader: reader of a tier or a directory. The caller closes the reader.
+        refresh_ms: time (ms) between two refreshes.
+        clock: clock for the wait between refreshes.
     """
 
     def __init__(self, reader: Reader, refresh_ms: int, clock: Clock) -> None:
@@ -68,7 +69,7 @@ class ReadOnlySource:
 
     @property
     def topic_changes(self) -> int:
-        """Number of refreshes in which a partition appeared or disappeared, or an open log belonged to a new topic."""
+        """Number of refreshes that found new or deleted partitions, or an open log whose topic was deleted."""
         return self._changes
 
     def start(self) -> None:
@@ -76,7 +77,7 @@ class ReadOnlySource:
         self._thread.start()
 
     def stop(self, wait_s: float) -> None:
-        """Stop refreshing the logs. Wait at most ``wait_s`` for the thread. Idempotent; needs no ``start`` before."""
+        """Stop the refreshes. Wait at most ``wait_s`` for the thread. Idempotent; allowed before ``start``."""
         self._stopping.set()
         if self._thread.ident is not None:
             self._thread.join(wait_s)
@@ -86,7 +87,7 @@ class ReadOnlySource:
         return self._topics
 
     def log(self, topic: str, partition: int) -> Log:
-        """Return a log, which has no methods that write; raise the same errors as ``Reader.log``."""
+        """Return the log of a partition, without the methods that write; raise the errors of ``Reader.log``."""
         name = TopicPartition(topic, partition)
         with self._lock:
             found = self._opened.get(name)
@@ -110,11 +111,11 @@ class ReadOnlySource:
         }
 
     def log_directories(self) -> Mapping[str, tuple[TopicPartition, ...]]:
-        """Return no directory, because the logs belong to another process."""
+        """Return an empty mapping, because the logs belong to another process."""
         return {}
 
     def refresh(self) -> None:
-        """Make the records and topics since the last refresh visible; raise the same errors as ``Reader.refresh``."""
+        """Make new records and changes of topics visible; raise the errors of ``Reader.refresh``."""
         with self._lock:
             changed = self._reader.refresh()
             names = self._reader.partitions()
@@ -137,7 +138,7 @@ class ReadOnlySource:
 
 
 class _ReadOnlyLog:
-    """A log of a reader, with those methods of an engine's log that handlers of reads call."""
+    """A log of a reader, with the methods of an engine's log that handlers of read requests call."""
 
     def __init__(self, log: LogReader, config: TopicConfig) -> None:
         self.name, self.config, self._log = log.name, config, log
@@ -153,7 +154,7 @@ class _ReadOnlyLog:
 
     @property
     def is_closed(self) -> bool:
-        """True if the topic was deleted, or deleted and created again."""
+        """True if the topic was deleted, even if it was created again, or if the reader is closed."""
         try:
             self._log.offsets()
         except ClosedError:
@@ -161,16 +162,19 @@ class _ReadOnlyLog:
         return False
 
     def producers(self) -> tuple[object, ...]:
-        """Return no producers: only the writer knows them."""
+        """Return an empty tuple, because only the writer knows the producers."""
         return ()
 
     def subscribe(self, callback: Callable[[LogOffsets], object]) -> Callable[[], None]:
-        """Call ``callback`` after refreshes that moved the bounds; return a function that unsubscribes it."""
+        """Call ``callback`` with the bounds of the log after each refresh that changed the log.
+
+        Return a function that ends the calls.
+        """
         self._callbacks.add(callback)
         return lambda: self._callbacks.discard(callback)
 
     def moved(self) -> None:
-        """Call the callbacks with the present bounds, unless the log is closed."""
+        """Call the callbacks with the bounds of the log, unless the log is closed."""
         if not self.is_closed:
             bounds = self._log.offsets()
             for callback in tuple(self._callbacks):

@@ -21,7 +21,7 @@ from stratalog_gateway.gateway import Gateway
 from stratalog_gateway.read_only import ReadOnlySource
 from stratalog_gateway.settings import GatewaySection
 
-_SWITCH_S: Final = 0.0005  # a thread that returns from a system call waits less for one that computes
+_SWITCH_S: Final = 0.0005  # shorter waits for the GIL after a system call
 _STACK_BYTES: Final = 256 << 10  # of the thread of each connection
 _EPILOG: Final = "\b\nExample:  stratalog serve data --listen 127.0.0.1:9092"
 
@@ -112,7 +112,7 @@ def _only(places: tuple[str, ...]) -> str:
 
 
 def _settings(config: str | None, chosen: Mapping[str, object]) -> GatewaySection:
-    """Return the settings of ``[plugins.gateway]``, overridden by options; raise ConfigError if a value is wrong."""
+    """Return the settings of ``[plugins.gateway]``, overridden by ``chosen``; raise ConfigError if a value is wrong."""
     plugins = (settings_contents(config) or {}).get("plugins", {})
     stored = plugins.get("gateway", {}) if isinstance(plugins, dict) else {}
     found = GatewaySection().merged(stored, f"[plugins.gateway] of {config}").merged(chosen, "options")
@@ -123,7 +123,7 @@ def _settings(config: str | None, chosen: Mapping[str, object]) -> GatewaySectio
 
 
 def _listener(text: str) -> str:
-    """Return ``NAME://HOST:PORT`` for the text of ``--listen``, whose name may be missing: PLAINTEXT then.
+    """Return the text of ``--listen`` as ``NAME://HOST:PORT``. NAME is PLAINTEXT if the text has no name.
 
     Raises:
         ConfigError: the text has no host, or no valid port.

@@ -12,7 +12,7 @@ from stratalog_gateway.security.security_settings import SecuritySection
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewaySection(SecuritySection):
-    """``[plugins.gateway]``. Settings that Kafka's broker has, too, have Kafka's names."""
+    """Settings of ``[plugins.gateway]``. A setting that Kafka's broker also has uses Kafka's name."""
 
     title: ClassVar[str] = "Service gateway"
 
@@ -84,7 +84,7 @@ class GatewaySection(SecuritySection):
     )
 
     def endpoints(self) -> tuple[Endpoint, ...]:
-        """Return the endpoints of the listeners that the settings name.
+        """Return the endpoints of ``listeners``; if it is empty, one PLAINTEXT endpoint at ``host`` and ``port``.
 
         Raises:
             ConfigError: a listener, its name or its protocol is wrong.
@@ -103,12 +103,12 @@ class GatewaySection(SecuritySection):
         return {name.strip().upper(): protocol.strip().upper() for name, _, protocol in pairs}
 
     def authenticates(self, endpoint: Endpoint) -> bool:
-        """Return True if each client of a listener is authenticated."""
+        """Return True if the listener requires SASL or a client certificate."""
         is_certified = endpoint.protocol.has_tls and self.client_auth == "required"
         return endpoint.protocol.has_sasl or is_certified
 
     def contradiction(self) -> str:
-        """Return the reason why a listener needs ``insecure``; an empty string if none needs it, or if it is set.
+        """Return the reason why a listener needs ``insecure``; "" if no listener needs it, or if ``insecure`` is set.
 
         Raises:
             ConfigError: a listener, its name or its protocol is wrong.

@@ -1,4 +1,4 @@
-"""Separation of a stream of bytes into frames: a size of four bytes, followed by a request of that size."""
+"""Separation of a stream of bytes into frames. A frame is a size of four bytes, and a request of that size."""
 
 from __future__ import annotations
 
@@ -8,21 +8,18 @@ from stratalog_gateway.wire.primitives import I16, I32, MalformedRequestError
 
 _SIZE_BYTES: Final = 4
 _SMALL_BYTES: Final = 4 << 10  # buffer of an idle connection
-_AHEAD_BYTES: Final = 128 << 10  # least buffer for larger frames: one receive takes several frames of a busy client
-_TRUSTED_BYTES: Final = 1 << 20  # a larger buffer is only made for bytes that have arrived
+_AHEAD_BYTES: Final = 128 << 10  # minimum for larger frames: one system call receives several frames of a busy client
+_TRUSTED_BYTES: Final = 1 << 20  # a larger buffer is only allocated for bytes that were received
 
 
 class Frames:
-    """The receive buffer of one connection. For one thread.
+    """The receive buffer of one connection. Not thread-safe.
 
-    Whatever size a frame announces, its buffer is at most twice as large as the bytes that have arrived, or 1 MiB. A buffer
-    above 1 MiB is kept until a small frame follows.
+    The buffer for a frame has at most 1 MiB, or twice the received bytes if that is more. The announced size of a frame
+    alone never enlarges the buffer beyond 1 MiB.
 
     Args:
-        limit_bytes: maximum size of a frame.
-
-    Attributes:
-        limit_bytes: maximum size of the next frame.
+        limit_bytes: maximum size of a frame (bytes). The attribute of this name can change between frames.
     """
 
     def __init__(self, limit_bytes: int) -> None:
@@ -31,10 +28,10 @@ class Frames:
         self._start = self._end = 0
 
     def next_api(self) -> int | None:
-        """Return the API of the next frame; None if bytes of the frame are missing.
+        """Return the API key of the next frame; None if the frame is not received completely.
 
         Raises:
-            MalformedRequestError: the size of the frame is above the limit, or too small for a request.
+            MalformedRequestError: the size of the frame is above ``limit_bytes``, or below 2.
         """
         have = self._end - self._start - _SIZE_BYTES
         if have < 0 or have < self._size():
@@ -45,14 +42,14 @@ class Frames:
     def next(self) -> memoryview:
         """Return the next frame without its size, as a view that is valid until the next call of ``room``.
 
-        Call this method only if ``next_api`` returned an API.
+        Call this method only if ``next_api`` did not return None.
         """
         start = self._start + _SIZE_BYTES
         self._start = start + self._size()
         return memoryview(self._buffer)[start : self._start]
 
     def room(self) -> memoryview:
-        """Return free space for the bytes that are received next; never empty."""
+        """Return the free part of the buffer, for the bytes that are received next. The result is never empty."""
         have = self._end - self._start
         need = _SIZE_BYTES + self._size() if have >= _SIZE_BYTES else _SMALL_BYTES
         wanted = max(min(need, max(_TRUSTED_BYTES, 2 * have)), _SMALL_BYTES)
@@ -62,7 +59,7 @@ class Frames:
         return memoryview(self._buffer)[self._end :]
 
     def received(self, count: int) -> None:
-        """Add the ``count`` bytes that were written into the result of ``room``."""
+        """Add the first ``count`` bytes of the last result of ``room`` to the stream."""
         self._end += count
 
     def _size(self) -> int:
@@ -72,7 +69,7 @@ class Frames:
         return size
 
     def _move(self, wanted: int, have: int) -> None:
-        """Move the bytes that are not read yet to the start of a buffer with room for ``wanted`` bytes."""
+        """Move the ``have`` unread bytes to the start of a buffer of at least ``wanted`` bytes."""
         left = bytes(memoryview(self._buffer)[self._start : self._end])
         if wanted > len(self._buffer) or len(self._buffer) > _TRUSTED_BYTES >= wanted:
             is_large = wanted > _SMALL_BYTES

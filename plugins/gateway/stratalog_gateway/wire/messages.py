@@ -1,8 +1,4 @@
-"""Headers, and messages that kio encodes and decodes.
-
-The classes of kio differ from version to version. ``Maker`` builds a response of any version: it leaves out the fields
-that the version lacks.
-"""
+"""Headers of requests, and messages that kio encodes and decodes."""
 
 from __future__ import annotations
 
@@ -31,8 +27,8 @@ _NO_DELAY: Final = dt.timedelta()
 class Header(NamedTuple):
     """Header of a request, without its tagged fields.
 
-    ``body_at`` is the position (bytes) after the client id. In flexible versions, the tagged fields of the header begin
-    there; in others, the body.
+    ``client_id`` is "" if the client sends null. ``body_at`` is the position (bytes) after the client id. In flexible
+    versions, the tagged fields of the header begin at this position; in other versions, the body.
     """
 
     api: int
@@ -43,7 +39,7 @@ class Header(NamedTuple):
 
 
 def read_header(data: memoryview) -> Header:
-    """Return the header of a request. Tagged fields are not read, so the version may be unknown.
+    """Return the header of a request. The API and the version may be unknown.
 
     Raises:
         MalformedRequestError: the request is shorter than its header.
@@ -58,7 +54,7 @@ def read_header(data: memoryview) -> Header:
 
 
 def body_start(header: Header, data: memoryview, *, flexible: bool) -> int:
-    """Return the position of the body (bytes), after the tagged fields of the header that flexible versions have.
+    """Return the position (bytes) of the body of a request. In flexible versions, tagged fields of the header precede it.
 
     Raises:
         MalformedRequestError: the tagged fields are malformed.
@@ -69,7 +65,7 @@ def body_start(header: Header, data: memoryview, *, flexible: bool) -> int:
 
 
 def read_body(header: Header, data: memoryview) -> Any:
-    """Return the body of a request as kio's message.
+    """Return the body of a request as an instance of kio's class for its API and version.
 
     Raises:
         MalformedRequestError: the body does not fit its schema.
@@ -84,9 +80,10 @@ def read_body(header: Header, data: memoryview) -> Any:
 
 
 class Maker:
-    """Builds the messages of one response.
+    """Builder of the kio messages of one response.
 
-    ``make(...)`` is the response itself, and ``make.part("Name", ...)`` a message inside it. Error codes are given as numbers.
+    kio has a class for each version of a message. A ``Maker`` omits the fields that the version of the request lacks.
+    Callers pass error codes as numbers.
     """
 
     def __init__(self, header: Header) -> None:
@@ -94,26 +91,23 @@ class Maker:
         self._module = sys.modules[self._root.__module__]
 
     def __call__(self, **values: object) -> Any:
-        """Return the response with these fields. A field that this version lacks is left out."""
+        """Return the body of the response with these fields. The throttle time is 0 unless ``throttle_time`` is given."""
         return _made(self._root, {"throttle_time": _NO_DELAY, **values})
 
     def part(self, kind: str, /, **values: object) -> Any:
-        """Return a message inside the response, of kio's class ``kind``, without fields that this version lacks."""
+        """Return a message inside the response, of the kio class with the name ``kind``."""
         return _made(getattr(self._module, kind), values)
 
     def has(self, field: str) -> bool:
-        """Return True if the response has this field in this version."""
+        """Return True if the body of the response has this field in the version of the request."""
         return field in _fields(self._root)
 
 
 def encode(header: Header, message: Any) -> bytes:
-    """Return a response frame, with its size.
-
-    The header of an ApiVersions response has no tagged fields, so every client can read it.
-    """
+    """Return the frame of a response, including the size, for the request with this header."""
     out = io.BytesIO()
     out.write(I32.pack(0) + I32.pack(header.correlation_id))
-    if message.__flexible__ and header.api != API_VERSIONS:
+    if message.__flexible__ and header.api != API_VERSIONS:  # clients of all versions read the ApiVersions header
         out.write(b"\0")
     kind: Any = type(message)
     _writer(kind)(out, message)

@@ -1,4 +1,4 @@
-"""Primitive values of Kafka's protocol, in the forms of flexible and of older versions (KIP-482)."""
+"""Primitive values of Kafka's protocol, as flexible versions (KIP-482) and older versions of messages encode them."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ _MAX_VARINT_BITS: Final = 35
 
 
 class MalformedRequestError(Exception):
-    """A request does not fit its schema, or is not allowed at this point. As in Kafka, its connection is closed."""
+    """A request does not fit its schema, or is not allowed now. The gateway closes the connection, as Kafka does."""
 
 
 class Reader:
     """Reader of the values of a request, in their order.
 
-    All methods raise MalformedRequestError if a value reaches past the request or is malformed.
+    All methods raise MalformedRequestError if a value reaches past the end of the request, or is malformed.
 
     Args:
         data: the request.
-        at: position of the first value (bytes).
-        flexible: True for compact lengths and tagged fields.
+        at: position (bytes) of the first value. The attribute ``at`` is the position of the next value.
+        flexible: True if the version of the request is flexible: it has compact lengths and tagged fields.
     """
 
     __slots__ = ("_data", "_end", "_flexible", "at")
@@ -33,7 +33,7 @@ class Reader:
         self._data, self.at, self._flexible, self._end = data, at, flexible, len(data)
 
     def unpack(self, form: struct.Struct) -> tuple[int, ...]:
-        """Return the next numbers of fixed sizes, as ``form`` describes them."""
+        """Return the next numbers, which have the format ``form``."""
         at = self.at
         self.at = at + form.size
         if self.at > self._end:
@@ -41,13 +41,13 @@ class Reader:
         return form.unpack_from(self._data, at)
 
     def number(self, form: struct.Struct) -> int:
-        """Return the next number, of the fixed size of ``form``."""
+        """Return the next number, which has the format ``form``."""
         return self.unpack(form)[0]
 
     def uvarint(self) -> int:
-        """Return the next unsigned number of variable size."""
+        """Return the next unsigned varint."""
         at = self.at
-        if at < self._end and self._data[at] < 0x80:  # as nearly all are
+        if at < self._end and self._data[at] < 0x80:  # nearly all varints have one byte
             self.at = at + 1
             return self._data[at]
         found = shift = 0
@@ -62,13 +62,16 @@ class Reader:
             shift += 7
 
     def size(self, form: struct.Struct = I32) -> int:
-        """Return the size of a string, of bytes or of an array; -1 is null. ``form`` is its form in older versions."""
+        """Return the size that precedes a string, bytes or an array; negative for null.
+
+        ``form`` is the format of the size in versions that are not flexible.
+        """
         return self.uvarint() - 1 if self._flexible else self.number(form)
 
     def count(self) -> int:
-        """Return the length of an array; a null array has length 0.
+        """Return the number of elements of an array; 0 for a null array.
 
-        Each element has at least one byte, so a length above the number of remaining bytes is an error.
+        A number above the remaining bytes of the request is malformed, because each element has at least one byte.
         """
         count = self.size()
         if count > self._end - self.at:
@@ -105,7 +108,7 @@ class Reader:
 
 
 def put_uvarint(value: int) -> bytes:
-    """Encode an unsigned number of variable size."""
+    """Return ``value`` as an unsigned varint."""
     if value < 0x80:
         return bytes((value,))
     out = bytearray()
@@ -117,7 +120,7 @@ def put_uvarint(value: int) -> bytes:
 
 
 def put_string(text: str | None, *, flexible: bool) -> bytes:
-    """Encode a nullable string with its size."""
+    """Return a string or null, encoded with its size."""
     if text is None:
         return b"\0" if flexible else b"\xff\xff"
     raw = text.encode()
@@ -125,5 +128,5 @@ def put_string(text: str | None, *, flexible: bool) -> bytes:
 
 
 def put_count(count: int, *, flexible: bool) -> bytes:
-    """Encode the length of an array, or the size of bytes."""
+    """Return the number of elements of an array, or the size of bytes, in its encoding before the content."""
     return put_uvarint(count + 1) if flexible else I32.pack(count)

@@ -1,4 +1,4 @@
-"""Produce requests and responses, versions 3 to 13. Records are views of the request, whereas kio would copy them.
+"""Codec of Produce requests and responses, versions 3 to 13. Unlike kio, it does not copy the records.
 
 Source: apache/kafka ProduceRequest.json, ProduceResponse.json.
 """
@@ -20,14 +20,14 @@ _NO_ERRORS: Final = {True: b"\1\0", False: I32.pack(0) + I16.pack(-1)}  # no rec
 
 
 class ProducedRecords(NamedTuple):
-    """Batches of one partition in a request, as a view of the request; empty if they are null."""
+    """Batches of one partition, as a view of the request. ``records`` is empty if the client sends null."""
 
     partition: int
     records: memoryview
 
 
 class ProduceRequest(NamedTuple):
-    """A decoded request: for each topic, named by its name or id, the records of its partitions."""
+    """A decoded Produce request."""
 
     transactional_id: str | None
     acks: int
@@ -36,7 +36,7 @@ class ProduceRequest(NamedTuple):
 
 
 class ProduceResult(NamedTuple):
-    """The result for one partition. ``record_errors`` has the index in the batch, and the message, of each invalid record."""
+    """Result for one partition. ``record_errors`` contains each invalid record's index in the batch, and a message."""
 
     partition: int
     error: int
@@ -48,7 +48,7 @@ class ProduceResult(NamedTuple):
 
 
 def decode_produce(version: int, data: memoryview, at: int) -> ProduceRequest:
-    """Return the request whose body begins at position ``at``; raise MalformedRequestError if it is not valid."""
+    """Return the request whose body begins at the byte ``at``; raise MalformedRequestError if the body is malformed."""
     read = Reader(data, at, flexible=version >= FIRST_FLEXIBLE)
     transactional_id = read.string()
     acks, timeout_ms = read.unpack(_ACKS_TIMEOUT)
@@ -68,7 +68,7 @@ def decode_produce(version: int, data: memoryview, at: int) -> ProduceRequest:
 def encode_produce(
     version: int, topics: Iterable[tuple[str | bytes, list[ProduceResult]]], correlation_id: int, throttle_ms: int = 0
 ) -> bytes:
-    """Return a response frame, with its size."""
+    """Return the frame of a response, including the size."""
     flexible = version >= FIRST_FLEXIBLE
     tags = b"\0" if flexible else b""
     results = list(topics)

@@ -1,4 +1,4 @@
-"""Check of a request's lengths, before kio decodes it.
+"""Check of a request's lengths, before kio decodes the request.
 
 kio allocates an array of the announced length before it reads the elements. A request of twenty bytes that announces an
 array of 2^31 elements would therefore exhaust the memory. kio also accepts null for arrays that must not be null.
@@ -23,19 +23,19 @@ Step = Callable[[Reader], None]
 
 
 def check_request(schema: Any, data: memoryview, start: int) -> None:
-    """Raise MalformedRequestError if a length of the request is wrong.
+    """Raise MalformedRequestError if a value reaches past the end of the request, or an array must not be null but is.
 
     Args:
         schema: kio's class of the request.
         data: the request.
-        start: position of its body.
+        start: position (bytes) of the body in ``data``.
     """
     _message_check(schema)(Reader(data, start, flexible=schema.__flexible__))
 
 
 @functools.cache
 def _message_check(kind: Any) -> Step:
-    """Return the check of all fields of a message, and of its tagged fields."""
+    """Return a function that checks the next message of the class ``kind``, including its tagged fields."""
     hints = typing.get_type_hints(kind)
     steps = tuple(_field_check(hints[found.name], found.metadata) for found in dataclasses.fields(kind))
 
@@ -62,7 +62,7 @@ def _field_check(hint: Any, metadata: Any) -> Step:
 
 
 def _nullable_check(message: Step) -> Step:
-    """Return the check of a message that may be null: the byte before it is negative for null."""
+    """Return a function that checks a message that may be null. The byte before the message is negative for null."""
 
     def check(read: Reader) -> None:
         if read.number(I8) >= 0:
@@ -87,7 +87,7 @@ def _array_check(element: Step, *, is_nullable: bool) -> Step:
 
 @functools.cache
 def _value_check(kind: str) -> Step:
-    """Return the check of a value that is no array, by its type in Kafka's schema."""
+    """Return a function that checks a value of the type ``kind`` of Kafka's schemas, such as ``string``."""
     if kind in {"string", "bytes"}:
         form = I16 if kind == "string" else I32
         return lambda read: _skip(read, max(read.size(form), 0))
