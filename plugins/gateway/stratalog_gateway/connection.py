@@ -32,7 +32,7 @@ class Requests(Protocol):
         """Maximum size of the next request (bytes)."""
 
     def __call__(self, frame: memoryview) -> Response:
-        """Return the response to the request ``frame``, which has no size field. After an error, close the connection."""
+        """Return the response to the request ``frame``, which has no size field. Close the connection after an error."""
 
 
 class Connection:
@@ -99,10 +99,10 @@ class Connection:
         The socket must be non-blocking, and the previous response must be ``is_short``.
 
         Returns:
-            None if all received requests are answered: call this method again when bytes arrive. After any other result,
-            the thread of the connection must call ``flush`` on the blocking socket, and serve the connection itself. The
-            result is the last response if it is not ``is_short``. The result is a response without pieces if the client
-            has closed the connection, the next request is not Produce, or the socket's buffer is full.
+            None if all received requests are answered: call this method again when bytes arrive. After any other
+            result, the thread of the connection must call ``flush`` on the blocking socket, and serve the connection
+            itself. The result is the last response if it is not ``is_short``. The result is a response without pieces
+            if the client has closed the connection, the next request is not Produce, or the socket's buffer is full.
         """
         while True:
             try:
@@ -199,9 +199,9 @@ def _send(connection: socket.socket, pieces: Sequence[bytes | bytearray | memory
 
 
 def shut(connection: socket.socket) -> None:
-    """Shut down both directions of a connection. A thread that reads from the connection receives the end of the stream.
+    """Shut down both directions of a connection. The socket stays open, and an OSError is ignored.
 
-    The socket stays open. An OSError is ignored.
+    A thread that reads from the connection receives the end of the stream.
     """
     # `SSLSocket.shutdown` would discard the TLS state that the reading thread may still need
     with contextlib.suppress(OSError):

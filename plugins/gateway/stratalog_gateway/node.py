@@ -124,7 +124,7 @@ class Node:
         return found
 
     def appended(self, topic: str, partition: int) -> None:
-        """Wake the fetches that wait for a log. Call this method after an append, because the log notifies them later."""
+        """Wake the fetches that wait for a log. Call this method after an append, because the log wakes them later."""
         watch = self._known.watches.get((topic, partition))
         if watch is not None:
             watch.wake()

@@ -1,6 +1,6 @@
 """One thread that answers the Produce requests of many connections while these requests do not wait.
 
-Python's global lock (GIL) passes to another thread at each system call. With a thread for each of four busy connections,
+Python's global lock (GIL) passes to another thread at each system call. If each of four busy connections has a thread,
 the switches between the threads cost half as much as the requests.
 """
 
@@ -104,7 +104,7 @@ class Poller:
                     self._return(key.data)
 
     def _serve(self, polled: _Polled) -> None:
-        """Answer the requests of a connection that has received bytes. Return the connection to its thread if necessary."""
+        """Answer the requests of a connection that has received bytes, or return the connection to its thread."""
         polled.is_in_progress = True
         polled.arrivals += 1
         try:

@@ -49,8 +49,8 @@ class ReadOnlyPermissions:
 class ReadOnlySource:
     """Topics and logs of a reader, which a thread refreshes from ``start`` to ``stop``. Thread-safe.
 
-    After a failed refresh, the thread logs a warning, and retries after ``refresh_ms``. Until a refresh succeeds, clients
-    read the earlier state.
+    After a failed refresh, the thread logs a warning, and retries after ``refresh_ms``. Clients read the earlier state
+    until a refresh succeeds.
 
     Args:
         reader: reader of a tier or a directory. The caller closes the reader.

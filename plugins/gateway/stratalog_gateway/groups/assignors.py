@@ -1,9 +1,10 @@
 """Server-side assignors of the consumer protocol (KIP-848): ``uniform`` and ``range``.
 
-Source: apache/kafka UniformAssignor, RangeAssignor. ``uniform`` gives the same guarantees as Kafka's: the numbers of
-partitions of two subscribers of a topic differ by more than one only if no move of a single partition improves this.
-Unlike Kafka's, it uses the same procedure for equal and for different subscriptions. It stops after 16 rounds of
-moves over all topics, even if the guarantee is not met.
+``uniform`` gives the guarantee of Kafka's assignor: moving one partition of a topic from a subscriber to another
+subscriber would not balance their numbers of partitions better. Unlike Kafka's assignor, ``uniform`` treats equal and
+different subscriptions alike, and stops after 16 passes over all topics, even if the guarantee is not met.
+
+Source: apache/kafka UniformAssignor, RangeAssignor.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Final, TypeAlias
 Partition: TypeAlias = tuple[uuid.UUID, int]  # topic id, partition
 Partitions: TypeAlias = frozenset[Partition]
 NOTHING: Final[Partitions] = frozenset()
-_MAX_ROUNDS: Final = 16  # of moves over all topics, if subscriptions overlap in many ways
+_MAX_ROUNDS: Final = 16  # passes over all topics; only subscriptions that overlap in many ways need so many
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,7 @@ class Subscriber:
     """A member of a group, as input of an assignor.
 
     Attributes:
-        instance_id: instance id of a static member; None for others.
+        instance_id: instance id of a static member; None for a dynamic member.
         topics: ids of the existing topics to which the member subscribes.
         before: partitions of the member in the previous target assignment.
     """
@@ -41,13 +42,14 @@ Assignor: TypeAlias = Callable[[Subscribers, Counts], dict[str, Partitions]]
 
 
 def assign_ranges(members: Subscribers, counts: Counts) -> dict[str, Partitions]:
-    """Return the partitions of each member id: one range, perhaps empty, of each topic that the member subscribes to.
+    """Return the partitions of each member, by member id: one range, possibly empty, of each subscribed topic.
 
-    The ranges are in the order of the members: static members by instance id, then the others by member id.
+    The first ranges of a topic belong to static members, in the order of their instance ids. The next ranges belong to
+    dynamic members, in the order of their member ids.
 
     Args:
-        members: members, by id.
-        counts: number of partitions of each topic.
+        members: members, by member id.
+        counts: number of partitions, by topic id.
     """
     order = sorted(members, key=lambda found: (members[found].instance_id is None, members[found].instance_id or found))
     assigned: dict[str, set[Partition]] = {member_id: set() for member_id in order}
@@ -65,11 +67,13 @@ def assign_ranges(members: Subscribers, counts: Counts) -> dict[str, Partitions]
 
 
 def assign_uniformly(members: Subscribers, counts: Counts) -> dict[str, Partitions]:
-    """Return the partitions of each member id: nearly equal numbers, including most previous partitions of the member.
+    """Return the partitions of each member, by member id, in nearly equal numbers.
+
+    A member keeps its previous partitions (``Subscriber.before``) unless the balance requires a move.
 
     Args:
-        members: members, by id.
-        counts: number of partitions of each topic.
+        members: members, by member id.
+        counts: number of partitions, by topic id.
     """
     balance = _Balance(members, counts)
     balance.keep()
@@ -90,13 +94,13 @@ class _Balance:
             topic: [member_id for member_id in self.assigned if topic in members[member_id].topics] for topic in counts
         }
         self._subscribed = {topic: found for topic, found in subscribed.items() if found}
-        # topics with most partitions per subscriber first: the others even out the loads
+        # topics with most partitions per subscriber first: later topics balance the numbers
         self._topics = sorted(
             self._subscribed, key=lambda topic: (-counts[topic] / len(self._subscribed[topic]), topic)
         )
 
     def keep(self) -> None:
-        """Keep the partitions of the previous target that exist and to which the member still subscribes."""
+        """Assign to each member its previous partitions that still exist and to whose topic the member subscribes."""
         owned: set[Partition] = set()
         for member_id, found in self.assigned.items():
             member = self._members[member_id]
@@ -109,7 +113,7 @@ class _Balance:
             owned |= kept
 
     def fill(self) -> None:
-        """Give each partition without an owner to the subscriber of its topic that has the fewest partitions."""
+        """Assign each partition without an owner to the subscriber of its topic that has the fewest partitions."""
         owned = {partition for found in self.assigned.values() for partition in found}
         for topic in self._topics:
             for number in range(self._counts[topic]):
@@ -117,7 +121,7 @@ class _Balance:
                     self._smallest(topic).add((topic, number))
 
     def move(self) -> bool:
-        """Move partitions of each topic from subscribers with many to subscribers with few partitions.
+        """For each topic, move partitions from subscribers with many partitions to subscribers with few partitions.
 
         Return True if a partition was moved.
         """

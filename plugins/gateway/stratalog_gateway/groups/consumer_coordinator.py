@@ -1,6 +1,5 @@
 """The coordinator of groups of the consumer protocol (KIP-848), which handles heartbeats.
 
-A heartbeat never waits. It changes the group, stores the changed records, and returns the member's next step.
 Source: apache/kafka GroupMetadataManager.consumerGroupHeartbeat; KIP-848.
 """
 
@@ -38,10 +37,10 @@ _NS_PER_MS: Final = 1_000_000
 class Heartbeat:
     """A ConsumerGroupHeartbeat request.
 
-    None, or -1 for ``rebalance_ms``, means that a value has not changed since the last request. ``epoch`` is 0 if the
-    member joins, -1 if it leaves, and -2 if a static member leaves temporarily. ``owned`` are the partitions that the
-    member uses. ``may_see`` returns True for a topic that the client may know. The regular expression matches only such
-    topics.
+    A value of None, or of -1 for ``rebalance_ms``, means that the value has not changed since the last request.
+    ``epoch`` is 0 if the member joins, -1 if the member leaves, and -2 if a static member leaves temporarily. ``owned``
+    are the partitions that the member uses. ``pattern`` is a regular expression. It matches only topics for which
+    ``may_see`` returns True.
     """
 
     group: str
@@ -60,9 +59,9 @@ class Heartbeat:
 
     @property
     def is_full(self) -> bool:
-        """True if the member joins, or if the request contains all values, as after an error.
+        """True if the member joins, or if the request contains all values, as Kafka's clients send after an error.
 
-        The response then contains the assignment.
+        The response to a full heartbeat contains the assignment.
         """
         has_subscription = self.topics is not None or self.pattern is not None
         return self.epoch == 0 or (self.rebalance_ms != -1 and has_subscription and self.owned is not None)
@@ -70,7 +69,7 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The response to a heartbeat; ``assigned`` is None if the member knows its assignment or leaves."""
+    """Response to a heartbeat. ``assigned`` is None if the member already knows its assignment, or leaves."""
 
     member_id: str
     epoch: int
@@ -81,8 +80,7 @@ class Progress:
 class ConsumerGroupView:
     """Snapshot of a group.
 
-    ``target`` contains the partitions of the target assignment by member id. ``topics`` are the names of all topics to
-    which members subscribe.
+    ``target`` is the target assignment, by member id. ``topics`` are the names of all subscribed topics.
     """
 
     state: str
@@ -95,11 +93,11 @@ class ConsumerGroupView:
 
 
 class ConsumerGroupCoordinator:
-    """The groups of the consumer protocol. Thread-safe.
+    """Coordinator of the groups of the consumer protocol. Thread-safe.
 
     Args:
-        node: topics, settings and clock.
-        groups: has the groups of both protocols, with their locks.
+        node: provides topics, settings and clock.
+        groups: coordinator of classic groups, which also keeps the groups of the consumer protocol in memory.
     """
 
     def __init__(self, node: Node, groups: GroupCoordinator) -> None:
@@ -108,10 +106,10 @@ class ConsumerGroupCoordinator:
     def heartbeat(self, asked: Heartbeat) -> Progress:
         """Handle a heartbeat, with which a member joins, keeps its session, acknowledges an assignment, or leaves.
 
-        Return the response.
+        Return the response, without waiting for other members.
 
         Raises:
-            RefusedMemberError: the request is refused.
+            RefusedMemberError: the request is invalid, the group is full or classic, or an id or the epoch is wrong.
             StorageError: the group cannot be loaded, or the change cannot be stored. The group has not changed.
         """
         _check(asked)
@@ -137,9 +135,9 @@ class ConsumerGroupCoordinator:
         return Progress(after.id, after.epoch, after.assigned if is_told else None)
 
     def _member(self, group: ConsumerGroup, asked: Heartbeat) -> ConsumerMember:
-        """Return the member that sent the request, with epoch 0 if it joins.
+        """Return the member that sent the request, with epoch 0 if the member joins.
 
-        If it joins for the first time, the result is a new member, which is not in the group yet.
+        If the member joins for the first time, the result is not in the group yet.
 
         Raises:
             RefusedMemberError: an id or the epoch of the request does not fit the group.
@@ -151,9 +149,9 @@ class ConsumerGroupCoordinator:
         if asked.epoch == 0:
             if found is None:
                 return ConsumerMember(asked.member_id or _new_id(), asked.instance_id)
-            if found.epoch == LEAVE_FOR_A_TIME:  # a static member that comes back with its id keeps its partitions
+            if found.epoch == LEAVE_FOR_A_TIME:  # a static member that returns with its id keeps its partitions
                 return replace(found, epoch=0, previous_epoch=0)
-            return replace(  # a member that joins again owns nothing
+            return replace(  # a member that rejoins owns nothing
                 found, epoch=0, previous_epoch=0, state=MemberState.STABLE, assigned=NOTHING, revoking=NOTHING
             )
         if found is None:
@@ -169,9 +167,9 @@ class ConsumerGroupCoordinator:
     def _resolved(
         self, group: ConsumerGroup, member: ConsumerMember, may_see: Callable[[str], bool]
     ) -> ResolvedRegularExpression | None:
-        """Return the topics of a member's regular expression.
+        """Return the topics that a member's regular expression matches.
 
-        Return None if the member has no regular expression, or if the group has the topics of this expression already.
+        Return None if the member has no regular expression, or if ``group.patterns`` already has this expression.
         """
         if member.pattern is None or member.pattern in group.patterns:
             return None
@@ -186,7 +184,7 @@ class ConsumerGroupCoordinator:
     def _refresh(self, group: ConsumerGroup, may_see: Callable[[str], bool], *, is_changed: bool) -> None:
         """Start the next epoch if ``is_changed`` is True or the subscribed topics have changed.
 
-        If the target assignment is of an earlier epoch, compute that of the present epoch.
+        If the target assignment belongs to an earlier epoch, compute the target assignment of the present epoch.
         """
         version = self._node.source.topic_changes
         if is_changed or group.topics_version != version:
@@ -225,10 +223,10 @@ class ConsumerGroupCoordinator:
 
     @contextlib.contextmanager
     def _group(self, name: str, *, is_created: bool) -> Iterator[ConsumerGroup]:
-        """Yield a group under its lock. Its changes are stored before the lock is released.
+        """Yield a group under its lock, and store its changes before the lock is released.
 
-        If ``is_created`` is True, a group that does not exist, or a classic group without members, becomes a group of
-        the consumer protocol.
+        If ``is_created`` is True, a group that does not exist is created. A classic group without members then becomes
+        a group of the consumer protocol.
 
         Raises:
             RefusedMemberError: the group does not exist, or uses the classic protocol.
@@ -250,7 +248,7 @@ class ConsumerGroupCoordinator:
         """Return a snapshot of a group; None if the group does not exist, or uses the classic protocol.
 
         Raises:
-            StorageError: the group cannot be loaded, or its changes cannot be stored.
+            StorageError: the group cannot be loaded, or the end of a member's session cannot be stored.
         """
         with self._groups.opened(name) as slot:
             group = slot.modern
@@ -268,12 +266,10 @@ class ConsumerGroupCoordinator:
 
 
 def matching(pattern: str, topics: Iterable[str]) -> tuple[str, ...]:
-    """Return the topics that a regular expression matches as a whole, sorted, without Kafka's internal topics.
-
-    The syntax is that of RE2, as in Kafka: the time is linear for every expression.
+    """Return the sorted names of topics that a regular expression matches completely. Omit Kafka's internal topics.
 
     Raises:
-        RefusedMemberError: the expression is not valid.
+        RefusedMemberError: the expression is not valid in RE2's syntax, which Kafka uses.
     """
     options = re2.Options()
     options.log_errors = False
@@ -290,12 +286,12 @@ def _new_id() -> str:
 
 
 def _checked_instance(group: ConsumerGroup, asked: Heartbeat, instance_id: str) -> ConsumerMember | None:
-    """Give a static member that rejoins after it left temporarily the member id of its request, and return the member.
+    """Return a static member that rejoins after it left temporarily. Its member id becomes the id in the request.
 
-    Return None if the request has the member's present id, or if a member joins with an unknown instance id.
+    Return None if the static member already has the id in the request, or if a member joins with a new instance id.
 
     Raises:
-        RefusedMemberError: another member has the instance id; or no member has it, and the request does not join.
+        RefusedMemberError: another member uses the instance id; or no member has it, and the request does not join.
     """
     known = group.with_instance(instance_id)
     if known is None:
@@ -314,7 +310,7 @@ def _checked_instance(group: ConsumerGroup, asked: Heartbeat, instance_id: str) 
 
 
 def _updated(member: ConsumerMember, asked: Heartbeat) -> ConsumerMember:
-    """Return a member with the values that a request changes. An empty regular expression removes the present one."""
+    """Return a member with the values of a request. An empty regular expression removes that of the member."""
     return replace(
         member,
         instance_id=asked.instance_id or member.instance_id,
@@ -331,7 +327,7 @@ def _updated(member: ConsumerMember, asked: Heartbeat) -> ConsumerMember:
 def _is_other(group: ConsumerGroup, known: Mapping[str, KnownTopic]) -> bool:
     """Return True if ``known`` differs from the topics of the group's epoch.
 
-    After a restart, the topics of the epoch are known only through the target assignment.
+    After a restart, only the target assignment shows the topics of the epoch.
     """
     if group.topics is not None:
         return known != group.topics
@@ -340,7 +336,7 @@ def _is_other(group: ConsumerGroup, known: Mapping[str, KnownTopic]) -> bool:
 
 
 def _check(asked: Heartbeat) -> None:
-    """Raise RefusedMemberError if a field of a request is missing or invalid, or if its assignor is unknown.
+    """Raise RefusedMemberError if a field of a request is missing or invalid, or if the assignor is unknown.
 
     Source: apache/kafka GroupMetadataManager.throwIfConsumerGroupHeartbeatRequestIsInvalid.
     """

@@ -1,8 +1,8 @@
 """The state of one group of the consumer protocol (KIP-848), and the reconciliation of its members.
 
-The group has an epoch, which rises with each change of members, subscriptions or topics. The target assignment belongs to
-an epoch of the group. A member first gives up the partitions that are not its own in the target. Then it receives those
-of its target that no other member owns.
+The epoch of a group rises with each change of members, subscriptions or topics. A target assignment is computed for an
+epoch. A member first revokes its partitions that are not in its target. Then the member receives the partitions of its
+target that no other member owns.
 
 Source: apache/kafka ConsumerGroup, CurrentAssignmentBuilder; KIP-848.
 """
@@ -28,10 +28,10 @@ _NS_PER_MS: Final = 1_000_000
 
 
 class MemberState(IntEnum):
-    """Progress of a member towards the target assignment. Persistent: the numbers are Kafka's.
+    """Progress of a member towards the target assignment, with the numbers that Kafka stores.
 
-    UNREVOKED_PARTITIONS: the member has to give up partitions. UNRELEASED_PARTITIONS: other members still own
-    partitions of the member's target.
+    UNREVOKED_PARTITIONS: the member must revoke partitions. UNRELEASED_PARTITIONS: other members still own partitions
+    of the member's target.
     """
 
     STABLE = 0
@@ -44,12 +44,12 @@ class ConsumerMember:
     """One member of a group.
 
     Attributes:
-        topics: names that the member subscribes to.
-        pattern: regular expression that the member subscribes to, or None.
+        topics: names of topics to which the member subscribes.
+        pattern: regular expression to which the member subscribes, or None.
         epoch: epoch of the group that the member has reached; -2 if a static member has left temporarily.
-        previous_epoch: epoch before ``epoch``, which a member still sends if it has not received the latest response.
+        previous_epoch: epoch before ``epoch``. A member that has not received the latest response still sends it.
         assigned: partitions that the member may use.
-        revoking: partitions that the member has to give up.
+        revoking: partitions that the member must revoke.
     """
 
     id: str
@@ -68,7 +68,7 @@ class ConsumerMember:
     revoking: Partitions = NOTHING
 
     def with_epoch(self, epoch: int) -> ConsumerMember:
-        """Return the member with a new epoch. Its present epoch becomes ``previous_epoch``."""
+        """Return a copy of the member with a new epoch, whose ``previous_epoch`` is the present epoch."""
         return replace(self, epoch=epoch, previous_epoch=self.epoch)
 
 
@@ -86,14 +86,14 @@ class ConsumerGroup:
 
     Attributes:
         target_epoch: epoch of the group to which ``target`` belongs.
-        target: partitions of each member, by member id.
-        patterns: topics of each regular expression.
-        session_ends_ns: monotonic time at which each member's session ends, by member id.
-        revoke_ends_ns: monotonic deadline of each member that has to give up partitions, by member id.
-        topics: the subscribed topics at the last change of the epoch; None after the group was loaded.
+        target: target assignment, by member id.
+        patterns: topics that a regular expression matches, by expression.
+        session_ends_ns: monotonic time at which a session ends, by member id.
+        revoke_ends_ns: monotonic deadline of members that must revoke partitions, by member id.
+        topics: the subscribed topics of the present epoch, by name; None after the group was loaded.
         topics_version: ``LogSource.topic_changes`` when ``topics`` was computed.
-        stored: the records of the group that are stored.
-        seen: epochs and members at the time when the records were stored.
+        stored: the stored records of the group.
+        seen: epochs and members at the last call of ``saved``.
     """
 
     name: str
@@ -114,15 +114,14 @@ class ConsumerGroup:
         return (self.epoch, self.target_epoch, self.members) != self.seen
 
     def saved(self) -> None:
-        """Record that the present state is stored: ``is_changed`` returns False until the next change."""
+        """Note that the present state is stored. ``is_changed`` returns False until the next change."""
         self.seen = (self.epoch, self.target_epoch, dict(self.members))
 
     def check_commit(self, member_id: str, epoch: int, *, knows_epochs: bool) -> int:
         """Return ``Code.NONE`` if a commit with this member id and epoch is allowed, otherwise an error code.
 
-        If the group has no members, a commit without an epoch (a negative number) is allowed. ``knows_epochs`` is False
-        for a request of a version that has no member epochs.
-        Source: apache/kafka ConsumerGroup.validateOffsetCommit.
+        If the group has no members, a commit with a negative epoch is allowed. ``knows_epochs`` is False if the version
+        of the request has no member epochs. Source: apache/kafka ConsumerGroup.validateOffsetCommit.
         """
         if epoch < 0 and not self.members:
             return Code.NONE
@@ -153,7 +152,7 @@ class ConsumerGroup:
 
     @property
     def assignor(self) -> str:
-        """The assignor that most members prefer; ``uniform`` if no member has a preference, or at a tie."""
+        """The assignor that most members prefer; ``uniform`` if the votes are equal, or if there are no votes."""
         votes = Counter(member.assignor for member in self.members.values() if member.assignor is not None)
         return max(votes, key=lambda name: (votes[name], name == "uniform")) if votes else next(iter(ASSIGNORS))
 
@@ -163,7 +162,7 @@ class ConsumerGroup:
         return {*member.topics, *(() if found is None else found.topics)}
 
     def subscribed(self) -> set[str]:
-        """Return the names of all topics that members subscribe to."""
+        """Return the names of all topics to which members subscribe."""
         return set[str]().union(*(self.names_of(member) for member in self.members.values()))
 
     def assign(self, known: Mapping[str, KnownTopic]) -> None:
@@ -181,7 +180,7 @@ class ConsumerGroup:
         self.target_epoch = self.epoch
 
     def remove(self, member_id: str) -> None:
-        """Remove a member, and start the next epoch. The next heartbeat of another member computes the target."""
+        """Remove a member, and start the next epoch. The next heartbeat of a member computes its target assignment."""
         del self.members[member_id]
         for table in (self.target, self.session_ends_ns, self.revoke_ends_ns):
             table.pop(member_id, None)
@@ -193,14 +192,14 @@ class ConsumerGroup:
         self.patterns = {pattern: found for pattern, found in self.patterns.items() if pattern in used}
 
     def set_member(self, member: ConsumerMember) -> None:
-        """Add or replace a member. Drop the topics of regular expressions that no member has any more."""
+        """Add or replace a member. Remove regular expressions that no member uses from ``patterns``."""
         self.members[member.id] = member
         self._drop_patterns()
 
     def replace_static(self, before: ConsumerMember, member_id: str) -> ConsumerMember:
         """Replace the member id of a static member that had left temporarily, and return the member with epoch 0.
 
-        The member keeps its partitions.
+        The member keeps its partitions and its target assignment.
         """
         member = replace(before, id=member_id, epoch=0, previous_epoch=0)
         target = self.target.get(before.id, NOTHING)
@@ -212,26 +211,23 @@ class ConsumerGroup:
         return member
 
     def advance(self, now_ns: int) -> None:
-        """Remove the members whose session has ended, or that did not give up their partitions in time.
-
-        ``now_ns`` is the monotonic time.
-        """
+        """Remove members whose session or deadline to revoke partitions ends at or before the monotonic ``now_ns``."""
         for member_id in list(self.members):
             ends_ns = min(self.session_ends_ns.get(member_id, NEVER_NS), self.revoke_ends_ns.get(member_id, NEVER_NS))
             if ends_ns <= now_ns:
                 self.remove(member_id)
 
     def next_deadline_ns(self) -> int:
-        """Return the monotonic time at which ``advance`` must be called next; ``NEVER_NS`` without a deadline."""
+        """Return the monotonic time at which ``advance`` must be called; ``NEVER_NS`` if there is no deadline."""
         return min((*self.session_ends_ns.values(), *self.revoke_ends_ns.values()), default=NEVER_NS)
 
     def reconcile(self, member_id: str, owned: Partitions | None, now_ns: int) -> None:
         """Move a member one step towards the target assignment, if possible.
 
         Args:
-            member_id: the member.
-            owned: partitions that the member uses, or None if its request does not name them.
-            now_ns: time from which a member has ``rebalance_ms`` to give up partitions.
+            member_id: id of a member of the group.
+            owned: partitions that the member uses; None if the heartbeat does not contain them.
+            now_ns: monotonic time. A member that must revoke partitions has ``rebalance_ms`` from this time on.
         """
         before = self.members[member_id]
         if self.is_reconciled(before):
@@ -249,10 +245,9 @@ class ConsumerGroup:
             self.revoke_ends_ns[member_id] = now_ns + member.rebalance_ms * _NS_PER_MS
 
     def _next(self, before: ConsumerMember, epoch: int, owned: Partitions | None) -> ConsumerMember:
-        """Return the member after one step.
+        """Return the member after one step towards the target assignment.
 
-        If the member must give up partitions first, its epoch becomes ``epoch``; otherwise its epoch becomes that of
-        the target assignment.
+        If the member must revoke partitions first, its epoch becomes ``epoch``, otherwise ``target_epoch``.
         """
         target = self.target.get(before.id, NOTHING)
         kept, revoking = before.assigned & target, before.assigned - target

@@ -1,8 +1,8 @@
 """The records of a group of the consumer protocol, as Kafka stores them in ``__consumer_offsets``.
 
-All records are computed from the state of the group. Those that differ from the stored records are written. Kafka's
-broker accepts the tombstones of a member only in the order assignment, target, member: from the highest type to the
-lowest.
+All records are computed from the state of the group. Only records that differ from the stored records are written.
+Kafka's broker accepts the tombstones of a member only in descending order of the record type: current assignment,
+target assignment, member.
 
 Source: apache/kafka GroupCoordinatorRecordHelpers, GroupMetadataManager.replay.
 """
@@ -43,7 +43,7 @@ _NUMBER: Final = {state.value: state for state in MemberState}
 
 
 def records_of(group: ConsumerGroup) -> Records:
-    """Return all records that describe a group, by type and key; empty if the group is new (epoch 0)."""
+    """Return all records that describe a group, by type and key; none if the epoch of the group is 0."""
     found: list[OffsetsRecord] = []
     if not group.epoch:
         return {}
@@ -68,7 +68,7 @@ def records_of(group: ConsumerGroup) -> Records:
 
 
 def changes(before: Records, after: Records) -> list[OffsetsRecord]:
-    """Return the tombstones and the changed records to write, in an order that Kafka's broker accepts."""
+    """Return the tombstones and the records that change ``before`` to ``after``, in an order that Kafka accepts."""
     gone = [record.tombstone() for key, record in before.items() if key not in after]
     new = [record for key, record in after.items() if before.get(key) != record]
     return [
@@ -78,9 +78,9 @@ def changes(before: Records, after: Records) -> list[OffsetsRecord]:
 
 
 def restored(name: str, records: Iterable[OffsetsRecord]) -> ConsumerGroup | None:
-    """Return the group that stored records describe; None if they describe no group of the consumer protocol.
+    """Return the group that stored records describe; None if the records are not of the consumer protocol.
 
-    Members that use the classic protocol are left out.
+    Members that use the classic protocol are omitted.
     """
     group, current = ConsumerGroup(name), dict[str, CurrentMemberAssignment]()
     for record in records:
@@ -103,10 +103,10 @@ def restored(name: str, records: Iterable[OffsetsRecord]) -> ConsumerGroup | Non
 def _restore_member(
     group: ConsumerGroup, member_id: str, record: OffsetsRecord, current: dict[str, CurrentMemberAssignment]
 ) -> None:
-    """Restore the part of a member that one record describes.
+    """Add the contents of one record about a member to ``group``, or a current assignment to ``current``.
 
-    A current assignment is put into ``current``, because the record of its member may come later. Tombstones, and
-    members that use the classic protocol, are ignored.
+    The member's own record may follow the current assignment. Tombstones, and members that use the classic protocol,
+    are ignored.
     """
     found = record.value
     if isinstance(found, TargetAssignmentMember):
@@ -118,11 +118,10 @@ def _restore_member(
 
 
 def _group(group: ConsumerGroup, key: GroupKey) -> ConsumerGroupMetadata:
-    """Return the metadata of a group.
+    """Return the metadata of a group; if the epoch has not changed, return the stored metadata.
 
-    Stored metadata of the same epoch is returned unchanged, because it may contain a hash of the topics that a Kafka
-    broker computed. Without the hash, a broker that takes the group over would begin the next epoch at the first
-    heartbeat.
+    Stored metadata may contain a hash of the topics from a Kafka broker. Without the hash, a broker that takes over the
+    group would start the next epoch at the first heartbeat.
     """
     stored = group.stored.get((_METADATA, key))
     known = None if stored is None else stored.value
@@ -164,7 +163,7 @@ def _current(member: ConsumerMember) -> CurrentMemberAssignment:
 def _with_current(member: ConsumerMember, stored: CurrentMemberAssignment) -> ConsumerMember:
     """Return a member with its stored assignment.
 
-    If the stored state is unknown, such as that of a later release, the member has no partitions and must rejoin.
+    If the stored state is unknown, such as a state of a later release, the member has no partitions and must rejoin.
     """
     state = _NUMBER.get(stored.state)
     if state is None:

@@ -1,8 +1,7 @@
-"""The coordinator of classic consumer groups: requests of members, which may wait for each other.
+"""The coordinator of classic consumer groups, which also keeps the groups of the consumer protocol in memory.
 
-Each request to a group, and each wait, first removes the members whose deadlines have passed. ``GroupUpkeep`` does the
-same for groups without requests.
-Source: apache/kafka GroupMetadataManager.
+Each request to a group, and each wait, first removes the members whose deadlines have passed. ``GroupUpkeep`` removes
+the members of groups without requests. Source: apache/kafka GroupMetadataManager.
 """
 
 from __future__ import annotations
@@ -22,17 +21,17 @@ from stratalog_gateway.groups.transitions import advance, check_member, is_retry
 from stratalog_gateway.node import Node
 
 T = TypeVar("T")
-MAX_GROUPS: Final = 10_000  # above it, groups without members are not kept in memory
+MAX_GROUPS: Final = 10_000  # if more groups are in memory, groups without members are removed from memory
 _NS_PER_MS: Final = 1_000_000
-_STEP_NS: Final = 1_000_000_000  # a wait compares the deadlines at least this often
+_STEP_NS: Final = 1_000_000_000  # maximum time between two checks of the deadlines during a wait
 
 
 @dataclass(frozen=True, slots=True)
 class JoinRequest:
     """A JoinGroup request.
 
-    ``needs_id``: a client without a member id gets one, and joins again with it (KIP-394). ``can_skip_assignment``: the
-    client knows responses in which the leader skips the assignment (KIP-814).
+    ``needs_id`` is True if the client can join twice: first to get a member id, then with this id (KIP-394).
+    ``can_skip_assignment`` is True if the client knows responses in which the leader skips the assignment (KIP-814).
     """
 
     group: str
@@ -55,7 +54,7 @@ class GroupCoordinator:
     group of the consumer protocol cannot be stored.
 
     Args:
-        node: has the engine, the settings and the clock.
+        node: provides the engine, the settings and the clock.
     """
 
     def __init__(self, node: Node) -> None:
@@ -66,7 +65,7 @@ class GroupCoordinator:
     # --- requests of members -----------------------------------------------------------------------------------------
 
     def join(self, asked: JoinRequest) -> Joined:
-        """Join a group, and wait until its rebalance is complete. The result may have an error code."""
+        """Join a group, and wait until the join phase of its rebalance ends. The result may have an error code."""
         if not asked.group:
             return Joined(Code.INVALID_GROUP_ID, asked.member_id)
         settings = self._node.settings
@@ -81,10 +80,7 @@ class GroupCoordinator:
         )
 
     def _is_classic(self, group: Group) -> bool:
-        """Return True if members may use the classic protocol.
-
-        A group of the consumer protocol without members is changed to the classic protocol.
-        """
+        """Return True if the group is classic. Before, change a group without members to the classic protocol."""
         if group.modern is None:
             return True
         if group.modern.members:
@@ -130,9 +126,9 @@ class GroupCoordinator:
         return answer
 
     def _replace_static(self, group: Group, asked: JoinRequest, now_ns: int) -> Joined | None:
-        """Give a static member that restarts, and sends no member id, a new member id, which fences the old id.
+        """Replace the member id of a static member that joins without a member id. The old member id is fenced.
 
-        Return the result of the request; None if the member has to join like other members. A stable group does not
+        Return the result of the request; None if the member must join like other members. A stable group does not
         rebalance if the member's metadata for the protocol of the group is unchanged.
         """
         assert asked.instance_id is not None
@@ -166,7 +162,7 @@ class GroupCoordinator:
                 0, member_id, found.generation, found.protocol_type, found.protocol, member_id, found.members,
                 skip_assignment=True,
             )  # fmt: skip
-        # if the member itself were named as leader, it would compute the assignment
+        # a client that reads its own id as the leader's would compute the assignment
         return Joined(0, member_id, found.generation, found.protocol_type, found.protocol, known)
 
     def sync(
@@ -174,8 +170,8 @@ class GroupCoordinator:
     ) -> Synced:
         """Return a member's assignment, or a result with an error code.
 
-        The request of the leader has the ``assignments`` of all members, by member id, and stores them. The requests of
-        other members wait for it.
+        The leader's request stores the ``assignments`` of all members, by member id. The requests of other members wait
+        for the leader's request.
         """
         with self._found(name) as group:
             if group is None:
@@ -202,7 +198,7 @@ class GroupCoordinator:
     def heartbeat(self, name: str, member_id: str, generation: int, instance_id: str | None) -> int:
         """Extend a member's session. Return ``Code.NONE``, or an error code.
 
-        The code REBALANCE_IN_PROGRESS means that the member must join again; its session is extended, too.
+        The session is also extended if the code is REBALANCE_IN_PROGRESS, which requests the member to rejoin.
         """
         with self._found(name) as group:
             if group is None:
@@ -214,7 +210,7 @@ class GroupCoordinator:
             return Code.REBALANCE_IN_PROGRESS if group.state is State.PREPARING else Code.NONE
 
     def leave(self, name: str, member_id: str, instance_id: str | None) -> int:
-        """Remove a member, by its id or its instance id, and begin a rebalance of the others.
+        """Remove a member, by its id or its instance id, and begin a rebalance of the other members.
 
         Return ``Code.NONE``, or an error code.
         """
@@ -239,16 +235,16 @@ class GroupCoordinator:
     ) -> int:
         """Return ``Code.NONE`` if a commit is allowed, otherwise an error code.
 
-        The commit of a member of a classic group extends its session.
-        A member may commit with the present generation, unless the group waits for the leader's assignment. If the
-        group has no members, every client without a generation (a negative number) may commit.
+        A member may commit with the present generation, unless the group waits for the leader's assignment. The commit
+        extends the session of a member of a classic group. If the group has no members, a client may commit with a
+        negative generation.
 
         Args:
             name: name of the group.
             member_id: id of the member.
             generation: generation of the member, or its epoch in a group of the consumer protocol.
-            instance_id: instance id of a static member.
-            knows_epochs: False for a version of the request that is older than the consumer protocol.
+            instance_id: instance id of a static member; None for a dynamic member.
+            knows_epochs: False if the version of the request has no member epochs.
         """
         with self._found(name) as group:
             if group is not None and group.modern is not None:
@@ -264,8 +260,8 @@ class GroupCoordinator:
     def check_fetch(self, name: str, member_id: str | None, epoch: int) -> int:
         """Return ``Code.NONE`` if a client may read the offsets of a group, otherwise an error code.
 
-        In a group of the consumer protocol, a client that sends a member id and an epoch must send the member's present
-        epoch.
+        A client may omit the member id (None) or the epoch (negative). Otherwise, in a group of the consumer protocol,
+        the epoch must be the present epoch of the member.
         """
         if member_id is None or epoch < 0:
             return Code.NONE
@@ -277,17 +273,17 @@ class GroupCoordinator:
     # --- other requests ----------------------------------------------------------------------------------------------
 
     def views(self) -> dict[str, GroupView]:
-        """Return a snapshot of each group that has or had members, by name."""
+        """Return a snapshot of each group that has or had members, by the name of the group."""
         return {name: view for name in self.names() if (view := self.view(name)) is not None}
 
     def names(self) -> tuple[str, ...]:
-        """Return the names of all groups that have a state or committed offsets, sorted."""
+        """Return the sorted names of all groups that have members, a stored state or committed offsets."""
         with self._lock:
             known = list(self._groups)
         return tuple(sorted({*known, *self._stored.names(), *self._node.engine.groups()}))
 
     def advance_due(self) -> None:
-        """Apply the deadlines that have passed in all loaded groups: remove members, and end phases of rebalances."""
+        """Remove members, and end phases of rebalances, whose deadline has passed, in all groups in memory."""
         now_ns = self._node.now_ns()
         with self._lock:
             groups = list(self._groups.values())
@@ -299,7 +295,7 @@ class GroupCoordinator:
                     pass
 
     def view(self, name: str) -> GroupView | None:
-        """Return a snapshot of a group; None if it never had members, or was deleted."""
+        """Return a snapshot of a group; None if the group never had members, or was deleted."""
         with self._found(name) as group:
             if group is not None and group.modern is not None:
                 modern = group.modern
@@ -314,8 +310,8 @@ class GroupCoordinator:
         """Delete the state and the offsets of a group without members.
 
         Returns:
-            NON_EMPTY_GROUP if the group has or expects members; GROUP_ID_NOT_FOUND if nothing of the group is stored;
-            otherwise ``Code.NONE``.
+            NON_EMPTY_GROUP if the group has members, or a client has got a member id to join with; GROUP_ID_NOT_FOUND
+            if neither a state nor offsets of the group are stored; otherwise ``Code.NONE``.
 
         Raises:
             StorageError: the deletion could not be stored.
@@ -327,16 +323,16 @@ class GroupCoordinator:
             return Code.NONE if self._node.engine.delete_group(name) else Code.GROUP_ID_NOT_FOUND
 
     def expire(self, name: str, retention_ms: int) -> None:
-        """Delete the expired offsets of a group without members, and the group if it has no other state."""
+        """Delete the expired offsets of a group without members. If no offset remains, delete the group's state, too.
+
+        An offset expires ``retention_ms`` after the last member left the group.
+        """
         with self.opened(name) as group:
             if group.is_unused and self._node.engine.group_states().expire(name, retention_ms):
                 group.presence = Presence.REMOVED
 
     def close(self) -> None:
-        """Answer all waiting requests with COORDINATOR_NOT_AVAILABLE.
-
-        The members stay in their groups, and continue after a restart.
-        """
+        """Answer all waiting requests with COORDINATOR_NOT_AVAILABLE. The members stay in their groups."""
         with self._lock:
             groups = list(self._groups.values())
         for group in groups:
@@ -347,9 +343,9 @@ class GroupCoordinator:
 
     @contextlib.contextmanager
     def opened(self, name: str) -> Iterator[Group]:
-        """Yield a group under its lock, after the deadlines that have passed were applied.
+        """Yield a group under its lock. Load or create the group if it is not in memory.
 
-        The group is loaded or created if necessary. Its changes are stored before the lock is released.
+        Members whose deadlines have passed are removed first. Changes are stored before the lock is released.
         """
         while True:
             with self._lock:
@@ -361,16 +357,15 @@ class GroupCoordinator:
 
     @contextlib.contextmanager
     def _found(self, name: str) -> Iterator[Group | None]:
-        """Yield a group as ``opened`` does; yield None if the group never had and does not expect members."""
+        """Yield a group as ``opened`` does; yield None if the group ``is_new``."""
         with self.opened(name) as group:
             yield None if group.is_new else group
 
     @contextlib.contextmanager
     def _held(self, group: Group) -> Iterator[bool]:
-        """Hold the lock of a group. Yield False if the group was removed from memory before.
+        """Hold the lock of a group, and store the changes at the end. Yield False if the group is no longer in memory.
 
-        Afterwards, store the changes of the group. A group that has and expects no members is removed from memory if it
-        has no state, or if too many groups are in memory.
+        At the end, remove an unused group from memory if the group is new, or if too many groups are in memory.
         """
         try:
             with group.lock:
@@ -393,10 +388,10 @@ class GroupCoordinator:
                         del self._groups[group.name]
 
     def _save(self, group: Group) -> None:
-        """Store the changes of a group of the consumer protocol, or that the last member of a classic group has left.
+        """Store the changes of a group of the consumer protocol, or the end of the last member of a classic group.
 
-        If a change of a group of the consumer protocol cannot be stored, the group is removed from memory. The next
-        request loads its stored state. For a classic group, the next request retries.
+        If a change of a group of the consumer protocol cannot be stored, the group is removed from memory, and the next
+        request loads the stored state. For a classic group, the next request retries.
 
         Raises:
             StorageError: a change of a group of the consumer protocol could not be stored.
@@ -419,13 +414,13 @@ class GroupCoordinator:
             self._stored.load(group)
             group.presence = Presence.LOADED
         except BaseException:
-            group.presence = Presence.REMOVED  # the next request tries again
+            group.presence = Presence.REMOVED  # the next request retries
             raise
 
     def _wait(self, group: Group, answer: Answer[T], closed: T) -> T:
-        """Wait for an answer, and return it; return ``closed`` if the gateway stops before.
+        """Wait for the result of ``answer``, and return it; return ``closed`` if the gateway stops before.
 
-        Meanwhile, apply the deadlines of the group.
+        During the wait, remove members whose deadlines pass.
         """
         while answer.result is None:
             if self._node.is_closed:

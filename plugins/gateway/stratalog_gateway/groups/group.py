@@ -1,4 +1,4 @@
-"""The state of one classic consumer group, and its transitions. The caller holds the lock of the group.
+"""State of one classic consumer group, and its transitions. The caller holds the lock of the group.
 
 Source: apache/kafka ClassicGroup, GroupMetadataManager.
 """
@@ -29,7 +29,7 @@ class State(StrEnum):
 
 
 class Presence(Enum):
-    """Presence of a group in the coordinator's memory: not loaded yet, loaded, or removed from memory."""
+    """Presence of a group's state in memory: not loaded yet, loaded, or removed."""
 
     NEW = 0
     LOADED = 1
@@ -37,7 +37,7 @@ class Presence(Enum):
 
 
 class Answer(Generic[T]):
-    """Result of a waiting request. ``event`` is set when ``result`` is known."""
+    """Result of a request that waits. ``event`` is set when ``result`` is known; before, ``result`` is None."""
 
     __slots__ = ("event", "result")
 
@@ -46,7 +46,7 @@ class Answer(Generic[T]):
         self.result: T | None = None
 
     def give(self, result: T) -> None:
-        """Set the result and the event. If there is a result already, do nothing."""
+        """Set the result and the event. Do nothing if the result is already known."""
         if self.result is None:
             self.result = result
             self.event.set()
@@ -54,7 +54,7 @@ class Answer(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """Result of JoinGroup. ``members`` are id, instance id and metadata of all members, for the leader only."""
+    """Result of JoinGroup. For the leader, ``members`` are id, instance id and metadata of all members."""
 
     error: int
     member_id: str
@@ -68,7 +68,7 @@ class Joined:
 
 @dataclass(frozen=True, slots=True)
 class Synced:
-    """Result of SyncGroup. ``assignment`` has the bytes that the leader sent for the member."""
+    """Result of SyncGroup. ``assignment`` is the assignment that the leader sent for the member."""
 
     error: int
     assignment: bytes = b""
@@ -80,8 +80,8 @@ class Synced:
 class Member:
     """One member of a classic group.
 
-    ``deadline_ns`` is the monotonic time at which its session ends. ``joining`` and ``syncing`` are its waiting
-    JoinGroup and SyncGroup requests; None if no such request waits.
+    ``deadline_ns`` is the monotonic time at which the session ends. ``joining`` and ``syncing`` are the member's
+    waiting JoinGroup and SyncGroup requests; None if no such request waits.
     """
 
     id: str
@@ -97,11 +97,11 @@ class Member:
     syncing: Answer[Synced] | None = None
 
     def metadata(self, protocol: str | None) -> bytes:
-        """Return the metadata for a protocol; empty if the member does not support it."""
+        """Return the member's metadata for a protocol; empty if the member does not support the protocol."""
         return next((data for name, data in self.protocols if name == protocol), b"")
 
     def seen(self, now_ns: int) -> None:
-        """Restart the member's session timeout."""
+        """Restart the session timeout at the monotonic time ``now_ns``."""
         self.deadline_ns = now_ns + self.session_ms * _NS_PER_MS
 
     def end_join(self, result: Joined) -> None:
@@ -138,12 +138,11 @@ class Group:
     """State of one group, classic or of the consumer protocol.
 
     Attributes:
-        deadline_ns: monotonic end of the phase in which members join or get their assignments.
+        deadline_ns: monotonic end of the present phase of a rebalance.
         pending: monotonic deadlines of clients that got a member id and have not joined with it yet, by member id.
-        instances: ids of static members, by instance id.
+        instances: member ids of static members, by instance id.
         stored_generation: the generation that was stored last.
-        modern: state of the group if it uses the consumer protocol, otherwise None. If it is set, the other attributes are
-            those of a new group.
+        modern: state of a group of the consumer protocol, which does not use the other attributes; otherwise None.
     """
 
     name: str
@@ -163,21 +162,21 @@ class Group:
 
     @property
     def is_empty_and_not_stored(self) -> bool:
-        """True if the last member has left, and this was not stored."""
+        """True if the group has no members, and its present generation was not stored."""
         return self.state is State.EMPTY and self.stored_generation < self.generation
 
     @property
     def is_unused(self) -> bool:
-        """True if the group has no members and expects no members: no client has got a member id to join with."""
+        """True if the group has no members, and no client has got a member id to join with."""
         return not self.members and not self.pending and (self.modern is None or not self.modern.members)
 
     @property
     def is_new(self) -> bool:
-        """True if the group never had members, and expects no members."""
+        """True if the group never had members, and no client has got a member id to join with."""
         return self.generation == 0 and not self.pending and self.modern is None
 
     def begin_modern(self) -> ConsumerGroup:
-        """Change the group, which has no members, to the consumer protocol. Return the new, empty ``modern``."""
+        """Change a group without members to the consumer protocol. Return its ``modern``, which is empty."""
         self.modern = ConsumerGroup(self.name)
         if self.stored_generation:
             classic = OffsetsRecord(OffsetsType.GROUP_METADATA, GroupKey(group=self.name), None, None)
@@ -187,11 +186,14 @@ class Group:
         return self.modern
 
     def end_modern(self) -> None:
-        """Change the group, which has no members, to the classic protocol."""
+        """Change a group without members to the classic protocol."""
         self.modern = None
 
     def supports(self, protocol_type: str, protocols: Protocols) -> bool:
-        """Return True if a member with these protocols can join the present members."""
+        """Return True if a member with these protocols can join: all present members share one of them.
+
+        To join a group without members, a member needs a protocol type and at least one protocol.
+        """
         if not self.members:
             return bool(protocols) and bool(protocol_type)
         return protocol_type == self.protocol_type and bool(self._common({name for name, _ in protocols}))
@@ -200,7 +202,10 @@ class Group:
         return names.intersection(*({name for name, _ in member.protocols} for member in self.members.values()))
 
     def chosen_protocol(self) -> str:
-        """Return the protocol that most members prefer, of those that all support. The group must have members."""
+        """Return the protocol that most members prefer, among the protocols that all members support.
+
+        The group must have members.
+        """
         members = list(self.members.values())
         common = self._common({name for name, _ in members[0].protocols})
         votes: dict[str, int] = {}
@@ -230,10 +235,7 @@ class Group:
             self.leader = next(iter(self.members), "")
 
     def prepare(self, now_ns: int, error: int) -> None:
-        """Begin a rebalance, unless members are joining already.
-
-        Requests that wait for an assignment are answered with the error code ``error``.
-        """
+        """Begin a rebalance, unless the join phase is in progress. Answer waiting SyncGroup requests with ``error``."""
         if self.state is State.PREPARING:
             return
         for member in self.members.values():
@@ -242,7 +244,7 @@ class Group:
         self.extend(now_ns)
 
     def extend(self, now_ns: int) -> None:
-        """Restart the phase in which members join: it lasts as long as the longest rebalance timeout of a member."""
+        """Restart the join phase at ``now_ns``. The phase lasts for the longest rebalance timeout of a member."""
         self.deadline_ns = now_ns + self._rebalance_ns()
 
     def _rebalance_ns(self) -> int:
@@ -260,7 +262,7 @@ class Group:
     def complete_join(self, now_ns: int) -> None:
         """Begin the next generation with the present members, and answer their JoinGroup requests.
 
-        Without members, the group becomes empty.
+        A group without members becomes EMPTY.
         """
         self.generation += 1
         if not self.members:
@@ -274,9 +276,9 @@ class Group:
             member.end_join(self.joined(member))
 
     def assign(self, assignments: dict[str, bytes], now_ns: int) -> None:
-        """Give the members the assignments of the leader, by member id, and answer the waiting SyncGroup requests.
+        """Set the assignments that the leader sent, by member id, and answer the waiting SyncGroup requests.
 
-        The group becomes stable. A member without an assignment gets empty bytes.
+        The group becomes STABLE. A member without an assignment gets empty bytes.
         """
         self.state = State.STABLE
         for member in self.members.values():

@@ -1,7 +1,7 @@
 """The stored state of groups: records of ``__consumer_offsets`` as Kafka writes them.
 
-A classic generation is stored when the leader's assignment arrives, when a static member gets a new id, and when the
-last member has left. A loaded group is therefore stable or empty.
+A generation of a classic group is stored when the leader's assignment arrives, when a static member gets a new member
+id, and when the last member has left. A group is therefore stable or empty when it is loaded.
 
 Source: apache/kafka GroupCoordinatorRecordHelpers, ClassicGroup.
 """
@@ -23,7 +23,7 @@ _VERSION: Final = 3  # the version that brokers write
 
 
 class StoredGroups:
-    """Loads and stores the state of groups. Thread-safe; the caller holds the lock of the group."""
+    """Storage of the state of groups. Thread-safe; the caller holds the lock of the group."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -33,7 +33,7 @@ class StoredGroups:
         return self._node.engine.group_states().groups_with_state()
 
     def load(self, group: Group) -> None:
-        """Fill a new group with its stored state, if there is one. Sessions of stored members begin now.
+        """Fill a new group with its stored state, if a state is stored. Restart the sessions of its members.
 
         Raises:
             StorageError: the state cannot be read.
@@ -70,7 +70,7 @@ class StoredGroups:
         group.leader = found.leader if found.leader in group.members else next(iter(group.members))
 
     def store_modern(self, group: ConsumerGroup, records: Records) -> None:
-        """Store those records of a group of the consumer protocol that differ from the stored records.
+        """Store the changes from ``group.stored`` to ``records``, for a group of the consumer protocol.
 
         Raises:
             StorageError: the records could not be appended.
@@ -81,7 +81,9 @@ class StoredGroups:
         group.stored = records
 
     def store(self, group: Group, assignments: dict[str, bytes]) -> int:
-        """Store the present generation with these assignments by member id. Return ``Code.NONE``, or an error code.
+        """Store the present generation of a classic group, with assignments by member id.
+
+        Return ``Code.NONE``, or an error code.
 
         Source of the codes: apache/kafka GroupMetadataManager.appendGroupMetadataErrorToResponseError.
         """

@@ -1,4 +1,4 @@
-"""Transitions of a group that more than one API causes. The caller holds the lock of the group.
+"""Transitions of a classic group that several APIs use. The caller holds the lock of the group.
 
 Source: apache/kafka GroupMetadataManager.
 """
@@ -15,7 +15,7 @@ MAX_PENDING: Final = 1_000  # clients of one group that got a member id and have
 
 
 def check_member(group: Group, member_id: str, generation: int, instance_id: str | None) -> int:
-    """Return ``Code.NONE`` if these ids and this generation are those of a present member, otherwise an error code."""
+    """Return ``Code.NONE`` if the group has this member in this generation, otherwise an error code."""
     if instance_id is not None and group.instances.get(instance_id, member_id) != member_id:
         return Code.FENCED_INSTANCE_ID
     if member_id not in group.members:
@@ -26,8 +26,8 @@ def check_member(group: Group, member_id: str, generation: int, instance_id: str
 def promise(group: Group, member_id: str, deadline_ns: int) -> Joined:
     """Assign a member id to a client, which must send JoinGroup again with this id (KIP-394).
 
-    A rebalance waits for the client until ``deadline_ns``. The result has the code MEMBER_ID_REQUIRED, or
-    COORDINATOR_NOT_AVAILABLE if too many clients are expected.
+    A rebalance waits for the client until the monotonic time ``deadline_ns``. The result has the code
+    MEMBER_ID_REQUIRED, or COORDINATOR_NOT_AVAILABLE if 1,000 such clients have not joined yet.
     """
     if len(group.pending) >= MAX_PENDING:
         return Joined(Code.COORDINATOR_NOT_AVAILABLE, "")
@@ -36,10 +36,10 @@ def promise(group: Group, member_id: str, deadline_ns: int) -> Joined:
 
 
 def is_retry(group: Group, member: Member, member_id: str, protocols: Protocols) -> bool:
-    """Return True if a join request repeats an earlier one whose result the member has not received.
+    """Return True if a JoinGroup request only repeats an earlier request, whose response the member has not received.
 
-    Such a request has the member's present protocols. A repeated join of the leader of a stable group is no retry: the
-    leader begins a rebalance.
+    The protocols of such a request are unchanged. In a stable group, a JoinGroup request of the leader is no retry,
+    because it begins a rebalance.
     """
     if not member_id or list(member.protocols) != list(protocols):
         return False
@@ -47,7 +47,7 @@ def is_retry(group: Group, member: Member, member_id: str, protocols: Protocols)
 
 
 def remove(group: Group, ids: Iterable[str], now_ns: int) -> None:
-    """Remove members, and begin a rebalance of the others. Without other members, the group becomes empty."""
+    """Remove members, and begin a rebalance of the remaining members. If no member remains, the group becomes EMPTY."""
     gone = list(ids)
     for member_id in gone:
         group.drop(member_id, Code.UNKNOWN_MEMBER_ID)
@@ -62,7 +62,7 @@ def remove(group: Group, ids: Iterable[str], now_ns: int) -> None:
 
 
 def advance(group: Group, now_ns: int) -> None:
-    """Apply the deadlines that have passed: remove silent members, and end phases of a rebalance."""
+    """Remove members, and end phases of a rebalance, whose deadline is at or before the monotonic time ``now_ns``."""
     if group.modern is not None:
         group.modern.advance(now_ns)
     for member_id in [found for found, deadline_ns in group.pending.items() if deadline_ns <= now_ns]:
@@ -74,7 +74,7 @@ def advance(group: Group, now_ns: int) -> None:
 
 
 def next_deadline_ns(group: Group) -> int:
-    """Return the monotonic time at which ``advance`` must be called if no request comes before; 2^63 - 1: never."""
+    """Return the monotonic time at which ``advance`` must be called; 2^63 - 1 if the group has no deadline."""
     deadlines = [] if group.modern is None else [group.modern.next_deadline_ns()]
     deadlines += [*group.pending.values(), *(found.deadline_ns for found in _idle(group))]
     if group.state in {State.PREPARING, State.COMPLETING}:
@@ -83,14 +83,14 @@ def next_deadline_ns(group: Group) -> int:
 
 
 def _idle(group: Group) -> list[Member]:
-    """Return the members without a waiting request. Only the sessions of these members can end."""
+    """Return the members without a waiting request. Only the sessions of such members can end."""
     return [found for found in list(group.members.values()) if found.joining is None and found.syncing is None]
 
 
 def _complete(group: Group, now_ns: int) -> None:
-    """End the phase in which members join, if all members have joined or the deadline of the phase has passed.
+    """End the join phase if all members have joined, or if the deadline of the phase has passed.
 
-    Members that have not joined are then removed, except static members. If no member has joined, the phase restarts.
+    Remove dynamic members that have not joined. If no member has joined, restart the phase.
     """
     if group.state is not State.PREPARING:
         return

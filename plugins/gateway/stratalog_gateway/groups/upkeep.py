@@ -1,4 +1,4 @@
-"""Thread that applies the deadlines of groups without requests, and expires committed offsets."""
+"""Thread that removes members of groups without requests at their deadlines, and expires committed offsets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MS_PER_MINUTE: Final = 60_000
 
 
 class GroupUpkeep:
-    """Removes silent members each second, and expires offsets each ``offsets.retention.check.interval.ms``."""
+    """Thread that calls ``step`` each second, from ``start`` to ``stop``."""
 
     def __init__(self, node: Node, groups: GroupCoordinator) -> None:
         self._node, self._groups = node, groups
@@ -34,7 +34,7 @@ class GroupUpkeep:
         self._thread.start()
 
     def stop(self, wait_s: float) -> None:
-        """Stop the thread. Idempotent.
+        """Stop the thread. Idempotent; allowed before ``start``.
 
         Args:
             wait_s: maximum time to wait for the thread.
@@ -44,9 +44,9 @@ class GroupUpkeep:
             self._thread.join(wait_s)
 
     def step(self) -> None:
-        """Apply the deadlines of groups, and expire offsets if the interval since the last expiration has passed.
+        """Remove members whose deadlines have passed, and expire offsets.
 
-        An error of the expiration is logged.
+        Offsets expire only once per ``offsets.retention.check.interval.ms``. Errors of the expiration are logged.
 
         Raises:
             StorageError: the removal of a member could not be stored, or the names of groups cannot be read.

@@ -54,7 +54,7 @@ def read_header(data: memoryview) -> Header:
 
 
 def body_start(header: Header, data: memoryview, *, flexible: bool) -> int:
-    """Return the position (bytes) of the body of a request. In flexible versions, tagged fields of the header precede it.
+    """Return the position (bytes) of the body of a request, after the tagged fields of a flexible version's header.
 
     Raises:
         MalformedRequestError: the tagged fields are malformed.
@@ -91,7 +91,7 @@ class Maker:
         self._module = sys.modules[self._root.__module__]
 
     def __call__(self, **values: object) -> Any:
-        """Return the body of the response with these fields. The throttle time is 0 unless ``throttle_time`` is given."""
+        """Return the body of the response with these fields. The throttle time is 0 if ``throttle_time`` is not given."""
         return _made(self._root, {"throttle_time": _NO_DELAY, **values})
 
     def part(self, kind: str, /, **values: object) -> Any:
