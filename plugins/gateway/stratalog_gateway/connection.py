@@ -32,7 +32,7 @@ class Requests(Protocol):
         """Maximum size of the next request (bytes)."""
 
     def __call__(self, frame: memoryview) -> Response:
-        """Return the response to the request ``frame``, which has no size field. Close the connection after an error."""
+        """Return the response to the request ``frame``, which has no size field. An error closes the connection."""
 
 
 class Connection:

@@ -21,13 +21,13 @@ _METADATA_TOPIC: Final = "__cluster_metadata"
 
 
 class BrokerHandlers:
-    """Requests about the directories of the broker, and about its leadership."""
+    """Requests about the log directories of the broker, and about leaders."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
 
     def describe_log_dirs(self, request: Request) -> Any:
-        """Return the response with the bytes that each log has on local disk, by directory."""
+        """Return the response with the local size (bytes) of each log, by directory."""
         make, asked = request.make, request.body.topics
         refused = request.client.refusal(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
         if refused:
@@ -67,16 +67,17 @@ class BrokerHandlers:
         return make(error_code=Code.NONE, results=tuple(results))
 
     def _local_bytes(self, name: TopicPartition) -> int:
-        """Return the bytes of a log's segments on local disk; 0 if the log cannot be opened."""
+        """Return the size (bytes) of a log's local segments; 0 if the log cannot be opened."""
         try:
             return sum(found.size_bytes for found in self._node.log(*name).segments() if found.is_local)
         except StorageError:
             return 0
 
     def elect_leaders(self, request: Request) -> Any:
-        """Refuse elections with ELECTION_NOT_NEEDED, because the only replica of a partition leads it already.
+        """Return the response with ELECTION_NOT_NEEDED for each partition, because its only replica is the leader.
 
-        Return the response. It contains no partitions if the request does not name partitions.
+        The code is UNKNOWN_TOPIC_OR_PARTITION if a partition does not exist. The response contains no partitions if the
+        request asks for elections of all partitions (null).
         """
         make, body = request.make, request.body
         refused = request.client.refusal(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
@@ -84,7 +85,7 @@ class BrokerHandlers:
             return make(error_code=refused, replica_election_results=())
         if getattr(body, "election_type", 0) not in {0, _UNCLEAN}:
             return make(error_code=Code.INVALID_REQUEST, replica_election_results=())
-        if body.topic_partitions is None:  # of all partitions, only those with an election are in the response
+        if body.topic_partitions is None:  # Kafka's response then only contains partitions with an election
             return make(error_code=Code.NONE, replica_election_results=())
         return make(
             error_code=Code.NONE,
@@ -106,7 +107,7 @@ class BrokerHandlers:
             yield request.make.part("PartitionResult", partition_id=number, error_code=code, error_message=reason)
 
     def describe_quorum(self, request: Request) -> Any:
-        """Return the response with this broker as leader and only voter of the metadata topic."""
+        """Return the response with this broker as the leader and only voter of ``__cluster_metadata``."""
         make, settings = request.make, self._node.settings
         refused = request.client.refusal(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
         if refused:
@@ -151,7 +152,7 @@ class BrokerHandlers:
 
 
 def _capacity(path: str) -> tuple[int, int]:
-    """Return the total and the free bytes of the disk with a directory; -1 if they are not known."""
+    """Return the total and the free bytes of the disk of a directory; -1 for both if the disk cannot be read."""
     try:
         found = shutil.disk_usage(path)
     except OSError:

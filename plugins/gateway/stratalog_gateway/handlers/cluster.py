@@ -15,9 +15,9 @@ _BROKERS: Final = 1  # endpoint type
 
 
 def cluster_operations(request: Request) -> int:
-    """Return the bit field of the cluster operations that the client may perform.
+    """Return the operations on the cluster that the client may perform, as the bit field of the protocol.
 
-    Return NOT_ASKED if the request does not ask for them, and 0 if the client may not describe the cluster.
+    Return NOT_ASKED if the request does not ask for the operations, and 0 if the client may not describe the cluster.
     """
     if not request.field("include_cluster_authorized_operations", False):
         return NOT_ASKED
@@ -49,7 +49,7 @@ class ClusterHandlers:
         )
 
     def find_coordinator(self, request: Request) -> Any:
-        """Return the response with this broker as the coordinator of each group or transactional id."""
+        """Return the response with this broker as the coordinator of each requested group or transactional id."""
         make = request.make
         if not make.has("coordinators"):
             return make(**self._coordinator(request, request.body.key))

@@ -30,7 +30,7 @@ _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
 
 
 class ConfigHandlers:
-    """Requests about the settings of topics, which can change, and of the broker, which cannot."""
+    """Requests that read the settings of topics and of the broker, and change the settings of topics."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -59,9 +59,9 @@ class ConfigHandlers:
         return request.make(results=tuple(results))
 
     def list_config_resources(self, request: Request) -> Any:
-        """Return the response with the names of topics and of the broker, of the requested types.
+        """Return the response with all topics and the broker, if the request selects these types of resources.
 
-        Kafka also lists broker loggers, client metrics and groups; the gateway has no settings of these.
+        Unlike Kafka's broker, the gateway has no settings of broker loggers, client metrics and groups.
         """
         make, client = request.make, request.client
         refused = client.refusal(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME)
@@ -91,7 +91,7 @@ class ConfigHandlers:
 
     @staticmethod
     def _require(request: Request, operation: Operation, resource: Any) -> None:
-        """Raise RefusedError unless the client may use the operation on the topic, or on the cluster for a broker."""
+        """Raise RefusedError unless the client may perform the operation on the topic; for a broker, on the cluster."""
         if resource.resource_type == _TOPIC:
             require(request.client, operation, ResourceType.TOPIC, resource.resource_name)
         else:
@@ -154,7 +154,7 @@ class ConfigHandlers:
 
 
 def _changed(setting: TopicSetting | None, change: Any) -> object:
-    """Return the new value of a setting; None resets the setting. Raise RefusedError if the change is wrong."""
+    """Return the new value of a setting, or None to reset the setting; raise RefusedError if the change is wrong."""
     operation = getattr(change, "config_operation", _SET)
     if operation == _DELETE:
         return None
@@ -173,7 +173,7 @@ def _changed(setting: TopicSetting | None, change: Any) -> object:
 
 
 def described_settings(node: Node, make: Maker, topic: str, kind: str) -> tuple[Any, ...]:
-    """Return the settings of a topic as messages of the class ``kind``.
+    """Return the settings of a topic as messages of kio's class ``kind``.
 
     Raises:
         UnknownTopicError: the topic does not exist.
@@ -195,7 +195,7 @@ def described_settings(node: Node, make: Maker, topic: str, kind: str) -> tuple[
 
 
 def _broker_settings(node: Node, request: Request) -> tuple[Any, ...]:
-    """Return the settings of the gateway as messages, without those in ``_OWN_SETTINGS``. Secret values are null."""
+    """Return the settings of the gateway as messages, except ``_OWN_SETTINGS``. Secret values are null."""
     values = {name: value for name, value in node.settings.to_mapping().items() if name not in _OWN_SETTINGS}
     listener = request.client.endpoint.uri
     values |= {"advertised.listeners": listener, "listeners": listener, "broker.id": node.settings.node_id}

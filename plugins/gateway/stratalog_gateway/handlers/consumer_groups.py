@@ -30,7 +30,7 @@ class ConsumerGroupHandlers:
         self._node, self._groups = node, groups
 
     def heartbeat(self, request: Request) -> Any:
-        """Handle a heartbeat. Return the response with the member's epoch, and its assignment if it must be sent."""
+        """Handle a heartbeat. Return the response with the member's epoch, and a new or requested assignment."""
         body, make, client = request.body, request.make, request.client
         owned = None
         if body.topic_partitions is not None:
@@ -83,7 +83,7 @@ class ConsumerGroupHandlers:
         )
 
     def describe(self, request: Request) -> Any:
-        """Return the response with groups of the consumer protocol; other groups have the error GROUP_ID_NOT_FOUND."""
+        """Return the response with groups of the consumer protocol, and GROUP_ID_NOT_FOUND for other groups."""
         groups = []
         for name in request.body.group_ids:
             error, message, view = int(Code.GROUP_ID_NOT_FOUND), f"Group {name} not found.", None
@@ -141,7 +141,7 @@ class ConsumerGroupHandlers:
         )
 
     def _assignment(self, request: Request, partitions: Partitions) -> Any:
-        """Return partitions as a message with the names of their topics. Topics that were deleted are omitted."""
+        """Return partitions as a message with the names of their topics. Partitions of deleted topics are omitted."""
         make, topics = request.make, []
         for topic_id, numbers in _grouped(partitions).items():
             name = self._node.topic_of(topic_id.bytes)

@@ -1,4 +1,4 @@
-"""The APIs that the gateway announces, and the handler of each.
+"""The APIs that the gateway announces, and their handlers.
 
 Source: apache/kafka KafkaApis, ApiVersionManager.
 """
@@ -41,7 +41,7 @@ FETCH: Final = 1
 
 
 class Api(NamedTuple):
-    """An announced API: its name in Kafka, and the versions that are served."""
+    """An announced API: Kafka's name, and the first and last version (inclusive) that the gateway serves."""
 
     name: str
     first: int
@@ -110,7 +110,7 @@ FEATURES: Final = {
 
 
 class Dispatcher:
-    """Answers requests. Thread-safe; a call may wait, for records or for other members of a group."""
+    """Handler of all requests. Thread-safe; a call may wait for records or for other members of a group."""
 
     def __init__(self, node: Node, groups: GroupCoordinator) -> None:
         self._produce, self._fetch = ProduceHandler(node), FetchHandler(node)
@@ -184,13 +184,14 @@ class Dispatcher:
         }
 
     def __call__(self, data: memoryview, client: Client) -> Response:
-        """Return the response to a request of a client; without pieces if the client wants no response.
+        """Return the response to a client's request; a response without pieces for Produce with acks=0.
 
-        The listener closes the connection after an error, as in Kafka.
+        As in Kafka, the caller closes the connection after an error.
 
         Raises:
-            MalformedRequestError: the request does not fit its schema, or its API or version is not announced.
-            StorageError: the state that a handler needs for the whole response cannot be read.
+            MalformedRequestError: the request does not fit its schema, the API or its version is not announced, or an
+                append with acks=0 failed.
+            StorageError: the handler cannot read or store a state that the whole response needs.
         """
         header = read_header(data)
         api = APIS.get(header.api)
@@ -212,10 +213,10 @@ def _api_versions(request: Request) -> Any:
 
 
 def _versions(make: Maker, error: int) -> Any:
-    """Return the ApiVersions response with an error code: all announced APIs and features.
+    """Return the ApiVersions response with all announced APIs and features, and an error code.
 
-    As in Kafka, Produce is announced from version 0 on, although version 3 is the first one that is served. Without version
-    0, older releases of librdkafka do not compress. Source: KAFKA-18659.
+    As in Kafka, Produce is announced from version 0 on, although the gateway only serves version 3 and later. Without
+    version 0, older releases of librdkafka do not compress. Source: KAFKA-18659.
     """
     keys = tuple(
         make.part("ApiVersion", api_key=key, min_version=0 if key == PRODUCE else api.first, max_version=api.last)

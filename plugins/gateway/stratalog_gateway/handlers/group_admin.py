@@ -25,7 +25,7 @@ class GroupAdminHandlers:
         self._node, self._groups = node, groups
 
     def list_groups(self, request: Request) -> Any:
-        """Return the response with all groups that the client may see, or those in some states and of some types."""
+        """Return the response with the groups that the client may see, filtered by the requested states and types."""
         views, make = self._groups.views(), request.make
         states = {state.lower() for state in request.field("states_filter", ())}
         types = {kind.lower() for kind in request.field("types_filter", ())}
@@ -52,8 +52,8 @@ class GroupAdminHandlers:
     def describe_groups(self, request: Request) -> Any:
         """Return the response with states and members of classic groups.
 
-        As in Kafka, the state is Dead for a group of the consumer protocol, and for a group that does not exist: it
-        never had members, and has no offsets.
+        As in Kafka, the state is Dead for a group of the consumer protocol, and for a group that does not exist. A
+        group with committed offsets exists, even if it never had members.
         """
         make, found = request.make, []
         for name in request.body.groups:

@@ -22,7 +22,7 @@ _MANY_MEMBERS = 3  # first version of LeaveGroup with several members
 
 
 def _refusal(request: Request) -> int:
-    """Return the error code if the client may not be a member of the group, or 0."""
+    """Return the error code if the client has no permission to join the group, otherwise 0."""
     return request.client.refusal(Operation.READ, ResourceType.GROUP, request.body.group_id)
 
 
@@ -37,7 +37,7 @@ class GroupMemberHandlers:
         self._groups = groups
 
     def join_group(self, request: Request) -> Any:
-        """Join a group, and return the response when the phase in which members join has ended."""
+        """Join a group, and return the response when the join phase of the rebalance has ended."""
         body, header, make = request.body, request.header, request.make
         refused = _refusal(request)
         if refused:
@@ -79,7 +79,7 @@ class GroupMemberHandlers:
         )
 
     def sync_group(self, request: Request) -> Any:
-        """Return the response with the assignment of a member as soon as the leader has sent all assignments."""
+        """Return the response with the assignment of a member, after the leader has sent all assignments."""
         body = request.body
         refused = _refusal(request)
         if refused:

@@ -31,7 +31,7 @@ _SUBSCRIPTION = entity_reader(ConsumerProtocolSubscription)  # later versions on
 
 
 def _hidden(request: Request, operation: Operation, topic: str | None) -> int:
-    """Return the error code of a topic that is unknown (None) or that the client may not use; otherwise 0."""
+    """Return the error code if ``topic`` is None (unknown), or if the client may not use the topic; otherwise 0."""
     if topic is None:
         return Code.UNKNOWN_TOPIC_ID
     return request.client.refusal(operation, ResourceType.TOPIC, topic)
@@ -44,7 +44,7 @@ class GroupOffsetHandlers:
         self._node, self._groups = node, groups
 
     def offset_commit(self, request: Request) -> Any:
-        """Store offsets, and return the response, in which each partition has an error of its own."""
+        """Commit offsets, and return the response with an error code for each partition."""
         body, make = request.body, request.make
         generation = getattr(body, "generation_id_or_member_epoch", -1)
         instance_id = request.field("group_instance_id", None)
@@ -91,7 +91,7 @@ class GroupOffsetHandlers:
         )
 
     def _name_of(self, topic: Any) -> str | None:
-        """Return the name of a topic that a request names by name, or from version 10 on by id; None if it is unknown."""
+        """Return the name of a requested topic. From version 10 on, look up its id; None if the id is unknown."""
         if hasattr(topic, "name"):
             name: str = topic.name
             return name
@@ -104,7 +104,7 @@ class GroupOffsetHandlers:
         return Code.OFFSET_METADATA_TOO_LARGE if is_long else Code.NONE
 
     def offset_fetch(self, request: Request) -> Any:
-        """Return the response with the committed offsets of some partitions, or of all partitions that have one."""
+        """Return the response with the offsets of the requested partitions, or of all partitions with an offset."""
         body, make = request.body, request.make
         if request.header.version < _MANY_GROUPS:
             error, topics = self._committed(request, body.group_id, body.topics, "")
@@ -177,10 +177,7 @@ class GroupOffsetHandlers:
         pending: Collection[TopicPartition],
         plural: str,
     ) -> Any:
-        """Return the message with the offsets of a topic.
-
-        The message has no topic id if the topic was deleted. From version 10 on, such a topic is then left out.
-        """
+        """Return the message with the offsets of a topic. Its topic id is None if the topic was deleted."""
         make, partitions = request.make, []
         hidden = request.client.refusal(Operation.DESCRIBE, ResourceType.TOPIC, topic)
         for number in numbers:
@@ -203,10 +200,7 @@ class GroupOffsetHandlers:
         )
 
     def offset_delete(self, request: Request) -> Any:
-        """Delete offsets of a group, and return the response.
-
-        As in Kafka, offsets of topics to which members subscribe are not deleted.
-        """
+        """Delete offsets of a group, except offsets of topics to which members subscribe, and return the response."""
         body, make = request.body, request.make
         refused = request.client.refusal(Operation.DELETE, ResourceType.GROUP, body.group_id)
         if refused:
@@ -242,13 +236,13 @@ class GroupOffsetHandlers:
 def _subscribed(view: GroupView) -> set[str]:
     """Return the topics to which the members of a group subscribe.
 
-    The metadata of a classic member contains its topics. Metadata in another format is ignored.
+    A classic member whose metadata is not in the consumer's format contributes no topics.
     """
     topics = set(view.topics)
     for member in view.members:
         try:
             found, _ = _SUBSCRIPTION(member.metadata(view.protocol), _VERSION_BYTES)
         except (DecodeError, ValueError, IndexError):
-            continue  # another protocol's metadata
+            continue
         topics.update(found.topics)
     return topics

@@ -1,4 +1,4 @@
-"""Metadata and DescribeTopicPartitions: topics and their partitions, all on this broker.
+"""Metadata and DescribeTopicPartitions. All partitions are on this broker.
 
 Source: apache/kafka KafkaApis.handleTopicMetadataRequest, DescribeTopicPartitionsRequestHandler.
 """
@@ -36,7 +36,7 @@ class MetadataHandler:
         self._node = node
 
     def __call__(self, request: Request) -> Any:
-        """Return the response with the broker, and all topics that the request names or that the client may see."""
+        """Return the response with the broker, and the named topics or all topics that the client may describe."""
         node, make, asked = self._node, request.make, request.body.topics
         settings = node.settings
         if asked is None or (request.header.version == 0 and not asked):
@@ -74,7 +74,7 @@ class MetadataHandler:
     def _create(self, request: Request, name: str) -> int:
         """Create a topic if settings and permissions allow it.
 
-        Return the error code for the case that the topic does not exist afterwards.
+        Return the error code for the response in case that the topic still does not exist.
         """
         allowed = self._node.settings.auto_create and request.field("allow_auto_topic_creation", True)
         if not allowed or name in INTERNAL_TOPICS:
@@ -86,13 +86,13 @@ class MetadataHandler:
         try:
             self._node.engine.create_topic(name, partitions=self._node.settings.partitions)
         except TopicExistsError:
-            return Code.UNKNOWN_TOPIC_OR_PARTITION  # it was created and deleted meanwhile: the client asks again
+            return Code.UNKNOWN_TOPIC_OR_PARTITION  # used if the topic was deleted meanwhile: the client retries
         except StorageError as error:
             return error.kafka_code
         return Code.UNKNOWN_TOPIC_OR_PARTITION
 
     def describe_topic_partitions(self, request: Request) -> Any:
-        """Return the response with one page of the partitions of topics, and the cursor of the next page.
+        """Return the response with one page of at most 2,000 partitions, and the cursor of the next page.
 
         The cursor is null on the last page.
         """

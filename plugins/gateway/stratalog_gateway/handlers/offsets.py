@@ -31,7 +31,7 @@ class OffsetHandlers:
         self._node = node
 
     def list_offsets(self, request: Request) -> Any:
-        """Return the response with the offset of each partition for a timestamp or for a special value.
+        """Return the response with an offset of each partition, by a timestamp or a special value such as LATEST.
 
         Raises:
             MalformedRequestError: the isolation level is unknown.
@@ -68,7 +68,7 @@ class OffsetHandlers:
         }  # fmt: skip
 
     def offset_for_leader_epoch(self, request: Request) -> Any:
-        """Return the response with the end offset of a leader epoch in each partition."""
+        """Return the response with the exclusive end offset of a leader epoch in each partition."""
         make, topics = request.make, []
         for topic in request.body.topics:
             partitions = []
@@ -118,7 +118,7 @@ class OffsetHandlers:
 
 
 def _offset_at(log: Log, timestamp_ms: int, isolation: str) -> tuple[int, int]:
-    """Return offset and timestamp (ms) for a timestamp or a special value; -1 for a number that does not exist."""
+    """Return offset and timestamp (ms) for a timestamp or a special value; -1 if there is no offset or timestamp."""
     bounds = log.offsets()
     if timestamp_ms == _LATEST:
         return (bounds.last_stable if isolation == "read_committed" else bounds.high_watermark), -1

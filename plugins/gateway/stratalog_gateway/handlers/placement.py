@@ -1,4 +1,4 @@
-"""AlterReplicaLogDirs, AlterPartitionReassignments and ListPartitionReassignments: the place of replicas.
+"""AlterReplicaLogDirs, AlterPartitionReassignments and ListPartitionReassignments.
 
 Source: apache/kafka ReplicaManager.alterReplicaLogDirs, ReplicationControlManager.alterPartitionReassignments.
 """
@@ -17,13 +17,13 @@ from stratalog_gateway.security.resources import CLUSTER_NAME, Operation, Resour
 
 
 class PlacementHandlers:
-    """Requests that move replicas. The only replica of a partition can move only between directories of this broker."""
+    """Requests that move replicas. Each partition has one replica, which can only move to another directory."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
 
     def alter_replica_log_dirs(self, request: Request) -> Any:
-        """Move partitions to another directory. Unlike Kafka, return the response only after they have moved."""
+        """Move partitions to other directories. Unlike Kafka, return the response only after the moves."""
         make, topics = request.make, dict[str, list[Any]]()
         refused = request.client.refusal(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
         for wanted in request.body.dirs:
@@ -58,7 +58,7 @@ class PlacementHandlers:
         return outcome(move)[0]
 
     def alter_partition_reassignments(self, request: Request) -> Any:
-        """Accept reassignments to this broker, which has all replicas already, and refuse others in the response."""
+        """Return the response, which accepts reassignments to this broker without effect, and refuses all others."""
         make, body = request.make, request.body
         refused = request.client.refusal(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
         if refused:
@@ -91,6 +91,6 @@ class PlacementHandlers:
 
     @staticmethod
     def list_partition_reassignments(request: Request) -> Any:
-        """Return the response without reassignments, because no reassignment is ever in progress."""
+        """Return a response without reassignments, because no reassignment is ever in progress."""
         refused = request.client.refusal(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
         return request.make(error_code=refused, error_message=None, topics=())

@@ -28,14 +28,14 @@ from stratalog_gateway.wire.produce_codec import (
     encode_produce,
 )
 
-_LENGTH_AT: Final = 8  # of a batch: positions of its length, magic and attributes
+_LENGTH_AT: Final = 8  # positions of fields in a batch
 _MAGIC_AT: Final = 16
 _ATTRIBUTES_AT: Final = 21
 _PRODUCER_ID_AT: Final = 43
 _PRODUCER_EPOCH_AT: Final = 51
 _HEADER_BYTES: Final = 61
 _FIRST_ABORTABLE: Final = 11
-_FIRST_ADDING: Final = 12  # adds the partition to the transaction (KIP-890)
+_FIRST_ADDING: Final = 12  # first version that adds the partition to the transaction (KIP-890)
 _ALL: Final = -1  # acks=all
 _ACKS: Final = {_ALL: None, 0: "written", 1: "written"}  # durability; None is the engine's setting
 
@@ -45,14 +45,14 @@ class ProduceHandler:
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._is_durable = True  # durability of acks=all, which all logs share; known after the first append
+        self._is_durable = True  # acks=all waits for a sync; known after the first append, and equal for all logs
 
     def __call__(self, header: Header, data: memoryview, client: Client) -> Response:
-        """Append the records, and return the response; without pieces for acks=0.
+        """Append the records, and return the response; a response without pieces for acks=0.
 
         Raises:
             MalformedRequestError: the request does not fit its schema, or an append with acks=0 failed. A client that
-                gets no response notices errors by the closed connection.
+                gets no response learns of the failure when the connection is closed.
         """
         flexible = header.version >= FIRST_FLEXIBLE
         asked = decode_produce(header.version, data, body_start(header, data, flexible=flexible))
@@ -77,7 +77,7 @@ class ProduceHandler:
         found: list[ProducedRecords],
         client: Client,
     ) -> list[ProduceResult]:
-        """Append the records of a topic, ``named`` by name or id. Return a result, perhaps an error, per partition."""
+        """Append the records of the topic with the name or id ``named``. Return one result per partition."""
         topic = self._node.topic_of(named) if isinstance(named, bytes) else named
         if topic is None:
             reason = "no topic has this id"
@@ -93,7 +93,7 @@ class ProduceHandler:
     def _append(
         self, version: int, asked: ProduceRequest, topic: str, found: ProducedRecords, *, may_end: bool
     ) -> ProduceResult:
-        """Append the records of one partition, and return the result, perhaps an error.
+        """Append the records of one partition, and return a result, which may have an error code.
 
         ``may_end`` is True if the client may use the transactional id of the request.
         """
@@ -125,10 +125,9 @@ class ProduceHandler:
     def _append_in_transaction(
         self, version: int, asked: ProduceRequest, log: Log, records: memoryview, producer: ProducerId
     ) -> AppendResult:
-        """Append a transactional batch. The end of its transaction waits until the batch is appended.
+        """Append a transactional batch. Meanwhile, the transaction cannot end.
 
-        After the end marker, the batch would open another transaction.
-
+        Appended after the end marker, the batch would open another transaction.
         Source: apache/kafka ReplicaManager.handleProduceAppend, KIP-890.
         """
         assert asked.transactional_id is not None
@@ -156,10 +155,7 @@ def _refusal(
 
 
 def _transactional(records: memoryview) -> tuple[list[ProducerId], int]:
-    """Return the producer of each transactional batch, and the number of all batches.
-
-    The append checks all other bytes.
-    """
+    """Return the producer of each transactional batch, and the number of all batches. Other fields are not checked."""
     at, producers, batches = 0, list[ProducerId](), 0
     while at + _HEADER_BYTES <= len(records):
         batches += 1

@@ -1,4 +1,4 @@
-"""A decoded request and the result of a handler, for the APIs whose messages kio encodes."""
+"""Requests, responses and refusals, as handlers use them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from stratalog_gateway.wire.messages import Header, Maker
 
 
 class Request(NamedTuple):
-    """A request, its body as kio's message, the builder of its response, and the client that sent it."""
+    """A decoded request. ``body`` is kio's message, and ``make`` builds the response."""
 
     header: Header
     body: Any
@@ -23,7 +23,7 @@ class Request(NamedTuple):
     client: Client
 
     def field(self, name: str, default: Any) -> Any:
-        """Return a field of the body, or ``default`` if the version of the request lacks it."""
+        """Return a field of the body, or ``default`` if the version of the request lacks the field."""
         return getattr(self.body, name, default)
 
 
@@ -31,12 +31,14 @@ Handler = Callable[[Request], Any]
 
 
 class Response(NamedTuple):
-    """A response frame in pieces to send, and the transfers to release afterwards.
+    """Response to a request.
 
     Attributes:
-        throttle_ms: time before the client's next request is read.
+        pieces: parts of the frame, to send in this order; empty if the client gets no response.
+        transfers: the transfers among the pieces.
+        throttle_ms: minimum time between this response and the client's next request.
         is_last: True if the connection is closed after the response.
-        is_short: True if the request waited for nothing, and the next one of the client probably does not wait either.
+        is_short: True for a Produce request that waited neither for a sync nor for a quota.
     """
 
     pieces: Sequence[Piece]
@@ -46,7 +48,7 @@ class Response(NamedTuple):
     is_short: bool = False
 
     def release(self) -> None:
-        """Release the transfers. Pieces that are transfers cannot be sent afterwards."""
+        """Release the transfers. Call this method after the pieces were sent."""
         for found in self.transfers:
             found.release()
 
@@ -56,7 +58,7 @@ ISOLATIONS: Final = {0: "read_uncommitted", 1: "read_committed"}
 
 
 class RefusedError(Exception):
-    """A request, or one item of a request, is refused. ``code`` is an error code of Kafka."""
+    """A handler refuses a request, or one item of a request. ``code`` is Kafka's error code."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -74,7 +76,7 @@ Outcome = tuple[int, str | None]
 
 
 def outcome(act: Callable[[], object]) -> Outcome:
-    """Call ``act``. Return code and text of its RefusedError or StorageError; 0 and None if it succeeds."""
+    """Call ``act``. Return 0 and None, or the code and text of the RefusedError or StorageError that it raises."""
     try:
         act()
     except (RefusedError, StorageError) as error:
@@ -83,5 +85,5 @@ def outcome(act: Callable[[], object]) -> Outcome:
 
 
 def code_of(error: RefusedError | StorageError) -> int:
-    """Return Kafka's error code for an error."""
+    """Return Kafka's error code of an error."""
     return error.code if isinstance(error, RefusedError) else error.kafka_code

@@ -1,4 +1,4 @@
-"""SASL: the requests of a connection until its client is authenticated, and when it authenticates again (KIP-368).
+"""SASL authentication and re-authentication (KIP-368) of the client of a connection.
 
 Source: apache/kafka SaslServerAuthenticator, KafkaChannel.maybeBeginServerReauthentication, SocketServer.
 """
@@ -35,27 +35,27 @@ Dispatch = Callable[[memoryview, Client], Response]
 
 
 class _State(Enum):
-    """State of a connection, named after the next expected request."""
+    """State of a connection. The comments name the requests that are expected next."""
 
     INITIAL = auto()  # ApiVersions or SaslHandshake
     HANDSHAKE = auto()  # SaslHandshake
     AUTHENTICATE = auto()  # tokens
-    COMPLETE = auto()  # all
-    WRONG_MECHANISM = auto()  # a token, which fails
+    COMPLETE = auto()  # all requests
+    WRONG_MECHANISM = auto()  # a token, for which the authentication fails
 
 
 class SaslRequests:
-    """Answers the requests of a connection: those of SASL itself, all others by ``dispatch`` after authentication.
+    """Handler of the requests of a connection with SASL. Not thread-safe.
 
-    Requests out of order close the connection, as in Kafka. For one thread.
+    The handler answers SASL requests, and passes all other requests to ``dispatch`` after the authentication.
 
     Args:
-        client: client of the connection. Its principal is set when it is authenticated.
-        dispatch: answers the requests of an authenticated client.
+        client: client of the connection. The authentication sets its principal.
+        dispatch: handler of the requests of an authenticated client.
         mechanisms: functions that begin an authentication, by the name of the mechanism.
-        settings: time limits and the limit of requests before authentication.
+        settings: time limits, and the maximum size of a request before authentication.
         request_bytes: maximum size of a request after authentication.
-        clock: source of the time.
+        clock: clock for the time limits and delays.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class SaslRequests:
         self._client, self._dispatch, self._mechanisms, self._clock = client, dispatch, mechanisms, clock
         self._settings, self._request_bytes = settings, request_bytes
         self._state = _State.INITIAL
-        self._has_headers = False  # tokens are in requests, since SaslHandshake 1
+        self._has_headers = False  # tokens are in SaslAuthenticate requests, after SaslHandshake version 1
         self._name = ""  # of the mechanism
         self._mechanism: Mechanism | None = None
         self._renewed = ""  # principal of the session that is renewed
@@ -84,12 +84,12 @@ class SaslRequests:
         return self._request_bytes if self._state == _State.COMPLETE else self._settings.sasl_bytes
 
     def __call__(self, frame: memoryview) -> Response:
-        """Return the response to a request or to a token.
+        """Return the response to a request, or to a SASL token that is sent without a request header.
 
-        After a failed authentication, the response comes after a delay, and is the last one.
+        If the authentication fails, wait, and return a response that is ``is_last``.
 
         Raises:
-            MalformedRequestError: the request is malformed or out of order, or the session is over.
+            MalformedRequestError: the request is malformed or out of order, or the session has expired.
             Other errors are those of ``dispatch``.
         """
         if self._state == _State.COMPLETE:
@@ -108,14 +108,14 @@ class SaslRequests:
             return self._handshake(header, frame)
         if header.api == API_VERSIONS and self._state == _State.INITIAL:
             response = self._dispatch(frame, self._client)
-            # a client asks once more after the error for an unknown version
+            # after the error for an unknown version, the client sends a second ApiVersions request
             if header.version <= VERSIONS[API_VERSIONS][1]:
                 self._state = _State.HANDSHAKE
             return response
         raise MalformedRequestError(f"api {header.api} before the authentication")
 
     def _may_renew(self) -> bool:
-        """Return True if a re-authentication may begin: only with a time limit, and once per second."""
+        """Return True if a re-authentication may begin: the session has a time limit, and the last start is 1 s ago."""
         now_ns = self._clock.monotonic_ns()
         if self._expires_ns is None:
             return False
@@ -184,9 +184,9 @@ class SaslRequests:
         return answer
 
     def _complete(self) -> int:
-        """Begin the session if the mechanism is complete.
+        """Begin the session if the mechanism has authenticated the client.
 
-        Return the time (ms) until the session ends; 0 without a limit, or if the mechanism is not complete.
+        Return the time (ms) until the session expires; 0 if the session never expires or has not begun.
         """
         mechanism = self._mechanism
         assert mechanism is not None
@@ -203,14 +203,14 @@ class SaslRequests:
         return min(limits)
 
     def _failed(self, response: Response, reason: str) -> Response:
-        """Log a failed authentication. After a delay, return ``response`` as the last one of the connection."""
+        """Log a failed authentication. After a delay, return ``response`` with ``is_last``."""
         _LOGGER.info("authentication failed: %s host=%s", reason, self._client.host)
         self._clock.wait(threading.Event(), self._settings.failure_delay_ms)
         return response._replace(is_last=True)
 
 
 def illegal_state(request: Any) -> Any:
-    """Return the response to a SASL request on a connection without SASL, or outside of an authentication."""
+    """Return the response to a SASL request that is not allowed: without SASL, or outside of an authentication."""
     return request.make(
         error_code=Code.ILLEGAL_SASL_STATE, mechanisms=(), error_message="SASL request received after successful "
         "authentication", auth_bytes=b"", session_lifetime=dt.timedelta(),

@@ -37,9 +37,9 @@ class TransactionAdminHandlers:
         self._node = node
 
     def list_transactions(self, request: Request) -> Any:
-        """Return the response with transactional ids, producer ids and states.
+        """Return the response with transactional ids, producer ids and states of transactions.
 
-        Filters select states, producer ids, and transactions that are open longer than a duration.
+        The filters of the request select states, producer ids, and transactions that started longer than a time ago.
         """
         body, make, now_ms = request.body, request.make, self._node.clock.now_ms()
         states, producers = set(body.state_filters), set(body.producer_id_filters)
@@ -65,7 +65,7 @@ class TransactionAdminHandlers:
         return make(error_code=Code.NONE, unknown_state_filters=unknown, transaction_states=tuple(found))
 
     def describe_transactions(self, request: Request) -> Any:
-        """Return the response with the states of transactional ids, and the partitions of their transactions."""
+        """Return the response with the state and the partitions of the transaction of each transactional id."""
         return request.make(
             transaction_states=tuple(self._described(request, found) for found in request.body.transactional_ids)
         )
@@ -107,7 +107,7 @@ class TransactionAdminHandlers:
         )
 
     def describe_producers(self, request: Request) -> Any:
-        """Return the response with the producers of each log, and the first offsets of their open transactions."""
+        """Return the response with the producers of each log, and the first offset of each open transaction."""
         make = request.make
         return make(
             topics=tuple(
@@ -157,7 +157,7 @@ class TransactionAdminHandlers:
     def write_txn_markers(self, request: Request) -> Any:
         """Append end markers to partitions, and return the response.
 
-        An administrator sends this request for a transaction that no coordinator ends.
+        An administrator sends this request to end a transaction that its coordinator does not end.
         """
         make, results = request.make, []
         for marker in request.body.markers:

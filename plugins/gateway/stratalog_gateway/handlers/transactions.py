@@ -36,10 +36,7 @@ class TransactionHandlers:
         self._node, self._groups = node, groups
 
     def init_producer_id(self, request: Request) -> Any:
-        """Return the response with the id and epoch of a producer.
-
-        With a transactional id, the previous producer of this id is fenced.
-        """
+        """Return the response with a producer's id and epoch. Fence the previous producer of a transactional id."""
         body = request.body
         producer, code = _NOBODY, int(Code.NONE)
         expected = ProducerId(request.field("producer_id", -1), request.field("producer_epoch", -1))
@@ -48,7 +45,7 @@ class TransactionHandlers:
             code = Code.INVALID_REQUEST
         elif refused := _refused_producer(request):
             code = refused
-        elif body.transactional_id is None:  # Kafka gives a new id, whatever id the producer had
+        elif body.transactional_id is None:  # as in Kafka, always a new id
             producer = ProducerId(self._node.engine.new_producer_id(), 0)
         elif not 0 < timeout_ms <= self._node.settings.transaction_max_ms:
             code = Code.INVALID_TRANSACTION_TIMEOUT
@@ -62,9 +59,9 @@ class TransactionHandlers:
         return request.make(error_code=code, producer_id=producer.producer_id, producer_epoch=producer.epoch)
 
     def add_partitions_to_txn(self, request: Request) -> Any:
-        """Add partitions to transactions, or check that they were added. Return the response.
+        """Add partitions to transactions, or check that transactions contain them. Return the response.
 
-        A transaction gets all partitions that the request names for it, or none.
+        If a partition of a transaction has an error, none of its requested partitions is added.
         """
         body, make, version, client = request.body, request.make, request.header.version, request.client
         if version >= _FIRST_MANY:  # only brokers send it
@@ -99,7 +96,7 @@ class TransactionHandlers:
         *,
         only_checks: bool = False,
     ) -> dict[TopicPartition, int]:
-        """Add partitions to a transaction, or with ``only_checks`` check that it contains them.
+        """Add partitions to a transaction, or with ``only_checks`` check that the transaction contains the partitions.
 
         Return an error code for each partition.
         """
@@ -124,7 +121,7 @@ class TransactionHandlers:
         return Code.NONE if self._node.has_log(*name) else Code.UNKNOWN_TOPIC_OR_PARTITION
 
     def add_offsets_to_txn(self, request: Request) -> Any:
-        """Add the partition of ``__consumer_offsets`` that stores a group to a transaction. Return the response."""
+        """Add a group's partition of ``__consumer_offsets`` to a transaction, and return the response."""
         body = request.body
         refused = _refused_id(request) or request.client.refusal(Operation.READ, ResourceType.GROUP, body.group_id)
         if refused:
@@ -141,7 +138,7 @@ class TransactionHandlers:
     def end_txn(self, request: Request) -> Any:
         """Commit or abort a transaction, and return the response.
 
-        From version 5 on, the epoch of the producer rises, and the response contains the new epoch.
+        From version 5 on, the end raises the epoch of the producer, and the response contains the new epoch.
         """
         body, version = request.body, request.header.version
         producer, code = _NOBODY, int(Code.NONE)
@@ -164,15 +161,15 @@ class TransactionHandlers:
         return request.make(error_code=code, producer_id=producer.producer_id, producer_epoch=producer.epoch)
 
     def _wake(self, ended: TransactionState | None) -> None:
-        """Wake the fetches that wait for the partitions of a transaction."""
+        """Wake the fetches that wait for the partitions of a transaction; ``ended`` is None if the id is unknown."""
         for topic in () if ended is None else ended.partitions or ():
             for number in topic.partitions:
                 self._node.appended(topic.topic, number)
 
     def txn_offset_commit(self, request: Request) -> Any:
-        """Store offsets of a group that become committed with the transaction.
+        """Store offsets of a group, which the commit of the transaction makes visible.
 
-        Return the response, in which each partition has an error of its own.
+        Return the response with an error code for each partition.
         """
         body, make = request.body, request.make
         refused = (
@@ -207,9 +204,10 @@ class TransactionHandlers:
         return make(topics=tuple(topics))
 
     def _refused_commit(self, request: Request) -> int:
-        """Return an error code if the member must not commit, or 0. Clients that send no member id may commit.
+        """Return an error code if the member must not commit, otherwise 0. The group may be in a rebalance.
 
-        Source: ClassicGroup.validateOffsetCommit: a commit of a transaction is allowed during a rebalance.
+        A client that sends no member id, generation and instance id may commit.
+        Source: ClassicGroup.validateOffsetCommit.
         """
         body = request.body
         if not body.group_id:
@@ -251,12 +249,12 @@ class TransactionHandlers:
 
 
 def _refused_id(request: Request) -> int:
-    """Return the error code if the client may not use its transactional id, or 0."""
+    """Return the error code if the client may not use its transactional id, otherwise 0."""
     return request.client.refusal(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.body.transactional_id)
 
 
 def _refused_producer(request: Request) -> int:
-    """Return the error code if the client may not get a producer id, or 0."""
+    """Return the error code if the client may not get a producer id, otherwise 0."""
     if request.body.transactional_id is not None:
         return _refused_id(request)
     refused = request.client.refusal(Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, CLUSTER_NAME)
@@ -264,12 +262,12 @@ def _refused_producer(request: Request) -> int:
 
 
 def write_code(error: StorageError, *, is_abortable: bool, busy: int) -> int:
-    """Return the code of an error of a write in a transaction.
+    """Return Kafka's error code for an error of a write in a transaction.
 
     Args:
-        error: the error.
+        error: error of the write.
         is_abortable: True if the version of the request knows TRANSACTION_ABORTABLE.
-        busy: code to return if the transaction is being ended.
+        busy: code that replaces CONCURRENT_TRANSACTIONS, which means that an end of a transaction is in progress.
     """
     if error.kafka_code == Code.PRODUCER_FENCED:
         return Code.INVALID_PRODUCER_EPOCH
@@ -291,10 +289,7 @@ def _outcome(act: Callable[[], object], api: str, version: int, transactional_id
 
 
 def _known_code(error: StorageError, api: str, version: int) -> int:
-    """Return the code of an error for a version of an API.
-
-    Versions that do not know PRODUCER_FENCED get INVALID_PRODUCER_EPOCH instead.
-    """
+    """Return the code of an error; INVALID_PRODUCER_EPOCH if the version of the API does not know PRODUCER_FENCED."""
     if error.kafka_code == Code.PRODUCER_FENCED and version < _FIRST_FENCED[api]:
         return Code.INVALID_PRODUCER_EPOCH
     return error.kafka_code

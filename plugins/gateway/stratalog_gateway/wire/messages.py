@@ -91,7 +91,7 @@ class Maker:
         self._module = sys.modules[self._root.__module__]
 
     def __call__(self, **values: object) -> Any:
-        """Return the body of the response with these fields. The throttle time is 0 if ``throttle_time`` is not given."""
+        """Return the body of the response with these fields. The default of ``throttle_time`` is 0."""
         return _made(self._root, {"throttle_time": _NO_DELAY, **values})
 
     def part(self, kind: str, /, **values: object) -> Any:

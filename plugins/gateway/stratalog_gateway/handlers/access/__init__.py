@@ -1,1 +1,1 @@
-"""Requests that read and change the files of ACLs, quotas and users."""
+"""Handlers of requests that read and change the files of ACLs, quotas and users."""

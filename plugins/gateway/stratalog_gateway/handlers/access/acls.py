@@ -1,4 +1,4 @@
-"""DescribeAcls, CreateAcls and DeleteAcls: the ACLs of the file that the settings name.
+"""DescribeAcls, CreateAcls and DeleteAcls, for the ACLs in ``acls.file``.
 
 Source: apache/kafka AclApis, AclBindingFilter, ResourcePatternFilter, AccessControlEntryFilter.
 """
@@ -21,13 +21,13 @@ from stratalog_gateway.security.resources import (
     ResourceType,
 )
 
-_ANY: Final = 1  # of each enumeration, in filters
+_ANY: Final = 1  # in filters, for each enumeration
 _MATCH: Final = 2  # pattern type in filters: all patterns that cover a name
 _DISABLED: Final = "No Authorizer is configured."
 
 
 class AclHandlers:
-    """Reads and changes ACLs. A change is durable before its response is sent."""
+    """Requests about ACLs. A change is durable before its response is sent."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -118,7 +118,7 @@ class AclHandlers:
         return make.part("DeleteAclsFilterResult", error_code=error, error_message=message, matching_acls=matching)
 
     def _refused_change(self, request: Request) -> tuple[int, str | None]:
-        """Return error code and message if the client may not change ACLs, or if there is no file of ACLs.
+        """Return error code and message if the client may not change ACLs, or if ``acls.file`` is not set.
 
         Otherwise return ``Code.NONE`` and None.
         """
@@ -129,7 +129,7 @@ class AclHandlers:
 
 
 def _acl(wanted: Any) -> Acl | str:
-    """Return the ACL that a request describes, or the reason why it is wrong."""
+    """Return the ACL that a request describes, or the reason why the ACL is wrong."""
     try:
         kind = ResourceType(wanted.resource_type)
         found = Acl(

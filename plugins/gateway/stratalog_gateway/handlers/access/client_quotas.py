@@ -1,4 +1,4 @@
-"""DescribeClientQuotas and AlterClientQuotas: the quotas of the file that the settings name.
+"""DescribeClientQuotas and AlterClientQuotas, for the quotas in ``quotas.file``.
 
 Source: apache/kafka ClientQuotaControlManager, ClientQuotasImage.
 """
@@ -21,13 +21,13 @@ _ANY: Final = 2
 
 
 class ClientQuotaHandlers:
-    """Reads and changes quotas. A change is durable before its response is sent."""
+    """Requests about quotas. A change is durable before its response is sent."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
 
     def describe(self, request: Request) -> Any:
-        """Return the response with the quotas whose entity the filter matches."""
+        """Return the response with the quotas whose entity (user, client id or IP address) the filter matches."""
         make, file = request.make, self._node.quota_file
         try:
             require(request.client, Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME)
@@ -47,7 +47,7 @@ class ClientQuotaHandlers:
     def alter(self, request: Request) -> Any:
         """Set and remove limits, or only check the changes if ``validate_only`` is set. Return the response.
 
-        If a change of an entity is invalid, this entity keeps its limits. The other entities change.
+        If a change of an entity is invalid, the entity keeps its limits. Valid changes of other entities are stored.
         """
         make, body = request.make, request.body
         results: list[tuple[int, str | None]] = [(Code.NONE, None)] * len(body.entries)
@@ -90,7 +90,7 @@ class ClientQuotaHandlers:
 
 
 def _parts(make: Any, entity: Entity) -> tuple[Any, ...]:
-    """Return an entity as messages, each with a type, such as ``user``, and a name; null for the default entity."""
+    """Return an entity as messages with a type, such as ``user``, and a name, which is None for the default entity."""
     return tuple(
         make.part("EntityData", entity_type=kind, entity_name=None if name == DEFAULT else name)
         for kind, name in zip(ENTITIES, entity, strict=True)
@@ -125,10 +125,9 @@ def _altered(table: Table, entry: Any, entities: Sequence[Any]) -> Table:
 
 
 def _filter(components: Sequence[Any], *, strict: bool) -> Callable[[Entity], bool]:
-    """Return a function that returns True for the entities that a filter matches.
+    """Return a function that returns True for the entities that a filter matches; raise RefusedError if it is wrong.
 
-    Raises:
-        RefusedError: the filter is wrong.
+    If ``strict`` is True, an entity must have exactly the types of the filter.
     """
     wanted: dict[str, str | None] = {}  # None matches all names
     for part in components:

@@ -1,4 +1,4 @@
-"""DescribeUserScramCredentials and AlterUserScramCredentials: the users of the file that the settings name.
+"""DescribeUserScramCredentials and AlterUserScramCredentials, for the users in ``users.file``.
 
 Source: apache/kafka ScramControlManager, ScramImage.
 """
@@ -30,13 +30,13 @@ _NO_FILE: Final = "users.file is not set"
 
 
 class ScramCredentialHandlers:
-    """Reads and changes the keys of users. A change is durable before its response is sent."""
+    """Requests about SCRAM credentials of users. A change is durable before its response is sent."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
 
     def describe(self, request: Request) -> Any:
-        """Return the response with mechanisms and iterations of the users that the request names, or of all users."""
+        """Return the response with mechanisms and iterations of the named users; of all users if no user is named."""
         make, asked = request.make, [user.name for user in request.body.users or ()]
         error: int = request.client.refusal(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
         if error or self._node.users is None:
@@ -69,9 +69,9 @@ class ScramCredentialHandlers:
         return make(error_code=Code.NONE, error_message=None, results=tuple(results))
 
     def alter(self, request: Request) -> Any:
-        """Add, change and delete keys of users, and return the response.
+        """Add, change and delete credentials of users, and return the response.
 
-        If a change of a user is invalid, this user is unchanged. The other users change.
+        If a change of a user is invalid, the user is unchanged. Valid changes of other users are stored.
         """
         body = request.body
         results: dict[str, tuple[int, str | None]] = {
@@ -101,7 +101,7 @@ class ScramCredentialHandlers:
 def _altered(known: Users, body: Any, results: dict[str, tuple[int, str | None]]) -> Users:
     """Return the users after the changes of a request; ``known`` itself if nothing changes.
 
-    ``results`` gets the errors of users that do not change, by name.
+    Errors are written to ``results``, by the name of the user.
     """
     counts = Counter((wanted.name, wanted.mechanism) for wanted in (*body.deletions, *body.upsertions))
     for (name, _), count in counts.items():
