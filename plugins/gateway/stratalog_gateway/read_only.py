@@ -34,7 +34,7 @@ class ReadOnlyPermissions:
         self._permissions = permissions
 
     def allows(self, principal: str, host: str, operation: Operation, kind: ResourceType, name: str) -> bool:
-        """Return True if a principal may perform an operation on a resource from the address ``host``."""
+        """Return True if a principal may perform an operation on a resource from the IP address ``host``."""
         if operation in _CHANGES and kind != ResourceType.GROUP:
             return False
         return self._permissions is None or self._permissions.allows(principal, host, operation, kind, name)

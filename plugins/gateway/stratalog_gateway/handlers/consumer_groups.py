@@ -30,7 +30,7 @@ class ConsumerGroupHandlers:
         self._node, self._groups = node, groups
 
     def heartbeat(self, request: Request) -> Any:
-        """Handle a heartbeat. Return the response with the member's epoch, and a new or requested assignment."""
+        """Handle a heartbeat. Return the response with the member's epoch and, if necessary, its assignment."""
         body, make, client = request.body, request.make, request.client
         owned = None
         if body.topic_partitions is not None:

@@ -39,7 +39,7 @@ class TransactionAdminHandlers:
     def list_transactions(self, request: Request) -> Any:
         """Return the response with transactional ids, producer ids and states of transactions.
 
-        The filters of the request select states, producer ids, and transactions that started longer than a time ago.
+        The filters of the request select states, producer ids, and a minimum age of the transaction.
         """
         body, make, now_ms = request.body, request.make, self._node.clock.now_ms()
         states, producers = set(body.state_filters), set(body.producer_id_filters)

@@ -1,1 +1,1 @@
-"""Security: listeners, principals, credentials, permissions and quotas."""
+"""Security of the gateway: listeners, principals, credentials, permissions and quotas."""

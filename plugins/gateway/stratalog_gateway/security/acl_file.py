@@ -1,4 +1,4 @@
-"""The file of ACLs, which requests of administrators change."""
+"""The file of ACLs (``acls.file``), which CreateAcls and DeleteAcls change."""
 
 from __future__ import annotations
 
@@ -10,29 +10,19 @@ from stratalog_gateway.security.edited_file import EditedFile
 
 
 class AclFile(EditedFile[Acls]):
-    """The ACLs of a file. Thread-safe.
-
-    Args:
-        path: the file.
-        files: file system for changes of the file.
-        clock: source of the time between checks of the file.
-
-    Raises:
-        ConfigError: the file is missing or wrong.
-    """
+    """The ACLs of a file, with the arguments and errors of ``EditedFile``. Thread-safe."""
 
     def __init__(self, path: str, files: Vfs, clock: Clock) -> None:
         super().__init__(path, load_acls, save_acls, files, clock)
 
     def add(self, acls: Sequence[Acl]) -> None:
-        """Add the ACLs that the file does not have, durably. Raise OSError if the file cannot be written."""
+        """Add the ACLs that the file does not contain, durably; raise OSError if the file cannot be written."""
         self.change(lambda known: Acls((*known.all, *acls)))
 
     def remove(self, matches: Callable[[Acl], bool]) -> list[Acl]:
-        """Remove the ACLs for which ``matches`` returns True, durably, and return them.
+        """Remove the ACLs for which ``matches`` returns True, durably. Return the removed ACLs.
 
-        Raises:
-            OSError: the file cannot be written.
+        Raise OSError if the file cannot be written.
         """
         gone: list[Acl] = []
 

@@ -1,7 +1,7 @@
-"""ACLs: their file, and the search for the ACLs that concern an operation.
+"""ACLs, their file, and the search for the ACLs that apply to an operation.
 
-The file is JSON: ``{"version": 1, "acls": [...]}``. The fields of an ACL have the names of Kafka's ``AclBinding``; the
-values are Kafka's words in any case, such as ``Topic``, ``Prefixed``, ``DescribeConfigs`` and ``Allow``.
+The file is JSON: ``{"version": 1, "acls": [...]}``. The fields of an ACL have the names of Kafka's ``AclBinding``. The
+values are Kafka's words, such as ``Topic``, ``Prefixed``, ``DescribeConfigs`` and ``Allow``; case does not matter.
 
 Source: apache/kafka StandardAuthorizerData, AclEntry.
 """
@@ -19,7 +19,7 @@ from stratalog.spi import Vfs
 from stratalog_gateway.security.json_file import read_field, replace_json
 from stratalog_gateway.security.resources import CLUSTER_NAME, Operation, PatternType, Permission, ResourceType
 
-ANY: Final = "*"  # any resource, host, or name of a principal
+ANY: Final = "*"  # matches each resource or host
 ANY_PRINCIPAL: Final = "User:*"
 VERSION: Final = 1
 _FIELDS: Final = frozenset({
@@ -34,7 +34,7 @@ Word = TypeVar("Word", bound=IntEnum)
 
 
 class Acl(NamedTuple):
-    """One ACL. With the pattern type LITERAL, the name ``*`` means any resource of the type."""
+    """One ACL. With the pattern type LITERAL, the name ``*`` matches each resource of the type."""
 
     kind: ResourceType
     name: str
@@ -57,9 +57,10 @@ class Acl(NamedTuple):
         }
 
     def concerns(self, principal: str, host: str, operation: Operation) -> bool:
-        """Return True if the ACL applies to an operation of a principal from the address ``host``.
+        """Return True if the ACL applies to an operation of a principal from the IP address ``host``.
 
-        The resource is not compared. An ACL that allows an operation such as READ also allows DESCRIBE.
+        The resource is not compared. As in Kafka, an ACL that allows READ, WRITE, DELETE or ALTER also allows DESCRIBE,
+        and an ACL that allows ALTER_CONFIGS also allows DESCRIBE_CONFIGS.
         """
         if self.principal not in {principal, ANY_PRINCIPAL} or self.host not in {host, ANY}:
             return False
@@ -72,7 +73,7 @@ class Acl(NamedTuple):
         return operation == Operation.DESCRIBE_CONFIGS and self.operation in _IMPLIES_DESCRIBE_CONFIGS
 
     def covers(self, name: str) -> bool:
-        """Return True if the pattern of the ACL covers the name of a resource. Types are not compared."""
+        """Return True if the pattern of the ACL matches the name of a resource. Resource types are not compared."""
         if self.pattern == PatternType.PREFIXED:
             return name.startswith(self.name)
         return self.name in {name, ANY}
@@ -95,7 +96,7 @@ class Acls:
         self._lengths = {kind: sorted(found) for kind, found in lengths.items()}
 
     def about(self, kind: ResourceType, name: str) -> list[Acl]:
-        """Return the ACLs whose type and pattern cover a resource."""
+        """Return the ACLs whose resource type and pattern match a resource."""
         found = [*self._literal.get((kind, name), ()), *self._literal.get((kind, ANY), ())]
         for length in self._lengths.get(kind, ()):
             if length > len(name):
@@ -104,7 +105,7 @@ class Acls:
         return found
 
     def of_type(self, kind: ResourceType) -> list[Acl]:
-        """Return the ACLs about resources of one type."""
+        """Return the ACLs for resources of one type."""
         return [acl for acl in self.all if acl.kind == kind]
 
 
@@ -112,7 +113,7 @@ def load_acls(path: Path) -> Acls:
     """Return the ACLs of a file.
 
     Raises:
-        ConfigError: the file is not of the documented form; the error names the ACL by its number from 0.
+        ConfigError: the file has another format; the error names the wrong ACL by its index, from 0.
         OSError: the file cannot be read.
     """
     items: Any = read_field(path, VERSION, "acls", list)
@@ -120,7 +121,7 @@ def load_acls(path: Path) -> Acls:
 
 
 def save_acls(files: Vfs, path: Path, acls: Acls) -> None:
-    """Replace a file of ACLs durably; raise OSError if it cannot be written."""
+    """Replace a file of ACLs durably; raise OSError if the file cannot be written."""
     replace_json(files, path, {"version": VERSION, "acls": [acl.to_json() for acl in acls.all]})
 
 
@@ -158,5 +159,5 @@ def _word(words: type[Word], text: str, place: str) -> Word:
 
 
 def word(found: IntEnum) -> str:
-    """Return Kafka's word for a value: ``DESCRIBE_CONFIGS`` is ``DescribeConfigs``."""
+    """Return Kafka's word for a value, such as ``DescribeConfigs`` for ``Operation.DESCRIBE_CONFIGS``."""
     return "".join(part.capitalize() for part in found.name.split("_"))

@@ -1,4 +1,4 @@
-"""The mechanisms of SASL that the settings enable.
+"""The SASL mechanisms that the settings enable.
 
 Source: apache/kafka SaslChannelBuilder.
 """
@@ -17,23 +17,23 @@ from stratalog_gateway.security.users import Users, load_users, save_users
 
 
 def user_file(path: str, clock: Clock) -> EditedFile[Users]:
-    """Return the file of users, which is reloaded when it changes; raise ConfigError if it is missing or wrong."""
+    """Return the contents of a file of users, with reloads; raise ConfigError if the file is missing or wrong."""
     return EditedFile(path, load_users, save_users, Env().files, clock)
 
 
 def enabled_mechanisms(
     settings: SecuritySection, users: EditedFile[Users] | None, clock: Clock
 ) -> Mapping[str, Callable[[], Mechanism]]:
-    """Return the function that begins an authentication, by the name of each enabled mechanism.
+    """Return functions that begin an authentication, by the name of the mechanism, for each enabled mechanism.
 
     Args:
         settings: settings of the gateway.
-        users: the users of PLAIN and SCRAM; None if there is no file of users.
-        clock: source of the time.
+        users: the users of PLAIN and SCRAM; None if ``users.file`` is not set.
+        clock: clock for checks of the file of OAUTHBEARER's keys.
 
     Raises:
-        ConfigError: no mechanism is enabled, users.file is not set and a mechanism needs it, or the location of
-            OAUTHBEARER's keys is wrong.
+        ConfigError: no mechanism is enabled; PLAIN or SCRAM is enabled, and ``users`` is None; or the keys of
+            OAUTHBEARER are missing or wrong.
         PluginImportError: OAUTHBEARER is enabled, and PyJWT is not installed.
     """
     if not settings.mechanisms:

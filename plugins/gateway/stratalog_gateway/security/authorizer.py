@@ -19,13 +19,13 @@ _MAX_DECISIONS: Final = 10_000
 class Authorizer:
     """Authorizer with the ACLs of a file, which is reloaded when it changes. Thread-safe.
 
-    An ACL that denies has priority. If no ACL covers a resource, access is denied unless ``allow_everyone`` is set. Super
-    users may do everything.
+    A DENY ACL has priority over ALLOW ACLs. If no ACL matches a resource, access is denied unless ``allow_everyone`` is
+    set. Super users may perform all operations.
 
     Args:
         acls: the file of ACLs.
         super_users: principals, such as ``User:admin``.
-        allow_everyone: True if every principal may access a resource that no ACL covers.
+        allow_everyone: True if each principal may access a resource that no ACL matches.
     """
 
     def __init__(self, acls: AclFile, super_users: frozenset[str], *, allow_everyone: bool) -> None:
@@ -33,7 +33,7 @@ class Authorizer:
         self._decided: tuple[Acls, dict[tuple[str, str, Operation, ResourceType, str], bool]] = (acls.current, {})
 
     def allows(self, principal: str, host: str, operation: Operation, kind: ResourceType, name: str) -> bool:
-        """Return True if a principal may perform an operation on a resource from the address ``host``."""
+        """Return True if a principal may perform an operation on a resource from the IP address ``host``."""
         if principal in self._super_users:
             return True
         acls, (known, decisions) = self._file.current, self._decided

@@ -1,4 +1,4 @@
-"""The client of one connection, as handlers see it."""
+"""The client of one connection: its address, principal and permissions."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ ANONYMOUS: Final = "User:ANONYMOUS"
 
 
 class Permissions(Protocol):
-    """Decides if a principal may perform an operation. Thread-safe."""
+    """Permissions of principals. Thread-safe."""
 
     def allows(self, principal: str, host: str, operation: Operation, kind: ResourceType, name: str) -> bool:
-        """Return True if a principal may perform an operation on a resource from the address ``host``."""
+        """Return True if a principal may perform an operation on a resource from the IP address ``host``."""
 
     def allows_any(self, principal: str, host: str, operation: Operation, kind: ResourceType) -> bool:
         """Return True if a principal may perform an operation on at least one resource of a type."""
 
 
 class Client:
-    """Address, principal and permissions of the client of a connection. For one thread.
+    """Address, principal and permissions of the client of a connection. Not thread-safe.
 
     Args:
         host: IP address of the client.
         endpoint: the listener that accepted the connection.
-        permissions: decide what the client may do; None allows everything.
+        permissions: permissions of principals; None allows each operation.
 
     Attributes:
         principal: the authenticated principal; ``User:ANONYMOUS`` without authentication.

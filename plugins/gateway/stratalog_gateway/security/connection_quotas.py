@@ -1,4 +1,4 @@
-"""Limits of connections: their total number, the number for one address, and new connections per second.
+"""Limits of connections: the total number, the number for one IP address, and new connections per second.
 
 Source: apache/kafka ConnectionQuotas in SocketServer.
 """
@@ -29,15 +29,15 @@ class _Counts:
 
 
 class ConnectionQuotas:
-    """Counts and limits the connections of all listeners. Thread-safe.
+    """Counts and limits of the connections of all listeners. Thread-safe.
 
-    Connections use at most three eighths of the file descriptors that the process may open. The engine uses up to half
-    of the descriptors for its files, so even a flood of connections leaves these descriptors to the engine.
+    Connections use at most 3/8 of the file descriptors that the process may open. The engine needs up to 1/2 of the
+    descriptors for its files.
 
     Args:
         settings: the limits.
-        quotas: limits of new connections per second and address.
-        clock: source of the time.
+        quotas: limits of new connections per second, by IP address.
+        clock: clock for rates.
 
     Raises:
         ConfigError: an item of ``max.connections.per.ip.overrides`` is not of the form ADDRESS:NUMBER.
@@ -51,11 +51,11 @@ class ConnectionQuotas:
         self._counts = _Counts(0, Counter())  # under _lock
 
     def pause_ms(self) -> int:
-        """Count a new connection, and return the time (ms) before the next one may be accepted."""
+        """Count a new connection. Return the time (ms) until the listener may accept another; 0 below the limit."""
         return self._created.record(1, self._clock.now_ms())
 
     def refusal(self, host: str) -> str:
-        """Count a connection, unless a limit refuses it. Return this limit as text; "" if the connection is counted."""
+        """Count a connection, and return ""; if a limit is reached, return the name of the limit instead."""
         if self._quotas.refuses_connection(host):
             return "connection_creation_rate"
         with self._lock:
@@ -69,7 +69,7 @@ class ConnectionQuotas:
         return ""
 
     def closed(self, host: str) -> None:
-        """Stop counting an accepted connection, because it has ended."""
+        """Subtract a connection that was counted by ``refusal`` and has ended."""
         with self._lock:
             self._counts.total -= 1
             self._counts.by_host[host] -= 1
@@ -78,7 +78,7 @@ class ConnectionQuotas:
 
 
 def _total(wanted: int) -> int:
-    """Return ``wanted``, or less (and log a warning) if the process may open too few files."""
+    """Return ``wanted``; if the process may open too few files, log a warning and return less."""
     allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = wanted if allowed == resource.RLIM_INFINITY else max(allowed * 3 // 8, 1)
     if most < wanted:

@@ -1,4 +1,4 @@
-"""Files that are reloaded when they change, and that requests of administrators change."""
+"""Files that administrators edit, directly or by requests, and that are reloaded when they change."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class EditedFile(Generic[T]):
     """Contents of a file, which is reloaded when it changes. Thread-safe.
 
     Args:
-        path: the file.
-        load: reads the file; raises ConfigError if it is wrong.
-        save: replaces the file durably; raises OSError.
+        path: path of the file.
+        load: function that reads the file, and raises ConfigError if the file is wrong.
+        save: function that replaces the file durably, and raises OSError if the file cannot be written.
         files: file system for changes of the file.
-        clock: source of the time between checks of the file.
+        clock: clock for the time between checks of the file.
 
     Raises:
         ConfigError: the file is missing or wrong.
@@ -40,13 +40,17 @@ class EditedFile(Generic[T]):
 
     @property
     def current(self) -> T:
-        """The contents, the same object until the file changes. A change is noticed within about a second."""
+        """The contents of the file when it was last loaded: the same object until the file is reloaded.
+
+        An access reloads a changed file if the last check was at least a second ago. A wrong file is not loaded.
+        """
         return self._watched.value()
 
     def change(self, edited: Callable[[T], T]) -> None:
-        """Replace the contents durably by the result of ``edited``, which gets the present contents of the file.
+        """Replace the contents durably by the result of ``edited``, which gets the present contents.
 
-        If ``edited`` returns its argument, nothing is written. Its errors are raised unchanged.
+        If the file is missing or wrong now, ``edited`` gets the contents that were last loaded. If ``edited`` returns
+        its argument, nothing is written. Errors of ``edited`` are raised unchanged.
 
         Raises:
             OSError: the file cannot be written.

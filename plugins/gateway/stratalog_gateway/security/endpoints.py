@@ -1,4 +1,4 @@
-"""Listeners by name, with the security protocol and the addresses of each.
+"""Listeners, with name, security protocol and addresses.
 
 Source: apache/kafka EndPoint, SecurityProtocol, SocketServerConfigs.listenerListToEndPoints.
 """
@@ -18,7 +18,7 @@ _FORM: Final = re.compile(r"([A-Za-z0-9_]+)://(?:\[([^\]]+)\]|([^:/\[\]]*)):(\d{
 
 
 class SecurityProtocol(StrEnum):
-    """Encryption and authentication of a listener."""
+    """Security protocol of a listener, with Kafka's names."""
 
     PLAINTEXT = "PLAINTEXT"
     SSL = "SSL"
@@ -32,17 +32,17 @@ class SecurityProtocol(StrEnum):
 
     @property
     def has_sasl(self) -> bool:
-        """True if clients authenticate by SASL."""
+        """True if clients authenticate with SASL."""
         return self in {SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL}
 
 
 @dataclass(slots=True)
 class Endpoint:
-    """One listener.
+    """Name, protocol and addresses of one listener.
 
     Attributes:
         host: address to listen on.
-        port: port to listen on. 0 means any free port; the listener replaces it by the chosen port.
+        port: port to listen on. The listener replaces 0 by the free port that the system has chosen.
         advertised_host: host in metadata, to which clients connect.
         advertised_port: port in metadata, to which clients connect; 0 means ``port``.
     """
@@ -56,12 +56,12 @@ class Endpoint:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Host and port in metadata, to which clients connect."""
+        """Advertised host and port."""
         return self.advertised_host, self.advertised_port or self.port
 
     @property
     def uri(self) -> str:
-        """Name, host and port to which clients connect, as in ``advertised.listeners``."""
+        """Name and advertised address as ``NAME://HOST:PORT``."""
         host, port = self.address
         return f"{self.name}://{f'[{host}]' if ':' in host else host}:{port}"
 
@@ -69,15 +69,16 @@ class Endpoint:
 def parse_endpoints(
     listeners: Iterable[str], advertised: Iterable[str], protocols: Mapping[str, str]
 ) -> tuple[Endpoint, ...]:
-    """Return the endpoints of listeners such as ``SASL_SSL://0.0.0.0:9093``, in their order.
+    """Return the endpoints of listeners, in the order of ``listeners``. Names are converted to upper case.
 
     Args:
-        listeners: names and addresses to listen on.
-        advertised: names of listeners, and the addresses to which clients connect. Default: the listener's address.
-        protocols: security protocol by the name of a listener; a name that is missing is itself a protocol.
+        listeners: names and addresses to listen on, such as ``SASL_SSL://0.0.0.0:9093``. An empty host means 0.0.0.0.
+        advertised: names and advertised addresses of listeners. Default: the address of the listener.
+        protocols: security protocols by the name of a listener. A name that is missing is itself a protocol.
 
     Raises:
-        ConfigError: a text has another form, a name occurs twice, or its protocol is unknown.
+        ConfigError: a text is not ``NAME://HOST:PORT``, two listeners have one name, a protocol is unknown, or no
+            listener has the name of an advertised address.
     """
     given = {name: (host, port) for name, host, port in map(_parts, advertised)}
     found: dict[str, Endpoint] = {}
@@ -104,7 +105,7 @@ def _parts(text: str) -> tuple[str, str, int]:
 
 
 def is_loopback(host: str) -> bool:
-    """Return True if only this machine reaches the address ``host``."""
+    """Return True if ``host`` is ``localhost`` or a loopback address, which other machines cannot reach."""
     if host == "localhost":
         return True
     try:

@@ -11,7 +11,7 @@ from stratalog.spi import Vfs
 
 
 def replace_json(files: Vfs, path: Path, contents: object) -> None:
-    """Replace a file durably by JSON: a crash leaves the old contents or the new. Only the owner can read the file.
+    """Replace a file durably by JSON, which only its owner can read. After a crash, the file is complete: old or new.
 
     Raises:
         OSError: the file cannot be written.
@@ -33,10 +33,11 @@ def replace_json(files: Vfs, path: Path, contents: object) -> None:
 
 
 def read_field(path: Path, version: int, field: str, kind: type[list[object] | dict[str, object]]) -> object:
-    """Read a file with one JSON object, check its ``version``, and return its ``field``.
+    """Return the field ``field`` of the JSON object in a file.
 
     Raises:
-        ConfigError: the file is not JSON, or not of this form.
+        ConfigError: the file contains no JSON object, its field ``version`` is not ``version``, or ``field`` is missing
+            or not a ``kind``.
         OSError: the file cannot be read.
     """
     try:

@@ -50,11 +50,11 @@ class AuthenticationError(Exception):
 
 
 class Mechanism(ABC):
-    """One authentication of one client.
+    """One authentication of one client, by the tokens that the client sends.
 
     Attributes:
-        name: name of the user; empty until the authentication is complete.
-        expires_ms: time (ms since 1970) until which the credentials are valid; None without a limit.
+        name: name of the user; "" until the authentication has succeeded.
+        expires_ms: time (ms since 1970) at which the credentials expire; None if the credentials never expire.
     """
 
     def __init__(self) -> None:
@@ -67,14 +67,14 @@ class Mechanism(ABC):
 
 
 class Plain(Mechanism):
-    """PLAIN: name and password. The password is compared with salted keys."""
+    """PLAIN: the client sends name and password, and the server compares the password with salted keys."""
 
     def __init__(self, users: Users) -> None:
         super().__init__()
         self._users = users
 
     def evaluate(self, token: bytes) -> bytes:
-        """Check name and password. Return empty bytes."""
+        """Return empty bytes if name and password are right, otherwise raise AuthenticationError."""
         try:
             parts = token.decode().split("\0")
         except UnicodeDecodeError as error:
@@ -87,7 +87,7 @@ class Plain(Mechanism):
             raise AuthenticationError(f"Authentication failed: {missing} not specified")
         stored = next(iter(self._users.get(normalized(name), {}).values()), None)
         if stored is None:
-            stored = _unknown_user(next(iter(ALGORITHMS)), name)  # an unknown name takes as long as a wrong password
+            stored = _unknown_user(next(iter(ALGORITHMS)), name)  # the check of an unknown name is not faster
         if not stored.accepts(password):
             raise AuthenticationError("Authentication failed: Invalid username or password")
         if authzid not in {"", name}:
@@ -106,7 +106,10 @@ class Scram(Mechanism):
         self._credential: Credential | None = None
 
     def evaluate(self, token: bytes) -> bytes:
-        """Return the server's first message at the first call, and its final message at the second call."""
+        """Return the server's first message at the first call, and the server's final message at the second call.
+
+        Raise AuthenticationError if a message of the client is malformed, or the client's proof is wrong.
+        """
         try:
             text = token.decode()
         except UnicodeDecodeError as error:
@@ -150,15 +153,15 @@ class OAuthBearer(Mechanism):
     """OAUTHBEARER: the client sends a token that an issuer has signed."""
 
     def __init__(self, check: Callable[[str], tuple[str, int]]) -> None:
-        """``check`` returns name and expiry (ms since 1970) of a token; raises AuthenticationError if it is wrong."""
+        """Store ``check``, which returns name and expiry (ms since 1970) of a token or raises AuthenticationError."""
         super().__init__()
         self._check, self._failed = check, ""
 
     def evaluate(self, token: bytes) -> bytes:
-        """Check the token that the message contains. Return empty bytes.
+        """Return empty bytes if the message ``token`` contains a valid bearer token.
 
-        If the token is wrong, return an error status, and raise AuthenticationError at the next message. If the message
-        is malformed, or its authorization id is not the token's name, raise AuthenticationError now.
+        If the bearer token is not valid, return an error status, and raise AuthenticationError at the next call. If the
+        message is malformed, or its authorization id is not the bearer token's name, raise AuthenticationError at once.
         """
         if self._failed:
             raise AuthenticationError(self._failed)
@@ -175,7 +178,7 @@ class OAuthBearer(Mechanism):
 
 
 def _bearer(response: bytes) -> tuple[str, str]:
-    """Return authorization id and token of a client's first response; raise AuthenticationError if it is malformed."""
+    """Return authorization id and token of a client's first message; raise AuthenticationError if it is malformed."""
     header, *pairs = response.decode("utf-8", "replace").split("\x01")
     fields = dict(pair.partition("=")[::2] for pair in pairs)
     scheme = _BEARER.match(fields.get("auth", ""))
@@ -189,9 +192,9 @@ _SECRET: Final = secrets.token_bytes(32)
 
 
 def _unknown_user(mechanism: str, name: str) -> Credential:
-    """Return a credential for a user that does not exist.
+    """Return a credential for an unknown user, which no password matches.
 
-    Within one process, a name always gets the same salt. No password fits the keys.
+    Within one process, the salt of a name does not change, as if the user existed.
     """
     salt = hmac.digest(_SECRET, normalized(name).encode(), "sha256")[:24]
     size = hashlib.new(ALGORITHMS[mechanism]).digest_size

@@ -1,8 +1,9 @@
 """Quotas of bytes and of new connections, from a file.
 
-The file is JSON: ``{"version": 1, "quotas": [...]}``. A quota has an entity, ``user`` and/or ``client-id``, or ``ip``, and
-limits: ``producer_byte_rate``, ``consumer_byte_rate`` (bytes a second), ``connection_creation_rate`` (connections a second of
-an ``ip``). The name ``<default>`` means each user, client id or address without its own quota.
+The file is JSON: ``{"version": 1, "quotas": [...]}``. A quota has an entity and limits. The entity is a ``user``, a
+``client-id``, both, or an ``ip``. Users and client ids have the limits ``producer_byte_rate`` and ``consumer_byte_rate``
+(bytes per second). An ``ip`` has the limit ``connection_creation_rate`` (connections per second). The name
+``<default>`` means each user, client id or address without a quota of its own.
 
 Source: apache/kafka ClientQuotaManager, QuotaUtils, Rate, SampledStat.
 """
@@ -36,7 +37,7 @@ Table = Mapping[tuple[Entity, str], float]
 
 
 class Rate:
-    """The rate of a value over the last seconds, and its limit. Thread-safe.
+    """Rate of recorded values over the last eleven seconds. Thread-safe.
 
     Args:
         limit: maximum sum of the values per second.
@@ -48,7 +49,7 @@ class Rate:
         self._samples: deque[list[float]] = deque()  # begin (ms), sum
 
     def record(self, value: float, now_ms: int) -> int:
-        """Add a value. Return the time (ms) after which the rate falls to its limit; 0 if it is not above the limit."""
+        """Add a value. Return the time (ms) until the rate falls to the limit; 0 if the rate is not above the limit."""
         with self._lock:
             samples = self._samples
             while samples and now_ms - samples[0][0] >= _SAMPLES * _SAMPLE_MS:
@@ -64,14 +65,14 @@ class Rate:
 
 
 class Quotas:
-    """Quotas of a file, which is reloaded when it changes, and the present rates of its entities. Thread-safe.
+    """Quotas of a file, which is reloaded when it changes, and the present rates of clients. Thread-safe.
 
     Args:
-        path: the file; empty means no quotas.
-        clock: source of the time.
+        path: path of the file; "" means no quotas.
+        clock: clock for rates and for checks of the file.
 
     Attributes:
-        file: the limits of the file; None without a file.
+        file: the limits in the file; None if ``path`` is empty.
 
     Raises:
         ConfigError: the file is missing or wrong.
@@ -83,10 +84,10 @@ class Quotas:
         self._rates: OrderedDict[tuple[Entity, str], Rate] = OrderedDict()  # under _lock
 
     def record(self, limit: str, client: Client, client_id: str, count: int) -> int:
-        """Add ``count`` bytes to a client's rate of the limit with the name ``limit``.
+        """Add ``count`` bytes to a client's rate for ``limit``, which is ``PRODUCED`` or ``FETCHED``.
 
-        Return the time (ms) that the client must wait; 0 if no quota applies, or if the rate is not above the quota. A
-        negative count subtracts bytes that were added before.
+        A negative ``count`` subtracts bytes that were added before. Return the throttle time (ms) of the client; 0 if
+        no quota applies, or if the rate is not above the quota.
         """
         if self.file is None:
             return 0
@@ -98,7 +99,7 @@ class Quotas:
         return 0
 
     def window_bytes(self, client: Client, client_id: str) -> int | None:
-        """Return the largest size (bytes) of a fetch that, alone, is not throttled; None without a quota."""
+        """Return the maximum bytes of a fetch that an idle client may get without throttling; None without a quota."""
         table = {} if self.file is None else self.file.current
         for wanted, _ in _entities(client.principal.partition(":")[2], client_id) if table else ():
             found = table.get((wanted, FETCHED))
@@ -107,7 +108,7 @@ class Quotas:
         return None
 
     def refuses_connection(self, host: str) -> bool:
-        """Return True if a new connection would exceed the rate of its address; otherwise count the connection."""
+        """Return True if a new connection would exceed the limit of its IP address. Otherwise count the connection."""
         if self.file is None:
             return False
         table = self.file.current
@@ -133,7 +134,7 @@ class Quotas:
 def _entities(user: str, client_id: str) -> tuple[tuple[Entity, Entity], ...]:
     """Return pairs of entities for a client, in Kafka's order of priority.
 
-    The first entity of a pair may have a quota, and the second is the entity whose rate this quota limits.
+    If the first entity of a pair has a quota, the quota limits the rate of the second entity.
     """
     both, of_user, of_client = (user, client_id, ""), (user, "", ""), ("", client_id, "")
     return (
@@ -149,10 +150,10 @@ def _entities(user: str, client_id: str) -> tuple[tuple[Entity, Entity], ...]:
 
 
 def load_quotas(path: Path) -> Table:
-    """Return the limits of a file by entity and name.
+    """Return the limits in a file, by entity and name of the limit.
 
     Raises:
-        ConfigError: the file is not of the documented form; the error names the quota by its number from 0.
+        ConfigError: the file has another format; the error names the wrong quota by its index, from 0.
         OSError: the file cannot be read.
     """
     items: Any = read_field(path, _VERSION, "quotas", list)
@@ -163,7 +164,7 @@ def load_quotas(path: Path) -> Table:
 
 
 def save_quotas(files: Vfs, path: Path, table: Table) -> None:
-    """Replace a file of quotas durably; raise OSError if it cannot be written."""
+    """Replace a file of quotas durably; raise OSError if the file cannot be written."""
     items: dict[Entity, dict[str, object]] = {}
     for (entity, name), limit in table.items():
         named = {kind: found for kind, found in zip(ENTITIES, entity, strict=True) if found}
@@ -172,9 +173,9 @@ def save_quotas(files: Vfs, path: Path, table: Table) -> None:
 
 
 def limits_of(item: object, place: str) -> Table:
-    """Return the limits of one quota of a file by entity and name; raise ConfigError if the quota is wrong.
+    """Return the limits of one quota of a file, by entity and name of the limit.
 
-    ``place`` names the quota in the error.
+    Raise ConfigError if the quota is wrong. ``place`` names the quota in the error.
     """
     if not isinstance(item, Mapping):
         raise ConfigError(f"{place} is not an object")

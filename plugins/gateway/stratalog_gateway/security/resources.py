@@ -16,7 +16,7 @@ NOT_ASKED: Final = -(1 << 31)  # authorized operations if the client does not as
 
 
 class Operation(IntEnum):
-    """Operations that an ACL allows or denies. Persistent: never renumber."""
+    """Operations that an ACL allows or denies, with the numbers of Kafka's protocol."""
 
     ALL = 2
     READ = 3
@@ -34,7 +34,7 @@ class Operation(IntEnum):
 
 
 class ResourceType(IntEnum):
-    """Types of resources. Persistent: never renumber."""
+    """Types of resources, with the numbers of Kafka's protocol."""
 
     TOPIC = 2
     GROUP = 3
@@ -45,14 +45,14 @@ class ResourceType(IntEnum):
 
 
 class PatternType(IntEnum):
-    """Comparison of the name of a resource with the name in an ACL. Persistent: never renumber."""
+    """Comparison of the name of a resource with the name in an ACL, with the numbers of Kafka's protocol."""
 
     LITERAL = 3
     PREFIXED = 4
 
 
 class Permission(IntEnum):
-    """Effect of an ACL. Persistent: never renumber."""
+    """Effect of an ACL, with the numbers of Kafka's protocol."""
 
     DENY = 2
     ALLOW = 3
@@ -84,5 +84,5 @@ DENIED: Final[Mapping[ResourceType, Code]] = {
 
 
 def operation_bits(operations: tuple[Operation, ...]) -> int:
-    """Return operations as the bit field of the protocol."""
+    """Return operations as the bit field of the protocol: bit N is the operation with the number N."""
     return sum(1 << operation for operation in operations)

@@ -1,4 +1,4 @@
-"""Settings of security and quotas, with the names of Kafka's broker where it has them.
+"""Settings of security and quotas. A setting that Kafka's broker also has uses Kafka's name.
 
 Source: apache/kafka SocketServerConfigs, BrokerSecurityConfigs, SslConfigs.
 """
@@ -20,7 +20,7 @@ _INT_MAX: Final = (1 << 31) - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecuritySection(Section):
-    """Settings of listeners, authentication, permissions and quotas. Relative paths begin in the working directory."""
+    """Settings of listeners, authentication, permissions and quotas. Paths are relative to the working directory."""
 
     listeners: tuple[str, ...] = key(
         "listeners",

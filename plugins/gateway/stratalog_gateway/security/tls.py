@@ -1,4 +1,4 @@
-"""TLS: the context of listeners, which is reloaded when its files change, and principals of certificates.
+"""TLS contexts of listeners, and principals of client certificates.
 
 Source: apache/kafka DefaultSslEngineFactory, SslPrincipalMapper, DefaultKafkaPrincipalBuilder; RFC 2253.
 """
@@ -32,14 +32,14 @@ _GROUP: Final = re.compile(r"\$(\d+)")
 
 
 class TlsContext:
-    """TLS settings of a listener, which encrypts its connections. Thread-safe.
+    """TLS context of a listener, with the key and certificates of PEM files. Thread-safe.
 
-    If a file changes, new connections use its new contents. Open connections do not change.
+    If a file changes, new connections use the new contents. Open connections do not change.
 
     Args:
-        settings: files and versions.
-        client_auth: "none", "requested" or "required".
-        clock: source of the time between checks of the files.
+        settings: files, versions and cipher suites.
+        client_auth: client certificates: "none", "requested" or "required".
+        clock: clock for the time between checks of the files.
 
     Raises:
         ConfigError: a file or a setting is missing or wrong.
@@ -55,7 +55,7 @@ class TlsContext:
         self._files = WatchedFiles(paths, self._load, clock)
 
     def encrypted(self, connection: socket.socket) -> ssl.SSLSocket:
-        """Return the connection over TLS. Its handshake has not begun."""
+        """Return the connection over TLS. The TLS handshake has not begun."""
         return self._files.value().wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
 
     def _load(self) -> ssl.SSLContext:
@@ -73,13 +73,16 @@ class TlsContext:
 
 
 def certificate_subject(connection: ssl.SSLSocket) -> str | None:
-    """Return the subject of the client's certificate as RFC 2253 writes it; None without a certificate."""
+    """Return the subject of the client's certificate in the format of RFC 2253; None without a certificate."""
     certificate: Any = connection.getpeercert()
     return distinguished_name(certificate["subject"]) if certificate else None
 
 
 def distinguished_name(subject: Iterable[Iterable[tuple[str, str]]]) -> str:
-    """Return a subject as text with its names in reverse order, such as ``CN=orders,O=Example``."""
+    """Return a certificate's subject in the format of RFC 2253, such as ``CN=orders,O=Example``.
+
+    The order of the names in ``subject`` is reversed.
+    """
     return ",".join("+".join(_attribute(*found) for found in names) for names in reversed(list(subject)))
 
 
@@ -98,15 +101,15 @@ def _attribute(name: str, value: str) -> str:
 def principal_mapping(rules: str) -> Callable[[str | None], str]:
     """Return a function that converts the subject of a certificate to a principal.
 
-    The function raises ssl.SSLError if no rule matches. It returns ``User:ANONYMOUS`` for None.
+    For None, the function returns ``User:ANONYMOUS``. The function raises ssl.SSLError if no rule matches the subject.
 
     Args:
         rules: rules separated by commas. The first rule whose pattern matches the whole subject applies. A rule is
-            ``DEFAULT``, or ``RULE:PATTERN/REPLACEMENT/``. An ``L`` or ``U`` after it makes the result
-            lower or upper case.
+            ``DEFAULT``, which uses the subject, or ``RULE:PATTERN/REPLACEMENT/``. A final ``L`` or ``U`` converts the
+            result to lower or upper case. An empty text means ``DEFAULT``.
 
     Raises:
-        ConfigError: a rule has another form.
+        ConfigError: a rule has another format.
     """
     parsed = [_rule(text.strip()) for text in _RULE_ENDS.split(rules.strip() or "DEFAULT")]
 

@@ -1,4 +1,4 @@
-"""Tokens of OAUTHBEARER: JSON Web Tokens that an issuer has signed. Needs the extra ``gateway-oauth``.
+"""Tokens of OAUTHBEARER: JSON Web Tokens that an issuer has signed. This module needs the extra ``gateway-oauth``.
 
 Source: apache/kafka BrokerJwtValidator, OAuthBearerValidatorCallbackHandler.
 """
@@ -23,14 +23,14 @@ _FETCH_S: Final = 10  # limit for a request to the issuer
 
 
 class TokenCheck:
-    """Checks signature, time, audience and issuer of tokens. Thread-safe.
+    """Check of the signature, expiry, audience, issuer and principal of tokens. Thread-safe.
 
     Args:
         settings: location of the issuer's keys, and requirements for tokens.
-        clock: source of the time between checks of a file of keys.
+        clock: clock for the time between checks of a file of keys.
 
     Raises:
-        ConfigError: the location of the keys is not an http or file URL, or the file is missing or wrong.
+        ConfigError: the location of the keys is not an http, https or file URL, or the file is missing or wrong.
     """
 
     def __init__(self, settings: SecuritySection, clock: Clock) -> None:
@@ -47,10 +47,10 @@ class TokenCheck:
             raise ConfigError("sasl.oauthbearer.jwks.endpoint.url must be an http, https or file URL")
 
     def __call__(self, token: str) -> tuple[str, int]:
-        """Return the name of the principal, and the expiry of a token (ms since 1970).
+        """Return the name of a token's principal, and the expiry of the token (ms since 1970).
 
         Raises:
-            AuthenticationError: the token is not valid, or its key cannot be fetched from the issuer.
+            AuthenticationError: the token is not valid or names no principal, or its key cannot be fetched.
         """
         settings = self._settings
         try:

@@ -1,4 +1,4 @@
-"""Users of PLAIN and SCRAM: a file with salted keys, from which no password can be read.
+"""Users of PLAIN and SCRAM, and their file, which contains salted keys instead of passwords.
 
 The file is JSON: ``{"version": 1, "users": {NAME: {MECHANISM: {"salt": ..., "stored_key": ..., "server_key": ...,
 "iterations": ...}}}}``. Salt and keys are base64, as in Kafka's records of SCRAM credentials.
@@ -41,7 +41,7 @@ class Credential(NamedTuple):
     iterations: int
 
     def accepts(self, password: str) -> bool:
-        """Return True if the keys were computed from this password. Takes milliseconds."""
+        """Return True if the keys were computed from this password. The computation takes milliseconds."""
         made = make_credential(self.mechanism, password, self.salt, self.iterations)
         return hmac.compare_digest(made.stored_key, self.stored_key)
 
@@ -52,7 +52,7 @@ Users = Mapping[str, Mapping[str, Credential]]
 def make_credential(
     mechanism: str, password: str, salt: bytes | None = None, iterations: int = DEFAULT_ITERATIONS
 ) -> Credential:
-    """Return the keys of a password. If ``salt`` is None, a random salt is used. Takes milliseconds."""
+    """Return the keys of a password, with a random salt if ``salt`` is None. The computation takes milliseconds."""
     algorithm = ALGORITHMS[mechanism]
     salt = secrets.token_bytes(_SALT_BYTES) if salt is None else salt
     salted = hashlib.pbkdf2_hmac(algorithm, normalized(password).encode(), salt, iterations)
@@ -60,7 +60,7 @@ def make_credential(
 
 
 def credential_of(mechanism: str, salted: bytes, salt: bytes, iterations: int) -> Credential:
-    """Return the keys of a salted password, which is the output of PBKDF2."""
+    """Return the keys of the salted password ``salted``, which is the output of PBKDF2."""
     algorithm = ALGORITHMS[mechanism]
     client_key = hmac.digest(salted, b"Client Key", algorithm)
     stored_key = hashlib.new(algorithm, client_key).digest()
@@ -68,15 +68,15 @@ def credential_of(mechanism: str, salted: bytes, salt: bytes, iterations: int) -
 
 
 def normalized(text: str) -> str:
-    """Return a name or a password in Unicode's normal form KC, from which clients compute keys."""
+    """Return a name or a password in Unicode's normal form NFKC, from which keys are computed."""
     return unicodedata.normalize("NFKC", text)
 
 
 def load_users(path: Path) -> Users:
-    """Return the users of a file: their credentials by name and mechanism.
+    """Return the credentials in a file, by user name and mechanism.
 
     Raises:
-        ConfigError: the file is not of the documented form.
+        ConfigError: the file has another format.
         OSError: the file cannot be read.
     """
     users: Any = read_field(path, _VERSION, "users", dict)
@@ -111,7 +111,7 @@ def _credential(mechanism: str, fields: object, place: str) -> Credential:
 
 
 def save_users(files: Vfs, path: Path, users: Users) -> None:
-    """Replace a file of users durably; raise OSError if it cannot be written."""
+    """Replace a file of users durably; raise OSError if the file cannot be written."""
     table = {
         name: {
             kind: {

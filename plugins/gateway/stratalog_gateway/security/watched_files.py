@@ -1,4 +1,4 @@
-"""Values that are loaded from files, and reloaded when a file changes."""
+"""Values that are loaded from files, and loaded again when a file changes."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ Stamp = tuple[int, int, int]
 class WatchedFiles(Generic[T]):
     """A value that is loaded from files. Thread-safe.
 
-    A change is noticed at the first call of ``value`` a second or more after the last check. If a changed file is
-    missing or wrong, the last good value stays in use, and a warning is logged once for each change.
+    If a changed file is wrong, the value stays unchanged, and a warning is logged once for each change. If a file is
+    missing, the value stays unchanged, and a warning is logged at each check.
 
     Args:
-        paths: the files.
-        load: reads the files; raises ConfigError, OSError or ValueError if one is wrong.
-        clock: source of the time between checks.
+        paths: paths of the files.
+        load: function that reads the files. It raises ConfigError, OSError or ValueError if a file is wrong.
+        clock: clock for the time between checks.
 
     Raises:
         ConfigError: a file is missing or wrong.
@@ -43,20 +43,20 @@ class WatchedFiles(Generic[T]):
         self._next_ns = clock.monotonic_ns() + _CHECK_NS
 
     def value(self) -> T:
-        """Return the value. At most once a second, check the files first, and reload them if one has changed."""
+        """Return the value. First check the files as ``refresh`` does, if the last check was at least a second ago."""
         if self._clock.monotonic_ns() >= self._next_ns:
             self.refresh()
         return self._value
 
     def refresh(self) -> None:
-        """Reload the files now if one has changed. If a file is missing or wrong, keep the value and log a warning."""
+        """Load the value if a file has changed. If a file is missing or wrong, keep the value and log a warning."""
         with self._lock:
             self._next_ns = self._clock.monotonic_ns() + _CHECK_NS
             try:
                 stamps = self._found()
                 if stamps == self._stamps:
                     return
-                self._stamps = stamps  # wrong files are not read again until they change
+                self._stamps = stamps  # wrong files are not loaded again until they change
                 self._value = self._load()
             except (ConfigError, OSError, ValueError) as error:
                 _LOGGER.warning("the contents of %s stay as they were: %s", self._names(), _reason(error))
