@@ -1,10 +1,12 @@
 """Object stores over fsspec: S3 and compatible services, local folders, memory, and other clouds.
 
-Options (``tier_options``) are passed to the fsspec file system: ``key``, ``secret``, ``token``, ``client_kwargs``,
-``config_kwargs`` and ``s3_additional_kwargs`` for S3. AWS's own environment variables and files are read too.
-``credentials`` is a function that returns ``key``, ``secret``, ``token`` and ``expires_ms`` (Unix time); it is called
-again when these credentials expire. ``[plugins.s3]`` sets the address of the service (``endpoint_url``, ``region``,
-``addressing``, ``allow_http``) and how S3 stores objects. Tier options of the same names override these settings.
+Options of the tier (``tier_options``) are passed to the fsspec file system: for S3 for example ``key``, ``secret``,
+``token``, ``client_kwargs``, ``config_kwargs`` and ``s3_additional_kwargs``. For S3, AWS's environment variables and
+configuration files also apply. The option ``credentials`` is a function that returns ``key``, ``secret``, ``token`` and
+``expires_ms`` (Unix time). The store calls the function again when the credentials expire.
+
+``[plugins.s3]`` has the settings of the service (``endpoint_url``, ``region``, ``addressing``, ``allow_http``) and of
+uploads. Tier options of the same names override these settings.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ GENERIC_SCHEMES: Final = frozenset({
 
 @hookimpl
 def stratalog_object_stores() -> Iterable[Provider[ObjectStore]]:
-    """Return the providers of the stores. fsspec is imported when the first store that needs it is opened."""
+    """Return the providers of the stores. fsspec is imported when the first store that needs fsspec is opened."""
     return (
         Provider(
             name="s3",

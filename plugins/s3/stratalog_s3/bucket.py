@@ -19,16 +19,15 @@ _CONTENT_RANGE: Final = re.compile(r"bytes ([0-9]+)-([0-9]+)/([0-9]+)\Z")
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """A bucket through a connected s3fs file system (Any: s3fs has no types), for the requests of one operation.
+    """Access to a bucket for the requests of one operation, such as an upload.
 
     Attributes:
-        filesystem: the file system, with its own event loop.
+        filesystem: connected file system of s3fs, with its own event loop.
         name: name of the bucket.
         clock: clock of the deadline.
-        deadline_ns: deadline of all requests together.
-        sent: number of requests by botocore's method name; changed on the event loop only.
-        renew: called when the credentials of a client have expired; returns True if a retry with new credentials can
-            succeed.
+        deadline_ns: deadline of all requests together (monotonic).
+        sent: number of requests, by botocore's method name; changed on the event loop only.
+        renew: function that replaces the expired credentials of a client. Returns True if a retry can succeed.
     """
 
     filesystem: Any
@@ -39,31 +38,31 @@ class Bucket:
     renew: Callable[[Any], Awaitable[bool]]
 
     def ask(self, method: str, **parameters: object) -> Any:
-        """Send one request, named as botocore names it, and return the answer.
+        """Send one request, and return the response. ``method`` is botocore's name, such as ``put_object``.
 
         Raises:
-            StoreTimeoutError: the deadline had passed before; nothing was sent.
-            TimeoutError: there was no answer before the deadline.
+            StoreTimeoutError: the deadline had passed before the request; nothing was sent.
+            TimeoutError: no response arrived before the deadline.
             Other errors are those of s3fs.
         """
         return self.begin(method, **parameters).result()
 
     def begin(self, method: str, **parameters: object) -> Pending[Any]:
-        """Send a request without waiting for the answer, and return the pending call.
+        """Begin a request as ``ask`` does, and return the pending call without waiting for the response.
 
         Raises:
-            StoreTimeoutError: the deadline had passed before; nothing was sent.
+            StoreTimeoutError: the deadline had passed before the request; nothing was sent.
         """
         left_s = seconds_left(self.clock, self.deadline_ns, str(parameters.get("Key", "")))
         return Pending(self.filesystem.loop, lambda: self._call(method, parameters), left_s)
 
     def get(self, name: str, start: int | None, end: int | None) -> bytes:
-        """Return the bytes [start, end) of an object; None is its start or end.
+        """Return the bytes [start, end) of an object. ``start`` None means 0, and ``end`` None the end of the object.
 
-        The result is empty if the object ends before ``start``. The deadline includes the transfer of the body.
+        The result is empty if ``start`` is at or after the end of the object. The deadline includes the transfer.
 
         Raises:
-            StoreError: the store answered with another range, or sent too few bytes.
+            StoreError: the store sent another range, or too few bytes.
             Other errors are those of ``ask``.
         """
         return run(
@@ -71,7 +70,7 @@ class Bucket:
         )
 
     async def _call(self, method: str, parameters: dict[str, Any]) -> Any:
-        """Send one request. If it is refused because the credentials have expired, renew them and retry once."""
+        """Send one request. If the store refuses expired credentials, renew the credentials and retry once."""
         client = self.filesystem.s3
         try:
             return await self._once(method, parameters)
@@ -84,7 +83,7 @@ class Bucket:
         self.sent[method] += 1
         body = parameters.get("Body")
         if isinstance(body, io.BytesIO):
-            body.seek(0)  # a refused request has read part of the body; a retry must send all of it
+            body.seek(0)  # a refused request may have read part of the body
         call: Coroutine[Any, Any, Any] = self.filesystem._call_s3(  # noqa: SLF001 - s3fs has no public async one
             method, Bucket=self.name, **parameters
         )
@@ -117,7 +116,7 @@ class Bucket:
 
 
 class _Served(NamedTuple):
-    """Content of a reply according to its headers: bytes [start, end) of an object of ``of`` bytes."""
+    """Contents of a response according to its headers: bytes [start, end) of an object of ``of`` bytes."""
 
     start: int
     end: int
@@ -125,9 +124,9 @@ class _Served(NamedTuple):
 
 
 def _served(content_range: str | None, size_bytes: int) -> _Served:
-    """Parse the ``Content-Range`` of a reply. A reply without this header contains the whole object of ``size_bytes``.
+    """Parse the header ``Content-Range`` of a response. All fields are -1 if the header is malformed.
 
-    All fields are -1 if the header is malformed.
+    A response without the header contains the whole object of ``size_bytes``.
     """
     if content_range is None:
         return _Served(0, size_bytes, size_bytes)

@@ -1,7 +1,7 @@
 """Checksums by which a store verifies uploads.
 
-This module computes them, because botocore's own checksums change the encoding of the body, and some S3-compatible
-servers do not understand that encoding.
+botocore's own checksums are not used, because they change the encoding of the body, which some S3-compatible servers
+do not understand.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Checksum(NamedTuple):
 
     Attributes:
         parameter: request parameter that carries the checksum; "" for none.
-        algorithm: algorithm that a multipart upload announces; "" if it announces none.
+        algorithm: name of the algorithm, which a multipart upload announces; "" if it announces none.
         of: function that computes the checksum.
     """
 
@@ -32,7 +32,7 @@ class Checksum(NamedTuple):
     of: Callable[[Buffer], bytes]
 
     def said(self, data: Buffer) -> dict[str, str]:
-        """Return the checksum parameter of a request with this body, by name; empty for no checksum."""
+        """Return the checksum parameter of a request with the body ``data``, by name; {} for no checksum."""
         return {self.parameter: base64.b64encode(self.of(data)).decode()} if self.parameter else {}
 
 

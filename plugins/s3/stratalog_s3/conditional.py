@@ -1,4 +1,4 @@
-"""Stores on Google's and Azure's clouds. Their fsspec libraries create an object by one conditional request."""
+"""Stores on Google Cloud Storage and Azure Blob Storage, which create an object by one conditional request."""
 
 from __future__ import annotations
 
@@ -21,19 +21,18 @@ CONDITIONS: Final[Mapping[str, Mapping[str, object]]] = MappingProxyType(
 
 
 class ConditionalStore(FsspecStore):
-    """A store whose file system makes an upload conditional by a keyword argument.
+    """A store whose fsspec file system makes an upload conditional by a keyword argument.
 
-    Old versions of these file systems silently ignore the keyword. With such a version, the store raises an error before it
-    writes.
+    At its first use, the store raises PluginImportError if the installed file system would ignore the argument.
     """
 
     @property
     def capabilities(self) -> Capability:
-        """``Capability.CREATE`` only. The store does not evaluate ``after`` of ``list``: fsspec lists whole folders."""
+        """``Capability.CREATE`` only. Without ``LIST_AFTER``, because fsspec lists whole folders."""
         return create_capability(self._location.scheme)
 
     def create(self, key: str, data: Buffer, *, deadline_ns: int) -> Created:
-        """Write the object only if the key does not exist; return the outcome."""
+        """Write the object atomically if the key does not exist; see ``ObjectStore.create``."""
         path = self._writable(key)
         with self._errors(key):
             self._filesystem()  # an error here means that nothing was sent
@@ -46,7 +45,7 @@ class ConditionalStore(FsspecStore):
 
     def _make(self) -> Any:
         made, root = super()._make()
-        named = inspect.signature(made._pipe_file).parameters  # noqa: SLF001 - what pipe_file runs on the event loop
+        named = inspect.signature(made._pipe_file).parameters  # noqa: SLF001 - pipe_file calls it on the event loop
         (keyword,) = CONDITIONS[self._location.scheme]
         if keyword not in named:
             library = type(made).__module__.partition(".")[0]
@@ -59,7 +58,7 @@ class ConditionalStore(FsspecStore):
 
 
 def open_conditional(context: OpenContext) -> ObjectStore:
-    """Return a store on Google Cloud Storage or Azure Blob Storage, which connects at the first call.
+    """Return a store on Google Cloud Storage or Azure Blob Storage. The store connects at its first request.
 
     Raises:
         ConfigError: the URI or an option is not allowed.

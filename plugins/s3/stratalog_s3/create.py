@@ -1,4 +1,4 @@
-"""Strategies by protocol for creating an object only if it does not exist, which fsspec alone does not guarantee."""
+"""Strategies to create an object only if the key does not exist, by protocol. fsspec alone has no atomic create."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from stratalog.spi import Capability
 class CreateStrategy(Enum):
     """Strategy that decides which of several concurrent writers creates an object.
 
-    NATIVE: the store decides, by one conditional request. LINK: the file system decides, by a hard link to a finished
-        file. NONE: several writers may succeed. The writer checks for the object and then writes, which is safe for one
-        writer only, so the store does not declare ``Capability.CREATE``.
+    NATIVE: the store decides, by one conditional request. LINK: the file system decides, by a hard link to a complete
+    file. NONE: nothing decides. A writer checks for the object and then writes, so that several writers may succeed,
+    and the store does not declare ``Capability.CREATE``.
     """
 
     NATIVE = auto()

@@ -1,8 +1,4 @@
-"""Credentials that change while a store is open.
-
-The user's function is called for new credentials shortly before the current ones expire, or when the store reports that
-they have expired.
-"""
+"""Credentials that change while a store is open, from a function of the user."""
 
 from __future__ import annotations
 
@@ -21,12 +17,13 @@ CredentialProvider = Callable[[], Mapping[str, object]]
 
 
 class RotatingCredentials:
-    """The last credentials that the user's function returned. They are never printed or pickled. Thread-safe.
+    """The last credentials that the user's function returned. ``repr`` hides them, and pickling fails. Thread-safe.
 
     Args:
-        provider: returns ``key``, ``secret``, and optionally ``token`` and ``expires_ms`` (Unix time).
+        provider: function of the user. Returns ``key``, ``secret``, and optionally ``token`` and ``expires_ms`` (Unix
+            time).
         clock: clock for the expiry.
-        secrets: receives the credentials, so that it redacts them in texts.
+        secrets: learns the credentials, to redact them in texts.
     """
 
     def __init__(self, provider: CredentialProvider, clock: Clock, secrets: SecretOptions) -> None:
@@ -36,12 +33,13 @@ class RotatingCredentials:
         self._expires_ms = 0
 
     def current(self) -> tuple[str, str, str | None]:
-        """Return key, secret and token, which is None if there is none.
+        """Return key, secret, and token or None.
 
-        The provider is called at the first call, after ``expired``, and if the credentials expire within a minute.
+        This method calls the user's function at the first call, after ``expired``, and if the credentials expire within
+        a minute.
 
         Raises:
-            StorePermissionError: the provider failed, or returned invalid credentials.
+            StorePermissionError: the user's function failed, or returned invalid credentials.
         """
         with self._lock:
             if self._current is None or (self._expires_ms and self._clock.now_ms() >= self._expires_ms - EARLY_MS):
@@ -49,12 +47,12 @@ class RotatingCredentials:
             return self._current
 
     def expired(self) -> None:
-        """Discard the credentials because the store reports them as expired; the next use requests new ones."""
+        """Discard the credentials, because the store has reported that they have expired."""
         with self._lock:
             self._current = None
 
     def _asked(self) -> tuple[tuple[str, str, str | None], int]:
-        """Call the provider, and return its credentials and the time at which they expire (ms since 1970; 0: never).
+        """Call the user's function. Return its credentials, and their expiry (ms since 1970; 0: never).
 
         No local variable contains a credential, because a traceback can show local variables.
         """
@@ -84,7 +82,7 @@ class RotatingCredentials:
 
 
 def take_provider(options: dict[str, object]) -> CredentialProvider | None:
-    """Remove ``credentials`` from the options and return it; None if it is not set.
+    """Remove the option ``credentials`` from ``options``, and return its value; None if the option is not set.
 
     Raises:
         ConfigError: ``credentials`` is not callable, or the options also contain fixed credentials.
@@ -107,13 +105,13 @@ def rotating_session(credentials: RotatingCredentials) -> Any:
     from botocore.credentials import ReadOnlyCredentials  # noqa: PLC0415 - the same
 
     class Signing(AioCredentials):  # type: ignore[misc]  # published without types
-        """Credentials that are requested for each signature, on another thread because the user's function may block."""
+        """Credentials that are read for each signature, on another thread because the user's function may block."""
 
         async def get_frozen_credentials(self) -> Any:
             return ReadOnlyCredentials(*await asyncio.to_thread(credentials.current))
 
     class Given:
-        """Source of credentials that the session uses before all other sources."""
+        """Source of credentials with priority over botocore's own sources."""
 
         METHOD = CANONICAL_NAME = "stratalog"
 

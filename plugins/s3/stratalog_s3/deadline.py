@@ -1,4 +1,4 @@
-"""A deadline for every call, because the libraries' own timeouts restart with each received byte."""
+"""Deadlines of calls to libraries, whose own timeouts restart with each received byte."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from stratalog.errors import StoreTimeoutError
 from stratalog.spi import Clock
 
 T = TypeVar("T")
-_GRACE_S: Final = 5.0  # time for a cancelled call to end; only a blocked event loop needs it
+_GRACE_S: Final = 5.0  # time for a cancelled call to end; a call needs it only if the event loop is blocked
 
 
 def seconds_left(clock: Clock, deadline_ns: int, key: str) -> float:
-    """Return the seconds until the deadline.
+    """Return the seconds until the monotonic time ``deadline_ns``.
 
     Raises:
-        StoreTimeoutError: the deadline has passed, and nothing was sent.
+        StoreTimeoutError: the deadline has passed. ``key`` is the key in the error.
     """
     left_ns = deadline_ns - clock.monotonic_ns()
     if left_ns <= 0:
@@ -27,7 +27,10 @@ def seconds_left(clock: Clock, deadline_ns: int, key: str) -> float:
 
 
 class Pending(Generic[T]):
-    """A coroutine that runs on a loop in another thread and is cancelled after ``timeout_s``."""
+    """A coroutine that runs on an event loop in another thread, and is cancelled after ``timeout_s``.
+
+    ``call`` returns the coroutine.
+    """
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, call: Callable[[], Coroutine[Any, Any, T]], timeout_s: float
@@ -36,15 +39,15 @@ class Pending(Generic[T]):
         self._future: Future[T] = asyncio.run_coroutine_threadsafe(_bounded(call, timeout_s), loop)
 
     def result(self) -> T:
-        """Wait for the coroutine, and return its result or raise its error.
+        """Wait for the coroutine. Return its result, or raise its error.
 
         Raises:
-            TimeoutError: the coroutine did not end in time.
+            TimeoutError: the coroutine did not end within ``timeout_s``.
         """
         try:
             return self._future.result(self._timeout_s + _GRACE_S)
         finally:
-            self.cancel()  # no effect on a finished coroutine; if this thread was interrupted, stops the background work
+            self.cancel()  # no effect on a finished coroutine; stops the coroutine if this thread was interrupted
 
     def when_over(self, call: Callable[[], None]) -> None:
         """Call ``call`` on any thread when the coroutine has finished, failed or been cancelled."""
@@ -56,9 +59,9 @@ class Pending(Generic[T]):
 
 
 def run(loop: asyncio.AbstractEventLoop, call: Callable[[], Coroutine[Any, Any, T]], timeout_s: float) -> T:
-    """Run a coroutine on a loop in another thread and wait for it.
+    """Run the coroutine that ``call`` returns on an event loop in another thread, and return its result.
 
-    Raises the errors of ``Pending.result``.
+    Raise the errors of ``Pending.result``.
     """
     return Pending(loop, call, timeout_s).result()
 

@@ -1,11 +1,10 @@
-"""Ranged GETs that bypass aiohttp: one thread per request receives the body directly into the returned bytes.
+"""Ranged GETs that bypass aiohttp: a thread receives each body directly into the returned bytes.
 
-aiobotocore builds and signs the requests and parses the answers, as for all other requests. Only the transfer differs.
-aiohttp copies a body four times on the one thread that runs the event loop. That thread, not the network, then limits
-the total throughput of many readers. This module copies each body once, from the kernel (and decrypts it with TLS), on a
-thread that does not hold the interpreter lock during the copy.
+aiobotocore builds and signs these requests and parses their responses, as for all other requests. Only the transfer
+differs. aiohttp copies a body four times on the thread of the event loop, which limits the total throughput of many
+readers. This module copies each body once, on a thread that does not hold the interpreter lock during the copy.
 
-This module is imported when a store connects, never earlier, because aiobotocore is slow to import.
+The import of aiobotocore is slow. Import this module only when a store connects.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ _RANGE: Final = re.compile(r"bytes=([0-9]+)-([0-9]+)\Z")
 _ERROR_BYTES: Final = 64 << 10  # maximum length of an error body that is read
 _IDLE_S: Final = 12.0  # idle connections are not reused after this time, as in aiobotocore
 _DEFAULT_PORTS: Final = {"http": http.client.HTTP_PORT, "https": http.client.HTTPS_PORT}
-_USUAL: Final = frozenset({"keepalive_timeout"})  # argument that aiobotocore itself gives to a connector
+_USUAL: Final = frozenset({"keepalive_timeout"})  # connector argument that aiobotocore itself sets
 _Connection: TypeAlias = http.client.HTTPConnection
 
 
@@ -54,7 +53,7 @@ class _Origin(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """A signed request and the maximum size of its body."""
+    """A signed request, and the maximum size of the response's body."""
 
     origin: _Origin
     target: str
@@ -64,7 +63,7 @@ class _Wanted:
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """The answer to a request. ``body`` is None if its length is unknown or above the requested length: it was not read."""
+    """Response to a request. ``body`` is None (not read) if its length is unknown or above the requested length."""
 
     status: int
     headers: dict[str, str]
@@ -72,7 +71,7 @@ class _Answer:
 
 
 class _Connections:
-    """Idle connections that are kept for reuse. Thread-safe; times are seconds of the event loop's clock."""
+    """Idle connections, which are kept for reuse. Thread-safe. Times are seconds of the event loop's clock."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -80,7 +79,7 @@ class _Connections:
         self._closed = False  # under _lock
 
     def take(self, origin: _Origin, now_s: float) -> _Connection | None:
-        """Return a recently used connection that seems to be still open, or None."""
+        """Return an idle connection that was used in the last 12 s and seems to be open, or None."""
         while True:
             with self._lock:
                 kept = self._idle.get(origin)
@@ -92,7 +91,7 @@ class _Connections:
             connection.close()
 
     def give_back(self, origin: _Origin, connection: _Connection, now_s: float) -> None:
-        """Keep a connection that has no request in progress."""
+        """Keep a connection without a request in progress for reuse. After ``close``, close the connection."""
         stale: list[_Connection] = []
         with self._lock:
             if self._closed:
@@ -106,7 +105,7 @@ class _Connections:
             each.close()
 
     def close(self) -> None:
-        """Close the idle connections now, and each connection that is returned later."""
+        """Close the idle connections, and each connection that is given back later."""
         with self._lock:
             self._closed = True
             idle = [connection for kept in self._idle.values() for _, connection in kept]
@@ -125,7 +124,7 @@ class _Transfer:
         self._aborted = False  # under _lock
 
     def run(self) -> _Answer:
-        """Send the request and return the answer. If an idle connection turns out to be closed, use a new connection."""
+        """Send the request, and return the response. If a reused connection is closed, retry on a new connection."""
         kept = self._connections.take(self._wanted.origin, self._now_s)
         if kept is not None:
             with contextlib.suppress(http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError):
@@ -133,7 +132,7 @@ class _Transfer:
         return self._on(self._session.connection(self._wanted.origin))
 
     def abort(self) -> None:
-        """Make ``run``, on its own thread, end soon with an error."""
+        """Make a call of ``run`` on another thread end soon with an error."""
         with self._lock:
             self._aborted = True
             connection = self._connection
@@ -166,14 +165,14 @@ class _Transfer:
 
 
 class _Body:
-    """A received body with the interface of aiohttp's body."""
+    """A received body, with the interface of aiohttp's body."""
 
     def __init__(self, url: str, data: bytes | None) -> None:
         self.url, self._data = url, data
         self.content = self
 
     async def read(self, amount: int = -1) -> bytes:
-        """Return up to ``amount`` bytes, or all if it is negative."""
+        """Return up to ``amount`` bytes, or all remaining bytes if ``amount`` is negative."""
         data = self._data or b""
         if amount < 0:
             self._data = b""
@@ -192,9 +191,9 @@ class _Body:
 
 @dataclass(frozen=True, slots=True)
 class _Reads:
-    """Settings of the connections, from the arguments that aiobotocore gives to a session.
+    """Settings of the connections, from the arguments that aiobotocore passes to a session.
 
-    ``is_usual`` is False if the user configured aiohttp's connector: all requests then use aiohttp.
+    ``is_usual`` is False if the user configured aiohttp's connector. All requests then use aiohttp.
     """
 
     verify: bool | str
@@ -218,7 +217,7 @@ class _Reads:
         connector_args: Mapping[str, Any] | None = None,
         **others: Any,
     ) -> _Reads:
-        """Return the settings; the arguments in ``others`` have no meaning for these connections."""
+        """Return the settings. The arguments in ``others`` are ignored."""
         del others
         connect_s, read_s = timeout if isinstance(timeout, list | tuple) else (timeout, timeout)
         return cls(
@@ -233,29 +232,29 @@ class _Reads:
 
 
 class DirectSession(AIOHTTPSession):  # type: ignore[misc]  # published without types
-    """HTTP session of an S3 client that sends bounded ranged GETs on its own threads.
+    """HTTP session of an S3 client that sends GETs of ranges with an end on its own threads.
 
-    All other requests use aiohttp. Ranged GETs use aiohttp too if a proxy applies or the user configured the connector.
+    All other requests use aiohttp, and also ranged GETs if a proxy applies or the user configured the connector.
     aiobotocore receives this class as ``http_session_cls`` of its configuration.
     """
 
     def __init__(self, **arguments: Any) -> None:
         super().__init__(**arguments)
         self._reads = _Reads.of(**arguments)
-        # verification may not be switched off by any source of botocore's settings
+        # no source of botocore's settings may switch off the verification
         checked_bundle(self._reads.verify or False, "verify")
         self._connections = _Connections()
         self._threads = ThreadPoolExecutor(self._reads.threads, "stratalog-s3-read")
         self._context: ssl.SSLContext | None = None  # a race that creates it twice does no harm
 
     async def __aexit__(self, *details: object) -> None:
-        """Close all connections. Requests in progress end by themselves."""
+        """Close all idle connections. Requests in progress continue, and close their connections at the end."""
         self._connections.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
         await super().__aexit__(*details)
 
     async def send(self, request: Any) -> Any:
-        """Send one request and return the answer; raise the errors of the base class."""
+        """Send one request, and return the response; raise the errors of the base class."""
         wanted = self._wanted(request)
         if wanted is None:
             return await super().send(request)
@@ -290,7 +289,7 @@ class DirectSession(AIOHTTPSession):  # type: ignore[misc]  # published without 
         """Open the connection.
 
         Raises:
-            _NeverConnectedError: connecting failed; no request was sent.
+            _NeverConnectedError: the connection could not be opened; no request was sent.
         """
         url = f"{connection.host}:{connection.port}"
         try:
@@ -304,7 +303,7 @@ class DirectSession(AIOHTTPSession):  # type: ignore[misc]  # published without 
         connection.sock.settimeout(self._reads.read_s)
 
     def _wanted(self, request: Any) -> _Wanted | None:
-        """Return the request if this class sends it, or None if the base class must send it."""
+        """Return the request if this class can send the request, or None if the base class must send the request."""
         if request.method != "GET" or not request.stream_output:
             return None
         headers = {name: _text(value) for name, value in request.headers.items()}
@@ -319,7 +318,7 @@ class DirectSession(AIOHTTPSession):  # type: ignore[misc]  # published without 
         return _Wanted(origin, target, headers, int(found[2]) + 1 - int(found[1]))
 
     def _made_context(self) -> ssl.SSLContext:
-        """Create the TLS context as the base class does, except that certificates are always verified."""
+        """Return a TLS context like that of the base class, but always with verification of certificates."""
         context: ssl.SSLContext = create_urllib3_context()
         context.check_hostname = True
         authorities = get_cert_path(self._reads.verify)
@@ -331,7 +330,7 @@ class DirectSession(AIOHTTPSession):  # type: ignore[misc]  # published without 
 
 
 class _NeverConnectedError(Exception):
-    """Connecting failed; ``problem`` is botocore's error for it."""
+    """A connection could not be opened. ``problem`` is botocore's error."""
 
     def __init__(self, problem: Exception) -> None:
         super().__init__(str(problem))
@@ -339,13 +338,13 @@ class _NeverConnectedError(Exception):
 
 
 def with_direct_reads(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return keyword arguments for s3fs with ``DirectSession``, unless the user configured another session."""
+    """Return the keyword arguments for s3fs, with ``DirectSession`` unless the user configured another HTTP session."""
     config = options["config_kwargs"]
     return {**options, "config_kwargs": {"http_session_cls": DirectSession, **config}}
 
 
 def _received(response: http.client.HTTPResponse, most_bytes: int) -> _Answer:
-    """Return an answer with its body. The body is None if its length is unknown or above ``most_bytes``."""
+    """Return a response with its body. The body is None if its length is unknown or above ``most_bytes``."""
     headers = {name.lower(): value for name, value in response.getheaders()}
     if response.status >= http.client.MULTIPLE_CHOICES:
         return _Answer(response.status, headers, response.read(_ERROR_BYTES))
@@ -355,7 +354,7 @@ def _received(response: http.client.HTTPResponse, most_bytes: int) -> _Answer:
 
 
 def _has_ended(connection: _Connection) -> bool:
-    """Return True if the server has closed an idle connection, or has sent unexpected bytes on it."""
+    """Return True if an idle connection cannot be reused: the server has closed it, or has sent unexpected bytes."""
     if connection.sock is None:
         return True
     try:

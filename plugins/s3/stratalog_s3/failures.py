@@ -1,7 +1,7 @@
-"""Conversion of library errors to the errors of the store contract.
+"""Conversion of library errors to stratalog's errors, which ``ObjectStore`` documents.
 
-This module does not import botocore, aiohttp or any cloud library. It distinguishes errors by S3's codes, HTTP statuses
-and class names, so one table is sufficient for all file systems.
+This module does not import botocore, aiohttp or any cloud library. Errors are distinguished by S3's codes, HTTP
+statuses and class names.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _BY_STATUS: Final[dict[int, type[StoreError]]] = {
     403: StorePermissionError,
     404: ObjectNotFoundError,
     408: StoreTimeoutError,
-    409: StoreThrottledError,  # a conflicting request is in progress; neither has won yet
+    409: StoreThrottledError,  # a conflicting request is in progress, and no request has succeeded yet
     429: StoreThrottledError,
     500: StoreTimeoutError,
     502: StoreTimeoutError,
@@ -83,14 +83,14 @@ _NEVER_SENT: Final = frozenset({
 })  # fmt: skip
 _NO_CREDENTIALS: Final = frozenset({"NoCredentialsError", "PartialCredentialsError"})
 _WHERE_TO_SET_CREDENTIALS: Final = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, in the environment"
-_NO_ANSWERS: Final = frozenset({"HttpProcessingError"})  # of aiohttp: a truncated reply, with a "code" of aiohttp's own
+_NO_ANSWERS: Final = frozenset({"HttpProcessingError"})  # of aiohttp, for a truncated response; "code" is no status
 _EXPIRED: Final = frozenset({"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "RequestExpired"})
 _LONGEST_DIGITS: Final = 7  # maximum digits of a Retry-After in seconds
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class Reply(NamedTuple):
-    """Answer of a store: S3's code ("" if there is none), the HTTP status (0 if there is none) and the message."""
+    """Error response of a store: S3's code or "", the HTTP status or 0, and the message."""
 
     code: str
     status: int
@@ -98,7 +98,7 @@ class Reply(NamedTuple):
 
 
 def reply_of(error: BaseException) -> Reply | None:
-    """Return the store's answer from an error or its cause, or None if there is none."""
+    """Return the store's error response that an error or its cause contains; None if there was no response."""
     for found in (error, error.__cause__):
         if any(kind.__name__ in _NO_ANSWERS for kind in type(found).__mro__):
             continue
@@ -115,7 +115,10 @@ def reply_of(error: BaseException) -> Reply | None:
 
 
 def typed(error: Exception, key: str, uri: str, secrets: SecretOptions) -> StorageError:
-    """Return the contract's error for a library's error. The caller raises it ``from secrets.safe_cause(error)``."""
+    """Return stratalog's error for a library's error. The caller raises it ``from secrets.safe_cause(error)``.
+
+    A StorageError is returned unchanged. The text names ``key``, or ``uri`` if ``key`` is empty.
+    """
     if isinstance(error, StorageError):
         return error
     reply = reply_of(error)
@@ -134,20 +137,20 @@ def typed(error: Exception, key: str, uri: str, secrets: SecretOptions) -> Stora
 
 
 def typed_code(reply: Reply, key: str, uri: str, secrets: SecretOptions) -> StoreError:
-    """Return the contract's error for a store's answer about ``key``."""
+    """Return stratalog's error for an error response about ``key``, or about the bucket ``uri``."""
     kind = _BY_CODE.get(reply.code) or _BY_STATUS.get(reply.status) or StoreError
     text = f"{reply.code or reply.status}: {secrets.redact(reply.message)}"
     return kind(text, uri if kind is BucketNotFoundError or not key else key)
 
 
 def failed_create(error: Exception, key: str, uri: str, secrets: SecretOptions) -> Created | StorageError:
-    """Return the outcome of a conditional create that raised.
+    """Return the result of a conditional create that raised ``error``.
 
     Returns:
-        ``Created.EXISTS`` if the store reported that the object exists. An error for the caller to raise if nothing was
-        written: the request was refused or never sent. Status 409 is such an error, because the store asks for a retry;
-        EXISTS would be wrong, because the object may never exist. ``Created.UNKNOWN`` otherwise: there was no answer,
-        or a status of 408 or of 500 and above, which may come from a proxy between the client and the store.
+        ``Created.EXISTS`` if the store reported that the object exists. An error for the caller to raise if certainly
+        nothing was written: the request was refused or never sent. Status 409 is a refusal, because the store requests
+        a retry, and the object may not exist. Otherwise ``Created.UNKNOWN``: there was no response, or the status is
+        408 or at least 500, which a proxy between the client and the store may have sent.
     """
     reply = reply_of(error)
     if reply is None:
@@ -161,13 +164,13 @@ def failed_create(error: Exception, key: str, uri: str, secrets: SecretOptions) 
 
 
 def is_expired(error: Exception) -> bool:
-    """Return True if a request was refused because its credentials have expired; new credentials may succeed."""
+    """Return True if the store refused a request because the credentials have expired."""
     reply = reply_of(error)
     return reply is not None and reply.code in _EXPIRED
 
 
 def retry_after_ms(error: BaseException) -> int:
-    """Return the delay (ms) that the store asks for before a retry, or 0 if it asks for none."""
+    """Return the delay (ms) before a retry that the store requests, or 0 if the store requests no delay."""
     for found in (error, error.__cause__):
         response = getattr(found, "response", None)
         if isinstance(response, dict):
@@ -177,7 +180,7 @@ def retry_after_ms(error: BaseException) -> int:
 
 
 def is_past_the_end(error: Exception) -> bool:
-    """Return True if a ranged read was refused because the object ends before the range starts."""
+    """Return True if the store refused a read because the object ends at or before the start of the range."""
     reply = reply_of(error)
     return reply is not None and (reply.status == 416 or reply.code == "InvalidRange")
 
@@ -188,10 +191,10 @@ def _kind_by_class(error: BaseException) -> type[StoreError]:
 
 
 def _never_sent(error: BaseException) -> bool:
-    """Return True if no request was sent.
+    """Return True if certainly no request was sent.
 
-    aiobotocore raises the same error class for a connection that failed to open and for one that broke, so the inner error
-    decides.
+    aiobotocore raises one class of errors for a connection that could not be opened and for a connection that broke, so
+    the inner error decides.
     """
     inner = getattr(error, "kwargs", {}).get("error")
     return any(kind.__name__ in _NEVER_SENT for kind in (*type(error).__mro__, *type(inner).__mro__))

@@ -1,7 +1,7 @@
 """Objects as files in a folder.
 
-A file is written under a temporary name, synced, and then linked or renamed to its final name. All access uses the
-engine's ``Vfs``, which syncs, keeps files private and follows no symbolic link.
+A file is written under a temporary name, synced, and then linked or renamed to its final name. All access uses
+``env.files``, which creates files that only the owner can read, and follows no symbolic link.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ from stratalog_s3.location import Location, check_key, check_prefix, key_at, par
 from stratalog_s3.secret import SecretOptions
 from stratalog_s3.uploads import counted
 
-STALE_MS: Final = 86_400_000  # a temporary file this old has no live writer
+STALE_MS: Final = 86_400_000  # the writer of an older temporary file has died
 _TEMPORARY: Final = ".stratalog-"
 _TEMPORARY_NAME: Final = re.compile(r"\.stratalog-[0-9a-f]{32}-(.+)\.tmp\Z")  # group 1: name of the final file
-_LONGEST_NAME: Final = 150  # longest name in bytes that a temporary name repeats: file systems allow 255 bytes
+_LONGEST_NAME: Final = 150  # bytes; a temporary name, which has at most 255 bytes, does not contain a longer name
 _MISSING: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EISDIR})
 
 
 class FileStore(ObjectStore):
-    """Object store in one folder, which must exist. ``create`` uses ``link``, which never replaces a file."""
+    """Object store in one folder, which must exist."""
 
     def __init__(self, location: Location, env: Env, *, read_only: bool) -> None:
         self._location, self._read_only = location, read_only
@@ -61,12 +61,12 @@ class FileStore(ObjectStore):
         self._chance: random.Random = env.chance
         self._swept: dict[
             str, int
-        ] = {}  # time at which each folder was last cleared of stale temporary files; a race only clears it twice
+        ] = {}  # time (ms) at which stale temporary files were last removed, by folder; a race only repeats the removal
         self._closed = False
 
     @property
     def capabilities(self) -> Capability:
-        """``Capability.CREATE`` and ``NEAR`` only: listings read whole folders, and there are no checksums."""
+        """``Capability.CREATE`` and ``NEAR`` only. Listings read whole folders, and there are no checksums."""
         return create_capability(self._location.scheme) | Capability.NEAR
 
     @property
@@ -75,7 +75,7 @@ class FileStore(ObjectStore):
         return str(self._location)
 
     def put_file(self, key: str, source: ByteSource, *, deadline_ns: int) -> ObjectInfo:
-        """Write a temporary file in the same folder, sync it, rename it, and sync the folder. Durable on return."""
+        """Write and sync a temporary file, rename it to its final name, and sync the folder. Durable on return."""
         path = self._writable(key, deadline_ns)
         try:
             temporary = self._written(path, self._watched(source, key, deadline_ns))
@@ -90,15 +90,15 @@ class FileStore(ObjectStore):
         return ObjectInfo(key, source.size_bytes)
 
     def create(self, key: str, data: Buffer, *, deadline_ns: int) -> Created:
-        """Write a temporary file, sync it, and link it to its final name. The link fails if the name exists.
+        """Write and sync a temporary file, and link it to its final name, which fails if the name exists.
 
-        The result is ``Created.UNKNOWN`` if this call created the file, and a sync of the folder failed: the name of
-        the file may not be durable.
+        The result is ``Created.UNKNOWN`` if the link succeeded, and the sync of the folder or the removal of the
+        temporary file failed. The name of the object may then not be durable.
         """
         path = self._writable(key, deadline_ns)
         try:
             if self._files.stat(path) is not None:
-                return Created.EXISTS  # avoids a temporary file; otherwise the link decides
+                return Created.EXISTS  # without a temporary file; otherwise the link decides
             temporary = self._written(path, [data])
             created = self._linked(temporary, path)
         except OSError as error:
@@ -107,12 +107,11 @@ class FileStore(ObjectStore):
             self._files.remove(temporary)
             self._files.sync_folder(_folder(path))
         except OSError:
-            # the object exists, but its name may not be durable yet
             return Created.UNKNOWN if created is Created.CREATED else created
         return created
 
     def read(self, key: str, start: int | None = None, end: int | None = None, *, deadline_ns: int) -> bytes:
-        """Return the bytes [start, end) of an object; None is its start or end."""
+        """Return the bytes [start, end) of an object. The defaults are the start and the end of the object."""
         path = self._path(check_key(key), deadline_ns)
         try:
             with self._opened(path) as descriptor:
@@ -123,17 +122,14 @@ class FileStore(ObjectStore):
             self._raise(error, key)
 
     def is_cached(self, key: str, start: int, end: int) -> bool:
-        """Return True if the page cache contains the last byte of the range.
-
-        The earlier bytes are then assumed to be cached, or being read ahead.
-        """
+        """Return True if the page cache contains the byte before ``end``. Earlier bytes are assumed to be cached."""
         del start
         with contextlib.suppress(OSError), self._opened(f"{self._root}/{place_of(check_key(key))}") as descriptor:
             return self._files.is_cached(descriptor, end - 1)
         return False
 
     def read_cached(self, key: str, start: int, into: memoryview) -> bool:
-        """Fill ``into`` from the page cache without waiting for the disk; return False if that is not possible."""
+        """Fill ``into`` from the page cache, and return True. Return False if bytes are not cached or do not exist."""
         if self._closed:
             return False
         try:
@@ -146,7 +142,7 @@ class FileStore(ObjectStore):
             self._files.close(descriptor)
 
     def list(self, prefix: str, *, after: str = "", limit: int = 1000, deadline_ns: int) -> Sequence[ObjectInfo]:
-        """Return one page of objects. Only folders that can contain objects of the page are read."""
+        """Return up to ``limit`` objects. Only folders that can contain these objects are read."""
         folder = check_prefix(prefix).rpartition("/")[0]
         self._path(folder, deadline_ns)
         try:
@@ -158,9 +154,9 @@ class FileStore(ObjectStore):
         return found
 
     def delete(self, keys: Sequence[str], *, deadline_ns: int) -> Mapping[str, StoreError]:
-        """Remove files but not folders, and return the errors by key.
+        """Delete the files of objects, but no folders, and return the errors by key.
 
-        The removal is not synced. If a power loss restores a file, garbage collection deletes it again.
+        The deletion is not synced. If a power loss restores a file, garbage collection deletes the file again.
         """
         failed: dict[str, StoreError] = {}
         for key in keys:
@@ -173,10 +169,10 @@ class FileStore(ObjectStore):
         return failed
 
     def unfinished(self, prefix: str, *, deadline_ns: int) -> Sequence[UnfinishedUpload]:
-        """Return the temporary files, of writers in progress and of writers that died.
+        """Return the temporary files of writers that are in progress or have died.
 
-        If the name of an object's file is longer than 150 bytes, its temporary files do not contain the name, and are
-        left out.
+        Temporary files of objects whose file names are longer than 150 bytes are omitted, because they do not contain
+        the names.
         """
         folder = check_prefix(prefix).rpartition("/")[0]
         self._path(folder, deadline_ns)
@@ -192,7 +188,7 @@ class FileStore(ObjectStore):
         return found
 
     def abort(self, upload: UnfinishedUpload, *, deadline_ns: int) -> None:
-        """Remove a temporary file. If a writer still uses it, the writer's rename fails."""
+        """Remove a temporary file. If a writer still uses the file, the upload of the writer fails."""
         path = self._writable(upload.key, deadline_ns, make_folder=False)
         folder, _, name = path.rpartition("/")
         of = _TEMPORARY_NAME.match(upload.upload_id)
@@ -204,7 +200,7 @@ class FileStore(ObjectStore):
             self._raise(error, upload.key)
 
     def close(self) -> None:
-        """Make all further reads, writes and listings raise ClosedError. Idempotent."""
+        """Make all later reads, writes and listings raise ClosedError. Idempotent."""
         self._closed = True
 
     def __repr__(self) -> str:
@@ -240,7 +236,7 @@ class FileStore(ObjectStore):
     def _prepare(self, folder: str) -> None:
         """Create a folder and its missing parents below the root, and make their names durable.
 
-        Stale temporary files in the folder are removed at the first call, and then at most once a day.
+        Remove stale temporary files from the folder at the first call, and then at most once a day.
         """
         now_ms = self._clock.now_ms()
         if folder in self._swept:
@@ -259,7 +255,7 @@ class FileStore(ObjectStore):
         self._swept[folder] = now_ms
 
     def _sweep(self, folder: str) -> None:
-        """Remove temporary files that are so old that their writers have died."""
+        """Remove temporary files that are older than a day, because their writers have died."""
         oldest_ms = self._clock.now_ms() - STALE_MS
         for entry in self._files.list(folder):
             if entry.name.startswith(_TEMPORARY) and entry.modified_ms < oldest_ms:
@@ -276,7 +272,7 @@ class FileStore(ObjectStore):
             self._files.close(descriptor)
 
     def _written(self, path: str, chunks: Iterable[Buffer]) -> str:
-        """Write and sync a temporary file beside ``path``, and return its path. If that fails, remove the file."""
+        """Write and sync a temporary file in the folder of ``path``, and return its path. After an error, remove it."""
         folder, _, name = path.rpartition("/")
         of = f"-{name}" if len(name.encode()) <= _LONGEST_NAME else ""
         temporary = f"{folder}/{_TEMPORARY}{self._chance.getrandbits(128):032x}{of}.tmp"
@@ -317,10 +313,10 @@ class FileStore(ObjectStore):
             yield chunk
 
     def _walk(self, folder: str, prefix: str, after: str) -> Iterator[ObjectInfo]:
-        """Yield the objects below a folder whose keys start with ``prefix`` and are above ``after``, in the order of keys.
+        """Yield the objects below a folder whose keys start with ``prefix`` and are above ``after``, in key order.
 
-        Keys in a folder that splits a long name can be below and above the key of a neighbouring file. If there is such a
-        folder, all objects of this level are sorted together.
+        Keys in a folder that is part of a split name (``place_of``) can be below and above the key of a file beside it.
+        If ``folder`` contains such a folder, all objects below ``folder`` are sorted together.
         """
         below = sorted(
             (key_at(f"{place}/" if entry.is_folder else place), place, entry) for place, entry in self._in(folder)
@@ -330,7 +326,7 @@ class FileStore(ObjectStore):
         yield from found if is_ordered else sorted(found, key=lambda info: info.key)
 
     def _found(self, key: str, place: str, entry: FileStat, prefix: str, after: str) -> Iterator[ObjectInfo]:
-        """Yield the wanted objects of one file or folder; ``key`` is the start of all their keys."""
+        """Yield the wanted objects of one file or folder. All their keys start with ``key``."""
         if entry.is_folder:
             is_wanted = key.startswith(prefix) or prefix.startswith(key)
             if is_wanted and (key > after or after.startswith(key)):
@@ -339,7 +335,7 @@ class FileStore(ObjectStore):
             yield ObjectInfo(key, entry.size_bytes, "", entry.modified_ms)
 
     def _entries(self, folder: str) -> Iterator[tuple[str, FileStat]]:
-        """Yield all files below a folder with their paths relative to the root."""
+        """Yield all files below a folder, with paths relative to the root."""
         for place, entry in self._in(folder):
             if entry.is_folder:
                 yield from self._entries(place)
@@ -347,7 +343,7 @@ class FileStore(ObjectStore):
                 yield place, entry
 
     def _in(self, folder: str) -> Iterator[tuple[str, FileStat]]:
-        """Yield the files and folders of a folder, with their paths relative to the root; none if it does not exist."""
+        """Yield the files and folders in a folder, with paths relative to the root; none if the folder is missing."""
         try:
             entries = self._files.list(f"{self._root}/{folder}" if folder else self._root)
         except OSError as error:

@@ -1,4 +1,4 @@
-"""Locations of stores: parsed URIs, and keys that cannot leave their store."""
+"""Locations of stores, and checks of URIs and keys."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from stratalog.errors import ConfigError
 
 MAX_KEY_BYTES: Final = 1024  # S3's limit
 MAX_NAME_BYTES: Final = 255  # limit of file systems
-_GOES_ON: Final = "+"  # last character of a folder's name that is the first part of a longer name
+_GOES_ON: Final = "+"  # last character of a folder's name that is the beginning of a longer name
 _CUT: Final = re.compile(r"(?:(?<=/)|\A)([^/]{254})\+/", re.ASCII)
 _S3: Final = frozenset({"s3", "s3a"})
 _URI: Final = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<rest>.*)\Z", re.DOTALL)
@@ -19,7 +19,7 @@ _URI: Final = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<rest>.*)\Z"
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A URI without secrets: ``scheme``, ``bucket`` ("" for ``file``) and ``prefix`` (no slash at either end)."""
+    """A URI without secrets. ``bucket`` is "" for ``file``. ``prefix`` neither begins nor ends with a slash."""
 
     scheme: str
     bucket: str
@@ -30,20 +30,20 @@ class Location:
         return f"{self.scheme}://{'' if self.bucket else '/'}{path}"
 
     def name(self, key: str) -> str:
-        """Return the object's full name inside the bucket, for a key relative to the URI."""
+        """Return the name in the bucket of the object with this key."""
         return f"{self.prefix}/{key}" if self.prefix else key
 
     def key(self, name: str) -> str:
-        """Return the key relative to the URI, for a full name that starts with the prefix."""
+        """Return the key of the object with this name in the bucket. The name must start with the prefix."""
         return name.removeprefix(f"{self.prefix}/") if self.prefix else name
 
 
 def parse_location(uri: str) -> Location:
-    """Parse a tier's URI. Trailing slashes are ignored.
+    """Return the location that a tier's URI names. Slashes at the end are ignored.
 
     Raises:
-        ConfigError: ``uri`` is not a URI, contains credentials, a query, a fragment, a backslash or a second URI, names
-            no bucket or folder, or has an empty, ``.`` or ``..`` part.
+        ConfigError: ``uri`` is not a URI, names no bucket or folder, has an empty, ``.`` or ``..`` component, or
+            contains credentials, a query, a fragment, a backslash or a second URI.
     """
     found = _URI.match(uri)
     if not found:
@@ -69,10 +69,7 @@ def parse_location(uri: str) -> Location:
 
 
 def _holds_credentials(scheme: str, authority: str, path: str) -> bool:
-    """Return True if a URI seems to contain credentials.
-
-    If a secret contains a slash, the part of the secret after the slash is parsed as the path.
-    """
+    """Return True if a URI seems to contain credentials. A secret with a slash reaches into ``path``."""
     user, mark, _ = authority.partition("@")
     if mark:
         return ":" in user or scheme in _S3
@@ -84,12 +81,11 @@ def _holds_credentials(scheme: str, authority: str, path: str) -> bool:
 
 @functools.lru_cache(256)
 def check_key(key: str) -> str:
-    """Return ``key`` if it may name an object.
+    """Return ``key`` if the key is allowed for an object.
 
     Raises:
-        ConfigError: the key is empty, is longer than 1,024 bytes, has an empty, ``.`` or ``..`` part, or has a
-            backslash or unprintable characters. Such a key could leave the store's folder when it is used as a file
-            name.
+        ConfigError: the key is empty, is longer than 1,024 bytes, has an empty, ``.`` or ``..`` component, or contains
+            a backslash or unprintable characters.
     """
     parts = key.split("/")
     if any(part in {"", ".", ".."} for part in parts) or not _sound(key):
@@ -98,9 +94,10 @@ def check_key(key: str) -> str:
 
 
 def check_prefix(prefix: str) -> str:
-    """Return ``prefix`` if keys can start with it: "", or complete parts of a key and the beginning of the next part.
+    """Return ``prefix`` if an allowed key can start with ``prefix``, which may be "" or end inside a component.
 
-    Raises ConfigError for the reasons of ``check_key``.
+    Raises:
+        ConfigError: ``check_key`` would refuse a complete component, the characters or the length of ``prefix``.
     """
     parts = prefix.split("/")
     if any(part in {"", ".", ".."} for part in parts[:-1]) or parts[-1] == ".." or not _sound(prefix):
@@ -109,13 +106,14 @@ def check_prefix(prefix: str) -> str:
 
 
 def place_of(key: str) -> str:
-    """Return the path of an object relative to the store's folder. On a file system, a name has at most 255 bytes.
+    """Return the path of an object, relative to the store's folder on a file system. Names have at most 255 bytes.
 
-    A longer part of the key is split: its first 254 characters and ``+`` name a folder, and the remaining characters name
-    an entry in this folder.
+    A longer ASCII component of the key is split. Its first 254 characters and ``+`` become the name of a folder, and
+    the remaining characters become a name in this folder.
 
     Raises:
-        ConfigError: ``key_at`` would return another key for the path, or the remaining characters would be ``.`` or ``..``.
+        ConfigError: the path would be ambiguous, because ``key_at`` would return another key, or a remaining name would
+            be ``.`` or ``..``.
     """
     if len(key) < MAX_NAME_BYTES:
         return key
@@ -126,13 +124,13 @@ def place_of(key: str) -> str:
 
 
 def key_at(place: str) -> str:
-    """Return the key of the object that ``place_of`` maps to this path."""
+    """Return the key of the object whose path, by ``place_of``, is ``place``."""
     return place if len(place) < MAX_NAME_BYTES else _CUT.sub(r"\1", place)
 
 
 def _cut(part: str) -> str:
     pieces = []
-    # long names of other characters are left to the system, which refuses them
+    # long names with other characters are not split: the system refuses them
     while len(part) > MAX_NAME_BYTES and part.isascii():
         pieces.append(part[: MAX_NAME_BYTES - 1] + _GOES_ON)
         part = part[MAX_NAME_BYTES - 1 :]

@@ -1,4 +1,4 @@
-"""Objects in fsspec's memory, which all parts of the process share, for tests and experiments."""
+"""Objects in the memory of this process, for tests and experiments."""
 
 from __future__ import annotations
 
@@ -15,24 +15,21 @@ from stratalog_s3.store import FsspecStore
 
 
 class MemoryStore(FsspecStore):
-    """Object store in memory. Two stores with one URI see the same objects, which live as long as the process."""
+    """Object store in memory. All stores of a process with one URI share their objects, until the process ends."""
 
     in_process: ClassVar[bool] = True
 
     @property
     def capabilities(self) -> Capability:
-        """``Capability.CREATE`` only: fsspec lists whole folders."""
+        """``Capability.CREATE`` only."""
         return create_capability(self._location.scheme)
 
     def create(self, key: str, data: Buffer, *, deadline_ns: int) -> Created:
-        """Write the object only if the key does not exist; return the outcome.
-
-        fsspec's own method checks for the key and then writes, so several concurrent writers can succeed. This method
-        uses ``dict.setdefault``, which is atomic, on the dictionary that all instances share.
-        """
+        """Write the object atomically if the key does not exist. Return ``CREATED`` or ``EXISTS``."""
         path = self._writable(key)
         seconds_left(self._clock, deadline_ns, key)
         filesystem = self._filesystem()[0]
+        # fsspec's own method is not atomic; `setdefault` on the dictionary that all instances share is atomic
         mine = MemoryFile(filesystem, path, bytes(data))
         return Created.CREATED if filesystem.store.setdefault(path, mine) is mine else Created.EXISTS
 

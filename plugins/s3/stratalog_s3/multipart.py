@@ -1,4 +1,4 @@
-"""Multipart uploads: a few parts in memory at a time; the upload is completed as a whole or aborted."""
+"""Multipart uploads with at most four parts in memory. An upload is completed or aborted."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _LOGGER: Final = logging.getLogger("stratalog.s3")
 
 
 class PartBudget:
-    """Limit of the memory for parts, over all uploads of a store. Thread-safe.
+    """Limit of the memory for the parts of all uploads of a store. Thread-safe.
 
-    If no part is in memory, a part of any size is admitted, so uploads make progress with any limit.
+    If no part is in memory, a part of any size is admitted. Uploads therefore make progress with any limit.
     """
 
     def __init__(self, limit_bytes: int) -> None:
@@ -33,10 +33,10 @@ class PartBudget:
         self._changed = threading.Condition()
 
     def take(self, size_bytes: int, timeout_s: float, key: str) -> None:
-        """Wait until a part of this size is admitted. ``key`` is the object's key for the error.
+        """Wait until a part of this size is admitted.
 
         Raises:
-            StoreTimeoutError: the part was not admitted within ``timeout_s``.
+            StoreTimeoutError: the part was not admitted within ``timeout_s``. ``key`` is the key in the error.
         """
         with self._changed:
             if not self._changed.wait_for(lambda: self._has_room(size_bytes), timeout_s):
@@ -44,7 +44,7 @@ class PartBudget:
             self._taken_bytes += size_bytes
 
     def give_back(self, size_bytes: int) -> None:
-        """Release the memory of a part that was sent, or whose request failed."""
+        """Release the memory of a part whose request has ended."""
         with self._changed:
             self._taken_bytes -= size_bytes
             self._changed.notify_all()
@@ -55,13 +55,13 @@ class PartBudget:
 
 @dataclass(frozen=True, slots=True)
 class PartUploads:
-    """Multipart upload of large objects.
+    """Settings of multipart uploads.
 
     Attributes:
-        part_bytes: size of a part, unless the upload would then have too many parts.
+        part_bytes: size of a part. An upload with more than 10,000 such parts uses larger parts.
         checksum: checksum of each part.
-        parameters: request parameters of the object.
-        budget: memory limit that all parts share.
+        parameters: parameters of the request that begins an upload.
+        budget: memory limit of all parts together.
     """
 
     part_bytes: int
@@ -70,13 +70,14 @@ class PartUploads:
     budget: PartBudget
 
     def upload(self, bucket: Bucket, name: str, source: ByteSource, key: str) -> Any:
-        """Upload a large object, and return the store's answer to the last request.
+        """Upload an object in parts, and return the store's response to the last request, which makes it visible.
 
-        The object becomes visible only with that request. If a request fails, the upload is aborted, even after the
-        deadline, because the store would otherwise keep the parts and charge for them.
+        If a request fails, the upload is aborted, even after the deadline. Otherwise the store would keep the parts and
+        charge for them.
 
         Raises:
-            StoreError: the size of the source is wrong, or its parts found no memory before the deadline.
+            StoreError: the source has more or fewer bytes than announced.
+            StoreTimeoutError: the deadline has passed, also while a part waited for memory.
             Other errors are those of ``Bucket.ask``.
         """
         said = {"ChecksumAlgorithm": self.checksum.algorithm} if self.checksum.algorithm else {}
@@ -103,7 +104,7 @@ class PartUploads:
     def _begun(
         self, bucket: Bucket, name: str, upload: str, number: int, bodies: Iterator[io.BytesIO], taken_bytes: int
     ) -> tuple[dict[str, Any], Pending[Any]]:
-        """Read a part and start to send it. Its memory is released when the request ends, with or without an error."""
+        """Read the next part, and begin its request. The part's memory is released when the request ends."""
         try:
             body = next(bodies)
             said = self.checksum.said(body.getbuffer())

@@ -1,4 +1,4 @@
-"""Keyword arguments of an S3 file system: the user's typed options and settings, and values of this plugin."""
+"""Keyword arguments for s3fs, from the user's options and settings, and from this plugin."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SOURCE: Final = "tier options"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Typed(Section):
-    """Options of s3fs that are not text. Text from a command line is converted, so that "false" is not taken as True."""
+    """Options of s3fs that are not text. Text from a command line is converted: "false" becomes False."""
 
     title: ClassVar[str] = "Options of s3fs"
 
@@ -45,11 +45,11 @@ class _Typed(Section):
 
 
 def filesystem_options(options: Mapping[str, object], settings: S3Section | None = None) -> dict[str, Any]:
-    """Return the keyword arguments for s3fs. They switch off caches and retries, because the core retries.
+    """Return the keyword arguments for s3fs, which switch off its caches and retries: the core retries.
 
     Args:
-        options: options of the tier; they override the settings.
-        settings: endpoint, region and addressing of ``[plugins.s3]``.
+        options: options of the tier, which override the settings.
+        settings: settings of ``[plugins.s3]``; None means the defaults.
 
     Raises:
         ConfigError: an option must not be set, an option has the wrong type, an endpoint is not allowed, or TLS
@@ -81,7 +81,7 @@ def filesystem_options(options: Mapping[str, object], settings: S3Section | None
 
 
 def quieten_botocore() -> None:
-    """Set botocore's loggers to INFO or above, because they log session tokens at lower levels."""
+    """Raise the levels of botocore's loggers to at least INFO, because botocore logs session tokens at lower levels."""
     for name in _QUIET:
         logger = logging.getLogger(name)
         if logger.level < logging.INFO:
@@ -89,10 +89,7 @@ def quieten_botocore() -> None:
 
 
 def _check_texts(options: Mapping[str, object]) -> None:
-    """Raise ConfigError if the value of a text option is not text.
-
-    Some of these options are credentials, so the error names the option and does not show its value.
-    """
+    """Raise ConfigError if the value of a text option is not text. The error does not show the value, a credential."""
     for name in _TEXTS:
         if not isinstance(options.get(name, ""), str):
             raise ConfigError(f"tier option {name!r} must be text")

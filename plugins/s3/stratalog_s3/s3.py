@@ -1,4 +1,4 @@
-"""S3 and compatible services: each call is one request through s3fs, with a deadline of this plugin."""
+"""Object store on S3 and compatible services, through s3fs."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ _LOGGER: Final = logging.getLogger("stratalog.s3")
 
 
 class S3Store(StoreBase):
-    """A bucket, or a prefix of it. It connects at the first call, once per process.
+    """Store of the objects in a bucket, or under a prefix of a bucket. Connects at the first call in each process.
 
     Args:
         location: location of the bucket and prefix.
         options: options for s3fs, and ``credentials``.
         clock: clock of the deadlines.
-        read_only: if True, refuse every write.
-        settings: settings for uploads.
-        upload_bytes: limit of the memory for parts of uploads.
+        read_only: if True, each write raises ReadOnlyError.
+        settings: settings of ``[plugins.s3]``.
+        upload_bytes: maximum memory for the bodies of uploads.
     """
 
     _connected: Any = None  # the file system whose client was checked; a race that checks it twice does no harm
@@ -74,23 +74,22 @@ class S3Store(StoreBase):
 
     @property
     def capabilities(self) -> Capability:
-        """``Capability.CREATE``, ``LIST_AFTER``, ``BATCH_DELETE``, and with a checksum in the settings ``CHECKSUM``.
+        """``Capability.CREATE``, ``LIST_AFTER`` and ``BATCH_DELETE``; ``CHECKSUM`` unless ``checksum`` is ``none``.
 
-        The core tests ``Capability.CREATE``, because some S3-compatible servers accept the condition and ignore it.
+        Some S3-compatible servers ignore the condition of ``create``. The core therefore tests ``Capability.CREATE``.
         """
         checked = Capability.CHECKSUM if self._checksum.parameter else Capability.NONE
         return create_capability(self._location.scheme) | Capability.LIST_AFTER | Capability.BATCH_DELETE | checked
 
     def sent(self) -> Mapping[str, int]:
-        """Return the number of requests so far, by S3's name of the operation, such as ``GetObject``."""
+        """Return the number of requests since the store was opened, by S3's names, such as ``GetObject``."""
         return {_name_of(method): count for method, count in self._sent.copy().items()}
 
     def put_file(self, key: str, source: ByteSource, *, deadline_ns: int) -> ObjectInfo:
-        """Upload an object: in one request up to ``part.bytes``, and a larger object in parts of that size.
+        """Upload an object in one request, or in parts if the object is larger than ``part.bytes``.
 
-        A failed upload is aborted. Only a few parts are in memory at a time; ``limits.upload.bytes`` bounds their memory
-        for all uploads of the store together. Each request contains a checksum that the store verifies, unless the
-        setting ``checksum`` is ``none``.
+        A failed upload is aborted. ``limits.upload.bytes`` limits the memory for all uploads of the store together. The
+        store verifies a checksum of each request, unless the setting ``checksum`` is ``none``.
         """
         name = self._writable(key)
         with self._errors(key):
@@ -102,11 +101,10 @@ class S3Store(StoreBase):
         return ObjectInfo(key, source.size_bytes, _etag(answer))
 
     def create(self, key: str, data: Buffer, *, deadline_ns: int) -> Created:
-        """Write the object only if the key does not exist, by ``If-None-Match: *``; return the outcome.
+        """Write the object if the key does not exist, by one request with ``If-None-Match: *``.
 
-        This plugin sends one request. If the server has closed an idle connection, the HTTP client may send the request
-        again: ``Created.EXISTS`` can then mean that this call itself created the object. To distinguish, the caller
-        must read the object.
+        ``Created.EXISTS`` can mean that this call created the object: the HTTP client may repeat the request if the
+        server has closed an idle connection. To distinguish the cases, read the object.
         """
         name, body = self._writable(key), bytes(data)
         with self._errors(key):
@@ -117,12 +115,12 @@ class S3Store(StoreBase):
         return outcome[0]
 
     def read(self, key: str, start: int | None = None, end: int | None = None, *, deadline_ns: int) -> bytes:
-        """Return the bytes [start, end) of an object, by one GET; None is its start or end.
+        """Return the bytes [start, end) of an object, by one GET. The defaults are the start and the end of the object.
 
-        An empty range needs no request.
+        For an empty range, send no request.
 
         Raises:
-            StoreError: the store answered with another range.
+            StoreError: the store sent another range, or too few bytes.
         """
         name = self._location.name(check_key(key))
         if end is not None and end <= (start or 0):
@@ -131,7 +129,7 @@ class S3Store(StoreBase):
             return self._bucket(deadline_ns).get(name, start, end)
 
     def list(self, prefix: str, *, after: str = "", limit: int = 1000, deadline_ns: int) -> Sequence[ObjectInfo]:
-        """Return one page of objects, with one request per thousand keys."""
+        """Return up to ``limit`` objects, by one request per 1,000 keys."""
         query = {"Prefix": self._location.name(check_prefix(prefix))}
         if after:
             query["StartAfter"] = self._location.name(after)
@@ -141,14 +139,14 @@ class S3Store(StoreBase):
             while len(found) < limit:
                 answer = bucket.ask("list_objects_v2", MaxKeys=min(limit - len(found), PAGE_KEYS), **query)
                 infos = [self._object_info(item) for item in answer.get("Contents", ())]
-                found += [info for info in infos if info.key]  # skip the marker that consoles create for a "folder"
+                found += [info for info in infos if info.key]  # consoles create an empty object for a "folder"
                 if not answer.get("IsTruncated"):
                     break
                 query = {"Prefix": query["Prefix"], "ContinuationToken": answer["NextContinuationToken"]}
         return found
 
     def delete(self, keys: Sequence[str], *, deadline_ns: int) -> Mapping[str, StoreError]:
-        """Delete objects, with one request per thousand keys, and return the errors by key."""
+        """Delete objects, by one request per 1,000 keys, and return the errors by key."""
         self._refuse_write()
         names = {self._location.name(check_key(key)): key for key in keys}
         failed: dict[str, StoreError] = {}
@@ -163,7 +161,7 @@ class S3Store(StoreBase):
         return failed
 
     def unfinished(self, prefix: str, *, deadline_ns: int) -> Sequence[UnfinishedUpload]:
-        """Return the multipart uploads in progress, with one request per thousand uploads."""
+        """Return the multipart uploads that are neither completed nor aborted, by one request per 1,000 uploads."""
         query = {"Prefix": self._location.name(check_prefix(prefix))}
         found: list[UnfinishedUpload] = []
         with self._errors(prefix):
@@ -176,7 +174,7 @@ class S3Store(StoreBase):
                 query["KeyMarker"], query["UploadIdMarker"] = answer["NextKeyMarker"], answer["NextUploadIdMarker"]
 
     def abort(self, upload: UnfinishedUpload, *, deadline_ns: int) -> None:
-        """Abort a multipart upload. It is no error if the upload was already completed or aborted."""
+        """Abort a multipart upload. Do nothing if the upload was already completed or aborted."""
         name = self._writable(upload.key)
         try:
             with self._errors(upload.key):
@@ -212,12 +210,12 @@ class S3Store(StoreBase):
         return self._location.name(check_key(key))
 
     def _bucket(self, deadline_ns: int) -> Bucket:
-        """Return the bucket for one operation. The first call connects, which sends nothing to the bucket.
+        """Return the bucket for one operation. The first call creates the client, without a request to the bucket.
 
         Raises:
             ConfigError: the options are wrong, or requests would be sent insecurely.
             PluginImportError: botocore is too old.
-            StorageError: the store is closed, or no connection was possible before the deadline.
+            StorageError: the store is closed, or the client could not be created before the deadline.
         """
         made = self._filesystem()
         if self._connected is not made:
@@ -234,7 +232,7 @@ class S3Store(StoreBase):
         return Bucket(made, self._location.bucket, self._clock, deadline_ns, self._sent, self._renewed)
 
     def _check_transport(self, client: Any, session: Any) -> None:
-        """Raise ConfigError if requests would be sent insecurely; log a warning once if unencrypted requests are allowed."""
+        """Raise ConfigError if requests would be insecure. If ``allow_http`` permits them, log a warning once."""
         check_client(client, session)
         host = check_endpoint(client.meta.endpoint_url, allow_http=self._settings.allow_http)
         with self._lock:
@@ -244,9 +242,9 @@ class S3Store(StoreBase):
             _LOGGER.warning(UNENCRYPTED, host, self.uri)
 
     async def _renewed(self, client: Any) -> bool:
-        """Replace the expired credentials of ``client``; return False if there is no source of new credentials.
+        """Replace the expired credentials of ``client``. Return False for fixed credentials, which cannot be replaced.
 
-        The source is the user's function, or the environment and AWS's files. Fixed credentials cannot be replaced.
+        New credentials come from the user's function, or from the environment and AWS's files.
         """
         if self._credentials is not None:
             self._credentials.expired()
@@ -295,10 +293,10 @@ class S3Store(StoreBase):
 
 
 def open_s3(context: OpenContext) -> ObjectStore:
-    """Return a store on a bucket, which connects at the first call.
+    """Return a store on the bucket that the URI names. The store connects at its first call.
 
     Raises:
-        PluginImportError: s3fs is not installed; install ``stratalog[s3]``.
+        PluginImportError: s3fs is not installed.
         ConfigError: the URI or an option is not allowed.
     """
     try:
@@ -322,7 +320,7 @@ def open_s3(context: OpenContext) -> ObjectStore:
 
 
 def _check(options: SecretOptions, settings: S3Section) -> None:
-    """Raise ConfigError if the options are invalid, before a request needs them."""
+    """Raise ConfigError if the options are invalid."""
     plain = options.reveal()
     take_provider(plain)
     filesystem_options(plain, settings)
@@ -342,12 +340,12 @@ def _file_system(options: SecretOptions, settings: S3Section, credentials: Rotat
 
 
 def _name_of(method: str) -> str:
-    """Return S3's name of a botocore method: ``PutObject`` for ``put_object``."""
+    """Return S3's name of a botocore method, such as ``PutObject`` for ``put_object``."""
     return "".join(word.capitalize() for word in method.split("_"))
 
 
 def _ms(item: Mapping[str, Any], name: str) -> int:
-    """Return a timestamp of an answer in milliseconds, or 0 if it is missing."""
+    """Return a time of a response in ms since 1970, or 0 if the response does not contain it."""
     moment = item.get(name)
     return int(moment.timestamp() * 1000) if moment is not None else 0
 

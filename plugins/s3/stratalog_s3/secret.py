@@ -1,4 +1,4 @@
-"""Options that may contain credentials: never printed, never pickled, redacted in texts."""
+"""Options that may contain credentials. ``repr`` hides the options, pickling fails, and error texts are redacted."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Final, NoReturn
 _STARS: Final = "***"
 _SECRET_WORDS: Final = ("key", "secret", "token", "password", "passphrase", "credential", "connection_string", "sas")
 _SECRET_VARIABLES: Final = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
-_LEARNED: Final = 12  # number of secrets of rotated credentials that stay known
-_SHORTEST: Final = 4  # redacting shorter texts would only garble messages
+_LEARNED: Final = 12  # number of learned secrets that are kept
+_SHORTEST: Final = 4  # shorter secrets are not redacted: their characters occur in many texts
 
 
 class SecretOptions:
-    """Options for a file system. Only ``reveal`` returns the values."""
+    """Options for a file system. Only ``reveal`` shows the values."""
 
     __slots__ = ("_given", "_learned", "_options")
 
@@ -27,26 +27,26 @@ class SecretOptions:
         self._learned: tuple[str, ...] = ()
 
     def reveal(self) -> dict[str, object]:
-        """Return a copy of the options, secrets included."""
+        """Return a copy of the options, including secrets."""
         return dict(self._options)
 
     def learn(self, credentials: Mapping[str, object]) -> None:
-        """Redact these credentials too, from now on. Only the last ``_LEARNED`` secrets given here are remembered."""
+        """Also redact the secrets in ``credentials`` from now on. Only the last 12 learned secrets are kept."""
         found = [text for text in _secret_texts(credentials) if len(text) >= _SHORTEST]
         self._learned = (*found, *(text for text in self._learned if text not in found))[:_LEARNED]
 
     def redact(self, text: str) -> str:
-        """Return ``text`` with every secret replaced by stars."""
+        """Return ``text`` with ``***`` instead of each secret of at least 4 characters."""
         # longest first: one secret may contain another
         for secret in sorted({*self._given, *self._learned}, key=len, reverse=True):
             text = text.replace(secret, _STARS)
         return text
 
     def safe_cause(self, error: BaseException) -> BaseException | None:
-        """Return ``error`` for use in ``raise ... from``, or None if its traceback would show a secret.
+        """Return ``error`` for use in ``raise ... from``, or None if its text or traceback contains a secret.
 
-        The traceback frames of libraries are removed, because their local variables contain signed requests and options,
-        which some programs log with every error. The text of the error stays.
+        The tracebacks of ``error`` and of its causes are removed, because programs may log the local variables of their
+        frames, which contain signed requests and options.
         """
         text = "".join(traceback.format_exception(error))
         for one in _chain(error):

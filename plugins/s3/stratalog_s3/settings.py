@@ -1,4 +1,4 @@
-"""Settings of the S3 store, ``[plugins.s3]``: the address of the service, and how objects are uploaded and stored."""
+"""Settings of the object stores: ``[plugins.s3]``, and the settings of stores on other clouds."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ class TransportSection(Section):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class S3Section(Section):
-    """Settings of ``[plugins.s3]``. Tier options of the same names override them.
+    """Settings of ``[plugins.s3]``. A tier option overrides the setting of the same name.
 
-    Storage classes whose objects must be restored before they can be read are not offered. The storage class applies to
-    segments only. Manifests are small and short-lived, and colder classes charge extra for such objects.
+    The storage class applies to segments only, because colder classes charge extra for small and short-lived objects,
+    such as manifests. Storage classes whose objects must be restored before a read are not offered.
     """
 
     title: ClassVar[str] = "Object store s3"
@@ -111,14 +111,14 @@ class S3Section(Section):
     tags: tuple[str, ...] = key("tags", (), check=_wrong_tags, doc="Tags of every object, as name=value; at most 10.")
 
     def contradiction(self) -> str:
-        """Return the reason why S3 would refuse these settings, or "" if it would accept them."""
+        """Return the reason why S3 would refuse these settings; "" if the settings fit together."""
         if self.encryption_key_id and self.encryption not in _KMS:
             return "encryption.key.id needs encryption=aws:kms or aws:kms:dsse"
         return ""
 
     @property
     def of_objects(self) -> dict[str, object]:
-        """Parameters of each request that creates an object."""
+        """Parameters of each request that creates an object, by botocore's names."""
         said: dict[str, object] = {}
         if self.encryption != "none":
             said["ServerSideEncryption"] = self.encryption
@@ -132,5 +132,5 @@ class S3Section(Section):
 
     @property
     def of_segments(self) -> dict[str, object]:
-        """Parameters of each request that creates a segment's object."""
+        """Parameters of each request that creates a segment's object, by botocore's names."""
         return {**self.of_objects, **({"StorageClass": self.storage_class} if self.storage_class else {})}

@@ -1,4 +1,4 @@
-"""Object stores on any fsspec file system, and the store for protocols without an atomic create."""
+"""Base class of the stores on fsspec file systems, and the store for protocols without an atomic create."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ _TIMES: Final = ("LastModified", "last_modified", "mtime", "updated", "modified"
 
 
 class StoreBase(ObjectStore):
-    """Common part of this plugin's stores: names, errors, and a file system created once per process at first use.
+    """Base class of this plugin's stores on fsspec. The file system is created at the first use in each process.
 
     Args:
         location: location of the store.
         options: options for the file system.
         clock: clock of the deadlines.
-        read_only: if True, refuse every write.
+        read_only: if True, each write raises ReadOnlyError.
     """
 
     def __init__(self, location: Location, options: SecretOptions, clock: Clock, *, read_only: bool) -> None:
@@ -63,7 +63,7 @@ class StoreBase(ObjectStore):
         return str(self._location)
 
     def close(self) -> None:
-        """Close the connections, and make all further requests raise ClosedError. Idempotent."""
+        """Close the connections, and make all later requests raise ClosedError. Idempotent."""
         with self._lock:
             self._closed = True
             made, self._made = self._made, None
@@ -74,7 +74,7 @@ class StoreBase(ObjectStore):
         return f"{type(self).__name__}({self.uri!r})"
 
     def _filesystem(self) -> Any:
-        """Return the file system of this process; create it at the first call in the process."""
+        """Return the file system of this process. Create the file system at the first call in the process."""
         with self._lock:
             if self._closed:
                 raise ClosedError(f"the object store is closed uri={self.uri}")
@@ -94,12 +94,12 @@ class StoreBase(ObjectStore):
             raise ReadOnlyError("the object store was opened for reading", self.uri)
 
     def _typed(self, error: Exception, key: str) -> StorageError:
-        """Return the contract's error for an error of the file system."""
+        """Return stratalog's error for an error of the file system."""
         return typed(error, key, self.uri, self._options)
 
     @contextlib.contextmanager
     def _errors(self, key: str) -> Iterator[None]:
-        """Convert library errors to the contract's errors."""
+        """Convert library errors to stratalog's errors."""
         try:
             yield
         except Exception as error:  # noqa: BLE001 - libraries raise what they like
@@ -107,7 +107,7 @@ class StoreBase(ObjectStore):
 
     @contextlib.contextmanager
     def _create_errors(self, key: str) -> Iterator[list[Created]]:
-        """Convert library errors of a create; yield a list whose only element is the outcome if no error is raised."""
+        """Convert library errors of a create. Yield a list, whose only element is the result after the block."""
         outcome = [Created.CREATED]
         try:
             yield outcome
@@ -118,7 +118,7 @@ class StoreBase(ObjectStore):
             outcome[0] = found
 
     def _raise(self, error: Exception, key: str) -> NoReturn:
-        """Raise the contract's error for ``error``, with ``error`` as its cause unless its traceback would show a secret."""
+        """Raise stratalog's error for ``error``. The cause is ``error``, or None if ``error`` shows a secret."""
         problem = self._typed(error, key)
         if problem is error:
             raise error
@@ -126,24 +126,19 @@ class StoreBase(ObjectStore):
 
 
 class FsspecStore(StoreBase):
-    """A store on any file system of fsspec, without caches, for protocols without a strategy for atomic creation.
-
-    ``create`` checks the key and then writes, which is safe for one writer only, so the store does not declare
-    ``Capability.CREATE``.
-    """
+    """A store on any file system of fsspec, for protocols without an atomic create. Safe with only one writer."""
 
     in_process: ClassVar[bool] = False  # True: calls cannot hang, and run on the caller's thread
 
     @property
     def capabilities(self) -> Capability:
-        """No capability: ``create`` is not atomic here, and fsspec lists whole folders."""
+        """No capability, because ``create`` is not atomic, and fsspec lists whole folders."""
         return Capability.NONE
 
     def put_file(self, key: str, source: ByteSource, *, deadline_ns: int) -> ObjectInfo:
-        """Upload in one call of the file system. A large source is written to a temporary file first.
+        """Upload an object in one call of the file system. A source above 16 MiB is written to a temporary file first.
 
-        fsspec's ``open(..., "wb")`` would make an incomplete object visible when a write fails; uploads of whole files do
-        not. If the upload fails, a partial object is deleted. That is safe because keys are never overwritten.
+        After a failed upload, delete the partial object if possible.
         """
         path = self._writable(key)
         with self._errors(key), self._discarding(path):
@@ -154,7 +149,7 @@ class FsspecStore(StoreBase):
         return ObjectInfo(key, source.size_bytes)
 
     def create(self, key: str, data: Buffer, *, deadline_ns: int) -> Created:
-        """Write the object if the key does not exist; return the outcome. Not atomic: safe for one writer only."""
+        """Write the object if the key does not exist. The call is not atomic, and safe only with one writer."""
         path = self._writable(key)
         try:
             with self._errors(key):
@@ -166,7 +161,10 @@ class FsspecStore(StoreBase):
         return Created.EXISTS
 
     def read(self, key: str, start: int | None = None, end: int | None = None, *, deadline_ns: int) -> bytes:
-        """Return the bytes [start, end) of an object; None is its start or end. An empty range needs no request."""
+        """Return the bytes [start, end) of an object. The defaults are the start and the end of the object.
+
+        For an empty range, send no request.
+        """
         path = self._path(check_key(key))
         if end is not None and end <= (start or 0):
             return b""
@@ -175,7 +173,7 @@ class FsspecStore(StoreBase):
         return bytes(data)
 
     def list(self, prefix: str, *, after: str = "", limit: int = 1000, deadline_ns: int) -> Sequence[ObjectInfo]:
-        """Return one page, selected from a listing of the whole folder that ``prefix`` names."""
+        """Return up to ``limit`` objects. Each call lists all files below the last complete folder in ``prefix``."""
         folder = self._path(check_prefix(prefix).rpartition("/")[0])
         try:
             with self._errors(prefix):
@@ -237,7 +235,7 @@ class FsspecStore(StoreBase):
         return self._path(check_key(key))
 
     def _call(self, name: str, path: str, *args: object, deadline_ns: int, **kwargs: object) -> Any:
-        """Call a method of the file system within the deadline, on the file system's own loop if it has one.
+        """Call the method ``name`` of the file system on another thread, and return its result before the deadline.
 
         If ``in_process`` is True, the call runs on this thread, and the deadline is checked only before the call.
 
@@ -263,7 +261,7 @@ class FsspecStore(StoreBase):
 
     @contextlib.contextmanager
     def _discarding(self, path: str) -> Iterator[None]:
-        """Run the block; if it fails, delete the partial object if possible, and raise the error of the block."""
+        """If the block fails, delete the partial object if possible, and raise the block's error."""
         try:
             yield
         except BaseException:
@@ -275,7 +273,7 @@ class FsspecStore(StoreBase):
 
 
 def open_generic(context: OpenContext) -> ObjectStore:
-    """Return a store on fsspec's file system for the URI's scheme; only one writer may use it.
+    """Return a store on fsspec's file system for the URI's scheme. Only one writer may use the store.
 
     Raises:
         ConfigError: the URI or an option is not allowed.
@@ -285,10 +283,12 @@ def open_generic(context: OpenContext) -> ObjectStore:
 
 
 def checked_options(context: OpenContext) -> SecretOptions:
-    """Return the options for a library other than s3fs.
+    """Return the options of a tier on a library other than s3fs.
+
+    Log a warning for each http:// endpoint on another machine.
 
     Raises:
-        ConfigError: TLS certificates would not be verified, or TLS would be off without ``allow_http``.
+        ConfigError: TLS certificates would not be verified, or such an endpoint is used without ``allow_http``.
     """
     try:
         check_options(context.options)
@@ -308,7 +308,7 @@ def _object_info(key: str, info: Mapping[str, Any]) -> ObjectInfo:
 
 
 def _modified_ms(info: Mapping[str, Any]) -> int:
-    """Return the time at which an object was written, or 0 if the file system reports none.
+    """Return the time (ms since 1970) at which an object was written, or 0 if the file system reports no time.
 
     The name and the type of the value depend on the file system.
     """

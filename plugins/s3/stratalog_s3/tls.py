@@ -1,4 +1,4 @@
-"""Checks that requests are encrypted and certificates are verified, for every source of the configuration."""
+"""Checks that requests are encrypted, and that certificates are verified, for all sources of the configuration."""
 
 from __future__ import annotations
 
@@ -23,14 +23,15 @@ _VERIFYING: Final = frozenset({
 
 
 def check_endpoint(url: str, *, allow_http: bool = False) -> str:
-    """Check the address of a service. Return its host if requests are sent unencrypted over a network, otherwise "".
+    """Check the URL of a service. Return its host if requests are sent unencrypted over a network, otherwise "".
 
     Args:
         url: URL of the service.
-        allow_http: accept ``http://`` for hosts other than this machine.
+        allow_http: True to allow ``http://`` for hosts other than this machine.
 
     Raises:
-        ConfigError: the address has ``http://`` for another host without ``allow_http``, another scheme, or a user name.
+        ConfigError: ``url`` is not an http or https URL, contains a user name, or has ``http://`` for another machine
+            without ``allow_http``.
     """
     try:
         parts = urlsplit(url)
@@ -52,10 +53,10 @@ def check_endpoint(url: str, *, allow_http: bool = False) -> str:
 
 
 def checked_bundle(value: object, what: str) -> str | bool | None:
-    """Return the typed value of a ``verify`` option: True, the path of a CA bundle, or None for the default.
+    """Return the converted value of a ``verify`` option: True, the path of a CA bundle, or None for the default.
 
     Raises:
-        ConfigError: the value is anything else, such as False or 0, with which libraries would not verify certificates.
+        ConfigError: the value is different, such as False, "false" or 0. ``what`` names the option in the error.
     """
     if value is None or value is True:
         return value
@@ -71,18 +72,16 @@ def checked_bundle(value: object, what: str) -> str | bool | None:
 
 
 def check_variables(environment: Mapping[str, str]) -> None:
-    """Raise ConfigError if a variable names an empty CA bundle: older releases of botocore then verify nothing."""
+    """Raise ConfigError if a variable for the CA bundle is empty or false: botocore might not verify certificates."""
     for name in _BUNDLE_VARIABLES:
         checked_bundle(environment.get(name), f"environment variable {name}")
 
 
 def check_client(client: Any, session: Any) -> None:
-    """Check a botocore client before its first request, because AWS's files and the caller's session also configure it.
-
-    ``client`` and ``session`` are Any because botocore has no types.
+    """Check the TLS settings of a botocore client, which AWS's files and the user's session also configure.
 
     Raises:
-        ConfigError: TLS would not be verified, or would end at a proxy.
+        ConfigError: certificates would not be verified, or TLS would end at a proxy.
     """
     checked_bundle(session.get_config_variable("ca_bundle"), "ca_bundle of the session or of AWS's configuration file")
     config = client.meta.config
@@ -96,7 +95,7 @@ def check_client(client: Any, session: Any) -> None:
 
 
 def endpoints(options: Mapping[str, object]) -> list[str]:
-    """Return the service addresses in a library's options: ``endpoint_url``, and those in a connection string."""
+    """Return the URLs of services in a library's options: ``endpoint_url``, and the URLs in ``connection_string``."""
     found = [options["endpoint_url"]] if options.get("endpoint_url") else []
     text = options.get("connection_string")
     fields = dict(part.split("=", 1) for part in text.split(";") if "=" in part) if isinstance(text, str) else {}
@@ -107,10 +106,10 @@ def endpoints(options: Mapping[str, object]) -> list[str]:
 
 
 def check_options(options: Mapping[str, object], path: str = "") -> None:
-    """Check the options, nested tables included, of a library other than botocore that connects to a store.
+    """Check the options, including nested tables, of a library other than botocore. ``path`` is their name in errors.
 
     Raises:
-        ConfigError: a verification option, such as ``verify``, is false.
+        ConfigError: an option such as ``verify`` switches off the verification of certificates.
     """
     for name, value in options.items():
         where = f"{path}{name}"

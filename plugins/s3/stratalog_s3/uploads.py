@@ -1,4 +1,4 @@
-"""Bytes of uploads: sources split into equal parts, with their sizes checked."""
+"""Bytes of uploads: the check of a source's size, and the split into parts."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from stratalog.errors import StoreError
 from stratalog.spi import Buffer, ByteSource
 
 CHUNK_BYTES: Final = 1 << 20
-PART_BYTES: Final = 16 << 20  # if no other size is set
+PART_BYTES: Final = 16 << 20  # default
 MAX_PARTS: Final = 10_000  # S3's limit
 
 
 def part_bytes(size_bytes: int, wanted_bytes: int = PART_BYTES) -> int:
-    """Return the part size of an upload: ``wanted_bytes``, or more if the upload would have too many parts."""
+    """Return the part size of an upload: ``wanted_bytes``, or more if the upload would have more than 10,000 parts."""
     return max(wanted_bytes, -(-size_bytes // MAX_PARTS))
 
 
@@ -23,7 +23,7 @@ def counted(source: ByteSource, key: str, chunk_bytes: int = CHUNK_BYTES) -> Ite
     """Yield the chunks of a source.
 
     Raises:
-        StoreError: the source returned more or fewer bytes than announced; the upload must not become visible.
+        StoreError: the source has more or fewer bytes than ``size_bytes``. The caller must discard the upload.
     """
     seen = 0
     for chunk in source.chunks(chunk_bytes):
@@ -36,15 +36,14 @@ def counted(source: ByteSource, key: str, chunk_bytes: int = CHUNK_BYTES) -> Ite
 
 
 def whole(source: ByteSource, key: str) -> bytes:
-    """Return all bytes of a small source; raise the errors of ``counted``."""
+    """Return all bytes of a source; raise the errors of ``counted``."""
     return b"".join(counted(source, key))
 
 
 def parts(source: ByteSource, key: str, size_bytes: int) -> Iterator[io.BytesIO]:
-    """Yield the bytes of a source in parts of exactly ``size_bytes``; the last part may be smaller.
+    """Yield the bytes of a source in parts of ``size_bytes``; raise the errors of ``counted``.
 
-    The parts are equal because some S3-compatible stores refuse unequal parts. Each part is a buffer of its final size,
-    which is filled in place and passed on without a copy. Raises the errors of ``counted``.
+    Only the last part may be smaller, because some S3-compatible stores refuse unequal parts.
     """
     left_bytes = source.size_bytes
     part = _room(min(size_bytes, left_bytes))
@@ -65,7 +64,7 @@ def one_part(source: ByteSource, key: str) -> io.BytesIO:
 
 
 def _room(size_bytes: int) -> io.BytesIO:
-    """Return a buffer of the size that is needed, so that it never grows."""
+    """Return a buffer of ``size_bytes`` zero bytes, to be overwritten from the start without growth."""
     made = io.BytesIO()
     if size_bytes:
         made.seek(size_bytes - 1)
