@@ -1,4 +1,4 @@
-"""Services that report on an engine: ``metrics`` to Prometheus, ``otel`` to OpenTelemetry."""
+"""Services that observe an engine: ``metrics`` for Prometheus, and ``otel`` for OpenTelemetry."""
 
 from __future__ import annotations
 

@@ -21,17 +21,17 @@ _FAMILIES: Final = {MetricKind.GAUGE: GaugeMetricFamily, MetricKind.COUNTER: Cou
 
 
 class EngineCollector(Collector):
-    """Collector of all metrics and latencies of an engine, for any registry of ``prometheus_client``.
+    """Collector of all metrics and latencies of an engine, for a registry of ``prometheus_client``.
 
     Args:
-        engine: an open engine; a collection after its close raises ClosedError.
+        engine: an open engine.
     """
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
     def describe(self) -> Iterator[Metric]:
-        """Yield nothing, so that a registry does not collect the metrics when the collector is registered."""
+        """Yield nothing. A registry then does not collect the metrics when the collector is registered."""
         yield from ()
 
     def collect(self) -> Iterator[Metric]:

@@ -1,4 +1,4 @@
-"""Service ``metrics``: the metrics and the health of an engine over HTTP."""
+"""Service ``metrics``, which serves the metrics and the health of an engine over HTTP."""
 
 from __future__ import annotations
 
@@ -26,16 +26,17 @@ _UNWELL: Final = frozenset({
 
 
 def open_metrics(context: OpenContext) -> Service:
-    """Return the service ``metrics``, not started, with the settings of ``[plugins.metrics]``."""
+    """Return the service ``metrics`` with the settings of ``[plugins.metrics]``. The service is not started."""
     if not isinstance(context.section, MetricsSection):
         raise ConfigError("[plugins.metrics] was not read")
     return MetricsService(context.section)
 
 
 class MetricsService(Service):
-    """Service that answers ``GET /metrics`` for Prometheus, and ``GET /healthy`` with 200, or with 503 and the problems.
+    """HTTP server for ``GET /metrics`` of Prometheus, and for ``GET /healthy``.
 
-    If the address cannot be used, the service logs a warning, and retries every ten seconds.
+    ``/healthy`` has the status 200, or 503 and a list of problems. If the service cannot listen on its address, it logs
+    a warning, and retries every ten seconds.
     """
 
     def __init__(self, settings: MetricsSection) -> None:
@@ -46,19 +47,19 @@ class MetricsService(Service):
 
     @property
     def port(self) -> int:
-        """The port on which the service listens; 0 before the service listens, and after ``stop``."""
+        """The port on which the service listens; 0 if the service does not listen."""
         server = self._server
         return 0 if server is None else server.server_port
 
     def start(self, engine: Engine) -> None:
-        """Start to listen, and let the engine measure latencies from now on. A failure to listen is retried later."""
+        """Start listening, and make the engine measure latencies. If listening fails, retry later."""
         engine.measure_latencies()
         if not self._listen(engine):
             threading.Thread(target=self._retry, args=(engine,), name="stratalog-metrics", daemon=True).start()
 
     def stop(self, deadline_ns: int) -> None:
-        """Close the socket, or stop the retries if the service does not listen yet. Idempotent."""
-        del deadline_ns  # an answer is ready at once; a client that sends no request is disconnected
+        """Stop listening and the retries. Idempotent. The service cannot be started again."""
+        del deadline_ns  # requests do not wait, and a client that sends no request is disconnected
         self._stopped.set()
         with self._lock:
             server, self._server = self._server, None
@@ -67,7 +68,7 @@ class MetricsService(Service):
             server.server_close()
 
     def _listen(self, engine: Engine) -> bool:
-        """Start listening and return True; log a warning and return False if the address cannot be used."""
+        """Start listening, and return True. If the address cannot be used, log a warning and return False."""
         address = self._settings.host, self._settings.port
         with self._lock:
             if self._stopped.is_set():
@@ -109,9 +110,9 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = 10
 
     def do_GET(self) -> None:
-        """Answer a request for ``/metrics`` or ``/healthy``; 404 for another path, and 503 if the engine is closing.
+        """Answer a request for ``/metrics`` or ``/healthy``. The status is 404 for other paths.
 
-        ``/healthy`` is also answered with 503 if the engine has problems.
+        The status is 503 if the engine is closed; for ``/healthy`` also if the engine has problems.
         """
         path = self.path.partition("?")[0]
         if path not in {"/metrics", "/healthy"}:
@@ -125,7 +126,7 @@ class _Handler(BaseHTTPRequestHandler):
             problems = [
                 sample for sample in self.server.engine.metrics() if sample.metric.name in _UNWELL and sample.value
             ]
-        except StorageError as error:  # the engine closes
+        except StorageError as error:  # the engine is closed
             self.send_error(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
             return
         lines = [" ".join((sample.metric.name, *sample.labels)) for sample in problems]
@@ -133,7 +134,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(status, "text/plain; charset=utf-8", "".join(f"{line}\n" for line in lines or ["well"]).encode())
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class calls it so
-        """Log nothing, because collectors send a request every few seconds."""
+        """Log nothing, because Prometheus sends a request every few seconds."""
 
     def _answer(self, status: HTTPStatus, content_type: str, body: bytes) -> None:
         self.send_response(status)

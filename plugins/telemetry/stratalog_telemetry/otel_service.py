@@ -1,4 +1,4 @@
-"""Service ``otel``: spans of store requests, offloads and duties for OpenTelemetry."""
+"""Service ``otel``, which sends spans of store requests, offloads and background duties to OpenTelemetry."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Otel(Service):
     """Service that sends spans to a tracer provider.
 
     Args:
-        provider: receives the spans; None means the provider that the program has set. If the program has set none, the
-            spans are sent to the OTLP endpoint that OpenTelemetry's environment variables name.
+        provider: tracer provider. None means OpenTelemetry's global provider. If the program has not set a global
+            provider, the service sends the spans to the OTLP endpoint in OpenTelemetry's environment variables.
     """
 
     def __init__(self, provider: AnyTracerProvider | None = None) -> None:
@@ -34,9 +34,9 @@ class Otel(Service):
         self._engine: Engine | None = None
 
     def start(self, engine: Engine) -> None:
-        """Begin to send spans of the engine's work to the tracer provider."""
+        """Start to send spans of the engine to the tracer provider."""
         provider = self._given or get_tracer_provider()
-        if isinstance(provider, ProxyTracerProvider):  # the program has set none
+        if isinstance(provider, ProxyTracerProvider):  # the program has not set a global provider
             provider = self._own = _otlp_provider()
         tracer = provider.get_tracer(_SCOPE)
         self._engine = engine
@@ -47,7 +47,7 @@ class Otel(Service):
         engine.trace(begin_span)
 
     def stop(self, deadline_ns: int) -> None:
-        """End the tracing. Send the remaining spans if the service created the tracer provider. Idempotent."""
+        """Stop the tracing. If the service created the tracer provider, send the remaining spans. Idempotent."""
         del deadline_ns  # the exporter has a time-out of its own, OTEL_EXPORTER_OTLP_TIMEOUT
         engine, self._engine = self._engine, None
         if engine is not None:

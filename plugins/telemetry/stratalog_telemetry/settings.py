@@ -1,4 +1,4 @@
-"""Settings of the services."""
+"""Settings of the service ``metrics``."""
 
 from __future__ import annotations
 
