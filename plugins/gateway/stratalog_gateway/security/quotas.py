@@ -1,7 +1,7 @@
 """Quotas of bytes and of new connections, from a file.
 
 The file is JSON: ``{"version": 1, "quotas": [...]}``. A quota has an entity and limits. The entity is a ``user``, a
-``client-id``, both, or an ``ip``. Users and client ids have the limits ``producer_byte_rate`` and ``consumer_byte_rate``
+``client-id``, both, or an ``ip``. Users and clients have the limits ``producer_byte_rate`` and ``consumer_byte_rate``
 (bytes per second). An ``ip`` has the limit ``connection_creation_rate`` (connections per second). The name
 ``<default>`` means each user, client id or address without a quota of its own.
 
