@@ -16,7 +16,7 @@ from stratalog_gateway.wire.fetch_codec import Piece
 from stratalog_gateway.wire.frames import Frames
 
 _MAX_PIECES: Final = 512  # of one sendmsg; the system's limit is 1024
-_TOGETHER: Final = 16  # responses to short requests in one send
+_TOGETHER: Final = 16  # maximum number of responses in one send
 _LONG_S: Final = 0.002  # a longer request has probably waited for a disk or for another thread
 _QUICK_AGAIN: Final = 1000  # number of requests after a long request for which `is_quick` is False
 

@@ -77,7 +77,7 @@ class Faults:
 
     @contextlib.contextmanager
     def slow(self, api: str, delay_ms: int) -> Iterator[None]:
-        """Handle each request of an API ``delay_ms`` later. The end of the block ends the delays in progress."""
+        """Delay each request of an API by ``delay_ms``. The end of the block ends the delays in progress."""
         ended = threading.Event()
         with self._lock:
             self._planned.delays[_known(api)] = delay_ms, ended

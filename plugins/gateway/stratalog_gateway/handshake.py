@@ -19,7 +19,7 @@ _NO_CERTIFICATES: Final = "none"
 
 
 class EndpointHandshake:
-    """Prepares the connections of one listener for requests. Thread-safe.
+    """Preparation of the connections of one listener. Thread-safe.
 
     Raises:
         ConfigError: a setting or a file of TLS or of SASL is wrong.

@@ -286,7 +286,7 @@ def _new_id() -> str:
 
 
 def _checked_instance(group: ConsumerGroup, asked: Heartbeat, instance_id: str) -> ConsumerMember | None:
-    """Return a static member that rejoins after it left temporarily. Its member id becomes the id in the request.
+    """Return a static member that rejoins after it left temporarily, with the member id of the request or a new id.
 
     Return None if the static member already has the id in the request, or if a member joins with a new instance id.
 
@@ -310,7 +310,7 @@ def _checked_instance(group: ConsumerGroup, asked: Heartbeat, instance_id: str) 
 
 
 def _updated(member: ConsumerMember, asked: Heartbeat) -> ConsumerMember:
-    """Return a member with the values of a request. An empty regular expression removes that of the member."""
+    """Return a member with the values of a request. An empty regular expression removes the member's expression."""
     return replace(
         member,
         instance_id=asked.instance_id or member.instance_id,

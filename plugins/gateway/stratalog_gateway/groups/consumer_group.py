@@ -114,7 +114,7 @@ class ConsumerGroup:
         return (self.epoch, self.target_epoch, self.members) != self.seen
 
     def saved(self) -> None:
-        """Note that the present state is stored. ``is_changed`` returns False until the next change."""
+        """Record that the present state is stored. ``is_changed`` returns False until the next change."""
         self.seen = (self.epoch, self.target_epoch, dict(self.members))
 
     def check_commit(self, member_id: str, epoch: int, *, knows_epochs: bool) -> int:
@@ -180,7 +180,7 @@ class ConsumerGroup:
         self.target_epoch = self.epoch
 
     def remove(self, member_id: str) -> None:
-        """Remove a member, and start the next epoch. The next heartbeat of a member computes its target assignment."""
+        """Remove a member, and start the next epoch. The next heartbeat of a member computes the target assignment."""
         del self.members[member_id]
         for table in (self.target, self.session_ends_ns, self.revoke_ends_ns):
             table.pop(member_id, None)

@@ -30,7 +30,7 @@ _STEP_NS: Final = 1_000_000_000  # maximum time between two checks of the deadli
 class JoinRequest:
     """A JoinGroup request.
 
-    ``needs_id`` is True if the client can join twice: first to get a member id, then with this id (KIP-394).
+    ``needs_id`` is True if a client without a member id only gets an id, and must join again with it (KIP-394).
     ``can_skip_assignment`` is True if the client knows responses in which the leader skips the assignment (KIP-814).
     """
 
@@ -80,7 +80,7 @@ class GroupCoordinator:
         )
 
     def _is_classic(self, group: Group) -> bool:
-        """Return True if the group is classic. Before, change a group without members to the classic protocol."""
+        """Return True if the group is classic. A group of the consumer protocol without members becomes classic."""
         if group.modern is None:
             return True
         if group.modern.members:
@@ -325,7 +325,7 @@ class GroupCoordinator:
     def expire(self, name: str, retention_ms: int) -> None:
         """Delete the expired offsets of a group without members. If no offset remains, delete the group's state, too.
 
-        An offset expires ``retention_ms`` after the last member left the group.
+        An offset expires ``retention_ms`` after the last member left, or after its commit if that time is not stored.
         """
         with self.opened(name) as group:
             if group.is_unused and self._node.engine.group_states().expire(name, retention_ms):
@@ -388,7 +388,7 @@ class GroupCoordinator:
                         del self._groups[group.name]
 
     def _save(self, group: Group) -> None:
-        """Store the changes of a group of the consumer protocol, or the end of the last member of a classic group.
+        """Store the changes of a group of the consumer protocol, or that a classic group has become empty.
 
         If a change of a group of the consumer protocol cannot be stored, the group is removed from memory, and the next
         request loads the stored state. For a classic group, the next request retries.

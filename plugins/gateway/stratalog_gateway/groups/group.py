@@ -54,7 +54,7 @@ class Answer(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """Result of JoinGroup. For the leader, ``members`` are id, instance id and metadata of all members."""
+    """Result of JoinGroup. ``members`` are id, instance id and metadata of all members; empty unless for the leader."""
 
     error: int
     member_id: str
@@ -176,7 +176,7 @@ class Group:
         return self.generation == 0 and not self.pending and self.modern is None
 
     def begin_modern(self) -> ConsumerGroup:
-        """Change a group without members to the consumer protocol. Return its ``modern``, which is empty."""
+        """Change a group without members to the consumer protocol. Return its new, empty state."""
         self.modern = ConsumerGroup(self.name)
         if self.stored_generation:
             classic = OffsetsRecord(OffsetsType.GROUP_METADATA, GroupKey(group=self.name), None, None)
@@ -190,7 +190,7 @@ class Group:
         self.modern = None
 
     def supports(self, protocol_type: str, protocols: Protocols) -> bool:
-        """Return True if a member with these protocols can join: all present members share one of them.
+        """Return True if a member can join: the type is that of the group, and all members share one of ``protocols``.
 
         To join a group without members, a member needs a protocol type and at least one protocol.
         """

@@ -38,8 +38,8 @@ def promise(group: Group, member_id: str, deadline_ns: int) -> Joined:
 def is_retry(group: Group, member: Member, member_id: str, protocols: Protocols) -> bool:
     """Return True if a JoinGroup request only repeats an earlier request, whose response the member has not received.
 
-    The protocols of such a request are unchanged. In a stable group, a JoinGroup request of the leader is no retry,
-    because it begins a rebalance.
+    The protocols of such a request are unchanged. In a stable group, a JoinGroup request of the leader is no retry: the
+    request begins a rebalance.
     """
     if not member_id or list(member.protocols) != list(protocols):
         return False

@@ -61,7 +61,7 @@ class ConfigHandlers:
     def list_config_resources(self, request: Request) -> Any:
         """Return the response with all topics and the broker, if the request selects these types of resources.
 
-        Unlike Kafka's broker, the gateway has no settings of broker loggers, client metrics and groups.
+        Unlike Kafka's broker, the gateway has no settings of broker loggers, client metrics or groups.
         """
         make, client = request.make, request.client
         refused = client.refusal(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME)

@@ -36,7 +36,7 @@ class MetadataHandler:
         self._node = node
 
     def __call__(self, request: Request) -> Any:
-        """Return the response with the broker, and the named topics or all topics that the client may describe."""
+        """Return the response with the broker and the requested topics. Null requests all topics of the client."""
         node, make, asked = self._node, request.make, request.body.topics
         settings = node.settings
         if asked is None or (request.header.version == 0 and not asked):

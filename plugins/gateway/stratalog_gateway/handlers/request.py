@@ -36,7 +36,7 @@ class Response(NamedTuple):
     Attributes:
         pieces: parts of the frame, to send in this order; empty if the client gets no response.
         transfers: the transfers among the pieces.
-        throttle_ms: minimum time between this response and the client's next request.
+        throttle_ms: time after the response during which no request of the connection is read.
         is_last: True if the connection is closed after the response.
         is_short: True for a Produce request that waited neither for a sync nor for a quota.
     """

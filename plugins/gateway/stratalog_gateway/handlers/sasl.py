@@ -115,7 +115,7 @@ class SaslRequests:
         raise MalformedRequestError(f"api {header.api} before the authentication")
 
     def _may_renew(self) -> bool:
-        """Return True if a re-authentication may begin: the session has a time limit, and the last start is 1 s ago."""
+        """Return True if a re-authentication may begin: at most once a second, and only if the session has a limit."""
         now_ns = self._clock.monotonic_ns()
         if self._expires_ns is None:
             return False

@@ -90,7 +90,7 @@ class TopicHandlers:
             raise RefusedError(Code.INVALID_REPLICA_ASSIGNMENT, f"the only broker is {node_id}")
 
     def delete_topics(self, request: Request) -> Any:
-        """Delete topics, which are named by name, or from version 6 on also by id. Return the response."""
+        """Delete topics by name, or from version 6 on also by id. Return the response."""
         body, make = request.body, request.make
         asked = getattr(body, "topics", None) or [(name, None) for name in getattr(body, "topic_names", ())]
         found = []

@@ -39,7 +39,7 @@ class TransactionAdminHandlers:
     def list_transactions(self, request: Request) -> Any:
         """Return the response with transactional ids, producer ids and states of transactions.
 
-        The filters of the request select states, producer ids, and a minimum age of the transaction.
+        The request can select transactions by state, producer id, and minimum time since the start of the transaction.
         """
         body, make, now_ms = request.body, request.make, self._node.clock.now_ms()
         states, producers = set(body.state_filters), set(body.producer_id_filters)
@@ -65,7 +65,7 @@ class TransactionAdminHandlers:
         return make(error_code=Code.NONE, unknown_state_filters=unknown, transaction_states=tuple(found))
 
     def describe_transactions(self, request: Request) -> Any:
-        """Return the response with the state and the partitions of the transaction of each transactional id."""
+        """Return the response with the transaction's state and partitions for each transactional id."""
         return request.make(
             transaction_states=tuple(self._described(request, found) for found in request.body.transactional_ids)
         )

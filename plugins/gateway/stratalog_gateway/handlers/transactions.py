@@ -61,7 +61,7 @@ class TransactionHandlers:
     def add_partitions_to_txn(self, request: Request) -> Any:
         """Add partitions to transactions, or check that transactions contain them. Return the response.
 
-        If a partition of a transaction has an error, none of its requested partitions is added.
+        If a partition of a transaction has an error, none of the transaction's requested partitions is added.
         """
         body, make, version, client = request.body, request.make, request.header.version, request.client
         if version >= _FIRST_MANY:  # only brokers send it
@@ -204,9 +204,9 @@ class TransactionHandlers:
         return make(topics=tuple(topics))
 
     def _refused_commit(self, request: Request) -> int:
-        """Return an error code if the member must not commit, otherwise 0. The group may be in a rebalance.
+        """Return an error code if the member must not commit, otherwise 0. A rebalance does not prevent the commit.
 
-        A client that sends no member id, generation and instance id may commit.
+        A client that sends neither a member id nor a generation nor an instance id may commit.
         Source: ClassicGroup.validateOffsetCommit.
         """
         body = request.body

@@ -10,7 +10,7 @@ from stratalog_gateway.security.edited_file import EditedFile
 
 
 class AclFile(EditedFile[Acls]):
-    """The ACLs of a file, with the arguments and errors of ``EditedFile``. Thread-safe."""
+    """The ACLs of a file. See ``EditedFile`` for the arguments and errors. Thread-safe."""
 
     def __init__(self, path: str, files: Vfs, clock: Clock) -> None:
         super().__init__(path, load_acls, save_acls, files, clock)

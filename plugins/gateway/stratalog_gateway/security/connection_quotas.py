@@ -55,7 +55,7 @@ class ConnectionQuotas:
         return self._created.record(1, self._clock.now_ms())
 
     def refusal(self, host: str) -> str:
-        """Count a connection, and return ""; if a limit is reached, return the name of the limit instead."""
+        """Count a connection, and return "". If a limit is reached, only return its text: "max.connections=2000"."""
         if self._quotas.refuses_connection(host):
             return "connection_creation_rate"
         with self._lock:

@@ -37,7 +37,7 @@ Table = Mapping[tuple[Entity, str], float]
 
 
 class Rate:
-    """Rate of recorded values over the last eleven seconds. Thread-safe.
+    """Rate of recorded values over the last 10 to 11 seconds. Thread-safe.
 
     Args:
         limit: maximum sum of the values per second.

@@ -23,7 +23,7 @@ Step = Callable[[Reader], None]
 
 
 def check_request(schema: Any, data: memoryview, start: int) -> None:
-    """Raise MalformedRequestError if a value reaches past the end of the request, or an array must not be null but is.
+    """Raise MalformedRequestError if a value exceeds the request, or if an array that must not be null is null.
 
     Args:
         schema: kio's class of the request.
