@@ -66,7 +66,7 @@ def _open_s3(context: OpenContext) -> ObjectStore:
 
 
 def _open_file(context: OpenContext) -> ObjectStore:
-    from stratalog_s3.file import open_file  # noqa: PLC0415 - only who uses it
+    from stratalog_s3.file import open_file  # noqa: PLC0415 - only if the store is used
 
     return open_file(context)
 

@@ -14,8 +14,8 @@ class CreateStrategy(Enum):
     """Strategy that decides which of several concurrent writers creates an object.
 
     NATIVE: the store decides, by one conditional request. LINK: the file system decides, by a hard link to a complete
-    file. NONE: nothing decides. A writer checks for the object and then writes, so that several writers may succeed,
-    and the store does not declare ``Capability.CREATE``.
+    file. NONE: a writer checks for the object and then writes. Several writers may succeed, and the store does not
+    declare ``Capability.CREATE``.
     """
 
     NATIVE = auto()

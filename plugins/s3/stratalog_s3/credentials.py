@@ -101,8 +101,8 @@ def take_provider(options: dict[str, object]) -> CredentialProvider | None:
 def rotating_session(credentials: RotatingCredentials) -> Any:
     """Return an aiobotocore session that signs each request with the current ``credentials``."""
     from aiobotocore.credentials import AioCredentials  # noqa: PLC0415 - an extra, and slow to import
-    from aiobotocore.session import AioSession  # noqa: PLC0415 - the same
-    from botocore.credentials import ReadOnlyCredentials  # noqa: PLC0415 - the same
+    from aiobotocore.session import AioSession  # noqa: PLC0415 - an extra, and slow to import
+    from botocore.credentials import ReadOnlyCredentials  # noqa: PLC0415 - an extra, and slow to import
 
     class Signing(AioCredentials):  # type: ignore[misc]  # published without types
         """Credentials that are read for each signature, on another thread because the user's function may block."""

@@ -50,7 +50,7 @@ class Pending(Generic[T]):
             self.cancel()  # no effect on a finished coroutine; stops the coroutine if this thread was interrupted
 
     def when_over(self, call: Callable[[], None]) -> None:
-        """Call ``call`` on any thread when the coroutine has finished, failed or been cancelled."""
+        """Call ``call``, on any thread, when the coroutine has finished, failed or been cancelled."""
         self._future.add_done_callback(lambda _: call())
 
     def cancel(self) -> None:

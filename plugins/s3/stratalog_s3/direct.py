@@ -232,7 +232,7 @@ class _Reads:
 
 
 class DirectSession(AIOHTTPSession):  # type: ignore[misc]  # published without types
-    """HTTP session of an S3 client that sends GETs of ranges with an end on its own threads.
+    """HTTP session of an S3 client that sends ranged GETs with an end, such as ``bytes=0-9``, on its own threads.
 
     All other requests use aiohttp, and also ranged GETs if a proxy applies or the user configured the connector.
     aiobotocore receives this class as ``http_session_cls`` of its configuration.

@@ -97,7 +97,8 @@ def check_prefix(prefix: str) -> str:
     """Return ``prefix`` if an allowed key can start with ``prefix``, which may be "" or end inside a component.
 
     Raises:
-        ConfigError: ``check_key`` would refuse a complete component, the characters or the length of ``prefix``.
+        ConfigError: the last component is ``..``, or ``check_key`` would refuse another component, the characters or
+            the length of ``prefix``.
     """
     parts = prefix.split("/")
     if any(part in {"", ".", ".."} for part in parts[:-1]) or parts[-1] == ".." or not _sound(prefix):

@@ -260,7 +260,7 @@ class S3Store(StoreBase):
     def _connect(self, made: Any, deadline_ns: int) -> Any:
         try:
             return run(made.loop, made.set_session, seconds_left(self._clock, deadline_ns, self.uri))
-        except Exception as error:  # noqa: BLE001 - libraries raise what they like
+        except Exception as error:  # noqa: BLE001 - the errors of the libraries have no common type
             problem = self._typed(error, self.uri)
             if type(problem) is not StoreError:
                 raise problem from self._options.safe_cause(error)
@@ -300,7 +300,7 @@ def open_s3(context: OpenContext) -> ObjectStore:
         ConfigError: the URI or an option is not allowed.
     """
     try:
-        import s3fs  # noqa: F401, PLC0415 - reports now if it is missing
+        import s3fs  # noqa: F401, PLC0415 - fails now if s3fs is missing
     except ImportError as error:
         raise PluginImportError(f"S3 needs s3fs ({error})", "s3", "stratalog[s3]") from error
     location, options = parse_location(context.location), SecretOptions(context.options)

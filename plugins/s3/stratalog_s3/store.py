@@ -102,7 +102,7 @@ class StoreBase(ObjectStore):
         """Convert library errors to stratalog's errors."""
         try:
             yield
-        except Exception as error:  # noqa: BLE001 - libraries raise what they like
+        except Exception as error:  # noqa: BLE001 - the errors of the libraries have no common type
             self._raise(error, key)
 
     @contextlib.contextmanager
@@ -111,7 +111,7 @@ class StoreBase(ObjectStore):
         outcome = [Created.CREATED]
         try:
             yield outcome
-        except Exception as error:  # noqa: BLE001 - the same
+        except Exception as error:  # noqa: BLE001 - the errors of the libraries have no common type
             found = failed_create(error, key, self.uri, self._options)
             if not isinstance(found, Created):
                 self._raise(error, key)
