@@ -20,7 +20,7 @@ def stratalog_services() -> Iterable[Provider[Service]]:
 
 def _open_metrics(context: OpenContext) -> Service:
     try:
-        from stratalog_telemetry.metrics_service import open_metrics  # noqa: PLC0415 - only who uses it
+        from stratalog_telemetry.metrics_service import open_metrics  # noqa: PLC0415 - only if the service is used
     except ImportError as error:
         raise PluginImportError("prometheus_client is not installed", "metrics", "stratalog[metrics]") from error
     return open_metrics(context)
@@ -29,7 +29,7 @@ def _open_metrics(context: OpenContext) -> Service:
 def _open_otel(context: OpenContext) -> Service:
     del context  # OpenTelemetry's own variables configure it
     try:
-        from stratalog_telemetry.otel_service import Otel  # noqa: PLC0415 - only who uses it
+        from stratalog_telemetry.otel_service import Otel  # noqa: PLC0415 - only if the service is used
     except ImportError as error:
         raise PluginImportError("OpenTelemetry is not installed", "otel", "stratalog[otel]") from error
     return Otel()

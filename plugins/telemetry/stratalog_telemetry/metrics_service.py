@@ -112,7 +112,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         """Answer a request for ``/metrics`` or ``/healthy``. The status is 404 for other paths.
 
-        The status is 503 if the engine is closed; for ``/healthy`` also if the engine has problems.
+        The status is 503 if the engine is closed, and for ``/healthy`` also if the engine has problems.
         """
         path = self.path.partition("?")[0]
         if path not in {"/metrics", "/healthy"}:
