@@ -15,7 +15,7 @@ def _open_local(context: OpenContext) -> SegmentStore:
 
 @hookimpl
 def stratalog_segment_stores() -> Iterable[Provider[SegmentStore]]:
-    """Return the provider of ``local``, for paths without a scheme and ``file://`` paths."""
+    """Return the provider of the store ``local``, which opens paths without a scheme and ``file://`` URIs."""
     return (
         Provider(
             name="local",

@@ -1,4 +1,4 @@
-"""State that all parts of one store share."""
+"""State that one open store shares with its folders and files."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ _LOCKS: Final = 64
 
 @dataclass(slots=True)
 class Disk:
-    """Access of one store to the disk.
+    """Access of one store to the file system.
 
-    ``closed`` is set once, when the store closes. ``changing`` holds the locks of the store's indexes. Many indexes
-    share one lock, because a lock per index would cost too much memory.
+    ``small_limit_bytes`` is the setting ``limits.checkpoint.bytes``. ``closed`` is True after the store was closed.
+    ``changing`` contains the locks for changes of memory-mapped index files. Several files share one lock, because a
+    lock for each file would use too much memory.
     """
 
     files: Vfs
@@ -28,22 +29,22 @@ class Disk:
     changing: tuple[threading.Lock, ...] = field(default_factory=lambda: tuple(threading.Lock() for _ in range(_LOCKS)))
 
     def check_open(self, path: str) -> None:
-        """Raise ClosedError if the store is closed."""
+        """Raise ClosedError, with ``path`` in its text, if the store is closed."""
         if self.closed:
             raise ClosedError(f"the log directory is closed path={path}")
 
     def check_writable(self, path: str) -> None:
-        """Raise ReadOnlyError if the store was opened for reading, ClosedError if it is closed."""
+        """Raise ClosedError if the store is closed, and ReadOnlyError if the store was opened for reading."""
         self.check_open(path)
         if self.read_only:
             raise ReadOnlyError("opened for reading", path)
 
 
 def checked_name(name: str) -> str:
-    """Return ``name`` if it can only name an entry of one folder.
+    """Return ``name`` if it is a valid name of a file or folder in a log directory.
 
     Raises:
-        ConfigError: the name is empty, ``.`` or ``..``, or contains a slash or a NUL.
+        ConfigError: the name is empty, ``.`` or ``..``, or contains a slash or a null character.
     """
     if name in {"", ".", ".."} or "/" in name or "\0" in name:
         raise ConfigError(f"{name!r} is not the name of a file or folder in a log directory")

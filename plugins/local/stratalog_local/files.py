@@ -13,27 +13,28 @@ from stratalog_local.segment_file import LocalSegmentFile
 
 
 class LocalLogFiles(LogFiles):
-    """Files of one log. Close an open file before it is renamed; an open file may be removed."""
+    """Files in the folder of one log. Close an open file before you rename it. An open file may be deleted."""
 
     def __init__(self, disk: Disk, folder: Folder, name: str) -> None:
         self.name = name
         self._disk, self._folder = disk, folder
 
     def path(self, name: str = "") -> str:
-        """Return the path of a file, or of the folder if ``name`` is empty. The file need not exist."""
+        """Return the path of a file, or of the folder if ``name`` is empty. Raise ConfigError for an invalid name."""
         return self._folder.path(name)
 
     def list(self) -> list[FileStat]:
-        """Return the entries of the folder, sorted by name; raise LogDirError if the folder cannot be read."""
+        """Return a FileStat for each entry of the folder, sorted by name. Raise LogDirError if this fails."""
         return self._folder.list()
 
     def open_segment(self, name: str, *, create: bool = False, preallocate_bytes: int = 0) -> SegmentFile:
-        """Open a ``.log`` file.
+        """Open a ``.log`` file. With ``create``, create the file and allocate ``preallocate_bytes`` of disk space.
 
         Raises:
-            SegmentGoneError: the file is missing, and ``create`` is not set.
-            FileExistsError: ``create`` is set and the file exists.
-            LogDirError: the file cannot be created or looked up.
+            SegmentGoneError: the file is missing, and ``create`` is False.
+            FileExistsError: the file exists, and ``create`` is True.
+            ReadOnlyError: ``create`` is True, and the store was opened for reading.
+            LogDirError: the file cannot be created, or its attributes cannot be read.
         """
         path = self._folder.path(checked_name(name))
         if create:
@@ -51,13 +52,15 @@ class LocalLogFiles(LogFiles):
         )
 
     def open_index(self, name: str, *, max_bytes: int, writable: bool, reserve: bool = True) -> IndexFile:
-        """Open an index file. If ``writable``, a missing file is created; otherwise a missing file is an empty index.
+        """Open an index file. A missing file is created if ``writable`` is True; otherwise the index is empty.
 
-        The index is memory-mapped if it is ``writable`` and may ``reserve`` space.
+        If ``writable`` and ``reserve`` are True, the file is memory-mapped. Until it is closed, it may have reserved
+        space after its entries. ``max_bytes`` is the largest size to which the file may grow.
 
         Raises:
-            CorruptIndexError: the file is larger than ``max_bytes``, and is not opened for writing.
-            LogDirError: the file cannot be created or looked up.
+            CorruptIndexError: the file is larger than ``max_bytes``, and ``writable`` is False.
+            ReadOnlyError: ``writable`` is True, and the store was opened for reading.
+            LogDirError: the file cannot be created, or its attributes cannot be read.
         """
         path = self._folder.path(checked_name(name))
         if writable:
@@ -74,11 +77,16 @@ class LocalLogFiles(LogFiles):
         return PlainIndex(file, path, max_bytes)
 
     def read_small(self, name: str) -> bytes | None:
-        """Return the content of a small file, or None if it is missing. Errors are those of ``Folder.read_small``."""
+        """Return the contents of a small file, or None if the file is missing.
+
+        Raises:
+            CorruptCheckpointError: the file is larger than ``limits.checkpoint.bytes``.
+            LogDirError: the file cannot be read.
+        """
         return self._folder.read_small(name)
 
     def replace_small(self, name: str, data: Buffer) -> None:
-        """Replace a small file, or create it. The change is durable on return. Raise LogDirError if it fails."""
+        """Replace or create a small file atomically, durable on return. Raise LogDirError if this fails."""
         self._folder.replace_small(name, data)
 
     def rename(self, old: str, new: str) -> None:
@@ -90,9 +98,9 @@ class LocalLogFiles(LogFiles):
         self._folder.remove(name)
 
     def set_modified(self, name: str, modified_ms: int) -> None:
-        """Set a file's modification time (ms since 1970); raise LogDirError if the file is missing."""
+        """Set a file's modification time (ms since 1970). Raise LogDirNotFoundError if the file is missing."""
         self._folder.set_modified(name, modified_ms)
 
     def sync(self) -> None:
-        """Make new, changed and removed names in the folder durable. Errors are those of ``Folder.sync``."""
+        """Make new, changed and deleted names in the folder durable. Raise LogDirError if this fails."""
         self._folder.sync()

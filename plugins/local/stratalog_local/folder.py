@@ -26,12 +26,13 @@ _NOT_OPENED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOENT, errno.
 class Folder:
     """A folder on disk. Thread-safe.
 
-    Methods raise LogDirError if the disk or the system refuses an operation, ClosedError after the store is closed, and
-    ReadOnlyError for a change if the store was opened for reading.
+    Methods raise LogDirError if the system refuses an operation, ClosedError after the store was closed, and
+    ConfigError for an invalid name. Methods that change the folder raise ReadOnlyError if the store was opened for
+    reading.
 
     Args:
         disk: disk of the store; borrowed.
-        path: path of the folder, which need not exist yet.
+        path: path of the folder, which need not exist.
     """
 
     def __init__(self, disk: Disk, path: str) -> None:
@@ -40,11 +41,11 @@ class Folder:
         self._replacing = threading.Lock()  # two writers of one small file would share its temporary name
 
     def path(self, name: str = "") -> str:
-        """Return the path of the folder, or of an entry in it."""
+        """Return the path of the entry ``name``, or of the folder if ``name`` is empty."""
         return f"{self._path}/{checked_name(name)}" if name else self._path
 
     def list(self) -> list[FileStat]:
-        """Return the entries of the folder, sorted by name."""
+        """Return the entries of the folder, sorted by name. A symbolic link is not followed."""
         self._disk.check_open(self._path)
         try:
             return self._disk.handles.with_room(lambda: self._disk.files.list(self._path))
@@ -52,16 +53,16 @@ class Folder:
             raise log_dir_error(error, self._path) from error
 
     def stat(self, name: str) -> FileStat | None:
-        """Return the entry with this name; None if it does not exist."""
+        """Return the attributes of an entry, or None if the entry does not exist. A symbolic link is followed."""
         return self._stat(self.path(checked_name(name)))
 
     def exists(self) -> bool:
-        """Return True if the path exists and is a folder."""
+        """Return True if the path names a folder, also through a symbolic link."""
         found = self._stat(self._path)
         return found is not None and found.is_folder
 
     def read_small(self, name: str) -> bytes | None:
-        """Return the content of a small file, or None if the file is missing.
+        """Return the contents of a small file, or None if the file is missing.
 
         Raises:
             CorruptCheckpointError: the file is larger than ``limits.checkpoint.bytes``.
@@ -85,7 +86,7 @@ class Folder:
             files.close(descriptor)
 
     def replace_small(self, name: str, data: Buffer) -> None:
-        """Replace a file: write a temporary file, sync it, rename it, and sync the folder."""
+        """Replace or create a small file atomically. The new file is durable on return."""
         path = self.path(checked_name(name))
         self._disk.check_writable(path)
         with self._replacing:
@@ -93,7 +94,10 @@ class Folder:
             self.sync()
 
     def rename(self, old: str, new: str) -> bool:
-        """Rename an entry; return False if ``old`` does not exist. The new name is durable only after ``sync``."""
+        """Rename an entry; an existing file ``new`` is replaced. Return False if ``old`` does not exist.
+
+        The new name is durable only after ``sync``.
+        """
         old_path, new_path = self.path(checked_name(old)), self.path(checked_name(new))
         self._disk.check_writable(old_path)
         try:
@@ -105,7 +109,7 @@ class Folder:
         return True
 
     def remove(self, name: str) -> bool:
-        """Delete a file; return False if the file did not exist. The deletion is durable only after ``sync``."""
+        """Delete a file. Return False if the file does not exist. The deletion is durable only after ``sync``."""
         path = self.path(checked_name(name))
         self._disk.check_writable(path)
         try:
@@ -117,7 +121,7 @@ class Folder:
         return True
 
     def set_modified(self, name: str, modified_ms: int) -> None:
-        """Set a file's modification time (ms since 1970)."""
+        """Set a file's modification time (ms since 1970). Raise LogDirNotFoundError if the file is missing."""
         path = self.path(checked_name(name))
         self._disk.check_writable(path)
         try:
@@ -126,7 +130,10 @@ class Folder:
             raise log_dir_error(error, path) from error
 
     def remove_tree(self, name: str) -> None:
-        """Delete a folder with everything in it. A missing folder is no error. Durable only after ``sync``."""
+        """Delete the folder ``name`` with everything in it. The deletion is durable only after ``sync``.
+
+        Do nothing if ``name`` is missing or is a file.
+        """
         path = self.path(checked_name(name))
         self._disk.check_writable(path)
         inside = Folder(self._disk, path)
@@ -145,10 +152,10 @@ class Folder:
             raise log_dir_error(error, path) from error
 
     def make(self) -> None:
-        """Create the folder and its missing parents, durable on return.
+        """Create the folder and its missing parents. The new folders are durable on return.
 
         Raises:
-            FileExistsError: an entry with that name exists.
+            FileExistsError: the folder, or another entry at its path, exists.
         """
         self._disk.check_writable(self._path)
         files, above = self._disk.files, _parent(self._path)
@@ -164,9 +171,11 @@ class Folder:
             raise log_dir_error(error, self._path) from error
 
     def sync(self) -> None:
-        """Make the names in the folder durable. A failed sync is never retried: every later call raises LogDirOfflineError.
+        """Make new, changed and deleted names in the folder durable.
 
-        If the folder cannot be opened, no sync was attempted, and the call may be repeated.
+        Raises:
+            LogDirOfflineError: this sync or an earlier sync failed. A failed sync is never retried.
+            LogDirError: the folder cannot be opened. The call may be repeated.
         """
         self._disk.check_writable(self._path)
         if self._failed:
@@ -189,13 +198,13 @@ class Folder:
 
 
 def replace_file(disk: Disk, path: str, data: Buffer, *, sync: bool) -> None:
-    """Replace ``path`` by a new file: write a temporary file, and rename it.
+    """Write ``data`` to a temporary file, and rename the file to ``path``, which need not exist.
 
-    With ``sync``, the contents are durable before the rename; without it, a power loss may leave a partial file. The
-    new name is durable only after a sync of the folder.
+    With ``sync``, ``data`` is durable before the rename. Without ``sync``, a power loss may leave a partial file. The
+    rename is durable only after a sync of the folder.
 
     Raises:
-        LogDirError: the disk has no space, or writing, the sync or the rename failed; the old file stays.
+        LogDirError: the write, the sync or the rename failed. The old file is unchanged.
     """
     files, temporary = disk.files, path + _NEW
     try:
@@ -217,7 +226,7 @@ def _write_new(disk: Disk, path: str, data: Buffer, *, sync: bool) -> None:
 
     try:
         descriptor = disk.handles.with_room(create)
-    except FileExistsError:  # left by a crash
+    except FileExistsError:  # a crash left the file
         files.remove(path)
         descriptor = disk.handles.with_room(create)
     try:

@@ -1,6 +1,6 @@
-"""Index files: a growing memory map in an active segment, a plain file elsewhere.
+"""Index files. The files of an active segment are memory-mapped if they may have reserved space.
 
-A map is never closed explicitly, because a reader may still use it. The map is freed with its last view. Space is
+A map is never closed explicitly, because a reader may still use it. Python frees the map after its last view. Space is
 allocated before it is mapped, because a write through a map to a full disk kills the process.
 """
 
@@ -30,12 +30,12 @@ FIRST_BYTES: Final = 4096
 
 
 class PlainIndex(IndexFile):
-    """A file that holds only entries, without reserved space.
+    """Index file without reserved space: all its bytes are entries.
 
     Args:
         file: the opened file; this object takes ownership.
         path: path of the file.
-        max_bytes: upper bound of the file's size.
+        max_bytes: largest size to which appends may extend the file.
     """
 
     __slots__ = ("_file", "_max_bytes", "_path", "_read")
@@ -51,7 +51,7 @@ class PlainIndex(IndexFile):
         return self._file.size_bytes
 
     def append(self, entries: Buffer) -> None:
-        """Add entries. Raise PluginError if the file would exceed its bound, and LogDirError if the write fails."""
+        """Append entries. Raise PluginError if the file would exceed ``max_bytes``, LogDirError if the write fails."""
         self._file.check_writable()
         size = memoryview(entries).nbytes
         if size:
@@ -59,26 +59,26 @@ class PlainIndex(IndexFile):
             self._file.append(entries)
 
     def view(self) -> memoryview:
-        """Return all entries. They are read from the file when it has grown, and cached."""
+        """Return the bytes of all entries. Raise LogDirError if the file must be read and this fails."""
         size, read = self.size_bytes, self._read
         if len(read) < size:
             self._read = read = self._file.read(0, size)
         return read[:size]
 
     def truncate(self, size_bytes: int) -> None:
-        """Keep the first ``size_bytes`` of the entries; raise ValueError if there are fewer."""
+        """Keep the first ``size_bytes`` bytes of the entries. Raise ValueError if the file has fewer."""
         self._file.truncate(size_bytes)
         self._read = memoryview(b"")
 
     def trim(self) -> None:
-        """Do nothing: no space is reserved."""
+        """Do nothing: the file contains only entries."""
 
     def sync(self) -> None:
-        """Make the entries durable. Errors are those of ``LocalSegmentFile.sync``."""
+        """Make the entries durable. Raise LogDirError if this sync or an earlier write or sync failed."""
         self._file.sync()
 
     def close(self) -> None:
-        """Close the file. The entries are read first, so later views still work. Idempotent."""
+        """Close the file. ``view`` still returns the entries afterwards. Idempotent."""
         try:
             with contextlib.suppress(ClosedError, FileReplacedError, SegmentGoneError):
                 self.view()
@@ -87,15 +87,16 @@ class PlainIndex(IndexFile):
 
 
 class MappedIndex(PooledFile, IndexFile):
-    """A file that is written through a memory map and grows by doubling. One writer; readers take views without a lock.
+    """Index file that is written through a memory map. The size of the file and of the map grows by doubling.
 
-    A sync of the file also covers bytes that were written through its maps.
+    One thread may write. Readers call ``view`` without a lock. ``sync`` includes the bytes that were written through a
+    map.
 
     Args:
         disk: disk of the store; borrowed.
         path: path of the file, which exists.
-        size_bytes: size of the file; all bytes are entries.
-        max_bytes: upper bound of the file's size.
+        size_bytes: size of the file; all its bytes are entries.
+        max_bytes: largest size to which appends may extend the file.
     """
 
     __slots__ = ("_allocated_bytes", "_capacity", "_copy", "_map", "_maps", "_max_bytes", "_size_bytes")
@@ -111,10 +112,7 @@ class MappedIndex(PooledFile, IndexFile):
 
     @property
     def _changing(self) -> threading.Lock:
-        """Lock that is held while the map or the file changes.
-
-        Several indexes share one lock. A thread that holds one of these locks must not take another.
-        """
+        """Lock for changes of the map and the file. Other indexes share it: hold only one such lock at a time."""
         return self._disk.changing[hash(self.path) % len(self._disk.changing)]
 
     @property
@@ -123,11 +121,11 @@ class MappedIndex(PooledFile, IndexFile):
         return self._size_bytes
 
     def append(self, entries: Buffer) -> None:
-        """Write entries through the map, which grows first if they do not fit.
+        """Append entries through the map. The file and the map grow first if the entries do not fit.
 
         Raises:
-            PluginError: the file would exceed its bound; nothing is written.
-            LogDirError: the space cannot be allocated or mapped, or the file is out of service; nothing is written.
+            PluginError: the file would exceed ``max_bytes``; nothing is written.
+            LogDirError: the file cannot grow or be mapped, or an earlier write or sync failed; nothing is written.
         """
         data = entries if isinstance(entries, bytes) else memoryview(entries).cast("B")
         start, mapped = self._size_bytes, self._map
@@ -145,7 +143,11 @@ class MappedIndex(PooledFile, IndexFile):
         self._size_bytes = end
 
     def view(self) -> memoryview:
-        """Return the entries as a read-only view of the map, or of a copy if the index is closed."""
+        """Return the entries as a read-only view of the map, or of a copy after ``close``.
+
+        Raises:
+            LogDirError: the file must be mapped, and this fails.
+        """
         # in this order: a map that is read after the size is never shorter than the size
         mapped, size = (
             self._map,
@@ -162,7 +164,12 @@ class MappedIndex(PooledFile, IndexFile):
         return memoryview(mapped)[:size].toreadonly()
 
     def truncate(self, size_bytes: int) -> None:
-        """Keep the first ``size_bytes`` of the entries, on disk too; raise ValueError if there are fewer."""
+        """Keep the first ``size_bytes`` bytes of the entries, also on disk.
+
+        Raises:
+            ValueError: the entries have fewer bytes.
+            LogDirError: the file on disk cannot be truncated.
+        """
         self.check_writable()
         if not 0 <= size_bytes <= self._size_bytes:
             raise ValueError(f"cannot truncate {self._size_bytes} bytes to {size_bytes}")
@@ -172,13 +179,16 @@ class MappedIndex(PooledFile, IndexFile):
             self._cut(views_see_more=shrinks)
 
     def trim(self) -> None:
-        """Release the reserved space after the entries."""
+        """Remove the reserved space after the entries from the file. Raise LogDirError if this fails."""
         self.check_writable()
         with self._changing:
             self._cut(views_see_more=False)
 
     def close(self) -> None:
-        """Trim the file if it is in service, and release its map and descriptor. Later views get a copy. Idempotent."""
+        """Remove the reserved space, and close the file. ``view`` then returns a copy of the entries. Idempotent.
+
+        The reserved space remains if a write or sync failed before, or if the store is closed.
+        """
         with self._changing:
             if self._copy is not None:
                 return
@@ -230,7 +240,7 @@ class MappedIndex(PooledFile, IndexFile):
         return self.read_bytes(0, self._size_bytes) if self._size_bytes else b""
 
     def _let_map_go(self) -> None:
-        """Drop the map. The pool calls this on any thread when it needs the map's descriptor."""
+        """Release the map. The pool calls this on any thread when it needs the map's descriptor."""
         self._map = None
         changing = self._changing
         if changing.acquire(blocking=False):  # if the lock is held, its holder may be adding another map
@@ -243,10 +253,10 @@ class MappedIndex(PooledFile, IndexFile):
         return any(known() is not None for known in self._maps)
 
     def _cut(self, *, views_see_more: bool) -> None:
-        """Cut the file to its entries.
+        """Truncate the file to its entries.
 
-        Access through a memory map beyond the end of its file kills the process. If a view covers more than the entries, a
-        new file therefore replaces the old file, and the view keeps the old file.
+        If a view covers more bytes, replace the file instead: access to a map beyond the end of its file kills the
+        process.
         """
         self._disk.handles.drop((self, "map"))
         self._map = None
@@ -259,9 +269,9 @@ class MappedIndex(PooledFile, IndexFile):
 
 
 def check_fits(size_bytes: int, max_bytes: int, path: str) -> None:
-    """Raise PluginError if an index would exceed its bound: its builder should have reported earlier that it is full.
+    """Raise PluginError if ``size_bytes`` is above ``max_bytes``.
 
-    The error is one of the index format, which is a plugin.
+    The index format, which is a plugin, should have reported before that its index is full.
     """
     if size_bytes > max_bytes:
         raise PluginError(f"an index of {size_bytes} bytes is above its bound max_bytes={max_bytes} path={path}")

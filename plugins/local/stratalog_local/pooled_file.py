@@ -1,4 +1,4 @@
-"""A file whose descriptor comes from the pool, which may close it while it is not in use."""
+"""A file whose descriptor is in the store's HandlePool. The pool closes idle descriptors above its limit."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from stratalog_local.disk import Disk
 
 
 class PooledFile:
-    """Base of ``.log`` and index files. It uses slots, because 10,000 logs have many such files.
+    """Base class of ``.log`` and index files.
 
-    The path must stay the same until the file is closed. After a failed write or sync, all further changes of the file
-    are refused, because the content of the page cache is no longer known.
+    Close the file before you rename it. After a failed write or sync, the object refuses all further changes of the
+    file, because the content of the page cache is no longer known.
 
     Args:
         disk: disk of the store; borrowed.
         path: path of the file.
-        writable: True if the file may be changed.
+        writable: True to open the file for writing.
     """
 
     __slots__ = ("_disk", "_failed", "_is_gone", "_writable", "path")
@@ -36,11 +36,11 @@ class PooledFile:
         self._is_gone = False
 
     def pin(self) -> int:
-        """Return the descriptor, which stays open at least until ``unpin``.
+        """Open the file if necessary, and return its descriptor. The descriptor stays open until ``unpin``.
 
         Raises:
-            SegmentGoneError: the file was closed, or no longer exists.
-            ClosedError: the store was closed.
+            SegmentGoneError: the file was closed or deleted.
+            ClosedError: the store was closed, and the file was closed or deleted; or the pool was closed.
             LogDirError: the file cannot be opened.
         """
         if self._is_gone:
@@ -58,11 +58,10 @@ class PooledFile:
         return descriptor
 
     def pin_for_change(self) -> int:
-        """Return the descriptor as ``pin`` does, for a change of the file.
+        """Return the descriptor as ``pin`` does, for a change of the file. Other errors are those of ``pin``.
 
         Raises:
-            FileReplacedError: another process removed the file.
-            Other errors are those of ``pin``.
+            FileReplacedError: another process deleted the file.
         """
         try:
             return self.pin()
@@ -72,35 +71,46 @@ class PooledFile:
             raise FileReplacedError("another process removed the file", self.path) from error
 
     def unpin(self, descriptor: int) -> None:
-        """Return a descriptor that ``pin`` returned."""
+        """Unpin a descriptor that ``pin`` or ``pin_for_change`` returned. The pool may then close it."""
         self._disk.handles.unpin(self, descriptor)
 
     @property
     def in_service(self) -> bool:
-        """True if the file may be changed: it is writable, no earlier write or sync failed, and the store is open."""
+        """True if the file was opened for writing, no earlier write or sync failed, and the store is open."""
         return self._writable and self._failed is None and not self._disk.closed
 
     def check_writable(self) -> None:
-        """Raise ClosedError, ReadOnlyError or LogDirOfflineError with the reason if the file may not be changed."""
+        """Raise an error if the file may not be changed.
+
+        Raises:
+            ClosedError: the file or the store was closed.
+            ReadOnlyError: the file or the store was opened for reading.
+            LogDirOfflineError: an earlier write or sync failed.
+        """
         disk = self._disk
         if self._is_gone or not self._writable or self._failed is not None or disk.closed or disk.read_only:
             self._refuse()
 
     def fail(self, error: OSError) -> StorageError:
-        """Refuse all further changes of the file after an error, and return the LogDirOfflineError to raise."""
+        """Refuse all further changes of the file after ``error``. Return the LogDirOfflineError to raise."""
         self._failed = LogDirOfflineError(log_dir_error(error, self.path).reason, self.path)
         return self._failed
 
     def refused(self, error: OSError) -> StorageError:
-        """Return the error to raise for a change that was not made.
+        """Return the LogDirError to raise after the system refused a change of the file.
 
-        Further changes are refused unless a resource limit caused the error.
+        Unless the result is an OutOfResourcesError, the object refuses all further changes of the file.
         """
         found = log_dir_error(error, self.path)
         return found if isinstance(found, OutOfResourcesError) else self.fail(error)
 
     def cut(self, size_bytes: int) -> None:
-        """Set the size of the file on disk. Raise LogDirError if that fails; see ``refused``."""
+        """Set the size of the file on disk.
+
+        Raises:
+            OutOfResourcesError: the size was not set; the file may still be changed.
+            LogDirError: the size was not set; further changes are refused.
+        """
         descriptor = self.pin_for_change()
         try:
             self._disk.files.truncate(descriptor, size_bytes)
@@ -110,9 +120,11 @@ class PooledFile:
             self.unpin(descriptor)
 
     def allocate(self, size_bytes: int) -> None:
-        """Allocate disk space up to ``size_bytes``.
+        """Allocate disk space for the first ``size_bytes`` bytes of the file. A smaller file is extended with zeros.
 
-        After an OutOfResourcesError the file can still be changed, and may have a part of the space.
+        Raises:
+            OutOfResourcesError: the file may have a part of the space, and may still be changed.
+            LogDirError: the space cannot be allocated; further changes are refused.
         """
         descriptor = self.pin_for_change()
         try:
@@ -123,7 +135,7 @@ class PooledFile:
             self.unpin(descriptor)
 
     def read_bytes(self, position: int, size_bytes: int) -> bytes:
-        """Return up to ``size_bytes`` bytes from ``position``: fewer if the file ends before. Errors as ``pin``."""
+        """Return ``size_bytes`` bytes from ``position``, or fewer at the end of the file. Errors as ``pin``."""
         descriptor = self.pin()
         try:
             return self.read_pinned(descriptor, position, size_bytes)
@@ -131,7 +143,7 @@ class PooledFile:
             self.unpin(descriptor)
 
     def read_pinned(self, descriptor: int, position: int, size_bytes: int) -> bytes:
-        """Read as ``read_bytes`` does, from a descriptor that ``pin`` returned; return b"" if ``size_bytes`` is not above 0."""
+        """Read ``size_bytes`` bytes from ``position``, or fewer at the end of the file, with a pinned descriptor."""
         if size_bytes <= 0:
             return b""
         try:
@@ -140,7 +152,7 @@ class PooledFile:
             raise log_dir_error(error, self.path) from error
 
     def read_into(self, position: int, into: memoryview) -> int:
-        """Read bytes from ``position`` until ``into`` is full or the file ends; return their number."""
+        """Read bytes from ``position`` until ``into`` is full or the file ends. Return the number of bytes read."""
         descriptor = self.pin()
         try:
             return self._disk.files.read_into(descriptor, position, into)
@@ -150,10 +162,10 @@ class PooledFile:
             self.unpin(descriptor)
 
     def sync(self) -> None:
-        """Make the file's bytes durable. After a failed sync, the file is out of service: no sync is repeated.
+        """Make the file's bytes durable. After a failed sync, all further changes and syncs of the file are refused.
 
         Raises:
-            LogDirError: the sync failed now, or a write or sync failed earlier.
+            LogDirError: this sync failed, or an earlier write or sync failed.
         """
         self._disk.check_writable(self.path)
         self._check_in_service()
@@ -166,7 +178,7 @@ class PooledFile:
             self.unpin(descriptor)
 
     def release_descriptor(self) -> None:
-        """Close the file. Pinned descriptors are closed when they are unpinned."""
+        """Close the file: its descriptor is closed now, or when the last pin is released."""
         self._is_gone = True
         self._disk.handles.drop(self)
 

@@ -1,4 +1,4 @@
-"""One ``.log`` file."""
+"""Append-only files: ``.log`` files, and index files without reserved space."""
 
 from __future__ import annotations
 
@@ -19,25 +19,23 @@ from stratalog.spi import Buffer, FileSlice, FileStat, SegmentFile
 from stratalog_local.disk import Disk
 from stratalog_local.pooled_file import PooledFile
 
-AHEAD_BYTES: Final = 1 << 20  # space that is reserved in one step
+# Space that is reserved in one step. Without it, a block allocation in each append costs a tenth of a 16 KiB write.
+AHEAD_BYTES: Final = 1 << 20
 # Space is reserved only in files above this size: in a smaller file it would be too large a share.
 LARGE_BYTES: Final = 8 * AHEAD_BYTES
 UNBOUNDED: Final = 1 << 63
 
 
 class LocalSegmentFile(PooledFile, SegmentFile):
-    """An append-only file. One writer; readers see bytes once they are all written.
+    """An append-only file, for one writer and any number of readers. Readers see an append when it is complete.
 
     Args:
         disk: disk of the store; borrowed.
         path: path of the file.
         size_bytes: size of the valid content.
-        modified_ms: time of the last write.
-        writable: True if the file may be changed.
-        reserved: True if space was preallocated: the file on disk is larger than ``size_bytes`` until it is closed.
-
-    A large file without preallocation reserves space for the next appends in steps, which does not change the file's
-    size. Without this, each append would allocate blocks, which costs a tenth of the time of a 16 KiB write.
+        modified_ms: modification time of the file (ms since 1970).
+        writable: True to open the file for writing.
+        reserved: True if the file has preallocated space: it is larger than ``size_bytes`` on disk until it is closed.
     """
 
     __slots__ = ("_closed", "_file_id", "_has_ahead", "_modified_ms", "_reserved", "_room_bytes", "_size_bytes")
@@ -49,17 +47,18 @@ class LocalSegmentFile(PooledFile, SegmentFile):
         self._size_bytes = size_bytes  # the writer updates it after the bytes are written, so readers need no lock
         self._modified_ms, self._reserved = modified_ms, reserved
         self._has_ahead = False  # True if space is reserved after the end of the file
-        self._room_bytes = UNBOUNDED if reserved else LARGE_BYTES  # an append up to this size reserves nothing more
+        self._room_bytes = UNBOUNDED if reserved else LARGE_BYTES  # appends up to this file size reserve nothing
         self._closed = False
         self._file_id: tuple[int, int] | None = None  # identity of the file when it was first opened for writing
 
     @classmethod
     def create(cls, disk: Disk, path: str, preallocate_bytes: int) -> LocalSegmentFile:
-        """Create the file. If its space cannot be allocated, remove the file again.
+        """Create an empty file and allocate ``preallocate_bytes`` of disk space. Return the file, opened for writing.
 
         Raises:
             FileExistsError: the file exists.
-            LogDirError: the file or its space cannot be created.
+            LogDirError: the file cannot be created, or its space cannot be allocated. In the second case, the file is
+                deleted.
         """
         files = disk.files
         try:
@@ -88,7 +87,7 @@ class LocalSegmentFile(PooledFile, SegmentFile):
 
     @property
     def modified_ms(self) -> int:
-        """Time of the last write (ms since 1970). If the file is gone, the last known time."""
+        """Modification time of the file (ms since 1970); the last known time if the file cannot be read."""
         with contextlib.suppress(OSError):
             found: FileStat | None = self._disk.files.stat(self.path)
             if found is not None:
@@ -98,12 +97,14 @@ class LocalSegmentFile(PooledFile, SegmentFile):
     def append(self, data: Buffer) -> int:
         """Append the bytes, and return the position of the first byte.
 
-        After an error, ``size_bytes`` is unchanged, and none of the bytes is read. The file is then out of service,
-        unless a resource limit caused the error and the file was cut back to its old size.
+        After an error, ``size_bytes`` is unchanged, and readers see none of the bytes.
 
         Raises:
-            DiskFullError: the disk has no space.
-            LogDirError: the write failed, or the file is out of service or was opened for reading.
+            OutOfResourcesError: the disk is full, or the system lacks memory or descriptors. The file may still be
+                changed.
+            LogDirOfflineError: this write, or an earlier write or sync, failed. Further changes are refused.
+            FileReplacedError: another process deleted, replaced or truncated the file.
+            ReadOnlyError: the file was opened for reading.
         """
         disk, start = self._disk, self._size_bytes
         if self._is_gone or not self._writable or self._failed is not None or disk.closed:
@@ -127,7 +128,11 @@ class LocalSegmentFile(PooledFile, SegmentFile):
         return start
 
     def read(self, position: int, size_bytes: int) -> memoryview:
-        """Return up to ``size_bytes`` bytes from ``position``: fewer if the file ends before, none after its end."""
+        """Return ``size_bytes`` bytes from ``position``: fewer if the file ends before, none after its end.
+
+        Raises:
+            SegmentGoneError: the file is closed, or it was deleted and has no open descriptor.
+        """
         wanted, disk = min(size_bytes, self._size_bytes - position), self._disk
         if wanted <= 0:
             return memoryview(b"")
@@ -142,12 +147,16 @@ class LocalSegmentFile(PooledFile, SegmentFile):
             disk.handles.unpin(self, descriptor)
 
     def read_into(self, position: int, into: memoryview) -> int:
-        """Read bytes from ``position`` into the caller's memory, and return their number."""
+        """Read bytes from ``position`` until ``into`` is full or the file ends. Return the number of bytes read."""
         wanted = min(len(into), self._size_bytes - position)
         return super().read_into(position, into[:wanted]) if wanted > 0 else 0
 
     def slice(self, position: int, size_bytes: int) -> FileSlice:
-        """Return a slice of up to ``size_bytes`` from ``position``. The bytes are read when its ``data`` is first used."""
+        """Return a slice of ``size_bytes`` bytes from ``position``, or fewer at the end of the file.
+
+        The bytes are read when ``data`` of the slice is first used. ``data`` raises SegmentGoneError if the file was
+        truncated or closed before.
+        """
         handles, size_bytes = self._disk.handles, max(0, min(size_bytes, self._size_bytes - position))
         descriptor = handles.pin_open(self)
         if descriptor is None:
@@ -156,11 +165,12 @@ class LocalSegmentFile(PooledFile, SegmentFile):
         return FileSlice(read, position, descriptor, partial(handles.unpin, self, descriptor), size_bytes)
 
     def truncate(self, size_bytes: int) -> None:
-        """Cut the file to ``size_bytes``, and cut its reserved space.
+        """Truncate the file to ``size_bytes``, and remove its reserved space.
 
         Raises:
             ValueError: the file has fewer bytes.
-            LogDirError: the file cannot be cut. After an OutOfResourcesError it keeps its size.
+            OutOfResourcesError: the file cannot be truncated now, and keeps its size.
+            LogDirError: the file cannot be truncated.
         """
         self.check_writable()
         if not 0 <= size_bytes <= self._size_bytes:
@@ -173,9 +183,9 @@ class LocalSegmentFile(PooledFile, SegmentFile):
             raise
 
     def trim(self) -> bool:
-        """Remove preallocated space after the last record, which would be zeros after a power loss.
+        """Remove preallocated space after the last record. Return True if the file had such space.
 
-        Return True if the file had such space: the new size is durable only after ``sync``.
+        The new size is durable only after ``sync``.
         """
         self.check_writable()
         grew = self._reserved
@@ -186,8 +196,8 @@ class LocalSegmentFile(PooledFile, SegmentFile):
         """Make the bytes durable, and check that the path still names the same file.
 
         Raises:
-            FileReplacedError: another process removed, replaced or cut the file; bytes may be lost.
-            LogDirError: the sync failed now, or a write or sync failed earlier.
+            FileReplacedError: another process deleted, replaced or truncated the file, or its path cannot be read.
+            LogDirError: this sync failed, or an earlier write or sync failed.
         """
         super().sync()
         if self._lost_bytes():  # check twice: a truncation by this process may have happened in between
@@ -196,7 +206,10 @@ class LocalSegmentFile(PooledFile, SegmentFile):
                 raise FileReplacedError(reason, self.path)
 
     def close(self) -> None:
-        """Cut reserved space if the file is in service, and release the descriptor. Idempotent."""
+        """Remove reserved space, and close the file. Idempotent.
+
+        The reserved space remains if a write or sync failed before, or if the store is closed.
+        """
         if self._closed:
             return
         self._closed = True
@@ -208,14 +221,9 @@ class LocalSegmentFile(PooledFile, SegmentFile):
             self.release_descriptor()
 
     def _read_slice(self, descriptor: int, position: int, size_bytes: int) -> memoryview:
-        """Return the bytes of a slice.
-
-        Raises:
-            SegmentGoneError: the bytes may have changed since the slice was made. A log closes a file before it
-                truncates the file. The bytes of a closed file are therefore known to be unchanged only if the path does
-                not name this file any more.
-        """
+        """Return the bytes of a slice. Raise SegmentGoneError if they may have changed since the slice was made."""
         data = self.read_pinned(descriptor, position, size_bytes)
+        # a log closes a file before it truncates it; if the path no longer names the file, it was deleted, not truncated
         if len(data) < size_bytes or (self._is_gone and self._is_named(descriptor)):
             raise SegmentGoneError("the file was truncated or closed before its bytes were read", self.path)
         return memoryview(data)
@@ -238,18 +246,16 @@ class LocalSegmentFile(PooledFile, SegmentFile):
         return descriptor
 
     def _pin_reopened(self) -> int:
-        """Open the file again and pin its descriptor for a change.
-
-        The size is checked because a new file may have the inode number of the removed file.
-        """
+        """Open the file again, and pin its descriptor for a change."""
         descriptor = self.pin_for_change()
+        # check the size, because a new file may have the inode number of the deleted file
         if self._disk.files.size_bytes(descriptor) < self._size_bytes:
             self.unpin(descriptor)
             raise FileReplacedError("another process replaced or truncated the file", self.path)
         return descriptor
 
     def _lost_bytes(self) -> str:
-        """Return as text how another process changed the file; "" if the path names this file with all its bytes."""
+        """Return the reason why bytes may be lost; "" if the path names this file with all its bytes."""
         size = self._size_bytes
         try:
             found = self._disk.files.stat(self.path)
@@ -264,10 +270,7 @@ class LocalSegmentFile(PooledFile, SegmentFile):
         return ""
 
     def _reserve(self, end: int) -> None:
-        """Reserve space up to ``AHEAD_BYTES`` after ``end``.
-
-        A full disk is not reported here: the write that needs the space reports it.
-        """
+        """Reserve space up to ``AHEAD_BYTES`` after ``end``. Ignore a full disk: the next write reports it."""
         self._room_bytes = end + AHEAD_BYTES
         descriptor = self.pin()
         self._has_ahead = True  # set first: on a full disk a part of the space may have been reserved
@@ -275,13 +278,13 @@ class LocalSegmentFile(PooledFile, SegmentFile):
             self._disk.files.reserve(descriptor, self._size_bytes, self._room_bytes - self._size_bytes)
         except OSError as error:
             is_full = isinstance(log_dir_error(error, self.path), OutOfResourcesError)
-            if not is_full:  # the file system does not support it
+            if not is_full:  # the file system does not support reserving
                 self._room_bytes, self._has_ahead = UNBOUNDED, False
         finally:
             self.unpin(descriptor)
 
     def _give_back(self) -> None:
-        """Remove reserved space. The file keeps the time of its last append, because retention may depend on this time."""
+        """Remove reserved space. If it was not preallocated, keep the modification time, which retention may use."""
         if self._reserved:
             self._cut()
         elif self._has_ahead:
@@ -295,14 +298,11 @@ class LocalSegmentFile(PooledFile, SegmentFile):
         self._has_nothing_ahead()
 
     def _not_written(self, descriptor: int, error: OSError) -> StorageError:
-        """Cut the bytes of a failed write from the file, and return the error to raise.
-
-        Further appends are possible only if the bytes were cut, and a resource limit caused the error.
-        """
+        """Remove the bytes of a failed write from the file, and return the error to raise."""
         found = self.refused(error)
         try:
             self._cut_back(descriptor)
-        except OSError as uncut:  # recovery cuts the remains
+        except OSError as uncut:  # recovery truncates the file later
             return self.fail(uncut) if isinstance(found, OutOfResourcesError) else found
         return found
 

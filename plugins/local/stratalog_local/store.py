@@ -18,10 +18,13 @@ LOCK_FILE: Final = ".lock"  # persistent: the name of Kafka's lock file
 
 
 class LocalStore(SegmentStore):
-    """One log directory. Opening it changes nothing on disk; ``acquire`` makes the first write.
+    """One log directory on local disk. Opening the store changes nothing on disk.
 
     Args:
         context: ``location`` is the directory's path, with or without ``file://`` before it.
+
+    Raises:
+        ConfigError: the location contains no path.
     """
 
     def __init__(self, context: OpenContext) -> None:
@@ -35,14 +38,15 @@ class LocalStore(SegmentStore):
         self._lock: int | None = None  # descriptor that holds the lock
 
     def path(self, name: str = "") -> str:
-        """Return the path of the directory, or of a file in it."""
+        """Return the path of the entry ``name``, or of the directory if ``name`` is empty."""
         return self._folder.path(name)
 
     def acquire(self) -> None:
-        """Lock the directory, and create it if it is missing. A second call has no effect.
+        """Lock the directory for writing, and create it if it is missing. A second call has no effect.
 
         Raises:
             LogDirLockedError: another engine or a running broker holds the lock.
+            ReadOnlyError: the store was opened for reading.
             LogDirError: the directory or the lock file cannot be created or opened.
         """
         path, files = self.path(), self._disk.files
@@ -74,15 +78,15 @@ class LocalStore(SegmentStore):
             raise log_dir_error(error, path) from error
 
     def logs(self) -> list[str]:
-        """Return the names of the folders in the directory, sorted; raise LogDirError if it cannot be read."""
+        """Return the names of the folders in the directory, sorted. Raise LogDirError if this fails."""
         return [entry.name for entry in self._folder.list() if entry.is_folder]
 
     def open_log(self, name: str, *, create: bool = False) -> LogFiles:
-        """Open a log's folder. With ``create``, create it, durable on return.
+        """Open a log's folder. With ``create``, create the folder, durable on return.
 
         Raises:
-            LogDirNotFoundError: the folder is missing, or with ``create`` the directory is.
-            FileExistsError: ``create`` is set and the folder exists.
+            LogDirNotFoundError: the folder is missing, and ``create`` is False; or the directory is missing.
+            FileExistsError: the folder exists, and ``create`` is True.
         """
         folder = Folder(self._disk, self.path(checked_name(name)))
         if create:
@@ -94,10 +98,11 @@ class LocalStore(SegmentStore):
         return LocalLogFiles(self._disk, folder, name)
 
     def rename_log(self, old: str, new: str) -> None:
-        """Rename a log's folder, durable on return.
+        """Rename a log's folder, durable on return. An empty folder ``new`` is replaced.
 
         Raises:
-            LogDirNotFoundError: the folder is missing.
+            LogDirNotFoundError: the folder ``old`` is missing.
+            LogDirError: the rename failed, for example because the folder ``new`` is not empty.
         """
         if not self._folder.rename(old, new):
             raise LogDirNotFoundError("the folder does not exist", self.path(old))
@@ -109,11 +114,15 @@ class LocalStore(SegmentStore):
         self._folder.sync()
 
     def read_small(self, name: str) -> bytes | None:
-        """Return the content of a small file of the directory, or None if it is missing."""
+        """Return the contents of a small file of the directory, or None if the file is missing.
+
+        Raises:
+            CorruptCheckpointError: the file is larger than ``limits.checkpoint.bytes``.
+        """
         return self._folder.read_small(name)
 
     def replace_small(self, name: str, data: Buffer) -> None:
-        """Replace or create a small file of the directory, durable on return."""
+        """Replace or create a small file of the directory atomically, durable on return."""
         self._folder.replace_small(name, data)
 
     def remove_small(self, name: str) -> None:
@@ -122,7 +131,7 @@ class LocalStore(SegmentStore):
             self._folder.sync()
 
     def close(self) -> None:
-        """Release the lock of the directory. Files opened through the store can then only be closed. Idempotent."""
+        """Release the lock of the directory. Afterwards, files of the store may only be closed. Idempotent."""
         self._disk.closed = True
         lock, self._lock = self._lock, None
         if lock is not None:
@@ -131,6 +140,6 @@ class LocalStore(SegmentStore):
 
 def _plain_path(location: str) -> str:
     path = location.removeprefix("file://")
-    if not path:  # the current folder has a name: "."
+    if not path:  # the path of the current folder is "."
         raise ConfigError(f"{location!r} is not a log directory: use a path or file:///PATH")
     return path.rstrip("/") or path[:1]
