@@ -1,7 +1,4 @@
-"""Kafka's cleanup policies ``delete`` and ``compact``, and others that Kafka lacks, as plugins.
-
-A policy returns a plan, which the core carries out.
-"""
+"""Kafka's cleanup policies ``delete`` and ``compact``, and policies that Kafka lacks, as plugins."""
 
 from __future__ import annotations
 
@@ -45,7 +42,7 @@ def _open_ttl(context: OpenContext) -> CleanupPolicy:
 
 @hookimpl
 def stratalog_cleanup_policies() -> Iterable[Provider[CleanupPolicy]]:
-    """Return the providers of all cleanup policies."""
+    """Return the providers of the cleanup policies in this package."""
     return (
         Provider(name="delete", open=_open_delete, capabilities=("time", "size", "start offset", "local tier")),
         Provider(

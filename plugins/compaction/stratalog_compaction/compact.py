@@ -34,11 +34,12 @@ _MARKS_SHARE: Final = 32  # largest share of a round's memory that the marks may
 
 @dataclass(frozen=True, slots=True)
 class DirtyRange:
-    """The part of a log that may be compacted, offsets [``start``, ``end``), and its dirty ratio.
+    """Range [``start``, ``end``) of offsets that may be compacted.
 
-    Offsets in [``dirty_start``, ``end``) have not been compacted yet. ``limit`` is the reason why compaction ends at
-    ``end``. ``clean_bytes`` and ``dirty_bytes`` are sizes of whole segments; the segment that contains ``dirty_start``
-    counts in both. ``overdue`` is True if a dirty segment is older than max.compaction.lag.ms.
+    Offsets at and above ``dirty_start`` were not compacted yet. If ``end`` is at or below ``dirty_start``, nothing can
+    be compacted now. ``limit`` is the reason for ``end``. ``clean_bytes`` and ``dirty_bytes`` are sizes of whole
+    segments; the segment that contains ``dirty_start`` counts in both. ``overdue`` is True if the first batch of a
+    dirty segment is older than max.compaction.lag.ms.
     """
 
     start: int
@@ -51,13 +52,13 @@ class DirtyRange:
 
     @property
     def ratio(self) -> float:
-        """Dirty bytes divided by the sum of clean and dirty bytes; 0 if the sum is 0."""
+        """Dirty bytes divided by the sum of clean and dirty bytes; 0.0 if the sum is 0."""
         total = self.clean_bytes + self.dirty_bytes
         return self.dirty_bytes / total if total else 0.0
 
 
 class Limit(NamedTuple):
-    """An offset at and above which no record is compacted, and the reason."""
+    """Exclusive upper bound of the offsets that may be compacted, and the reason for the bound."""
 
     offset: int
     reason: str
@@ -67,17 +68,17 @@ class CompactPolicy(CleanupPolicy):
     """Kafka's ``cleanup.policy=compact``.
 
     Args:
-        chance: source of the secrets of the key maps.
+        chance: random number generator, for the secrets of the hashes in key maps.
     """
 
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
 
     def plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
-        """Return a plan that deletes segments below the log start, and rewrites the others if dirty enough or overdue.
+        """Return a plan that deletes segments below the log start offset, and compacts or keeps the other segments.
 
-        Segments in the tier and local segments are rewritten separately. Segments that may not be compacted yet are
-        kept.
+        Segments are compacted if their dirty ratio is above min.cleanable.dirty.ratio, or if a dirty segment is older
+        than max.compaction.lag.ms. Segments in the tier and local segments are planned separately.
         """
         actions = [action for action in plan_prefix(log, (below_log_start(log),)) if isinstance(action, DeletePrefix)]
         start = actions[0].end if actions else log.segments[0].base_offset if log.segments else 0
@@ -85,20 +86,17 @@ class CompactPolicy(CleanupPolicy):
         return [*actions, *plan_rewrite(log, left, config, now_ms)]
 
     def local_plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
-        """Return a plan that deletes local segments by local.retention.ms and local.retention.bytes, if the topic sets them."""
+        """Return a plan that deletes the oldest local segments by the topic's own local.retention.* settings."""
         return plan_local(log, config, now_ms)
 
     def record_filter(self, job: RewriteJob) -> RecordFilter:
-        """Return a filter that keeps the latest record of each key, by the offsets of the keys in the dirty range."""
+        """Return a filter that drops a record if the dirty range has a later record with its key."""
         drawn = self._chance.getrandbits(_SECRET_BITS).to_bytes(_SECRET_BITS // 8, "little")
         return LatestWins(job, job.secret or drawn)
 
 
 class LatestWins(RecordFilter):
-    """Filter that drops a record if the dirty range has a later record with its key. It drops records without a key.
-
-    The key map is not larger than the round can need: at most one key per dirty offset.
-    """
+    """Filter that drops a record if the dirty range has a later record with its key. It drops records without a key."""
 
     fields: ClassVar[Fields] = Fields.OFFSET | Fields.KEY | Fields.VALUE
 
@@ -106,42 +104,42 @@ class LatestWins(RecordFilter):
         self._usable = int(job.memory_bytes // SLOT_BYTES * job.load_factor)
         marked = _marked(job, self._usable)
         allowed = (job.memory_bytes - mark_bytes(marked)) // SLOT_BYTES
-        wanted = int((job.end - job.dirty_start) / job.load_factor) + 2
+        wanted = int((job.end - job.dirty_start) / job.load_factor) + 2  # for at most one key per dirty offset
         slots = max(min(allowed, wanted), 2)
         usable = min(max(self._usable, 1), slots - 1)
         self._map: KeyMap = open_key_map(slots, usable, secret, sums_up=bool(job.secret), marked=marked)
         self.digest_kind = f"keys@1 {self._map.hash_name}" if job.secret else ""
 
     def observe(self, records: RecordColumns) -> int:
-        """Store the latest offset of each key. Return the number of records processed before the map was full."""
+        """Store the latest offset of each key. Return the number of records processed: fewer if the map is full."""
         return self._map.observe(records)
 
     def judge(self, records: RecordColumns, verdicts: bytearray) -> None:
-        """Write one verdict per record: keep the latest record of each key, and keep a tombstone until its horizon."""
+        """Write one verdict per record: DROP if its key is null, or if the dirty range has a later record with its key.
+
+        A tombstone that is not dropped gets DROP_AT_HORIZON.
+        """
         self._map.judge(records, verdicts)
 
     def digest(self, *, end: bool) -> Sequence[bytes]:
-        """Return the finished sections of the digest of the keys of kept records; at the ``end``, all that are left.
+        """Return the finished digest sections of kept keys; at the ``end`` of a segment, also the incomplete section.
 
-        The result is empty if the job has no secret for the hashes of digests.
+        The result is empty if ``secret`` of the job is empty.
         """
         return self._map.digest(end=end)
 
     def spares(self, section: memoryview) -> bool:
-        """Return True if the section contains no key of the dirty range, so that none of its records would be dropped."""
+        """Return True if the dirty range has none of the keys in a digest section; False if it may have one."""
         return not self._map.holds_any_of(section)
 
     @property
     def load(self) -> float:
-        """Number of keys in the map, divided by the number of keys for which the memory is sufficient."""
+        """Number of keys in the map, divided by the number that the memory allows; 1.0 if it allows none."""
         return len(self._map) / self._usable if self._usable else 1.0
 
 
 def _marked(job: RewriteJob, usable: int) -> range:
-    """Return the offsets for which the key map keeps a bit.
-
-    The range is empty if the bits would use too much memory, or memory that slots of the map need.
-    """
+    """Return the offsets for which the key map keeps a bit; empty if the bits would use memory that slots need."""
     dirty = range(job.dirty_start, job.end)
     size = mark_bytes(dirty)
     is_little = size <= job.memory_bytes // _MARKS_SHARE and (job.memory_bytes - size) // SLOT_BYTES > usable
@@ -152,7 +150,10 @@ def _marked(job: RewriteJob, usable: int) -> range:
 
 
 def plan_rewrite(log: LogSummary, left: Sequence[SegmentSummary], config: TopicConfig, now_ms: int) -> Iterator[Action]:
-    """Yield rewrites, and the reasons for keeping, for ``left``: the segments that are not deleted."""
+    """Yield a Rewrite or Keep for each range of ``left``, the segments that are not deleted.
+
+    Segments in the tier and local segments are planned separately.
+    """
     if not left or left[-1].end_offset == left[0].base_offset:
         return
     tiered = [segment for segment in left if segment.is_remote]
@@ -173,10 +174,7 @@ def _plan_part(
     config: TopicConfig,
     now_ms: int,
 ) -> Iterator[Action]:
-    """Yield the actions for one part of the log: the segments in the tier, or the other segments.
-
-    Each of these two parts is compacted on its own.
-    """
+    """Yield the actions for the segments of one part of the log: the tier or local disk."""
     start, end = part[0].base_offset, part[-1].end_offset
     dirty = find_dirty_range(log, part, closed, checkpoint, config, now_ms)
     if dirty.end <= dirty.dirty_start:
@@ -206,9 +204,10 @@ def find_dirty_range(
     config: TopicConfig,
     now_ms: int,
 ) -> DirtyRange:
-    """Return the range of consecutive segments that may be compacted: it ends at or below ``closed``.
+    """Return the range of ``part`` that may be compacted. It ends at a segment border, at or below ``closed``.
 
-    Records at and above ``checkpoint`` have not been compacted yet.
+    The last stable offset and min.compaction.lag.ms may lower the end. Records at and above ``checkpoint`` were not
+    compacted yet.
     """
     dirty_start = max(checkpoint, part[0].base_offset)
     whole = [segment for segment in part if not segment.is_active]
@@ -234,6 +233,6 @@ def find_dirty_range(
 
 
 def checked(log: LogSummary, found: int | None) -> int:
-    """Return the offset ``found`` of a checkpoint; the log start if it is None, or not between the log's start and end."""
+    """Return a checkpoint's offset ``found``; the log start if it is None or not in [log start, log end]."""
     offsets = log.offsets
     return found if found is not None and offsets.log_start <= found <= offsets.log_end else offsets.log_start

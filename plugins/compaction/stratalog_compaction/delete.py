@@ -46,9 +46,9 @@ class DeletePolicy(CleanupPolicy):
 
 
 def plan_local(log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
-    """Return a plan of local deletion for policies that do not delete records by age or size.
+    """Return a plan that deletes the oldest local segments by local.retention.bytes and local.retention.ms.
 
-    Only local.retention.* limits that the topic itself sets apply; the value -2 means that the topic sets none.
+    It is for policies without retention.*: the value -2 of a setting means no limit. The plan is empty if both are -2.
     """
     rules = list[Rule]()
     if config.local_retention_bytes != USE_TOTAL:
@@ -59,10 +59,10 @@ def plan_local(log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Ac
 
 
 def plan_prefix(log: LogSummary, rules: Sequence[Rule]) -> Sequence[Action]:
-    """Return a plan that deletes the oldest segments as long as a rule allows it, and keeps the others.
+    """Return a plan that deletes the oldest segments by rules, and keeps the others. It is empty for an empty log.
 
-    Each rule is applied to the segments that the rules before it keep. Segments that end above the high watermark, and
-    an empty active segment, are never deleted.
+    The rules are applied in order. Each rule deletes the oldest segments that are left, up to the first segment that it
+    keeps. Segments that end above the high watermark, and an empty active segment, are never deleted.
     """
     if not log.segments:
         return ()
@@ -120,7 +120,7 @@ def _too_large(limit_bytes: int, name: str) -> Rule:
 
 
 def too_old(limit_ms: int, now_ms: int, name: str) -> Rule:
-    """Return the rule that deletes segments whose newest record is older than a limit, if the limit is not negative."""
+    """Return the rule that deletes segments whose newest record is older than ``limit_ms``; none if it is negative."""
 
     def why(segment: SegmentSummary) -> str:
         age_ms = now_ms - segment.age_from_ms

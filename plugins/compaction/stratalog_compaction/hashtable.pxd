@@ -3,8 +3,8 @@
 It uses open addressing with linear probing. A key that is far from its home slot takes the slot of a key that is nearer
 to its own (Robin Hood hashing). A search for an absent key therefore ends as early as one for a present key.
 
-A slot has ``words`` words: both halves of the hash, never 0 together, and then the value of the key. Callers pass
-    ``words`` as a constant.
+A slot has ``words`` words: both halves of the hash, never both 0, and then the value of the key. Callers pass ``words``
+as a constant.
 """
 
 from libc.stdint cimport int64_t, uint64_t

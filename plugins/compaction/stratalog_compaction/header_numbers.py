@@ -19,17 +19,13 @@ _REPLACEMENT: Final = "\N{REPLACEMENT CHARACTER}"
 
 
 def header_numbers(records: RecordColumns, name: str, encoding: str, missing: int) -> memoryview:
-    """Return for each record the number in its last header with this name.
+    """Return the number in each record's last header with this name, as a column of int64.
 
     Args:
         records: records with headers.
         name: name of the header.
-        encoding: ``int64`` means 8 bytes, big-endian, as Java's LongSerializer writes them; ``text`` means decimal
-            digits.
-        missing: number of a record that has no readable number.
-
-    Returns:
-        A column of int64.
+        encoding: ``int64`` (8 bytes, big-endian, as Java's LongSerializer writes) or ``text`` (decimal digits).
+        missing: number of a record without such a header, or whose last such header is not a valid int64.
     """
     twin = None if _REPLACEMENT in name else extension(EXTENSIONS[0])
     if twin is None:

@@ -1,10 +1,10 @@
 """Digests of the keys of a segment, with 4.5 bytes per key.
 
-With a digest, a compaction round can skip a segment that contains none of the keys of the round.
+With a digest, the cleaner can skip a segment that contains none of the keys in the dirty range.
 
 A section contains up to ``SECTION_KEYS`` 64-bit hashes. The highest bits of a hash choose a bucket, which stores the
-next 32 bits of the hash. docs/formats/digest.md describes the bytes. A key that the segment does not contain seems to
-be in a section once in 5 * 10^8 times, which only causes an unnecessary read.
+next 32 bits of the hash. docs/formats/digest.md describes the bytes. With a probability of 1 in 5 * 10^8, a section
+seems to contain a key that it lacks. The cleaner then reads the segment unnecessarily.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MAX_BITS: Final = 15
 
 
 def bucket_bits(count: int) -> int:
-    """Return the number of bits that choose the bucket in a section of ``count`` keys."""
+    """Return how many bits of a hash choose its bucket, in a section of ``count`` hashes."""
     return max((count // BUCKET_KEYS).bit_length() - 1, 0)
 
 
@@ -66,22 +66,22 @@ def _numbers(data: memoryview) -> Iterator[int]:
 
 
 class HashBuffer:
-    """Buffer that collects the hashes of kept keys, and makes a section of each ``SECTION_KEYS`` hashes."""
+    """Buffer for the hashes of kept keys. Each ``SECTION_KEYS`` hashes become a digest section."""
 
     def __init__(self) -> None:
         self._hashes, self._done = array("Q"), list[bytes]()
 
     def add(self, found: int) -> None:
-        """Add one hash."""
+        """Add the 64-bit hash of one key."""
         self._hashes.append(found)
         if len(self._hashes) == SECTION_KEYS:
             self._done.append(section_of(self._hashes))
             self._hashes = array("Q")
 
     def take(self, *, end: bool) -> list[bytes]:
-        """Return the full sections since the last call. At the ``end``, add a section of the remaining hashes.
+        """Remove and return the full sections. At the ``end`` of a segment, add a section of the remaining hashes.
 
-        At the end, at least one section is returned, even without hashes.
+        At the end, the result has at least one section, which may be without hashes.
         """
         if end and (self._hashes or not self._done):
             self._done.append(section_of(self._hashes))

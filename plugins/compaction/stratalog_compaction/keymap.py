@@ -29,10 +29,10 @@ _KEEP, _DROP, _DROP_AT_HORIZON = bytes((Verdict.KEEP,)), bytes((Verdict.DROP,)),
 
 
 class KeyMap(Protocol):
-    """Map from keys to their latest offsets, which decides which records are dropped. Not thread-safe.
+    """Map from each key to its latest offset. ``judge`` drops records with a lower offset. Not thread-safe.
 
     Attributes:
-        hash_name: name of the hash, which digests use too.
+        hash_name: name of the hash function of the map and its digests.
     """
 
     hash_name: str
@@ -41,28 +41,26 @@ class KeyMap(Protocol):
         """Return the number of keys."""
 
     def observe(self, records: RecordColumns) -> int:
-        """Store the offset of each key; a later offset replaces an earlier one.
+        """Store the latest offset of each key. Return the number of processed records.
 
-        Return the number of records that were processed before the map was full: all of them if it has room.
-
-        A record without a key is skipped. When the map is full, a record with a key ends the call, even if the map
-        already contains its key.
+        A record without a key is skipped, and counts as processed. If the map is full, the call ends before the next
+        record that has a key, even if the map contains the key.
         """
 
     def judge(self, records: RecordColumns, verdicts: bytearray) -> None:
-        """Write one verdict per record: drop a record without a key, or with an offset below the latest of its key.
+        """Write one verdict per record: DROP if it has no key, or an offset below the offset in the map for its key.
 
-        A tombstone that is not dropped gets ``Verdict.DROP_AT_HORIZON``.
+        A tombstone that is not dropped gets DROP_AT_HORIZON.
         """
 
     def digest(self, *, end: bool) -> list[bytes]:
-        """Return the digest sections of the keys of kept records that were finished since the last call.
+        """Remove and return the finished digest sections of the keys of records that ``judge`` kept.
 
-        At the ``end`` of a segment, also return the incomplete section. The result is [] if ``sums_up`` is False.
+        At the ``end`` of a segment, add the incomplete section. Without ``sums_up``, the result is [].
         """
 
     def holds_any_of(self, section: memoryview) -> bool:
-        """Return True if the map may contain a key of the section, and False if the map certainly contains none."""
+        """Return True if the map may contain a key of the digest section; False if it certainly contains none."""
 
 
 class PythonKeyMap:
@@ -72,8 +70,8 @@ class PythonKeyMap:
         slots: number of slots.
         usable: number of slots that may be filled, below ``slots``.
         secret: 16 random bytes, unknown to writers.
-        sums_up: True if ``judge`` keeps hashes for ``digest``: up to 2 MiB, and finished sections until ``digest``
-            returns them.
+        sums_up: True if ``judge`` keeps the hashes of kept keys for ``digest``. They use up to 2 MiB, and finished
+            sections use memory until ``digest`` returns them.
     """
 
     hash_name = "blake2b"
@@ -88,7 +86,7 @@ class PythonKeyMap:
         return self._count
 
     def observe(self, records: RecordColumns) -> int:
-        """Store the offsets of the keys, as ``KeyMap.observe`` documents."""
+        """Store the offset of each key. Return the number of processed records. See ``KeyMap.observe``."""
         words = self._words
         for row, (key, offset) in enumerate(zip(records.keys(), records.offset, strict=True)):
             if key is None:
@@ -103,7 +101,7 @@ class PythonKeyMap:
         return records.count
 
     def judge(self, records: RecordColumns, verdicts: bytearray) -> None:
-        """Write one verdict per record, as ``KeyMap.judge`` documents."""
+        """Write one verdict per record. See ``KeyMap.judge``."""
         made = [
             self._verdict(key, offset, size)
             for key, offset, size in zip(records.keys(), records.offset, records.value_size, strict=True)
@@ -122,19 +120,16 @@ class PythonKeyMap:
         return _KEEP if value_size >= 0 else _DROP_AT_HORIZON
 
     def digest(self, *, end: bool) -> list[bytes]:
-        """Return the sections finished since the last call; at the ``end``, also the incomplete one."""
+        """Remove and return the finished digest sections; at the ``end`` of a segment, also the incomplete section."""
         return [] if self._kept is None else self._kept.take(end=end)
 
     def holds_any_of(self, section: memoryview) -> bool:
-        """Return True if a key of the map may be in the section, or if the section is malformed."""
+        """Return True if the digest section may contain a key of the map, or if the section is malformed."""
         words = self._words
         return holds_any(section, (words[at] for at in range(0, len(words), _WORDS) if words[at] or words[at + 1]))
 
     def _find(self, key: bytes) -> tuple[int, int, int]:
-        """Return the position (in words) of the key's slot, or of the free slot for it, and the two words of its hash.
-
-        The second word of the hash is never 0.
-        """
+        """Return the index of the key's slot, or of a free slot, in ``_words``, and the two words of its hash."""
         digest = blake2b(key, digest_size=_HASH_BYTES, key=self._secret).digest()
         high, low = int.from_bytes(digest[:8], "little"), int.from_bytes(digest[8:], "little") or 1
         words, slot = self._words, high % self._slots
@@ -146,12 +141,12 @@ class PythonKeyMap:
 
 
 def mark_bytes(marked: range) -> int:
-    """Return the size in bytes of one bit for each offset of ``marked``."""
+    """Return the number of bytes that hold one bit for each offset of ``marked``."""
     return -(-len(marked) // 8)
 
 
 def check_sizes(slots: int, usable: int, secret: bytes) -> None:
-    """Raise ValueError if a map with these sizes is not possible.
+    """Raise ValueError unless 0 < ``usable`` < ``slots``, and the secret has 16 bytes.
 
     A search ends at a free slot, so one slot must stay free.
     """
@@ -160,7 +155,7 @@ def check_sizes(slots: int, usable: int, secret: bytes) -> None:
 
 
 def table_memory(size_bytes: int) -> mmap.mmap:
-    """Return zeroed memory that is allocated on first access, in large pages if the system has them."""
+    """Return zeroed memory. The system allocates it on first access, in large pages if it supports them."""
     if sys.platform == "win32":
         return mmap.mmap(-1, size_bytes)
     memory = mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)  # shared memory gets no large pages
@@ -172,10 +167,10 @@ def table_memory(size_bytes: int) -> mmap.mmap:
 
 
 def open_key_map(slots: int, usable: int, secret: bytes, *, sums_up: bool = False, marked: range = range(0)) -> KeyMap:
-    """Return a key map, compiled if the extension is available.
+    """Return a key map: the compiled one if the extension is available, else a PythonKeyMap.
 
-    The compiled map also keeps a bit for each offset of ``marked``. The bit is set if a later record has the key of the
-    record at this offset; that record is then dropped without a search in the map.
+    The compiled map has a bit for each offset of ``marked``. The bit is set if a later record has the key of the record
+    at the offset. ``judge`` drops such a record without a search in the map.
     """
     twin = extension(EXTENSIONS[0])
     if twin is None:

@@ -57,7 +57,7 @@ cdef struct Marks:  # one bit per offset, set if a later record has the key; NUL
 
 
 cdef inline void follow(Marks* marks, int64_t offset, int64_t before) noexcept nogil:
-    """Note that a later offset replaces ``before`` (NONE if there is none).
+    """Add ``before``, an offset that ``offset`` replaces, to the bits to set; NONE means that the key is new.
 
     If offsets do not ascend, discard all marks.
     """
@@ -73,7 +73,7 @@ cdef inline void follow(Marks* marks, int64_t offset, int64_t before) noexcept n
 
 
 cdef inline void mark(Marks* marks) noexcept nogil:
-    """Set the bits that were noted."""
+    """Set the bits that ``follow`` added."""
     cdef int64_t i
     if marks.bits != NULL:
         for i in range(marks.notes):
@@ -90,7 +90,7 @@ cdef inline bint is_marked(const Marks* marks, int64_t offset) noexcept nogil:
 
 
 cdef int64_t observe_all(Table* table, Marks* marks, const Keys* keys, int64_t count) noexcept nogil:
-    """Return how many records were observed, or OUTSIDE if a key is not inside the arena."""
+    """Return the number of processed records, or OUTSIDE if a key is not inside the arena."""
     cdef Block[2] blocks
     cdef int64_t row = 0, turn = 0, refused = NONE
     blocks[0].count = blocks[1].count = 0
@@ -110,7 +110,7 @@ cdef int64_t observe_all(Table* table, Marks* marks, const Keys* keys, int64_t c
 
 
 cdef int64_t observe_block(Table* table, Marks* marks, const Keys* keys, const Block* block) noexcept nogil:
-    """Return the row of the first record that finds the table full, or NONE."""
+    """Store the offsets of a block. Return the row of the first record for which the table is full, or NONE."""
     cdef int64_t i, offset, before
     cdef uint64_t* slot
     mark(marks)
@@ -138,7 +138,7 @@ cdef int64_t judge_all(
 ) noexcept nogil:
     """Write the verdicts of [row, count) while there is room for the kept hashes.
 
-    Return the row at which it stopped, or OUTSIDE if a key is not inside the arena.
+    Return the first row without a verdict, or OUTSIDE if a key is not inside the arena.
     """
     cdef Block[2] blocks
     cdef int64_t turn = 0

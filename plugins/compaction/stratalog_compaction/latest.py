@@ -27,10 +27,10 @@ _SECRET_BITS: Final = 128
 
 
 class LatestByTimestampPolicy(CleanupPolicy):
-    """Policy ``latest_by_timestamp``. A round is due when it would be due with ``compact``, by the same settings.
+    """Policy ``latest_by_timestamp``. It compacts segments under the same conditions as ``compact``.
 
     Args:
-        chance: source of the secrets of the maps.
+        chance: random number generator, for the secrets of the hashes in version maps.
     """
 
     def __init__(self, chance: random.Random) -> None:
@@ -40,8 +40,8 @@ class LatestByTimestampPolicy(CleanupPolicy):
         """Return the plan that the policy ``compact`` would return.
 
         Raises:
-            ConfigError: ``cleanup.policy`` has another policy that keeps one record per key. Each of the two policies
-                would drop records that the other policy keeps.
+            ConfigError: ``cleanup.policy`` also names another policy that keeps one record per key. Each of the two
+                policies would drop records that the other policy keeps.
         """
         rivals = [name for name in config.cleanup_policy if name in _ONE_OF]
         if len(rivals) > 1:
@@ -55,7 +55,7 @@ class LatestByTimestampPolicy(CleanupPolicy):
         return self._compact.local_plan(log, config, now_ms)
 
     def record_filter(self, job: RewriteJob) -> RecordFilter:
-        """Return a filter that keeps the record with the greatest timestamp of each key."""
+        """Return a filter that keeps the record with the greatest timestamp of each key; of equal ones, the latest."""
         return GreatestWins(job, self._secret())
 
     def _secret(self) -> bytes:
@@ -63,10 +63,10 @@ class LatestByTimestampPolicy(CleanupPolicy):
 
 
 class LatestByHeaderPolicy(LatestByTimestampPolicy):
-    """Policy ``latest_by_header``. A record without a version counts as older than all records with a version."""
+    """Policy ``latest_by_header``. A record without a valid number in the header counts as the oldest."""
 
     def record_filter(self, job: RewriteJob) -> RecordFilter:
-        """Return a filter that keeps the record with the greatest number in the header of ``latest_by_header.name``."""
+        """Return a filter that keeps, of each key, the record with the greatest number in ``latest_by_header.name``."""
         section = job.config.sections.get(BY_HEADER)
         return GreatestHeaderWins(
             job, self._secret(), section if isinstance(section, HeaderSection) else HeaderSection()
@@ -74,13 +74,11 @@ class LatestByHeaderPolicy(LatestByTimestampPolicy):
 
 
 class GreatestWins(RecordFilter):
-    """Filter that drops a record if another record with its key has a greater version. It drops records without a key.
+    """Filter that drops a record if its key has a greater version in the map. It drops records without a key.
 
-    Among equal versions, the later record is kept. Before the first call of ``judge``, the map contains the versions of
-    the dirty records. The earlier records of the log are judged first, and ``judge`` replaces versions in the map by
-    greater versions of these records. A dirty record is therefore dropped if an earlier record has a greater version,
-    even if the dirty record is the last one of its key. A record is dropped only if a kept record or a later record has
-    a greater version.
+    A version is the timestamp and the offset of a record: of equal timestamps, the later record is greater. ``observe``
+    stores the greatest version of each key in the dirty range. ``judge``, which starts at the oldest record, stores a
+    greater version if it finds one. A dirty record is therefore dropped if an earlier record has a greater version.
     """
 
     fields: ClassVar[Fields] = Fields.OFFSET | Fields.KEY | Fields.VALUE | Fields.TIMESTAMP
@@ -92,11 +90,14 @@ class GreatestWins(RecordFilter):
         self._map = open_version_map(slots, min(max(self._usable, 1), slots - 1), secret)
 
     def observe(self, records: RecordColumns) -> int:
-        """Store the greatest version of each key. Return the number of records processed before the map was full."""
+        """Store the greatest version of each key. Return the number of records processed: fewer if the map is full."""
         return self._map.observe(records, self._numbers(records))
 
     def judge(self, records: RecordColumns, verdicts: bytearray) -> None:
-        """Write one verdict per record: keep the greatest version of each key, and a tombstone until its horizon."""
+        """Write one verdict per record: DROP if its key is null, or if the map has a greater version of its key.
+
+        A tombstone that is not dropped gets DROP_AT_HORIZON.
+        """
         self._map.judge(records, self._numbers(records), verdicts)
 
     def _numbers(self, records: RecordColumns) -> memoryview:
@@ -104,12 +105,12 @@ class GreatestWins(RecordFilter):
 
     @property
     def load(self) -> float:
-        """Number of keys in the map, divided by the number of keys for which the memory is sufficient."""
+        """Number of keys in the map, divided by the number that the memory allows; 1.0 if it allows none."""
         return len(self._map) / self._usable if self._usable else 1.0
 
 
 class GreatestHeaderWins(GreatestWins):
-    """Filter that uses the number in a header as the version."""
+    """GreatestWins with the number in a header as the version, instead of the timestamp."""
 
     fields: ClassVar[Fields] = Fields.OFFSET | Fields.KEY | Fields.VALUE | Fields.HEADERS
 

@@ -1,4 +1,4 @@
-"""Expiry of single records, by their timestamp or at a time in a header.
+"""Cleanup policy ``ttl``: delete single records after a time, or at the time in a header.
 
 Retention deletes whole segments from the oldest on, so one young record keeps its segment and all later segments. This
 policy also removes expired records from the segments that are kept.
@@ -34,16 +34,16 @@ _LONGEST_KIND: Final = 64
 
 
 class TtlPolicy(CleanupPolicy):
-    """Policy ``ttl``, alone or with other policies. A round is due when it would be due with ``compact``.
+    """Policy ``ttl``, alone or with other policies. It rewrites segments under the same conditions as ``compact``.
 
     Segments whose records are all older than ``ttl.ms`` are deleted as a whole, from the oldest on, as with
     retention.ms.
     """
 
     def plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
-        """Return a plan that deletes the oldest segments if all their records have expired, or are below the log start.
+        """Return a plan that deletes the oldest segments that are below the log start or older than ``ttl.ms``.
 
-        The plan rewrites the other segments if they are dirty enough or overdue, as with the policy ``compact``.
+        A segment is older if all its records are. The other segments are rewritten as with the policy ``compact``.
         """
         section = section_of(config)
         rules = (below_log_start(log), too_old(section.after_ms, now_ms, "ttl.ms"))
@@ -53,23 +53,23 @@ class TtlPolicy(CleanupPolicy):
         return [*actions, *plan_rewrite(log, left, config, now_ms)]
 
     def local_plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
-        """Return a plan that deletes local segments by local.retention.ms and local.retention.bytes, if the topic sets them."""
+        """Return a plan that deletes the oldest local segments by the topic's own local.retention.* settings."""
         return plan_local(log, config, now_ms)
 
     def record_filter(self, job: RewriteJob) -> RecordFilter:
-        """Return a filter that drops the records that have expired when the round begins."""
+        """Return a filter that drops the records that are expired at ``now_ms`` of the job."""
         section = section_of(job.config)
         return HeaderExpiry(job, section) if section.header else Expiry(job, section)
 
 
 def section_of(config: TopicConfig) -> TtlSection:
-    """Return the settings ``ttl.*`` of a topic; their defaults if the topic has none."""
+    """Return the ``ttl.*`` settings of a topic, or their defaults if the topic sets none."""
     found = config.sections.get(NAME)
     return found if isinstance(found, TtlSection) else TtlSection()
 
 
 class Expiry(RecordFilter):
-    """Filter that drops records by their timestamps; records without a timestamp are kept.
+    """Filter that drops records older than ``ttl.ms``. Records without a timestamp are kept.
 
     The digest of a segment has 16 bytes: the smallest timestamp of the kept records, and the earliest expiry time in a
     header. The digest stays valid if ``ttl.ms`` changes.
@@ -84,22 +84,22 @@ class Expiry(RecordFilter):
         self.digest_kind = kind if kind.isascii() and len(kind) <= _LONGEST_KIND else ""
 
     def observe(self, records: RecordColumns) -> int:
-        """Return the number of records. The filter needs no information about other records."""
+        """Return the number of records. The filter stores nothing."""
         return records.count
 
     def judge(self, records: RecordColumns, verdicts: bytearray) -> None:
-        """Write one verdict per record: drop records that were older than ``ttl.ms`` when the round began."""
+        """Write one verdict per record: DROP if it is older than ``ttl.ms`` at the job's ``now_ms``, otherwise KEEP."""
         last_ms, stamps = self._last_ms, records.timestamp_ms
         verdicts[: records.count] = bytes(Verdict.DROP if 0 <= at < last_ms else Verdict.KEEP for at in stamps)
         self._oldest_ms = min(self._oldest_ms, min((at for at in stamps if at >= max(last_ms, 0)), default=_NEVER_MS))
 
     @property
     def _last_ms(self) -> int:
-        """Timestamp before which records are dropped; 0 drops none."""
+        """Timestamp (ms) below which records are dropped; 0 drops none."""
         return 0 if self._section.after_ms == OFF else self._now_ms - self._section.after_ms
 
     def digest(self, *, end: bool) -> Sequence[bytes]:
-        """Return the digest of a segment's kept records at the ``end`` of the segment; empty before the end."""
+        """Return one digest section at the ``end`` of a segment, and none before."""
         if not end:
             return ()
         said = _DIGEST.pack(self._oldest_ms, self._soonest_ms)
@@ -107,7 +107,7 @@ class Expiry(RecordFilter):
         return (said,)
 
     def spares(self, section: memoryview) -> bool:
-        """Return True if no record of the segment had expired when the round began; False for a malformed section."""
+        """Return True if no kept record of the segment is expired at the job's ``now_ms``; False if in doubt."""
         if len(section) != _DIGEST.size:
             return False
         oldest_ms, soonest_ms = _DIGEST.unpack(section)
@@ -115,12 +115,12 @@ class Expiry(RecordFilter):
 
 
 class HeaderExpiry(Expiry):
-    """Filter that drops expired records by timestamp, or by the time in a header. An unreadable header is ignored."""
+    """Filter that drops records older than ``ttl.ms``, or past the time in a header. It ignores an invalid header."""
 
     fields: ClassVar[Fields] = Fields.OFFSET | Fields.TIMESTAMP | Fields.HEADERS
 
     def judge(self, records: RecordColumns, verdicts: bytearray) -> None:
-        """Write one verdict per record: drop records older than ``ttl.ms``, or past the time in their header."""
+        """Write one verdict per record: DROP if it is older than ``ttl.ms``, or past the time in its header."""
         super().judge(records, verdicts)
         expiries = header_numbers(records, self._section.header, self._section.encoding, _NEVER_MS)
         for row, at_ms in enumerate(expiries):

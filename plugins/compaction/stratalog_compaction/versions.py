@@ -1,7 +1,7 @@
 """Map from each key to its greatest version, in bounded memory: 32 bytes per slot, independent of the keys' lengths.
 
-A version is a number and an offset: of two versions with equal numbers, the one with the later offset is greater. A
-keyed 128-bit hash stands for a key, as in ``keymap``. ``versions_c`` is the compiled form.
+A version is a number and an offset: of two versions with equal numbers, the version with the later offset is greater.
+The map stores a keyed 128-bit hash of each key, as in ``keymap``. ``versions_c`` is the compiled form.
 """
 
 from __future__ import annotations
@@ -21,30 +21,27 @@ _HASH_BYTES: Final = 16
 
 
 class VersionMap(Protocol):
-    """Map from keys to their greatest versions, which decides which records are dropped.
-
-    Keys are never removed from the map. Not thread-safe.
-    """
+    """Map from each key to its greatest version. ``judge`` drops records with a lower version. Not thread-safe."""
 
     def __len__(self) -> int:
         """Return the number of keys."""
 
     def observe(self, records: RecordColumns, numbers: Sequence[int]) -> int:
-        """Store the greatest version of each key. Return the number of records processed before the map was full.
+        """Store the greatest version of each key. Return the number of processed records.
 
-        A record without a key is skipped. When the map is full, a record whose key the map lacks ends the call.
+        A record without a key is skipped, and counts as processed. If the map is full, the call ends before the first
+        record whose key is not in the map.
 
         Args:
             records: records with offsets and keys.
-            numbers: numbers of their versions, a column of int64.
+            numbers: for each record, the number of its version; a column of int64.
         """
 
     def judge(self, records: RecordColumns, numbers: Sequence[int], verdicts: bytearray) -> None:
-        """Write one verdict per record.
+        """Write one verdict per record: DROP if it has no key, or a version below the version in the map for its key.
 
-        Drop a record without a key, or with a version below the greatest of its key. A tombstone that is not dropped
-        gets ``Verdict.DROP_AT_HORIZON``. If a record has a greater version than the map has for its key, store this
-        version. A key that the map lacks is not added.
+        A tombstone that is not dropped gets DROP_AT_HORIZON. A record's version replaces a lower version in the map. A
+        key that is not in the map is not added.
         """
 
 
@@ -53,8 +50,8 @@ class PythonVersionMap:
 
     Args:
         slots: number of slots.
-        usable: number of slots that may be filled, below ``slots``: a search ends at a free slot.
-        secret: 16 random bytes, unknown to writers, so that no writer can create keys that collide.
+        usable: number of slots that may be filled, below ``slots``.
+        secret: 16 random bytes, unknown to writers.
     """
 
     def __init__(self, slots: int, usable: int, secret: bytes) -> None:
@@ -68,14 +65,14 @@ class PythonVersionMap:
         return self._count
 
     def observe(self, records: RecordColumns, numbers: Sequence[int]) -> int:
-        """Store the versions of the keys, as ``VersionMap.observe`` documents."""
+        """Store the greatest version of each key. Return the number of processed records. See ``VersionMap``."""
         for row, (key, number, offset) in enumerate(zip(records.keys(), numbers, records.offset, strict=True)):
             if key is not None and not self._raise_to(key, (number, offset)):
                 return row
         return records.count
 
     def judge(self, records: RecordColumns, numbers: Sequence[int], verdicts: bytearray) -> None:
-        """Write one verdict per record, as ``VersionMap.judge`` documents."""
+        """Write one verdict per record. See ``VersionMap.judge``."""
         rows = zip(records.keys(), numbers, records.offset, records.value_size, strict=True)
         verdicts[: records.count] = bytes(self._verdict(*row) for row in rows)
 
@@ -103,10 +100,7 @@ class PythonVersionMap:
         return True
 
     def _find(self, key: bytes) -> tuple[int, int, int]:
-        """Return the position of the key's slot, or of the free slot for it, and the two words of its hash.
-
-        The second word of the hash is never 0.
-        """
+        """Return the index of the key's slot, or of a free slot, in ``_hashes``, and the two words of its hash."""
         digest = blake2b(key, digest_size=_HASH_BYTES, key=self._secret).digest()
         high, low = int.from_bytes(digest[:8], "little"), int.from_bytes(digest[8:], "little") or 1
         hashes, slot = self._hashes, high % self._slots
@@ -118,7 +112,7 @@ class PythonVersionMap:
 
 
 def open_version_map(slots: int, usable: int, secret: bytes) -> VersionMap:
-    """Return a version map, compiled if the extension is available."""
+    """Return a version map: the compiled one if the extension is available, else a PythonVersionMap."""
     twin = extension(EXTENSIONS[0])
     if twin is None:
         return PythonVersionMap(slots, usable, secret)

@@ -72,7 +72,7 @@ cdef int64_t observe_all(Table* table, const Keys* keys, const int64_t* number, 
 
 
 cdef int64_t observe_block(Table* table, const Keys* keys, const int64_t* number, const Block* block) noexcept nogil:
-    """Return the row of the first record that finds the table full without its key, or NONE."""
+    """Store the versions of a block. Return the row of the first record whose key a full table lacks, or NONE."""
     cdef int64_t i, row, before
     cdef uint64_t* slot
     for i in range(block.count):
@@ -117,7 +117,7 @@ cdef void judge_block(
     const Block* block,
     uint8_t* verdicts,
 ) noexcept nogil:
-    """Write the verdicts of a block, and remember greater versions of known keys."""
+    """Write the verdicts of a block, and store greater versions of keys in the table."""
     cdef int64_t i, row
     cdef uint64_t* slot
     for i in range(block.count):
