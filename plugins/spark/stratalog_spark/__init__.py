@@ -1,6 +1,6 @@
-"""Plugin for Spark: the data source ``format("stratalog")`` for log directories and tiers, and complete jobs.
+"""Plugin for Spark: the data source ``format("stratalog")``, jobs over whole topics, and ``stratalog spark``.
 
-No broker is needed. Importing this package does not import Spark. The package also provides ``stratalog spark``.
+Importing this package does not import Spark.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ _WHERE: Final = {
 
 
 def __getattr__(name: str) -> object:
-    """Return a public name, which is imported at its first use; raise AttributeError for another name."""
+    """Return a public object of this package, imported at its first use. Raise AttributeError for another name."""
     if name not in _WHERE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     found: object = getattr(import_module(f"{__name__}.{_WHERE[name]}"), name)

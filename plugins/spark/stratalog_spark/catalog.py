@@ -33,7 +33,7 @@ _OF_SPARK: Final = frozenset({"provider", "owner", "location", "comment", "exter
 
 
 def is_question(given: Mapping[str, str]) -> bool:
-    """Return True if these options are a request of the catalog in the JVM, not the options of a read or write."""
+    """Return True if the options are a request of the catalog in the JVM, not options of a read or a write."""
     return ASK in given
 
 
@@ -49,7 +49,7 @@ def answer(given: Mapping[str, str]) -> StructType:
 
 
 def _topics(asked: Mapping[str, str]) -> StructType:
-    """Return a schema with one column per topic, which has the name of the topic."""
+    """Return a schema with one column for each topic; the column has the topic's name."""
     found = StructType()
     with Options({**asked, "subscribePattern": ".*"}).source.open(peek=True) as reader:
         for name in reader.topics():
@@ -60,7 +60,7 @@ def _topics(asked: Mapping[str, str]) -> StructType:
 def _topic(asked: Mapping[str, str]) -> StructType:
     """Return the columns of a topic's table, or no columns if the topic does not exist.
 
-    The metadata of the first column contains the location, the topic id, the number of partitions, and the settings.
+    The metadata of the first column contains location, topic id, number of partitions and changed settings.
     """
     given = {name: value for name, value in asked.items() if name != "topic"}
     options, found = Options({**given, "subscribePattern": ".*"}), StructType()
@@ -110,7 +110,7 @@ def _prefixed(asked: Mapping[str, str], prefix: str) -> dict[str, str]:
 
 
 def _plan(asked: Mapping[str, str]) -> StructType:
-    """Return a schema with one column, whose metadata contains the description of a plan and the size of its reads."""
+    """Return a schema with one column. Its metadata contains the description of a read, and the size in bytes."""
     schema = StructType.fromJson(json.loads(asked["schema"]))
     given = {name: value for name, value in asked.items() if name != "schema"}
     options = Options(with_table(given, schema, streaming=False))
@@ -132,7 +132,7 @@ def _pieces(splits: Iterable[Split]) -> list[Piece]:
 
 
 def described(options: Options, columns: Sequence[str], read: Sequence[Piece], whole: Sequence[Piece]) -> str:
-    """Return the text of a plan for ``explain``.
+    """Return the text that Spark's ``explain`` shows for a read.
 
     Args:
         options: options of the read.

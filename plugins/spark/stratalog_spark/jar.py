@@ -1,4 +1,4 @@
-"""The jar with Spark's catalog, which the wheel ships, and the settings of a session that uses it."""
+"""The jar with Spark's catalog, and the settings of a session that uses the jar."""
 
 from __future__ import annotations
 
@@ -33,14 +33,10 @@ def catalog_jar() -> Path:
 
 
 def catalog_settings(given: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings that a Spark session needs for the catalog ``stratalog``.
+    """Return the settings to add to ``given`` for the catalog ``stratalog``; {} if the package has no jar.
 
     Args:
-        given: Spark's settings, as the user passes them.
-
-    Returns:
-        The settings to add to ``given``. A setting that is a list also contains its value in ``given``. Empty if the
-        package has no jar.
+        given: Spark's settings, as the user passes them. The result extends those that are lists.
 
     Raises:
         PluginImportError: the package has no jar, but a setting of the catalog is given.

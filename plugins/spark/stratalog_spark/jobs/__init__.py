@@ -1,1 +1,1 @@
-"""Complete jobs on Spark. Each is a function of a session that returns a summary."""
+"""Jobs on Spark over whole topics. Each job is a function that gets a session and returns a report."""

@@ -62,7 +62,7 @@ _DONE_DDL: Final = "run int, shuffled bigint, made string"
 
 @dataclass(frozen=True, slots=True)
 class CompactReport:
-    """Result per log, and the size in bytes of all messages between the passes."""
+    """Result of each compacted log, and the size in bytes of all messages between the passes."""
 
     logs: tuple[Replaced, ...]
     shuffled_bytes: int
@@ -90,9 +90,9 @@ def compact(
 ) -> CompactReport:
     """Keep only the latest record of each key in all closed segments of topics, as the cleaner of an engine does.
 
-    Offsets, headers and markers do not change. Aborted records and records without a key are dropped. A tombstone is
-    dropped when ``delete.retention.ms`` has passed since the first round of compaction that read it. Nothing after the
-    start of the first open transaction is rewritten.
+    Offsets, headers and control batches do not change. Aborted records and records without a key are dropped. A
+    tombstone is dropped when ``delete.retention.ms`` has passed since the first compaction that read it. Segments that
+    end above the last stable offset are not rewritten.
 
     Args:
         spark: a session, classic or Connect.
@@ -103,10 +103,10 @@ def compact(
         memory_bytes: approximate memory of a task for keys. Input and output take about 20 MiB more, and 24 bytes per
             record of the task's 4 to 128 MiB of segments. Less memory means more messages between tasks, with the same
             result.
-        progress: called with the progress of tasks.
+        progress: called with the numbers of completed tasks and of all tasks.
 
     Raises:
-        ConfigError: ``tier`` is no tier, a topic may not be compacted, or ``memory_bytes`` is below 1 MiB.
+        ConfigError: ``tier`` is not a tier, a topic may not be compacted, or ``memory_bytes`` is below 1 MiB.
         UnknownTopicError: a topic does not exist.
         FencedEpochError: an engine writes to a topic, or has records that are not in the tier.
         StorageError: another program replaced segments of a log while the job ran; this log is unchanged. Run the job
@@ -163,7 +163,7 @@ def _parted(planned: Sequence[Run], alone_records: int) -> tuple[list[Run], list
 
 @dataclass(frozen=True, slots=True)
 class CompactionWork:
-    """The three steps of a compaction of large logs, with the data that they need in the tasks. Can be pickled."""
+    """The three steps of a compaction of large logs, with the data that the tasks need. Can be pickled."""
 
     source: ReadSource
     target: WriteTarget
@@ -179,7 +179,7 @@ class CompactionWork:
 
     @property
     def buckets(self) -> list[tuple[int, int]]:
-        """For each span the number of its first bucket, and the number of hash bits that choose one of its buckets."""
+        """For each span, the number of its first bucket, and the number of hash bits that choose one of its buckets."""
         found, first, records = [], 0, max(int(BUCKET_RECORDS * self.share), 1)
         for span in self.spans:
             bits = max((span.end - span.start - 1) // records, 0).bit_length()
@@ -188,9 +188,9 @@ class CompactionWork:
         return found
 
     def frame(self, spark: SparkSession) -> DataFrame:
-        """Return the DataFrame that executes the three steps, with one row per run.
+        """Return the DataFrame that executes the three steps, with one row for each run.
 
-        A row contains the number of the run, the bytes of its messages, and the packed ``Rewritten``.
+        A row contains the number of the run, the size in bytes of its messages, and its packed ``Rewritten``.
         """
         buckets = self.buckets
         total = buckets[-1][0] + (1 << buckets[-1][1])
@@ -215,7 +215,7 @@ class CompactionWork:
     # --- in tasks ----------------------------------------------------------------------------------------------------
 
     def hashed(self, number: int, places: Sequence[int]) -> Iterator[pyarrow.RecordBatch]:
-        """Run the first pass: yield the latest offset of each key of a run, in messages of one bucket each.
+        """Run the first pass for one run: yield the latest offset of each key, in messages with one bucket each.
 
         If a run has more keys than the task may hold, a key can be in several messages of its bucket.
         """
@@ -271,9 +271,9 @@ class CompactionWork:
         return pa.Table.from_arrays(arrays, names=["place", "run", "seen", "blob"])
 
     def written(self, messages: Any) -> Any:
-        """Run the second pass: stage the segments of a run with only the records that are kept.
+        """Run the second pass for one run: stage its segments with only the records that are kept.
 
-        Return one row: the number of the run, the bytes of its messages, and the packed ``Rewritten``.
+        Return one row: the number of the run, the size in bytes of its messages, and the packed ``Rewritten``.
         """
         import pyarrow as pa  # noqa: PLC0415 - in the worker
 
@@ -301,16 +301,13 @@ _PLANNED: Final = Message[tuple[tuple[Run, ...], tuple[ReplaceSpan, ...]]](
 def _work(
     source: ReadSource, target: WriteTarget, planned: str, secret: bytes, now_ms: int, share: float
 ) -> CompactionWork:
-    """Return the unpickled steps in a task. Source and target are pickled; the plan is sent as the text of a message."""
+    """Return an unpickled CompactionWork. The plan is pickled as the text of a message."""
     runs, spans = _PLANNED.unpack(planned)
     return CompactionWork(source, target, runs, spans, secret, now_ms, share)
 
 
 class Survivors(RecordFilter):
-    """Filter that keeps the records with the given offsets, an ascending array of int64.
-
-    A tombstone with such an offset is kept until ``delete.retention.ms`` has passed.
-    """
+    """Filter that keeps only the records with the given offsets, an ascending array of int64."""
 
     fields: ClassVar[Fields] = Fields.OFFSET | Fields.VALUE
 
@@ -318,11 +315,11 @@ class Survivors(RecordFilter):
         self._offsets = offsets
 
     def observe(self, records: RecordColumns) -> int:
-        """Return the number of records. The verdicts do not depend on other records, so nothing is stored."""
+        """Return the number of records. The filter stores nothing."""
         return records.count
 
     def judge(self, records: RecordColumns, verdicts: bytearray) -> None:
-        """Write one verdict per record into ``verdicts``."""
+        """Write one verdict per record: DROP unless its offset is given. A kept tombstone gets DROP_AT_HORIZON."""
         if not records.count:
             return
         offsets = np.frombuffer(records.offset, np.int64)

@@ -17,7 +17,7 @@ from stratalog_spark.tasks.write_messages import REWRITTEN
 
 @dataclass(frozen=True, slots=True)
 class ConvertReport:
-    """Result per log. Logs without a change are omitted."""
+    """Result of each log that was changed."""
 
     logs: tuple[Replaced, ...]
 
@@ -34,22 +34,22 @@ def convert(
 ) -> ConvertReport:
     """Convert closed segments of topics to record batches of magic 2, and to another codec or layout if requested.
 
-    The records do not change. Messages of magic 0 and 1 keep their timestamps, as timestamps set by the producer. Batches
-    of magic 2 stay unchanged unless ``compression`` is given. Then batches in other codecs are recompressed, except
-    control batches and batches from which compaction removed records. Segments without a change are only read. A
-    repeated run converts new segments, and those that an earlier run did not convert because it failed.
+    The records do not change. Messages of magic 0 and 1 keep their timestamps, with the timestamp type CreateTime.
+    Batches of magic 2 stay unchanged unless ``compression`` is given. Then batches in other codecs are recompressed,
+    except control batches and batches from which compaction removed records. Segments without a change are only read.
 
     Args:
         spark: a session, classic or Connect.
         tier: URI of the tier, or a source with credentials.
         topics: topics to convert completely.
-        compression: ``gzip``, ``snappy``, ``lz4``, ``zstd`` or ``uncompressed``; None: batches of magic 2 do not change.
+        compression: ``gzip``, ``snappy``, ``lz4``, ``zstd`` or ``uncompressed``; None: batches of magic 2 do not
+            change.
         layout: new layout of the segments; None: that of the topic. The topic's setting does not change.
         take_over: fence the engine that wrote to the tier; use it only after that engine has stopped.
-        progress: called with the progress of tasks.
+        progress: called with the numbers of completed tasks and of all tasks.
 
     Raises:
-        ConfigError: ``tier`` is no tier.
+        ConfigError: ``tier`` is not a tier.
         UnknownTopicError: a topic does not exist.
         FencedEpochError: an engine writes to a topic, or has records that are not in the tier.
         StorageError: another program replaced segments of a log while the job ran; this log is unchanged. Run the job

@@ -1,7 +1,6 @@
 """Erasure of keys: all segments of a tier that contain records of the keys are rewritten without these records.
 
-Keys are erased in rounds. Driver and tasks hold the hashes of the keys of one round, so any number of keys needs the same
-memory.
+The keys are divided into sets that fit in memory, and the sets are erased one after the other.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ class EraseReport:
     Attributes:
         records: number of records of the keys, by log, including those of aborted transactions.
         segments: number of segments that contained such records.
-        logs: replaced offset ranges: one commit for each run of neighbouring segments; empty in a dry run.
+        logs: replaced offset ranges, one for each run of neighbouring segments; empty in a dry run.
     """
 
     records: dict[TopicPartition, int]
@@ -64,31 +63,30 @@ def erase(
 ) -> EraseReport:
     """Erase all records of some keys in all closed segments of topics.
 
-    If a run fails, a repeated run erases the remaining records.
-
-    Offsets, headers and markers of the remaining records do not change. Aborted records are dropped from rewritten
-    segments. Earlier states of the tier contain the keys until ``tier.history.ms`` and the grace time have passed and the
-    collector has deleted them.
+    If the job fails, repeat it: the next job erases the remaining records. Offsets, headers and markers of the
+    remaining records do not change. Aborted records are dropped from rewritten segments. Earlier states of the tier
+    contain the keys until ``tier.history.ms`` and the grace time have passed and the collector has deleted the old
+    objects.
 
     Args:
         spark: a session, classic or Connect.
         tier: URI of the tier, or a source with credentials.
-        keys: keys in bytes, which are read one by one. In a dry run, a key that is given more than once may be counted more
-            than once.
+        keys: keys in bytes, which are read one by one. In a dry run, a key that is given more than once may be counted
+            more than once.
         topics: topics to erase from; None means all.
         take_over: fence the engine that wrote to the tier; use it only after that engine has stopped.
         dry_run: only count the records; change nothing.
-        memory_bytes: approximate memory of the driver and of each task for keys, in addition to input and output: 64 bytes
-            per key. If the keys need more, they are erased in rounds. Each round reads the keys of all records of the topics.
-        progress: called with the progress of tasks.
+        memory_bytes: approximate memory of the driver and of each task for keys, 64 bytes per key. If the keys need
+            more, the job erases them in several sets, and reads the keys of all records once for each set.
+        progress: called with the numbers of completed tasks and of all tasks.
 
     Raises:
-        ConfigError: ``tier`` is no tier, there are no keys, or ``memory_bytes`` is below 1 KiB.
+        ConfigError: ``tier`` is not a tier, there are no keys, or ``memory_bytes`` is below 1 KiB.
         UnknownTopicError: a topic does not exist.
         FencedEpochError: an engine writes to a topic, or has records that are not in the tier.
         StorageError: another program replaced segments of a log while the job ran; this log is unchanged. Run the job
             again.
-        SparkJobError: a task failed; the keys of earlier rounds are erased.
+        SparkJobError: a task failed; keys of earlier sets are erased.
     """
     if memory_bytes < _LEAST_BYTES:
         raise ConfigError(f"an erasure needs {_LEAST_BYTES} bytes of memory or more for keys, not {memory_bytes}")
@@ -119,7 +117,7 @@ def _held(
     logs: Iterable[TopicPartition],
     progress: TaskProgress | None,
 ) -> dict[Place, int]:
-    """Return the number of records of the keys for each segment that holds any."""
+    """Return the number of records of the keys, by segment, without segments that have none."""
 
     def look(split: Split) -> dict[Place, int]:
         return _found(source, split, wanted)
@@ -139,7 +137,7 @@ def _by_log(held: Iterable[Place]) -> Iterator[tuple[TopicPartition, set[int]]]:
 
 
 def _found(source: ReadSource, split: Split, wanted: KeySet) -> dict[Place, int]:
-    """Return the number of records of the keys for each segment of a split that holds any."""
+    """Return the number of records of the keys in a split, by segment, without segments that have none."""
     found = dict[Place, int]()
     bases = {
         log: sorted({piece.base_offset for piece in split.pieces if piece.log == log})
@@ -191,7 +189,7 @@ def _erase(
 
 
 class Without(RecordFilter):
-    """Filter that keeps all records except those of some keys."""
+    """Filter that drops the records of some keys."""
 
     fields: ClassVar[Fields] = Fields.OFFSET | Fields.KEY
 
@@ -199,11 +197,11 @@ class Without(RecordFilter):
         self._keys = keys
 
     def observe(self, records: RecordColumns) -> int:
-        """Return the number of records. The verdicts do not depend on other records, so nothing is stored."""
+        """Return the number of records. The filter stores nothing."""
         return records.count
 
     def judge(self, records: RecordColumns, verdicts: bytearray) -> None:
-        """Write one verdict per record into ``verdicts``."""
+        """Write one verdict per record: DROP for the given keys, KEEP for other keys and for null."""
         import pyarrow as pa  # noqa: PLC0415 - in the worker
 
         found = self._keys.contains(pa.array(records.keys(), pa.binary()))

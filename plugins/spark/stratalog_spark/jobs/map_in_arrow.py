@@ -1,4 +1,4 @@
-"""Job that applies a function to Arrow batches in the tasks that read them. Rows that it drops never reach the JVM."""
+"""Job that applies a function to Arrow batches in the tasks that read them. Dropped rows never reach the JVM."""
 
 from __future__ import annotations
 
@@ -27,21 +27,18 @@ def map_in_arrow(
 ) -> DataFrame:
     """Return a DataFrame with the output of a function that gets the rows of a source as Arrow batches.
 
-    The function runs in the Python tasks that read the rows.
-
     Rows, options and results are those of ``spark.read.format("stratalog").options(...).load(path).mapInArrow(function,
-    schema)``. Data crosses between Python and the JVM once instead of three times: the function gets the scanned
-    batches of 1 to 4 MiB, and only its output becomes rows of Spark. This suits filters, aggregates and models with
-    little output.
+    schema)``. Data crosses between Python and the JVM once instead of three times: the function runs in the Python
+    tasks that read the rows, and gets batches of 1 to 4 MiB. Only its output becomes rows of Spark.
 
-    The plan is made once, in this call. The frame shows the records of that time, whenever it is computed. Spark
+    The plan is made once, in this call: the frame shows the records of that time, whenever it is computed. Spark
     repeats failed tasks. The function must return the same result for the same rows, and must have no side effects.
 
     Args:
         spark: a session, classic or Connect.
         path: a log directory, or the URI of a tier.
-        function: called once per task with an iterator of ``pyarrow.RecordBatch``; yields batches of ``schema``. It is
-            pickled. Rows of a partition are in the order of their offsets.
+        function: called once per task with an iterator of ``pyarrow.RecordBatch``; yields batches of ``schema``. Spark
+            pickles it. Rows of a partition are in the order of their offsets.
         schema: schema of the function's output.
         options: options of the source, by their names: ``subscribe``, ``columns``, ``startingOffsets``,
             ``tier.NAME``...

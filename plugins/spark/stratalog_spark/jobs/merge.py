@@ -22,7 +22,7 @@ SEGMENT_BYTES: Final = 128 << 20
 
 @dataclass(frozen=True, slots=True)
 class MergeReport:
-    """Result per log. Logs without a change are omitted."""
+    """Result of each log that was changed."""
 
     logs: tuple[Replaced, ...]
 
@@ -47,11 +47,11 @@ def merge(
     take_over: bool = False,
     progress: TaskProgress | None = None,
 ) -> MergeReport:
-    """Merge small neighbouring closed segments to larger ones, by one commit per partition.
+    """Merge small neighbouring closed segments to larger segments, by one commit for each partition.
 
-    Batches, offsets and markers do not change. A segment counts as small up to half of the target size. Larger segments
-    stay, so a repeated run changes nothing. Only segments that retention treats alike are merged: segments within one
-    span of ``segment.ms`` that are all compacted or all not compacted.
+    Batches, offsets and markers do not change. A segment is small if its size is at most half of the target size.
+    Larger segments stay, so a repeated job changes nothing. Segments are merged only if retention treats them alike:
+    they are in one interval of ``segment.ms``, and all of them are compacted or none.
 
     Args:
         spark: a session, classic or Connect.
@@ -59,10 +59,10 @@ def merge(
         topics: topics to merge; None means all.
         segment_bytes: maximum size of a merged segment; the topic's ``segment.bytes`` is a limit, too.
         take_over: fence the engine that wrote to the tier; use it only after that engine has stopped.
-        progress: called with the progress of tasks.
+        progress: called with the numbers of completed tasks and of all tasks.
 
     Raises:
-        ConfigError: ``tier`` is no tier, or ``segment_bytes`` is below 1.
+        ConfigError: ``tier`` is not a tier, or ``segment_bytes`` is below 1.
         UnknownTopicError: a topic does not exist.
         FencedEpochError: an engine writes to a topic, or has records that are not in the tier.
         StorageError: another program replaced segments of a log while the job ran; this log is unchanged. Run the job

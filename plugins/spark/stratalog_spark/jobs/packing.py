@@ -1,7 +1,7 @@
-"""Compact encoding of the hashes of keys and the offsets that tasks of a compaction exchange.
+"""Compact encoding of the data that the tasks of a compaction exchange: hashes of keys, and offsets.
 
 The latest offset of a key takes 20 bytes: the hash of the key, and the offset relative to the start of the run in four
-bytes (eight if the run spans more offsets). A kept offset is encoded as its distance to the kept offset before it,
+bytes (eight if the run spans more offsets). A kept offset is encoded as its distance to the previous kept offset,
 usually in one byte.
 """
 
@@ -24,7 +24,7 @@ _MASK: Final = 0xFFFFFFFF
 
 
 def pack_newest(newest: Newest, start: int) -> bytes:
-    """Encode hashes and offsets as bytes. All offsets are at least ``start``, and are stored relative to it."""
+    """Return hashes and offsets encoded as bytes. All offsets must be at least ``start``."""
     offsets = newest.offsets - start
     width = 4 if not len(offsets) or int(offsets.max()) <= _MASK else 8
     head = _HEAD.pack(KIND, width, len(offsets))
@@ -32,10 +32,11 @@ def pack_newest(newest: Newest, start: int) -> bytes:
 
 
 def unpack_newest(blob: bytes, start: int) -> Newest:
-    """Parse the output of ``pack_newest``.
+    """Return the value that was passed to ``pack_newest``.
 
     Raises:
-        StorageError: the worker that packed the rows hashes keys with other code, so one key would count as two.
+        StorageError: the worker that packed the rows uses another hash function, because only one of the two workers
+            has the compiled code.
     """
     kind, width, count = _HEAD.unpack_from(blob)
     if kind != KIND:
@@ -49,7 +50,7 @@ def unpack_newest(blob: bytes, start: int) -> Newest:
 
 
 def parted(newest: Newest, bits: int) -> list[Newest]:
-    """Return the rows of each of the 2^``bits`` buckets. The first bits of a hash choose the bucket."""
+    """Divide rows into 2^``bits`` buckets by the first bits of their hashes. Return the rows of each bucket."""
     if not bits:
         return [newest]
     chosen = (newest.hashes[:, 0] >> np.uint64(64 - bits)).astype(np.uint16 if bits <= 16 else np.uint64)
@@ -60,7 +61,7 @@ def parted(newest: Newest, bits: int) -> list[Newest]:
 
 
 def pack_offsets(offsets: Any, start: int) -> bytes:
-    """Encode ascending offsets, all at least ``start``, as bytes: the distances between them."""
+    """Return ascending offsets, all at least ``start``, encoded as bytes."""
     gaps = np.diff(offsets, prepend=start).astype(np.uint64)
     largest = int(gaps.max()) if len(gaps) else 0
     width = next(width for width in _WIDTHS if largest < 1 << 8 * width)
@@ -69,7 +70,7 @@ def pack_offsets(offsets: Any, start: int) -> bytes:
 
 
 def unpack_offsets(blob: bytes, start: int) -> Any:
-    """Parse the output of ``pack_offsets``. Return a numpy array of int64."""
+    """Return the offsets that were passed to ``pack_offsets``, as a numpy array of int64."""
     _, width, count = _HEAD.unpack_from(blob)
     gaps = np.frombuffer(blob, _WIDTHS[width], count, _HEAD.size).astype(np.int64)
     return np.cumsum(gaps) + start

@@ -1,4 +1,4 @@
-"""Runs of whole segments of a tier. One task of a rewriting job reads and rewrites one run."""
+"""Runs of whole segments of a tier. One task of a job reads and rewrites one run."""
 
 from __future__ import annotations
 
@@ -25,8 +25,7 @@ class Run:
         span: span that contains the segments and is replaced.
         start: base offset of the first segment.
         end: end offset of the last segment.
-        split: describes where to read the records of the run; None if it has no records, or if one task
-            compacts the whole span.
+        split: split with the records of the run; None if it has no records, or if one task compacts the whole span.
     """
 
     span: ReplaceSpan
@@ -44,18 +43,18 @@ RUN: Final = Message[Run]("run", Run)
 
 
 class OfSpan(Protocol):
-    """Input of a task of any rewriting job. ``publish`` needs only the span."""
+    """Input of a task of any job that replaces segments. ``publish`` needs only the span."""
 
     @property
     def span(self) -> ReplaceSpan:
-        """Span that is replaced."""
+        """The span that is replaced."""
 
 
 @dataclass(frozen=True, slots=True)
 class Replaced:
-    """Result of a job for one span of a log: numbers of the replaced segments (before) and of the new segments (after).
+    """Result of a job for one span of a log: counts of the replaced segments (before) and the new segments (after).
 
-    The numbers are those of the records, of the bytes of ``.log`` files, and of the segments.
+    ``bytes_before`` and ``bytes_after`` are sizes of ``.log`` files.
     """
 
     log: TopicPartition
@@ -71,7 +70,7 @@ def target_of(source: ReadSource, *, take_over: bool) -> WriteTarget:
     """Return the target for replacing segments of a tier that is read as ``source``.
 
     Raises:
-        ConfigError: ``source`` is no tier, or an earlier state of a tier.
+        ConfigError: ``source`` is not a tier, or is an earlier state of a tier (``as_of``).
     """
     target = WriteTarget(source.location, tier_options=source.tier_options, config=source.config, take_over=take_over)
     if not target.is_tier or source.as_of is not None:
@@ -80,7 +79,7 @@ def target_of(source: ReadSource, *, take_over: bool) -> WriteTarget:
 
 
 def plan_runs(reader: Reader, spans: Iterable[ReplaceSpan], *, tasks: int) -> list[Run]:
-    """Return spans divided into runs with 4 to 128 MiB of committed records, one run per task if sizes allow."""
+    """Divide spans into runs with 4 to 128 MiB of committed records; one run per task if sizes allow."""
     held = [(span, _pieces(reader, span)) for span in spans]
     total = sum(piece.span_bytes for _, pieces in held for piece in pieces)
     target = min(max(-(-total // max(tasks, 1)), SMALLEST_RUN_BYTES), LARGEST_RUN_BYTES)
@@ -126,14 +125,14 @@ def publish(
     Args:
         writer: writer of the tier.
         spans: planned spans.
-        runs: input of each task, of all spans.
-        parts: output of each task.
+        runs: inputs of all tasks.
+        parts: output of each task, in the order of ``runs``.
         reason: reason of the commit, for people.
         is_clean: True if the spans are now compacted.
         keeps_others: True to keep segments that no task replaced. A span without new segments then gets no commit.
 
     Raises:
-        StorageError: a span was not replaced. This is the first such error; its note has the number of replaced spans.
+        StorageError: a span was not replaced. It is the first such error; its note has the number of replaced spans.
     """
     failed, done = list[StorageError](), list[Replaced]()
     for span in spans:

@@ -98,7 +98,7 @@ def _tau(share: float) -> float:
 
 @dataclass(slots=True)
 class TimeSketch:
-    """Number of records over time, in at most 512 bins of one width. The width doubles when more bins would be needed.
+    """Number of records over time, in at most 512 bins of one width. The width doubles when the times need more bins.
 
     ``counts[n]`` is the number of records in bin n, which starts at n x ``width_ms`` (ms since 1970).
     """

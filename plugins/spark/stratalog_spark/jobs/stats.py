@@ -137,7 +137,7 @@ _SUMS: Final = (
 
 
 def time_text(time_ms: int | None) -> str | None:
-    """Return a time as ISO 8601 in UTC with seconds; None for None. A time outside the calendar is ``NUMBER ms``."""
+    """Return a time as ISO 8601 in UTC with seconds; None for None; ``NUMBER ms`` for a time outside the calendar."""
     if time_ms is None:
         return None
     try:
@@ -154,7 +154,7 @@ def stats(
     isolation: str = "read_uncommitted",
     progress: TaskProgress | None = None,
 ) -> list[PartitionStats]:
-    """Count all records of a directory or tier. Return one result per partition, sorted.
+    """Count all records of a directory or tier. Return one result for each partition, sorted.
 
     Corrupt batches are skipped, and their number is in the result.
 
@@ -162,8 +162,8 @@ def stats(
         spark: a session, classic or Connect.
         source: a directory or the URI of a tier, or a source with credentials.
         topics: topics to count; None means all.
-        isolation: isolation level; ``read_committed`` skips aborted records.
-        progress: called with the progress of tasks.
+        isolation: ``read_uncommitted``, or ``read_committed`` to skip records that are not committed.
+        progress: called with the numbers of completed tasks and of all tasks.
 
     Raises:
         UnknownTopicError: a topic does not exist.
@@ -194,7 +194,7 @@ def stats(
 
 
 def _count(source: ReadSource, split: Split) -> list[PartitionStats]:
-    """Count the records of one split in a task. Return one result per partition."""
+    """Return the statistics of each partition in one split. Called in a task."""
     found = {piece.log: PartitionStats(piece.log) for piece in split.pieces}
 
     def damaged(damage: DamagedRange) -> None:

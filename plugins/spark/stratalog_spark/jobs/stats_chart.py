@@ -17,7 +17,7 @@ _BARS: Final = ("records", "log_bytes", "keys")
 
 
 def stats_chart(found: Sequence[PartitionStats], title: str) -> str:
-    """Return an SVG of the partitions in their order, with at most 400 rows."""
+    """Return an SVG with one row for each partition, in the given order, with at most 400 rows."""
     shown = found[:_LARGEST]
     height = _TOP + _ROW * max(len(shown), 1) + _BOTTOM
     parts = [text(20, 32, title, "head"), text(20, 52, _summary(found, len(shown)), "soft"), *_heads()]
@@ -30,7 +30,7 @@ def stats_chart(found: Sequence[PartitionStats], title: str) -> str:
 
 
 def amount(number: int) -> str:
-    """Format a number for people: ``1.2 M``."""
+    """Return a number as text for people: ``9,999`` or, from 10,000 on, ``1.2 M``."""
     for size, unit in ((10**12, "T"), (10**9, "G"), (10**6, "M"), (10**4, "k")):
         if number >= size:
             return f"{number / (size if size != 10**4 else 1000):.1f} {unit}"
@@ -66,7 +66,7 @@ def _span(found: Sequence[PartitionStats]) -> tuple[int, int]:
 
 
 def _cells(times: TimeSketch, first: int, last: int) -> list[float]:
-    """Return the number of records in each cell of the time from ``first`` to ``last`` (ms since 1970).
+    """Return the number of records in each of 120 equal cells of the time from ``first`` to ``last`` (ms since 1970).
 
     The records of a bin that covers several cells are distributed over them.
     """

@@ -24,8 +24,8 @@ _FOUND: Final = Message[tuple[int, int, list[Finding]]]("found", tuple[int, int,
 class VerifyReport:
     """Result of a check of a tier.
 
-    ``wrong`` are findings that affect readers. ``orphans`` are objects that no manifest names, which the collector will
-    delete. ``size_bytes`` is the size of the ``.log`` files read.
+    ``wrong`` are problems that affect readers. ``orphans`` are objects that no manifest names; the collector will
+    delete them. ``size_bytes`` is the size of the ``.log`` files that were read.
     """
 
     logs: int
@@ -36,7 +36,7 @@ class VerifyReport:
 
     @property
     def ok(self) -> bool:
-        """True if nothing is wrong."""
+        """True if ``wrong`` is empty."""
         return not self.wrong
 
 
@@ -50,8 +50,8 @@ def verify(
 ) -> VerifyReport:
     """Check the current state of a tier without changing it.
 
-    The driver checks roots and pages and lists the objects; the executors read their content. A damaged object does not
-    prevent the check of others.
+    The driver checks roots and pages and lists the objects; the executors read the content of the objects. A damaged
+    object does not prevent the check of other objects.
 
     Args:
         spark: a session, classic or Connect.
@@ -59,10 +59,10 @@ def verify(
         topics: topics to check; None means all.
         deep: True to read every ``.log`` file, and check its hash and each batch; False to check only manifests, sizes
             and indexes.
-        progress: called with the progress of tasks.
+        progress: called with the numbers of completed tasks and of all tasks.
 
     Raises:
-        ConfigError: ``tier`` is no tier.
+        ConfigError: ``tier`` is not a tier.
         UnknownTopicError: a topic does not exist.
         StoreError: the driver cannot read the tier.
         SparkJobError: a task cannot read the tier.

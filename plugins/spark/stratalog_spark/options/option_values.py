@@ -62,7 +62,7 @@ def natural(option: str, text: str) -> int:
 
 
 def parsed_option(option: str, text: str, read: Callable[[str], T]) -> T:
-    """Return ``read(text)``; raise ConfigError, which names the option, if the text is not valid."""
+    """Return ``read(text)``. Raise ConfigError, with the option's name, if ``read`` refuses the text."""
     try:
         return read(text)
     except (ValueError, TypeError, AttributeError, re.error) as error:
@@ -83,7 +83,9 @@ def duration_ms(option: str, text: str) -> int:
 
 
 def moment(text: str) -> int | datetime:
-    """Parse option ``as_of``: a version of the manifest, or a time in ISO 8601, which is in UTC without a time zone.
+    """Parse option ``as_of``: a version number of the manifest, or a time in ISO 8601.
+
+    A time without a time zone is in UTC.
 
     Raises:
         ConfigError: the text is neither.

@@ -38,8 +38,8 @@ class Bound:
     """Start or end of a read.
 
     Exactly one attribute besides ``option`` is set. ``everywhere`` is EARLIEST or LATEST for all partitions.
-    ``offsets`` has an offset (or EARLIEST, LATEST) per partition, ``times_ms`` a timestamp per partition, and
-    ``time_ms`` one timestamp for all partitions. ``option`` is the name of the option that set this attribute.
+    ``offsets`` has an offset, EARLIEST or LATEST for each partition, ``times_ms`` a timestamp for each partition, and
+    ``time_ms`` one timestamp for all partitions. ``option`` is the name of the option that set the attribute.
     """
 
     option: str
@@ -50,7 +50,7 @@ class Bound:
 
 
 class Splitting(TypedDict):
-    """Arguments of ``plan_splits`` that options set."""
+    """Keyword arguments of ``plan_splits`` that options of the read set."""
 
     isolation: Isolation
     min_splits: int
@@ -62,10 +62,11 @@ class Options(SparkOptions):
 
     Args:
         given: options as Spark passes them.
-        streaming: True for a stream, which has no end and may begin at the latest record; None for either kind.
+        streaming: True for a stream, which has no end and may begin at the latest record; False for a batch; None for
+            both.
 
     Raises:
-        UnknownSettingError: a name is unknown; the message contains the nearest valid one.
+        UnknownSettingError: a name is unknown; the text contains the most similar valid name, if there is one.
         ConfigError: a value is wrong, or two options contradict each other.
     """
 
@@ -107,7 +108,7 @@ class Options(SparkOptions):
 
     @property
     def splitting(self) -> Splitting:
-        """Arguments of ``plan_splits`` that the options set."""
+        """Keyword arguments of ``plan_splits`` that the options set."""
         return {
             "isolation": self.isolation,
             "min_splits": self.min_partitions,
@@ -116,7 +117,7 @@ class Options(SparkOptions):
 
     @property
     def shown(self) -> tuple[str, ...]:
-        """Columns of the rows: those of option ``columns``. The default is those of Spark's Kafka source.
+        """Names of the columns: those of option ``columns``, or by default those of Spark's Kafka source.
 
         The options ``includeHeaders`` and ``corruptBatches`` add columns to the default.
         """
@@ -173,18 +174,11 @@ class Options(SparkOptions):
         return given[0], text
 
     def _bound(self, side: str, usual: int, *, any_word: bool = False) -> Bound:
-        """Return the start or the end of the read.
+        """Return the start or the end of the read, by options that begin with ``side`` (starting, ending).
 
-        As in Spark's Kafka source, a timestamp for all partitions overrides timestamps by partition, which override
+        ``usual`` is the default, EARLIEST or LATEST. Unless ``any_word`` is True, the other word raises ConfigError. As
+        in Spark's Kafka source, a timestamp for all partitions overrides timestamps by partition, which override
         offsets.
-
-        Args:
-            side: ``starting`` or ``ending``.
-            usual: default: EARLIEST or LATEST.
-            any_word: True to allow both earliest and latest; False to allow only ``usual`` of these two.
-
-        Raises:
-            ConfigError: the value of an option is wrong.
         """
         option = f"{side}Timestamp"
         text = self._get(option)

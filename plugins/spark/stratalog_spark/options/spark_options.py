@@ -1,4 +1,4 @@
-"""Options as Spark passes them: their names in any case, those without effect, and those of a catalog."""
+"""Options as Spark passes them. Names are case-insensitive, some options have no effect, and a catalog adds options."""
 
 from __future__ import annotations
 
@@ -65,10 +65,9 @@ _EVERY_NAME: Final = frozenset(name.lower() for name in (*NAMES, *STREAM_NAMES, 
 
 
 def _with_catalog(given: Mapping[str, str], suited: Collection[str]) -> tuple[Mapping[str, str], str]:
-    """Return the options of a query, merged with those of its catalog, and the name of the catalog.
+    """Return the options of a query with those of its catalog, which it overrides, and the catalog's name or "".
 
-    An option of the query overrides that of the catalog. An option of the catalog is left out if it is not in
-    ``suited``, and is valid for other kinds of queries. Without a catalog, the name is empty.
+    An option of the catalog is left out if it is not in ``suited`` and is valid only for other kinds of queries.
     """
     catalog = {name[len(CATALOG_PREFIX) :]: name for name in given if name.lower().startswith(CATALOG_PREFIX)}
     own = {name: value for name, value in given.items() if name not in catalog.values()}
@@ -81,17 +80,18 @@ def _with_catalog(given: Mapping[str, str], suited: Collection[str]) -> tuple[Ma
 
 
 class SparkOptions:
-    """Options as Spark passes them, with names in any case.
+    """Options as Spark passes them. Names are case-insensitive.
 
     Args:
         given: the options. Those of a catalog have the prefix ``catalog.``; the others override them.
         names: valid names, in addition to ``tier.NAME`` and ``kafka.NAME``.
-        used: names of ``kafka.NAME`` that have an effect.
+        used: names ``kafka.NAME`` that have an effect.
         ignored: valid names that have no effect, such as options of Spark's Kafka source.
-        unsuited: valid names that are ignored if the catalog sets them, because it sets them for other kinds of reads.
+        unsuited: valid names that are ignored if the catalog sets them, because the catalog sets them for other kinds
+            of reads.
 
     Raises:
-        UnknownSettingError: a name is unknown; the message contains the nearest valid one.
+        UnknownSettingError: a name is unknown; the text contains the most similar valid name, if there is one.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class SparkOptions:
         return f"{type(self).__name__}({', '.join(sorted(self._values))})"  # names only: values may be credentials
 
     def warn_of_ignored(self) -> None:
-        """Log one warning that names the given options without effect. Called once for each query."""
+        """Log one warning with the names of the given options that have no effect, if there are any."""
         if self._ignored:
             _LOGGER.warning('options without effect in format("stratalog"): %s', ", ".join(self._ignored))
 

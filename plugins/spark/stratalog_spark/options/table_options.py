@@ -51,7 +51,7 @@ def is_table(given: Mapping[str, str]) -> bool:
 
 
 def table_schema(given: Mapping[str, str]) -> StructType:
-    """Return the columns of a table that is being created, with its options in their metadata.
+    """Return the columns of a table that is being created, with the table's options in their metadata.
 
     Args:
         given: properties of the table, as Spark passes them.
@@ -85,7 +85,7 @@ def with_table(given: Mapping[str, str], schema: StructType, *, streaming: bool)
     """Return the options of a read, combined with those of its table. The options of the read override the others.
 
     Args:
-        given: options of the read. If they contain a path, the read is not of a table, and they are returned unchanged.
+        given: options of the read. They are returned unchanged if they contain a path, or if there is no such table.
         schema: schema of the read, whose columns have the options of the table in their metadata.
         streaming: if False, omit options of the table that are only for streams.
 
@@ -126,8 +126,8 @@ def _kept(schema: StructType) -> dict[str, str] | None:
 def located(location: str) -> str:
     """Return the location as the user gave it: a path, or a tier's URI.
 
-    Spark converts both ``/data`` and ``file:///data`` to ``file:/data``. The result for ``file:/data`` is the path if
-    it is a log directory with partitions, and otherwise the URI.
+    Spark converts both ``/data`` and ``file:///data`` to ``file:/data``. For ``file:/data``, the result is ``/data`` if
+    this is a log directory with partitions, and otherwise ``file:///data``.
     """
     if not location.startswith("file:/") or location.startswith("file://"):
         return location

@@ -16,7 +16,10 @@ _IGNORED_SINK_NAMES: Final = ("includeHeaders", *CONSUMER_NAMES)
 
 
 class SinkOptions(SparkOptions):
-    """Checked options of one write. Raises the same errors as ``Options``."""
+    """Checked options of one write.
+
+    Raises UnknownSettingError for an unknown name, and ConfigError if a value is wrong or missing.
+    """
 
     def __init__(self, given: Mapping[str, str]) -> None:
         super().__init__(given, SINK_NAMES, used=(_COMPRESSION,), ignored=_IGNORED_SINK_NAMES)
