@@ -39,7 +39,7 @@ READ_ONLY: Final = frozenset({"offset", "timestampType", *CORRUPT})  # columns o
 
 
 def ddl(names: Sequence[str]) -> str:
-    """Return the schema with these columns as a DDL string. Spark's planner parses it; this process needs no session."""
+    """Return the schema with these columns as a DDL string."""
     return ", ".join(f"{name} {TYPES[canonical(name)]}" for name in names)
 
 
@@ -73,7 +73,7 @@ def check_names(names: Sequence[str], kinds: Sequence[str | None] = ()) -> tuple
 
 
 class Rows:
-    """Converts scanned records to Spark's rows.
+    """Converter of scanned records to Spark's rows.
 
     Args:
         names: names of the columns, in order and in any case. The rows have the names as they are given.
@@ -130,11 +130,11 @@ class Rows:
 def counted(names: Sequence[str], counts: Iterable[tuple[TopicPartition, int]]) -> pyarrow.RecordBatch:
     """Return numbers of rows as one batch.
 
-    The result has one row for each combination of the columns ``topic`` and ``partition`` in ``names``, without those that
-    have no rows. If neither is in ``names``, the result is one row with the total.
+    The result has one row for each combination of those of the columns ``topic`` and ``partition`` that are in
+    ``names``, without combinations that have no rows. If neither is in ``names``, the result is one row with the total.
 
     Args:
-        names: columns of the result; each one besides ``topic`` and ``partition`` contains the number of rows.
+        names: columns of the result; each column besides ``topic`` and ``partition`` contains the number of rows.
         counts: logs and numbers of rows; a log may occur several times.
     """
     import pyarrow as pa  # noqa: PLC0415 - an extra of the core, here when Spark is

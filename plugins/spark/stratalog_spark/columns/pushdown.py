@@ -1,7 +1,7 @@
 """Predicates that a query pushes down: the offsets whose records can satisfy them, and the rows that satisfy them.
 
-A predicate is a tree of JSON lists: ``["and", A, B]``, ``["or", A, B]``, ``["notnull", COLUMN]``,
-``["in", COLUMN, VALUE, ...]``, or a comparison such as ``["<", "offset", 10]``. Timestamps are in microseconds, as in Spark.
+A predicate is a tree of JSON lists: ``["and", A, B]``, ``["or", A, B]``, ``["notnull", COLUMN]``, ``["in", COLUMN,
+VALUE, ...]``, or a comparison such as ``["<", "offset", 10]``. Timestamps are in microseconds, as in Spark.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Node(NamedTuple):
 
     @property
     def leaves(self) -> Iterator[Node]:
-        """The predicates of the tree that are not ``and`` or ``or``."""
+        """The predicates of the tree, without ``and`` and ``or``."""
         if not self.parts:
             yield self
         for part in self.parts:
@@ -97,7 +97,7 @@ def _node(found: list[Any]) -> Node:
 def narrowed(node: Node, log: LogReader, whole: OffsetRange, isolation: Isolation) -> list[OffsetRange]:
     """Return the parts of the range ``whole`` that can have records for which the predicate is true.
 
-    A part in which the predicate is true for every record keeps ``is_counted`` of ``whole``. The other parts have
+    A part in which the predicate is true for every record keeps ``is_counted`` of ``whole``. Other parts have
     ``is_counted=False``, because their records must be read.
     """
     found = _spans(node, log, (whole.start, whole.end), isolation)
@@ -151,7 +151,7 @@ def _offsets(operator: str, value: int) -> tuple[int, int]:
 
 
 def _times_ms(operator: str, value_us: int) -> tuple[int, int]:
-    """Return the first and the last time (ms) for which a comparison is true; first > last if it is true for no time."""
+    """Return the first and the last time (ms) for which a comparison is true; first > last if there is no such time."""
     return {
         "=": (-(-value_us // 1000), value_us // 1000),
         "in": (-(-value_us // 1000), value_us // 1000),
@@ -214,7 +214,7 @@ def accepted(node: Node, column: Callable[[str], Any]) -> pyarrow.BooleanArray:
 
     Args:
         node: the predicate.
-        column: returns the Arrow array of the column with a name.
+        column: function that returns the Arrow array of the column with a given name.
     """
     import pyarrow as pa  # noqa: PLC0415 - an extra of the core, here when Spark is
 

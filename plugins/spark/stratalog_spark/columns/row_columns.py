@@ -35,7 +35,7 @@ _LARGEST_BYTES: Final = (1 << 31) - 1
 
 
 def check_schema(schema: StructType, topic: str | None) -> None:
-    """Raise ConfigError unless rows of this schema can be written. If ``topic`` is None, they need a column ``topic``."""
+    """Raise ConfigError unless rows of this schema can be written. If ``topic`` is None, require a column ``topic``."""
     found = dict[str, str]()
     for field in schema.fields:
         name, kind = canonical(field.name), field.dataType.simpleString()
@@ -85,7 +85,7 @@ def writable(batch: pa.RecordBatch) -> pa.RecordBatch:
 def by_log(
     batch: pa.RecordBatch, topic: str | None, places: Mapping[str, int]
 ) -> Iterator[tuple[tuple[str, int], Any]]:
-    """Yield each topic and partition with those rows of a batch that go there, in their order.
+    """Yield each topic and partition with its rows in a batch, in their order.
 
     Args:
         batch: a result of ``writable``, whose schema ``check_schema`` accepts.
@@ -124,11 +124,11 @@ def _by_topic(batch: pa.RecordBatch, topic: str | None) -> Iterator[tuple[str, p
 
 
 def partitions_of(rows: pa.RecordBatch, partitions: int) -> NDArray[np.int32]:
-    """Return the partition of each row.
+    """Return the partition of each row: the value of the column ``partition``.
 
-    The value of the column ``partition`` is the partition. If it is null or missing, murmur2 of the key chooses the
-    partition, as in Kafka's producer. If the key is null too, a hash of the value chooses the partition. Equal rows
-    therefore get equal partitions, so a repeated write sends each row to the same partition again.
+    If the value is null or there is no such column, murmur2 of the key chooses the partition, as in Kafka's producer.
+    If the key is null too, a hash of the value chooses the partition. Equal rows get equal partitions, so a repeated
+    write sends each row to the same partition again.
 
     Raises:
         InvalidRecordError: a row names a partition that the topic does not have.
@@ -151,7 +151,7 @@ def partitions_of(rows: pa.RecordBatch, partitions: int) -> NDArray[np.int32]:
 
 
 def _hashes(rows: pa.RecordBatch) -> NDArray[np.uint32]:
-    """Return the hash of each row that chooses its partition: murmur2 of the key, or CRC-32 of the value without a key."""
+    """Return the hash that chooses a row's partition: murmur2 of the key, or CRC-32 of the value for a null key."""
     import numpy as np  # noqa: PLC0415 - comes with Spark's extra
 
     values: Column = rows.column("value")
@@ -211,8 +211,8 @@ def _murmur2_of(block: NDArray[np.uint8]) -> NDArray[np.uint32]:
 def columns_of(rows: pa.RecordBatch) -> RecordColumns:
     """Return rows as record columns.
 
-    The result has every field of a record, also those that the rows lack: without a column ``key`` all keys are null,
-    and a row without a timestamp gets -1. Offsets begin at 0.
+    The result has every field of a record: without a column ``key`` all keys are null, and a row without a timestamp
+    gets -1. Offsets begin at 0.
 
     Raises:
         InvalidRecordError: the rows are larger than 2 GiB in total, or a header is null or has no key.
@@ -244,7 +244,7 @@ def columns_of(rows: pa.RecordBatch) -> RecordColumns:
 
 
 def _view(column: NDArray[Any]) -> memoryview:
-    """Return the numbers as a memoryview of format ``q`` or ``i``, as ``RecordColumns`` requires. numpy's may differ."""
+    """Return the numbers as a memoryview of format ``q`` or ``i``, which ``RecordColumns`` requires."""
     import numpy as np  # noqa: PLC0415 - comes with Spark's extra
 
     flat = np.ascontiguousarray(column).data.cast("B") if len(column) else memoryview(b"")

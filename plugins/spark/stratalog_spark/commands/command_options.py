@@ -36,7 +36,7 @@ def _quiet() -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Output and Spark settings of one run of a job.
+    """Output and Spark settings of one command.
 
     Attributes:
         output: prints results and progress.
@@ -52,7 +52,7 @@ class Job:
     def watched(self, what: str) -> Iterator[tuple[SparkSession, Callable[[int, int], None]]]:
         """Open a session and a progress bar of tasks with the label ``what``. Stop the session at the end.
 
-        Yield the session, and a function that updates the bar with the number of completed tasks and of all tasks.
+        Yield the session, and a function that updates the bar with the numbers of completed tasks and of all tasks.
 
         Raises:
             PluginImportError: Spark is not installed.
@@ -72,7 +72,7 @@ class Job:
             yield session, progress
 
     def summary(self, values: Mapping[str, object]) -> None:
-        """Print the last line, or the last JSON object: the numbers of the job's result by name."""
+        """Print the numbers of the job's result, by name, as the last line or the last JSON object."""
         if self.output.as_json:
             self.output.item(values)
         else:
@@ -173,7 +173,7 @@ def pairs(option: str, texts: tuple[str, ...]) -> Iterator[tuple[str, str]]:
     """Yield name and value of each ``NAME=VALUE`` of a repeated option.
 
     Raises:
-        ConfigError: a text is not of that form.
+        ConfigError: a text is not of the form ``NAME=VALUE``.
     """
     for text in texts:
         name, equals, value = text.partition("=")

@@ -174,7 +174,8 @@ def export_command(
 ) -> int:
     """Write new records of topics as Parquet, each record exactly once.
 
-    DESTINATION, a folder or a URI, stores the position of the export. Each run adds the records that were written since the previous run.
+    DESTINATION, a folder or a URI, stores the position of the export. Each run adds the records that were written since
+    the previous run.
     """
     written = dict(_avro_schema(text) for text in avro)
     with job.watched_bytes("exporting") as (session, progress):
@@ -243,7 +244,7 @@ def import_command(
     """Import the records that `export` wrote to SOURCE into topics, each record exactly once.
 
     TARGET is a log directory that no engine uses, or the URI of a tier. Each run imports the records that were exported
-    since the last one.
+    since the previous run.
     """
     with job.watched_bytes("importing") as (session, progress):
         from stratalog.writing import WriteTarget  # noqa: PLC0415 - 0.2 s

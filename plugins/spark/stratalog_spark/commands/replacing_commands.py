@@ -84,8 +84,8 @@ def erase_command(
 ) -> int:
     """Erase all records of some keys from a tier.
 
-    Earlier states of the tier contain them until the collector deletes these states. The exit code of a dry run is 1 if
-    it found records.
+    Earlier states of the tier contain the records until the collector deletes these states. The exit code of a dry run
+    is 1 if it found records.
     """
     wanted = chain(map(os.fsencode, keys), [_unhexed(key) for key in hex_keys], _lines(keys_from))
     with job.watched("erasing") as (session, progress):

@@ -1,4 +1,4 @@
-"""Export of topics to Parquet: records since the last run, each exactly once."""
+"""Export of topics to Parquet. Each run exports the records since the previous run, each record exactly once."""
 
 from __future__ import annotations
 
@@ -49,17 +49,17 @@ Made = tuple[str, int, int]
 
 @dataclass(frozen=True, slots=True)
 class ExportReport:
-    """Result of one call of ``export``.
+    """Result of one call of ``export``, which completes an interrupted run if there is one, and writes a new run.
 
     Attributes:
-        run: number in this destination of the last run that the call completed; 0 if there was nothing to do.
+        run: number of the last run in this destination that the call completed; 0 if there was nothing to do.
         resumed: number of earlier incomplete runs that the call completed first: 0 or 1.
         rows: number of rows that the call wrote, including those of the resumed run.
         size_bytes: size of all files that the call wrote.
         files: names of these files below the destination.
         malformed: number of rows whose value could not be parsed; their column ``malformed`` contains the value.
         lost: number of offsets whose records were deleted before their export.
-        ends: offset up to which each partition is exported now.
+        ends: exclusive end offset up to which each partition is exported now.
     """
 
     run: int
@@ -74,10 +74,9 @@ class ExportReport:
 
 @dataclass(frozen=True, slots=True)
 class _Range:
-    """Range of a log that a task exports.
+    """Range of a log that a task exports; ``start`` and ``end`` are in the names of its files.
 
-    The names of the files contain ``start`` and ``end``. ``split`` says where to read the records; None if the range has
-    no records.
+    ``split`` says where to read the records; None if the range has no records.
     """
 
     log: TopicPartition
@@ -115,7 +114,7 @@ def export(
     """Write new records of topics as Parquet files: ``topic=T/date=YYYY-MM-DD/T-PARTITION-START-END.parquet``.
 
     Each record is in exactly one file, even after failures and repeated calls. A plan of offsets is written to the
-    destination first, and determines the file names. The next run repeats an incomplete run with the same files. Run
+    destination first, and determines the file names. If a call fails, the next call writes the same files first. Run
     one export at a time. On a local disk and on S3 a second concurrent export is harmless.
 
     Args:
@@ -123,10 +122,10 @@ def export(
         source: a directory or the URI of a tier, or a source with credentials.
         destination: a folder, or a URI of an fsspec file system; all workers must reach it.
         topics: topics to export; None means all.
-        schema: ``raw`` (value unchanged), ``json`` or ``avro`` (value as a struct; a value that cannot be parsed is in the
-            column ``malformed`` instead).
-        fields: for ``json``: a ``pyarrow.Schema`` of the fields; None: the first run infers it from about 1,000 records,
-            and later runs use it too.
+        schema: ``raw`` (value unchanged), ``json`` or ``avro`` (value as a struct; a value that cannot be parsed is in
+            the column ``malformed`` instead).
+        fields: for ``json``: a ``pyarrow.Schema`` of the fields; None: the first run infers it from about 1,000
+            records, and later runs use it too.
         avro_schemas: for ``avro``: see ``AvroValues``.
         partition_by: ``date`` or ``hour`` of the record's timestamp, in UTC, or ``none``.
         compression: of Parquet: ``zstd``, ``snappy``, ``gzip``, ``lz4``, ``none``.
@@ -135,7 +134,7 @@ def export(
         options: options for fsspec and the destination; they may be credentials, and are never printed.
         iceberg: table to which the files are added as data files: each run becomes a snapshot. Folders are then named
             ``T/YYYY-MM-DD``, and a column contains the topic.
-        progress: called with the bytes of ``.log`` files that completed tasks have exported, and with those of all tasks.
+        progress: called with the bytes of ``.log`` files that completed tasks have exported, and that all tasks export.
 
     Raises:
         ConfigError: an argument is invalid, or does not match earlier exports to this destination.
@@ -185,7 +184,7 @@ def export(
 
 
 class _Run:
-    """Execution of the plans of one call of ``export``, and the sum of their results."""
+    """The runs that one call of ``export`` carries out, and the sum of their results."""
 
     def __init__(
         self,
@@ -203,7 +202,7 @@ class _Run:
         self._malformed = self.lost = self._number = 0
 
     def carry_out(self, plan: Plan, reader: Reader) -> None:
-        """Write all files of a plan, record the plan as done, and add the results to the report.
+        """Write all files of a plan, mark the plan as done, and add the results to the report.
 
         Raises:
             OffsetOutOfRangeError: records of the plan cannot be read now; see ``_check_whole``.
@@ -247,12 +246,7 @@ def _value_style(
     fields: Any,
     avro_schemas: Mapping[int | None, object] | None,
 ) -> dict[str, object]:
-    """Return the settings for parsing values, which the first plan stores.
-
-    Raises:
-        ConfigError: the schema of the values is missing or wrong, or no value of the sample is a JSON object.
-        PluginImportError: fastavro is needed, and is not installed.
-    """
+    """Return the settings for parsing values, which the first plan stores. Raise ConfigError if they are wrong."""
     if schema == "json":
         found = fields if fields is not None else json_fields(list(_sample(reader, names)))
         return {"fields": base64.b64encode(found.serialize()).decode()}
@@ -319,9 +313,7 @@ def _runs(splits: Iterable[Split]) -> Iterator[tuple[TopicPartition, int, int]]:
 def _check_whole(plan: Plan, reader: Reader, *, forgiving: bool) -> int:
     """Return the number of offsets of a plan that are below the log start offsets.
 
-    Raises:
-        OffsetOutOfRangeError: a range ends after its log; or it begins below the log start offset, and ``forgiving`` is
-            False.
+    Raise OffsetOutOfRangeError if a range ends after its log, or begins below the log start and ``forgiving`` is False.
     """
     lost = 0
     for log, start, end in plan.ranges:
@@ -334,10 +326,7 @@ def _check_whole(plan: Plan, reader: Reader, *, forgiving: bool) -> int:
 
 
 def _tasks(plan: Plan, reader: Reader, usual: int) -> Iterator[list[_Range]]:
-    """Yield the input of each task: ranges of a plan, with the current location of their records.
-
-    Small ranges share a task.
-    """
+    """Yield the input of each task: ranges of a plan, and where their records are stored. Small ranges share a task."""
     isolation = str(plan.style["isolation"])
     found = []
     for log, start, end in plan.ranges:
@@ -380,10 +369,7 @@ class _Raw:
 
 
 class _Understood:
-    """Converter of scanned records to rows with the value as a struct.
-
-    A value that cannot be parsed is in the column ``malformed`` instead.
-    """
+    """Converter of scanned records to rows with the value as a struct, or in the column ``malformed`` if it is bad."""
 
     def __init__(self, names: Sequence[str], values: JsonValues | AvroValues) -> None:
         self._rows, self._values, self.malformed = Rows(names), values, 0

@@ -17,7 +17,7 @@ _EXPORT: Final = "stratalog.export"
 
 @dataclass(frozen=True, slots=True)
 class IcebergTable:
-    """An Iceberg table, named ``CATALOG.NAMESPACE.TABLE`` after its catalog in pyiceberg's configuration.
+    """An Iceberg table, named ``CATALOG.NAMESPACE.TABLE``. The configuration of pyiceberg defines the catalog.
 
     Attributes:
         name: all three parts; a namespace may contain dots.
@@ -31,14 +31,14 @@ class IcebergTable:
         return f"IcebergTable({self.name!r})"
 
     def catch_up(self, ledger: Ledger) -> int:
-        """Add the files of all completed runs that are not in the table yet, one snapshot per run.
+        """Add the files of all completed runs that are not in the table yet, one snapshot for each run.
 
-        Return the number of runs that were added. The table is created with the first run that has files. A snapshot
-        stores the number of its run, so no run is added twice.
+        Return the number of added runs. The table is created with the first run that has files. A snapshot stores the
+        number of its run, so no run is added twice.
 
         Raises:
-            ConfigError: the name of the table has another form, the table contains an export of another destination, or
-                the files do not fit its schema.
+            ConfigError: ``name`` is not of the form CATALOG.NAMESPACE.TABLE, the table contains an export of another
+                destination, or the files do not fit its schema.
             PluginImportError: pyiceberg is not installed.
         """
         catalog, identifier = self._catalog()
@@ -64,14 +64,14 @@ class IcebergTable:
         """Return the table in its current state, for ``sync``. The table may not exist yet.
 
         Raises:
-            ConfigError: the name of the table has another form.
+            ConfigError: ``name`` is not of the form CATALOG.NAMESPACE.TABLE.
             PluginImportError: pyiceberg is not installed.
         """
         catalog, identifier = self._catalog()
         return IcebergLakeTable(self.name, catalog, identifier)
 
     def quarantine(self) -> IcebergTable:
-        """Return the description of the table ``CATALOG.NAMESPACE.TABLE_quarantine``, which may not exist yet."""
+        """Return an IcebergTable with the name ``CATALOG.NAMESPACE.TABLE_quarantine``. The table may not exist yet."""
         return IcebergTable(f"{self.name}_quarantine", self.properties)
 
     def _catalog(self) -> tuple[Any, tuple[str, ...]]:

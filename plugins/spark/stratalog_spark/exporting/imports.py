@@ -29,8 +29,8 @@ _COLUMNS: Final = ("key", "value", "timestamp", "headers")
 class ImportReport:
     """Result of an import.
 
-    ``published`` has one entry for each run of the export and each log of this run. If an earlier import has published
-    these records, the entry has ``duplicate=True``.
+    ``published`` has one entry for each run of the export and each log in the run. If an earlier import has published
+    these records, the entry has ``duplicate=True`` and no offsets.
     """
 
     published: tuple[Published, ...]
@@ -66,10 +66,9 @@ def import_topics(
 ) -> ImportReport:
     """Import the output of ``export`` with ``schema="raw"`` into a directory or a tier.
 
-    A repeated call imports only the runs of the export that are not imported yet.
-
-    Records go to their original partitions in their order, and get new offsets. Each run of the export is one commit
-    per log. A mark in the commit names the run, so no run is imported twice.
+    Records go to their original partitions in their order, and get new offsets. Each run of the export becomes one
+    commit per log. The commit stores the number of the run, so a repeated call imports only the runs that are not
+    imported yet.
 
     Args:
         spark: a session, classic or Connect.
@@ -83,10 +82,11 @@ def import_topics(
             files that are known so far.
 
     Raises:
-        ConfigError: nothing was exported there, or the values are not raw.
+        ConfigError: ``source`` contains no export, an export without a requested topic, or values that are not raw.
         TopicExistsError: a topic exists with fewer or more partitions.
-        Other errors are those of ``BulkWriter.append``.
-        SparkJobError: a task failed; the runs of the export before this one are imported.
+        FencedEpochError, LogDirLockedError: an engine or another writer uses the target.
+        StorageError, OSError: the source cannot be read, or the target cannot be written.
+        SparkJobError: a task failed; earlier runs of the export are imported.
     """
     where = WriteTarget(target) if isinstance(target, str) else target
     files = Target(source, tuple((options or {}).items()))

@@ -1,7 +1,7 @@
-"""State of an export, which is stored in its destination: for each run a plan, and a note that the run is complete.
+"""State of an export, which is stored in its destination: for each run a plan file, and a done file.
 
-The plan is written before the files of the run, and the note after them. The plan alone determines the names of the
-files. If a run has a plan but no note, the next run repeats the plan with the same file names, so no record is exported
+The plan is written before the files of the run, and the done file after them. The plan alone determines the names of
+the files. If a run has no done file, the next call repeats the plan with the same file names, so no record is exported
 twice.
 """
 
@@ -29,10 +29,7 @@ _RENAMES: Final = frozenset({"file", "local", "hdfs", "sftp", "ssh", "smb", "arr
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A folder on any fsspec file system.
-
-    It can be pickled. Its options, which may be credentials, are never printed.
-    """
+    """A folder on any fsspec file system. Can be pickled. Its options, which may be credentials, are never printed."""
 
     url: str
     options: tuple[tuple[str, object], ...] = ()
@@ -41,12 +38,12 @@ class Target:
         return f"Target({self.url!r})"
 
     def open(self) -> tuple[Any, str]:
-        """Return the file system and the path of the folder. The type is Any because fsspec has no type annotations."""
+        """Return fsspec's file system, and the path of the folder in it."""
         fs, path = fsspec.core.url_to_fs(self.url, **dict(self.options))
         return fs, path.rstrip("/")
 
     def put(self, local: str, name: str) -> None:
-        """Store a copy of a local file, completely or not at all. An existing file is replaced. Raises OSError."""
+        """Store a copy of a local file atomically. An existing file is replaced. Raise OSError if this fails."""
         fs, folder = self.open()
         path = posixpath.join(folder, name)
         fs.makedirs(posixpath.dirname(path), exist_ok=True)
@@ -77,7 +74,8 @@ class Plan:
         style: settings of the rows, equal for all runs with one destination; JSON values.
         topic_ids: ids of the topics.
         ranges: ranges to export: partition and offsets [start, end). Each range becomes one or more files.
-        ends: offset up to which each partition is exported after this run, for all partitions ever exported.
+        ends: exclusive end offset up to which each partition is exported after this run, for all partitions ever
+            exported.
     """
 
     number: int
@@ -125,10 +123,10 @@ class Plan:
 class Ledger:
     """Plans in one destination. The folder is created with the first plan.
 
+    Methods raise OSError if the file system fails.
+
     Args:
         target: the destination.
-
-    Errors of a file system are OSErrors, and are raised unchanged.
     """
 
     def __init__(self, target: Target) -> None:
@@ -153,7 +151,11 @@ class Ledger:
         return plan, _name(plan.number, "done") in names
 
     def begin(self, plan: Plan) -> Plan:
-        """Write a plan before its files. If another run has written a plan with this number, return that plan."""
+        """Store a plan before its files are written, and return it.
+
+        If another run has stored a plan with this number, return that plan. Raise CorruptCheckpointError if it is
+        malformed.
+        """
         self._fs.makedirs(self._folder, exist_ok=True)
         path = posixpath.join(self._folder, _name(plan.number, "plan"))
         try:
@@ -163,11 +165,7 @@ class Ledger:
         return plan
 
     def _create(self, path: str, data: bytes) -> None:
-        """Create a file, completely or not at all.
-
-        Raises:
-            FileExistsError: the file exists.
-        """
+        """Create a file, completely or not at all. Raise FileExistsError if it exists."""
         if "file" not in _protocols(self._fs):
             self._fs.pipe_file(path, data, mode="create")  # atomic on S3; elsewhere it depends on the library
             return
@@ -179,7 +177,7 @@ class Ledger:
             fresh.unlink(missing_ok=True)
 
     def finish(self, plan: Plan, files: list[dict[str, object]]) -> None:
-        """Record that all files of a plan are written."""
+        """Write the done file of a plan, with the name, rows and bytes of each file."""
         body = {"version": VERSION, "number": plan.number, "files": files}
         self._fs.pipe_file(posixpath.join(self._folder, _name(plan.number, "done")), json.dumps(body).encode() + b"\n")
 
@@ -195,18 +193,18 @@ class Ledger:
                 yield body["number"], {file["name"]: file["bytes"] for file in body["files"]}
 
     def address(self, name: str) -> str:
-        """Return the URL, for other programs, of a file with a name below the destination."""
+        """Return the URL of the file ``name`` below the destination, for other programs."""
         return str(self._fs.unstrip_protocol(posixpath.join(self._root, name)))
 
     def open(self, name: str) -> Any:
-        """Open the file with a name below the destination for reading bytes, and return fsspec's file object."""
+        """Open the file ``name`` below the destination for reading bytes, and return fsspec's file object."""
         return self._fs.open(posixpath.join(self._root, name), "rb")
 
     def check(self, plan: Plan, style: Mapping[str, object], topic_ids: Mapping[str, str]) -> None:
         """Raise ConfigError if a new run does not match the last plan.
 
-        The run matches if each value of its ``style`` is that of the plan, and if no topic of the plan was deleted and
-        created again.
+        The run matches if each value of its ``style`` is equal to that in the plan, and if no topic of the plan was
+        deleted and created again.
         """
         for name in style:
             if plan.style.get(name) != style[name]:

@@ -2,14 +2,14 @@
 
 One task compacts a small log like the cleaner of an engine. A larger log is compacted in three steps:
 
-1. First pass, one task per run of segments: find the latest offset of each key, and send hashes of keys with these
-   offsets. Each message contains the keys of one bucket.
-2. Between the passes, one group of messages per bucket: find the latest offset of each key in the whole log, and send to
-   each run the offsets that it keeps.
-3. Second pass, one task per run: rewrite its segments.
+1. First pass, one task for each run of neighbouring segments: find the latest offset of each key in the run, and send
+   the hashes of the keys with these offsets. Each message contains the keys of one bucket.
+2. Between the passes, one group of messages for each bucket: find the latest offset of each key in the whole log, and
+   send to each run the offsets that it keeps.
+3. Second pass, one task for each run: rewrite its segments.
 
-Then one commit per partition replaces the segments. The memory of a task is that of one bucket, whatever the number of
-keys.
+Then one commit for each partition replaces the segments. A task needs memory for one bucket, which does not depend on
+the number of keys.
 """
 
 from __future__ import annotations

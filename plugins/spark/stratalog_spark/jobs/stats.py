@@ -27,8 +27,8 @@ _LAST: Final = 1 << 62
 class PartitionStats:
     """Statistics of one partition.
 
-    ``first_offset`` and ``last_offset`` are inclusive; both are None without records. ``first_ms`` and ``last_ms`` are the
-    smallest and the largest timestamp in ms since 1970; both are None if no record has a timestamp.
+    ``first_offset`` and ``last_offset`` are inclusive; both are None if there are no records. ``first_ms`` and
+    ``last_ms`` are the smallest and the largest timestamp (ms since 1970); both are None if no record has a timestamp.
 
     Attributes:
         log: the partition.

@@ -1,8 +1,8 @@
 """Keyed 128-bit hashes of keys, which tasks exchange instead of keys. Equal keys have equal hashes.
 
-Among 10^9 keys, two 64-bit hashes could be equal. Without a secret, a producer could create a key that collides with another
-key. ``hashes_c`` is the compiled version of this module, and computes different hashes. Code that compares hashes of
-several processes must compare ``KIND`` first.
+Hashes of 64 bits would be too short: two of 10^9 keys could have equal hashes. Without a secret, a producer could
+create a key that collides with another key. ``hashes_c`` is the compiled version of this module, and computes different
+hashes. Code that compares hashes of several processes must compare ``KIND`` first.
 """
 
 from __future__ import annotations

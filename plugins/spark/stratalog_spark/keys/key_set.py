@@ -41,7 +41,7 @@ class KeySet:
     def in_memory(cls, keys: Iterable[bytes], memory_bytes: int) -> Iterator[Self]:
         """Yield sets that together contain all keys. The keys are read one by one.
 
-        A set and its construction take at most about ``memory_bytes``.
+        A set takes at most about ``memory_bytes``, also while it is created.
         """
         secret, left = secrets.token_bytes(SECRET_BYTES), iter(keys)
         most = max(memory_bytes // _KEY_BYTES, 1)
@@ -62,7 +62,8 @@ class KeySet:
         """Return a numpy array of booleans: True for each key of a binary column that the set contains; False for null.
 
         Raises:
-            StorageError: this process hashes keys with other code than the process that made the set.
+            StorageError: this process and the process that made the set use different hash functions: only one of them
+                has the compiled code.
         """
         if self.kind != KIND:
             raise StorageError(

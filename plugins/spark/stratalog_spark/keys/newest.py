@@ -1,6 +1,6 @@
 """The latest offset of each key, by hashes of keys, in memory proportional to the number of keys.
 
-``newest_c`` is compiled code for the same purpose: a hash table with one lookup per row. Without it, rows are sorted.
+The compiled extension ``newest_c`` uses a hash table. Without the extension, rows are sorted.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _ROWS: Final = 1 << 16  # rows per call or sort
 class Newest:
     """Offsets of records with the hashes of their keys, as numpy arrays of equal length.
 
-    ``hashes`` has the shape (n, 2) and the type uint64. Equal rows are equal keys; a row of zeros means a record without a
-    key. ``offsets`` has the type int64.
+    ``hashes`` has the shape (n, 2) and the type uint64. Equal rows are equal keys; a row of zeros means a record
+    without a key. ``offsets`` has the type int64.
     """
 
     hashes: Any
@@ -35,7 +35,7 @@ class KeyTable(Protocol):
     """Map from keys to their latest offsets. Used by one thread."""
 
     def __len__(self) -> int:
-        """Return the number of rows: the number of keys, or slightly more."""
+        """Return the number of keys, or up to 65,535 more if rows of equal keys were not merged yet."""
 
     def add(self, hashes: Any, offsets: Any) -> None:
         """Add rows in the form of ``Newest``. The greatest offset of each key is kept; rows of zeros are ignored."""
@@ -45,7 +45,7 @@ class KeyTable(Protocol):
 
 
 class HashedKeys:
-    """Key table with open addressing and 24 bytes per slot. It doubles when two thirds of the slots are filled."""
+    """Key table with open addressing and 24 bytes per slot. The table doubles when two thirds of it are filled."""
 
     def __init__(self) -> None:
         self._slots: Any = np.zeros((_FIRST_SLOTS, 3), np.uint64)
@@ -55,7 +55,7 @@ class HashedKeys:
         return self._held
 
     def add(self, hashes: Any, offsets: Any) -> None:
-        """Find the slot of each row's key, and store the offset there if it is greater. Rows of zeros are ignored."""
+        """Store each row's offset for its key if it is greater than the stored offset. Rows of zeros are ignored."""
         assert _twin is not None  # ``key_table`` uses this class only with the twin
         for start in range(0, len(offsets), _ROWS):
             part = slice(start, start + _ROWS)
@@ -63,7 +63,7 @@ class HashedKeys:
             self._held += _twin.put(self._slots, hashes[part], offsets[part], self._held)
 
     def rows(self) -> Newest:
-        """Return one row per filled slot: each key with its greatest offset."""
+        """Return one row for each key, with its greatest offset."""
         found = self._slots[(self._slots[:, 0] | self._slots[:, 1]) != 0]
         return Newest(np.ascontiguousarray(found[:, :2]), found[:, 2].astype(np.int64))
 
@@ -80,7 +80,7 @@ class HashedKeys:
 
 
 class SortedKeys:
-    """Key table in pure Python. It gathers rows, and regularly sorts them to keep only the latest row of each key."""
+    """Key table in pure Python. It collects rows, and regularly sorts them to keep only the latest row of each key."""
 
     def __init__(self) -> None:
         self._parts: list[Newest] = []
@@ -90,7 +90,7 @@ class SortedKeys:
         return self._held
 
     def add(self, hashes: Any, offsets: Any) -> None:
-        """Gather the rows; after 65,536 new rows, keep only the latest row of each key."""
+        """Collect the rows; after 65,536 new rows, keep only the latest row of each key. Rows of zeros are ignored."""
         known = (hashes[:, 0] | hashes[:, 1]) != 0
         self._parts.append(Newest(hashes[known], np.array(offsets)[known]))
         self._held += len(self._parts[-1].offsets)
@@ -100,7 +100,7 @@ class SortedKeys:
             self._held, self._fresh = len(self._parts[0].offsets), 0
 
     def rows(self) -> Newest:
-        """Return the row with the greatest offset of each key."""
+        """Return one row for each key, with its greatest offset."""
         if not self._parts:
             return Newest(np.empty((0, 2), np.uint64), np.empty(0, np.int64))
         hashes = np.concatenate([part.hashes for part in self._parts])
@@ -112,5 +112,5 @@ class SortedKeys:
 
 
 def key_table() -> KeyTable:
-    """Return an empty key table, compiled if the extension is available."""
+    """Return an empty key table: HashedKeys if the compiled extension is available, otherwise SortedKeys."""
     return SortedKeys() if _twin is None else HashedKeys()

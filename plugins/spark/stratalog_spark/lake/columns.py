@@ -1,4 +1,4 @@
-"""Columns of a table that ``sync`` writes: properties of the record, such as ``kafka_offset``, and fields of its value."""
+"""Columns of a table that ``sync`` writes: a record's properties, such as ``kafka_offset``, and fields of its value."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _WIDER: Final = frozenset({("int32", "int64"), ("float", "double")})  # the seco
 
 
 def record_columns(*, bucketed: bool) -> Any:
-    """Return the ``pyarrow.Schema`` of the columns for a record's properties; with ``bucketed``, also of ``kafka_bucket``."""
+    """Return the ``pyarrow.Schema`` of the columns for a record's properties; ``bucketed`` adds ``kafka_bucket``."""
     pa = import_module("pyarrow")
     header = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
     fields = [
@@ -51,16 +51,13 @@ def quarantine_columns() -> Any:
 
 
 def raw_columns() -> Any:
-    """Return the ``pyarrow.Schema`` of the only column of a value that is stored unchanged: ``value``."""
+    """Return the ``pyarrow.Schema`` with the only column ``value``, for values that are stored unchanged."""
     pa = import_module("pyarrow")
     return pa.schema([pa.field("value", pa.binary())])
 
 
 def value_columns(kind: Any) -> Any:
-    """Return the ``pyarrow.Schema`` of the columns of a value.
-
-    Args:
-        kind: Arrow type of a parsed value.
+    """Return the ``pyarrow.Schema`` of the columns of a value. ``kind`` is the Arrow struct type of a parsed value.
 
     Raises:
         ConfigError: a field has the name of a column for the record's properties, such as ``kafka_offset``.
@@ -90,7 +87,7 @@ def with_added(table: Any, wanted: Any, name: str) -> Any:
         name: name of the wanted schema, for the error.
 
     Raises:
-        ConfigError: a column or a nested field has a type in the table that does not fit.
+        ConfigError: a column or a nested field has a type in ``wanted`` that does not fit its type in the table.
     """
     pa = import_module("pyarrow")
     return pa.schema(_fields_with_added(list(table), list(wanted), name, ""))

@@ -54,8 +54,8 @@ class Decoder:
         """Decode the records of one batch.
 
         Args:
-            batch: a ``pyarrow.RecordBatch`` with the columns ``key``, ``value``, ``partition``, ``offset``, ``timestamp``
-                and ``headers`` of a read.
+            batch: a ``pyarrow.RecordBatch`` with the columns ``key``, ``value``, ``partition``, ``offset``,
+                ``timestamp`` and ``headers`` of a read.
         """
         pa = self._pa
         if self._kind == "raw":
@@ -76,7 +76,7 @@ class Decoder:
         return Decoded(rows, wrong, frozenset(unknown))
 
     def refused(self, batch: Any, errors: list[str]) -> Any:
-        """Return records with one error each as a ``pyarrow.Table`` with the columns of the quarantine."""
+        """Return the records of a batch as a ``pyarrow.Table`` for the quarantine, with one error for each record."""
         pa = self._pa
         schema = quarantine_columns()
         arrays = [pa.repeat(pa.scalar(self._topic, pa.string()), batch.num_rows)]
@@ -86,8 +86,7 @@ class Decoder:
     def _by_schema(self, batch: Any) -> Iterator[tuple[int | None, str, Any]]:
         """Yield the records in groups by schema: id of the schema, error, and records.
 
-        The id is None for values without prefix, and for null values, which fit every schema. The error is empty unless the
-        records have no schema.
+        The id is None for values without prefix, and for null. The error is empty unless the records have no schema.
         """
         if None in self._schemas:
             yield None, "", batch

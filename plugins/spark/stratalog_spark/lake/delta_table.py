@@ -57,7 +57,7 @@ class DeltaTable:
         return DeltaLakeTable(self.uri, self.options)
 
     def quarantine(self) -> DeltaTable:
-        """Return the description of the table ``URI_quarantine``, which may not exist yet."""
+        """Return a DeltaTable with the URI ``URI_quarantine``. The table may not exist yet."""
         return DeltaTable(f"{self.uri.rstrip('/')}_quarantine", self.options)
 
 
@@ -72,7 +72,7 @@ class DeltaFiles:
         return f"DeltaFiles({self.uri!r})"
 
     def put(self, local: str, name: str) -> None:
-        """Store a copy of a local file. Readers ignore the file until a commit adds it."""
+        """Store a copy of a local file. Readers ignore the copy until a commit adds it."""
         # without pyarrow's wrapper, which passes buffers that the library does not accept
         target = self._handler()._handler.open_output_stream(name, None)  # noqa: SLF001 - see above
         with Path(local).open("rb") as source:
@@ -80,7 +80,7 @@ class DeltaFiles:
         target.close()
 
     def open(self, name: str) -> Any:
-        """Open the file with a name below the table's folder for reading, and return the file object."""
+        """Open the file ``name`` below the table's folder for reading, and return the file object."""
         return self._handler().open_input_file(name)
 
     def remove(self, names: Iterable[str]) -> None:
@@ -109,24 +109,24 @@ class DeltaLakeTable:
 
     @property
     def layout(self) -> Layout:
-        """Settings of the table; raises ConfigError if ``sync`` did not create it."""
+        """Settings of the table. Raises ConfigError if ``sync`` did not create the table."""
         return Layout.from_json(self._table.metadata().configuration.get(LAYOUT), self.name)
 
     @property
     def columns(self) -> Any:
-        """``pyarrow.Schema`` of the columns in data files: all except those that partition the table."""
+        """``pyarrow.Schema`` of the columns in data files: all columns except those that partition the table."""
         pa = import_module("pyarrow")
         outside = set(self._table.metadata().partition_columns)
         return stored_schema(pa.schema([each for each in pa.schema(self._table.schema()) if each.name not in outside]))
 
     @property
     def file_schema(self) -> Any:
-        """The same as ``columns``, because the data files of a Delta table need no field ids."""
+        """The value of ``columns``, because the data files of a Delta table need no field ids."""
         return self.columns
 
     @property
     def number(self) -> int:
-        """Number of the last commit of the stream; 0 before the first one."""
+        """Number of the last commit of the stream; 0 before the first commit."""
         return self._version(_NUMBER) or 0
 
     @property
@@ -181,10 +181,7 @@ class DeltaLakeTable:
         self._table.update_incremental()
 
     def ends(self, partitions: Iterable[int]) -> dict[int, int]:
-        """Return the end offset of each partition: the version of the table's transaction identifier for the partition.
-
-        A partition without such an identifier is left out.
-        """
+        """Return the exclusive end offset of the records in the table, by partition. A new partition is left out."""
         found = {partition: self._version(_PARTITION.format(partition)) for partition in partitions}
         return {partition: end for partition, end in found.items() if end is not None}
 
@@ -203,7 +200,7 @@ class DeltaLakeTable:
         return 0, ()
 
     def live(self, periods: Iterable[int | None]) -> list[LiveFile]:
-        """Return the current data files of some partitions of the table. The partitions are as ``NewFile.period``."""
+        """Return the current data files of the table's partitions ``periods``, as numbered by ``NewFile.period``."""
         pa, wanted = import_module("pyarrow"), set(periods)
         found, by = pa.table(self._table.get_add_actions(flatten=True)), self.layout.partition_by
         files = []
@@ -216,7 +213,7 @@ class DeltaLakeTable:
         return files
 
     def commit(self, added: Sequence[NewFile], removed: Sequence[LiveFile], mark: Mark | None) -> None:
-        """Commit one version with the files, and with the mark as transaction identifiers.
+        """Commit one version that adds and removes the files. The mark is stored as transaction identifiers.
 
         Raises:
             TableConflictError: another program changed the table at the same time; nothing is committed.
@@ -292,10 +289,7 @@ def _period(partition_by: str, row: Mapping[str, Any]) -> int | None:
 
 
 def _statistics(file: NewFile) -> str:
-    """Return the statistics of a file as JSON for Delta.
-
-    The statistics are taken from the footer of the file. Nested columns are left out.
-    """
+    """Return the statistics in the footer of a file as JSON for Delta, without nested columns."""
     footer = file.metadata()
     low, high, nulls = dict[str, Any](), dict[str, Any](), dict[str, int]()
     for number in range(footer.num_columns):
@@ -317,9 +311,9 @@ def _statistics(file: NewFile) -> str:
 
 
 def _shown(value: Any) -> object:
-    """Return a minimum or maximum in the form of Delta, or None if it is neither an integer nor a date.
+    """Return a minimum or maximum as Delta stores it; None unless it is an integer or a date.
 
-    Minima and maxima of strings may be truncated or large, and Delta stores those of timestamps in milliseconds only.
+    Minima and maxima of strings may be truncated or large, and Delta stores those of timestamps only in milliseconds.
     """
     if type(value) is int:
         return value

@@ -1,6 +1,6 @@
 """Access to Iceberg tables with pyiceberg.
 
-Iceberg's connector for Spark is not used, because it is a jar, and is released later than Spark.
+Iceberg's connector for Spark is not used: it is a jar, and is released later than Spark.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ class IcebergFiles:
         return f"IcebergFiles({self.location!r})"
 
     def put(self, local: str, name: str) -> None:
-        """Store a copy of a local file. Readers ignore the file until a commit adds it."""
+        """Store a copy of a local file. Readers ignore the copy until a commit adds it."""
         with Path(local).open("rb") as source, self._io().new_output(self.path(name)).create() as target:
             shutil.copyfileobj(source, target, 1 << 20)
 
     def open(self, name: str) -> Any:
-        """Open the data file with a name or URI for reading, and return pyiceberg's stream."""
+        """Open a data file for reading, and return pyiceberg's stream. ``name`` is as for ``path``."""
         return self._io().new_input(self.path(name)).open()
 
     def remove(self, names: Iterable[str]) -> None:
@@ -60,7 +60,7 @@ class IcebergFiles:
                 files.delete(self.path(name))
 
     def path(self, name: str) -> str:
-        """Return the URI of a data file. A name that is a URI or an absolute path, of another program, is unchanged."""
+        """Return the URI of the data file ``name``, or ``name`` itself if it is a URI or an absolute path."""
         return name if ":" in name or name.startswith("/") else f"{self.location}/data/{name}"
 
     def _io(self) -> Any:
@@ -83,7 +83,7 @@ class IcebergLakeTable:
 
     @property
     def layout(self) -> Layout:
-        """Settings of the table; raises ConfigError if ``sync`` did not create it."""
+        """Settings of the table. Raises ConfigError if ``sync`` did not create the table."""
         return Layout.from_json(self._table.properties.get(LAYOUT), self.name)
 
     @property
@@ -98,7 +98,7 @@ class IcebergLakeTable:
 
     @property
     def number(self) -> int:
-        """Number of the last commit of the stream; 0 before the first one."""
+        """Number of the last commit of the stream; 0 before the first commit."""
         return self._mark().number
 
     @property
@@ -146,7 +146,7 @@ class IcebergLakeTable:
             raise ConfigError(f"{self.name} cannot get the new columns: {error}") from error
 
     def ends(self, partitions: Iterable[int]) -> dict[int, int]:
-        """Return the end offset of each partition from the properties of the table. A new partition is left out."""
+        """Return the exclusive end offset of the records in the table, by partition. A new partition is left out."""
         known = self._mark().ends
         return {partition: known[partition] for partition in partitions if partition in known}
 
@@ -159,10 +159,7 @@ class IcebergLakeTable:
         return (found[0], found[1]) if found[0] > after else (0, ())
 
     def live(self, periods: Iterable[int | None]) -> list[LiveFile]:
-        """Return the current data files of some partitions of the table. The partitions are as ``NewFile.period``.
-
-        Only manifests that can contain such files are read.
-        """
+        """Return the current data files of the table's partitions ``periods``, as numbered by ``NewFile.period``."""
         wanted = set(periods)
         if not wanted or self._table.current_snapshot() is None:
             return []
@@ -177,7 +174,7 @@ class IcebergLakeTable:
         return found
 
     def commit(self, added: Sequence[NewFile], removed: Sequence[LiveFile], mark: Mark | None) -> None:
-        """Commit one snapshot with the files, and with the mark as properties of the table.
+        """Commit one snapshot that adds and removes the files. The mark is stored as properties of the table.
 
         Raises:
             TableConflictError: another program changed the table at the same time; nothing is committed.

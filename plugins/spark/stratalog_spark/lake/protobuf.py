@@ -99,7 +99,7 @@ class ProtobufValues:
         self.type, self._convert = self._struct(found, ())
 
     def parse(self, values: Any) -> Parsed:
-        """Parse a column of binaries. Return structs and the rows that could not be parsed. Null stays null."""
+        """Parse a column of binaries. Return structs and the numbers of bad rows. Null and bad rows become null."""
         return parse_rows(values, self._one, self.type)
 
     def _one(self, value: bytes) -> object:

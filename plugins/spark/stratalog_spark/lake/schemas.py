@@ -33,9 +33,9 @@ class Parser(Protocol):
     type: Any
 
     def parse(self, values: Any) -> Parsed:
-        """Parse a column of binaries without prefix. Return structs and the rows that could not be parsed.
+        """Parse a column of binaries without prefix. Return structs and the numbers of bad rows.
 
-        Null stays null.
+        Null and bad rows become null.
         """
 
 
@@ -47,7 +47,8 @@ class SchemaSet:
         schemas: schemas by id, or a folder or function that provides them, see ``Schemas``; None for ``raw``.
 
     Raises:
-        ConfigError: the kind is unknown, or does not fit the schemas, or a file of the folder is not valid.
+        ConfigError: the kind is unknown or does not fit the schemas, or a schema is not valid.
+        PluginImportError: the library for the schemas is not installed.
     """
 
     def __init__(self, kind: str, schemas: Schemas | None) -> None:
@@ -70,11 +71,11 @@ class SchemaSet:
             self._ask = self._of_folder(Path(schemas))
 
     def known(self) -> dict[int | None, object]:
-        """Return the schemas that were found so far, by id, as ``parser_of`` takes them."""
+        """Return the schemas that were found so far, by id, in the form for ``parser_of``."""
         return dict(self._known)
 
     def find(self, ids: Iterable[int]) -> dict[int | None, object]:
-        """Return the schemas of these ids, as ``parser_of`` takes them. An id without a schema is left out.
+        """Return the schemas of these ids, in the form for ``parser_of``. An id without a schema is left out.
 
         Raises:
             ConfigError: a schema is not valid.

@@ -1,6 +1,6 @@
-"""Stream whose rows say where records are stored: one row for each split of a micro-batch.
+"""Stream with one row for each split of a micro-batch. The row says where the records of the split are stored.
 
-Tasks in Python read the records of a split, which therefore never pass through the JVM.
+Tasks in Python read the records of a split, so the records never pass through the JVM.
 """
 
 from __future__ import annotations

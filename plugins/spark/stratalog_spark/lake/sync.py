@@ -41,10 +41,10 @@ def sync(
 ) -> StreamingQuery:
     """Start a stream that keeps an Iceberg or Delta table up to date with a topic. Each record is written exactly once.
 
-    The columns are ``kafka_key``, ``kafka_partition``, ``kafka_offset``, ``kafka_timestamp`` and ``kafka_headers`` of the
-    record, and the fields of its value. Each micro-batch is one commit of the table, which also stores the end offset of
-    each partition. Therefore a repeated micro-batch, a killed driver, or a lost checkpoint neither repeats nor loses a
-    record. Only one stream may write a topic to a table.
+    The columns are ``kafka_key``, ``kafka_partition``, ``kafka_offset``, ``kafka_timestamp`` and ``kafka_headers`` of
+    the record, and the fields of its value. Each micro-batch is one commit of the table, which also stores the end
+    offset of each partition. Therefore a repeated micro-batch, a killed driver, or a lost checkpoint neither repeats
+    nor loses a record. Only one stream may write a topic to a table.
 
     Args:
         spark: a session, classic or Connect.
@@ -53,24 +53,26 @@ def sync(
         table: an ``IcebergTable`` or a ``DeltaTable``. It is created if it does not exist.
         checkpoint: folder for Spark's checkpoint of the stream.
         schema: kind of the values: ``raw`` (the column ``value``), ``json``, ``avro`` or ``protobuf``.
-        schemas: schemas by their ids in a schema registry; or a folder with a file ``ID.json``, ``ID.avsc``, ``ID.proto``
-            or ``ID.pb`` for each id; or a function that returns the schema of an id and raises LookupError if there is
-            none. A mapping whose only key is None contains the schema of values without the prefix of a schema registry.
-            New fields become columns; a schema whose fields have other types than the columns is an error.
+        schemas: schemas by their ids in a schema registry; or a folder with a file ``ID.json``, ``ID.avsc``,
+            ``ID.proto`` or ``ID.pb`` for each id; or a function that returns the schema of an id and raises LookupError
+            if there is none. A mapping whose only key is None contains the schema of values without the prefix of a
+            schema registry. New fields become columns; a schema whose fields have other types than the columns is an
+            error.
         partition_by: ``day`` or ``hour`` of the record's timestamp, in UTC, or ``none``. Without effect for ``upsert``.
         upsert: if True, the table has one row for each key, that of the latest record; a record without value deletes
             the row. For compacted topics.
-        buckets: with ``upsert``: number of partitions of the table. A micro-batch rewrites the files with its keys.
+        buckets: with ``upsert``: number of partitions of the table. A micro-batch rewrites the files that contain its
+            keys.
         quarantine: table of the records that cannot be parsed; None: the name of ``table`` with ``_quarantine`` added.
         maintenance: limits for the rewriting of small files; None: the defaults.
-        options: options of the source, such as ``maxOffsetsPerTrigger``, ``tier.NAME`` or ``startingTimestamp``. If
-            the table stores the end offset of a partition, the stream starts there. The default of ``isolation`` is
+        options: options of the source, such as ``maxOffsetsPerTrigger``, ``tier.NAME`` or ``startingTimestamp``. If the
+            table stores the end offset of a partition, the stream starts there. The default of ``isolation`` is
             ``read_committed``, and of ``startingOffsets`` it is ``earliest``.
-        trigger: arguments of ``DataStreamWriter.trigger``: ``{"processingTime": "1 minute"}``, or ``{"availableNow":
-            True}``, which is the default.
+        trigger: arguments of ``DataStreamWriter.trigger``, such as ``{"processingTime": "1 minute"}``. The default is
+            ``{"availableNow": True}``.
 
     Raises:
-        ConfigError: an argument is invalid, does not match the existing table, or a schema does not fit it.
+        ConfigError: an argument is invalid, does not match the existing table, or a schema does not fit the table.
         UnknownSettingError: there is no such option.
         UnknownTopicError: the topic does not exist.
         PluginImportError: a library is not installed.
@@ -132,5 +134,5 @@ def _started(
 
 
 def _starts(names: Sequence[TopicPartition], ends: Mapping[int, int]) -> str:
-    """Return the value of option ``startingOffsets``: the end offsets of the table, or earliest for a new partition."""
+    """Return the value of option ``startingOffsets``: the table's end offset, or earliest for a new partition."""
     return json.dumps({names[0].topic: {str(name.partition): ends.get(name.partition, EARLIEST) for name in names}})

@@ -26,10 +26,11 @@ _LOGGER: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Maintenance:
-    """Rewriting of small files after the commit of a micro-batch, in the partitions of the table that it changed.
+    """Limits for rewriting small files in the table's partitions that a micro-batch changed, after its commit.
 
     Attributes:
-        small_files: number of small files in one partition at which they are rewritten; 0 disables the rewriting.
+        small_files: number of small files in one partition of the table at which the files are rewritten; 0 disables
+            it.
         file_bytes: target size of a file; a file below half of this size is small.
         max_bytes: limit for the total size of the files that are rewritten after one micro-batch.
     """
@@ -41,14 +42,10 @@ class Maintenance:
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """Files of one micro-batch, before they are committed.
+    """Files of one micro-batch before their commit. ``temporary`` names files that are deleted after the commit.
 
-    Attributes:
-        files: new data files.
-        replaced: current data files that ``files`` replace.
-        bad: new files for the quarantine.
-        temporary: names of files that are not needed after the commit.
-        rows: number of records that the table gets.
+    ``files`` are new data files, which replace ``replaced``. ``bad`` are new files for the quarantine. ``rows`` is the
+    number of records that the table gets.
     """
 
     files: list[NewFile]
@@ -63,8 +60,8 @@ class Syncer:
     """Writer of micro-batches to a table and its quarantine.
 
     The commit of the data also stores the end offset of each partition, and the names of the files of bad records. If
-    the driver is killed, the next driver skips the records that the table has, and adds the named files to the quarantine
-    if they are missing there.
+    the driver is killed, the next driver skips the records that the table has, and adds the named files to the
+    quarantine if they are missing there.
 
     Attributes:
         options: options of the read.
@@ -83,9 +80,9 @@ class Syncer:
     maintenance: Maintenance
 
     def prepare(self, partitions: Iterable[int]) -> dict[int, int]:
-        """Create both tables if they do not exist, and check them.
+        """Create both tables if they do not exist, and check them. Return the end offsets in the table, by partition.
 
-        Return the end offsets that the table stores, by partition. A partition that the table does not have is left out.
+        A partition that the table does not have is left out.
 
         Raises:
             ConfigError: a table has other settings, or a schema does not fit it.
@@ -104,13 +101,13 @@ class Syncer:
         return table.ends(partitions)
 
     def apply(self, spark: SparkSession, splits: Sequence[Split]) -> int:
-        """Write the records of a micro-batch that the table does not have.
+        """Write the records of a micro-batch that are not in the table. Return the number of rows that the table gets.
 
-        Return the number of rows that the table gets. Bad records go to the quarantine and are not counted. With
-        ``upsert``, only the latest record of a key is counted, unless it is a tombstone.
+        Bad records go to the quarantine and are not counted. With ``upsert``, only the latest record of a key is
+        counted, unless it is a tombstone.
 
         Raises:
-            ConfigError: as for ``prepare``; or the topic was deleted and created again.
+            ConfigError: a schema does not fit the table, or the topic was deleted and created again.
             TableConflictError: another program changed the table at the same time.
             SparkJobError: a task failed.
         """
@@ -161,11 +158,7 @@ class Syncer:
             table.add_columns(wanted)
 
     def _missing(self, table: LakeTable, splits: Sequence[Split]) -> list[Split]:
-        """Return the splits without the offsets that the table has.
-
-        Raises:
-            ConfigError: the topic was deleted and created again after the table was created.
-        """
+        """Return the splits without the table's offsets. Raise ConfigError if the topic was created again."""
         ends = table.ends({piece.log.partition for piece in _pieces(splits)})
         found = []
         for split in splits:
@@ -184,10 +177,7 @@ class Syncer:
         return found
 
     def _write(self, spark: SparkSession, table: LakeTable, splits: Sequence[Split]) -> _Written:
-        """Run the tasks, and return the files that they wrote.
-
-        If the tasks find ids of unknown schemas, they run again with these schemas.
-        """
+        """Run the tasks, and return the files that they wrote. Run them again if they find ids of unknown schemas."""
         schemas, missing = self.schemas.known(), set[int]()
         parts: list[Sorted] | None = None
         while True:
@@ -231,7 +221,7 @@ class Syncer:
         )
 
     def _add_quarantined(self, table: LakeTable, files: Sequence[NewFile] | None = None) -> None:
-        """Add the bad records of the table's last commit with bad records to the quarantine, unless they are there.
+        """Add the bad records of the table's last commit that had any to the quarantine, unless they are there.
 
         ``files`` are the files with these records; None if an earlier driver may have written them.
         """
@@ -244,7 +234,7 @@ class Syncer:
             quarantine.commit(found, (), Mark(number, {}))
 
     def _maintain(self, spark: SparkSession, table: LakeTable, periods: Iterable[int | None]) -> None:
-        """Rewrite small files of some partitions of the table, as ``Maintenance`` says.
+        """Rewrite small files of some partitions of the table, within the limits of ``Maintenance``.
 
         If a task or the commit fails, a warning is logged, the table is unchanged, and a later micro-batch retries.
         """
@@ -298,5 +288,5 @@ def _place(file: LiveFile) -> tuple[int, str]:
 
 
 def topic_id_text(topic_id: object) -> str:
-    """Return the id of a topic as text, empty if there is none."""
+    """Return the id of a topic as text; an empty text for None."""
     return "" if topic_id is None else str(topic_id)

@@ -18,7 +18,7 @@ LAYOUT: Final = "stratalog.layout"  # property of a table
 
 
 class TableConflictError(StorageError):
-    """Another program committed to the table at the same time, or advanced the same topic."""
+    """Another program created or changed the table at the same time."""
 
     advice = "start the query again; only one query may write a topic to a table"
 
@@ -99,7 +99,7 @@ class NewFile:
 
 @dataclass(frozen=True, slots=True)
 class LiveFile:
-    """A data file of the current state of a table. ``handle`` is pyiceberg's description of the file; None for Delta."""
+    """A data file in the current state of a table. ``handle`` is pyiceberg's description of it; None for Delta."""
 
     name: str
     size_bytes: int
@@ -112,7 +112,8 @@ class Mark:
     """Position of the stream, which a commit stores together with its files.
 
     Attributes:
-        number: number of the commit, from 1 on. In a quarantine: number of the table's commit whose bad records it adds.
+        number: number of the commit, from 1 on. In a quarantine, the number of the table's commit with these bad
+            records.
         ends: exclusive end offset of the records that the table contains, by partition.
         quarantined: names of the files of bad records that belong to the commit.
     """
@@ -129,14 +130,14 @@ class FileStore(Protocol):
         """Store a copy of a local file, completely or not at all."""
 
     def open(self, name: str) -> Any:
-        """Open the file with a name below the data files for reading, and return the file object."""
+        """Open the file ``name`` below the data files for reading, and return the file object."""
 
     def remove(self, names: Iterable[str]) -> None:
         """Delete files. A file that does not exist is ignored."""
 
 
 class LakeTable(Protocol):
-    """One table in its state when it was opened, and after its own commits. Used by one thread.
+    """One table in its state when it was opened, changed only by its own commits. Used by one thread.
 
     Attributes:
         name: name for messages.
@@ -144,7 +145,7 @@ class LakeTable(Protocol):
         layout: settings of the table.
         columns: ``pyarrow.Schema`` of all columns of the data files.
         file_schema: ``columns`` with the metadata that data files need, such as field ids.
-        number: number of the last commit of the stream, 0 before the first one.
+        number: number of the last commit of the stream, 0 before the first commit.
         files: access to the data files.
     """
 
@@ -192,7 +193,7 @@ class LakeTable(Protocol):
         """
 
     def live(self, periods: Iterable[int | None]) -> list[LiveFile]:
-        """Return the current data files of some partitions of the table. The partitions are as ``NewFile.period``."""
+        """Return the current data files of the table's partitions ``periods``, as numbered by ``NewFile.period``."""
 
     def commit(self, added: Sequence[NewFile], removed: Sequence[LiveFile], mark: Mark | None) -> None:
         """Add and remove files by one commit, which also stores the mark.
@@ -203,7 +204,7 @@ class LakeTable(Protocol):
             mark: new position of the stream; None if the commit does not change the rows of the table.
 
         Raises:
-            TableConflictError: another program changed the table, so the commit is impossible.
+            TableConflictError: another program changed the table at the same time; nothing is committed.
         """
 
 
@@ -214,4 +215,4 @@ class TableTarget(Protocol):
         """Return the table in its current state. The table may not exist yet."""
 
     def quarantine(self) -> TableTarget:
-        """Return the description of the default table for records that cannot be parsed."""
+        """Return the target of the default table for records that cannot be parsed."""

@@ -1,4 +1,4 @@
-"""Work of the tasks: read records, decode them, and write data files that no reader sees before their commit."""
+"""Work of the tasks: read records, decode them, and write data files that readers ignore until a commit."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ REWRITE_TASK: Final = Message[Rewrite]("lake-rewrite", Rewrite)
 
 @dataclass(frozen=True)
 class Work:
-    """Settings of all tasks of one micro-batch. Spark ships them with the function of the task.
+    """Settings of all tasks of one micro-batch. Spark sends them to the tasks with the function of the task.
 
     Attributes:
         options: options of the read.
@@ -210,10 +210,9 @@ class Work:
         return Decoder(layout.topic, layout.schema, self.schemas, self.missing, read_schema(self.columns))
 
     def _good(self, partition_by: str, period: int | None = 0) -> _Files:
-        """Return a writer of data files.
+        """Return a writer of data files: one file for each ``date`` or ``hour`` of the rows.
 
-        If ``partition_by`` is ``date`` or ``hour``, the writer creates one file per date or hour of the rows. If it is
-        ``none``, the writer creates one file for the table's partition ``period``.
+        If ``partition_by`` is ``none``, the writer creates one file for the table's partition ``period``.
         """
         schema, by = read_schema(self.file_schema), self.layout.partition_by
 
@@ -294,8 +293,8 @@ def latest(rows: Any, *, each_partition: bool) -> Any:
 
     Args:
         rows: a ``pyarrow.Table`` with the columns of a read.
-        each_partition: True for one record per key and partition, that with the largest offset; False for one record per
-            key, that with the latest timestamp.
+        each_partition: True for one record per key and partition, that with the largest offset; False for one record
+            per key, that with the latest timestamp (of equal timestamps, the largest partition).
     """
     pa = import_module("pyarrow")
     np = import_module("numpy")
@@ -310,7 +309,7 @@ def latest(rows: Any, *, each_partition: bool) -> Any:
 
 
 def buckets_of(keys: Any, buckets: int) -> Any:
-    """Return the bucket of each key: Kafka's hash of the key, without its sign, modulo the number of buckets."""
+    """Return the bucket of each key: Kafka's murmur2 of the key without the sign bit, modulo ``buckets``."""
     pa = import_module("pyarrow")
     return pa.array((murmur2(keys.combine_chunks()) & 0x7FFFFFFF) % buckets, pa.int32())
 

@@ -108,7 +108,7 @@ class SparkOptions:
         without_effect = {name.lower() for name in ignored}
         without_effect |= {name for name in values if _has_prefix(name, _KAFKA_PREFIX) and name not in used}
         self._ignored = sorted(name for name in given if name.lower() in without_effect)
-        # Options without effect are dropped: settings of Kafka's clients may contain credentials, which tasks do not need.
+        # Drop options without effect: settings of Kafka's clients may contain credentials, which tasks do not need.
         self._values = {name: value for name, value in values.items() if name not in without_effect}
         self._check_names({name.lower(): name for name in (*names, *ignored)})
 

@@ -55,7 +55,7 @@ class _File:
     footers: list[Any] = field(default_factory=list)
 
     def flush(self, pa: Any, options: Mapping[str, object]) -> None:
-        """Write the gathered rows as a row group."""
+        """Write the collected rows as a row group."""
         if not self.waiting:
             return
         table = pa.Table.from_batches(self.waiting)
@@ -71,8 +71,8 @@ class _File:
 class PeriodWriter:
     """Writer of rows to Parquet files, with one file for each date or hour.
 
-    At most 64 files are open: one more completes the oldest file. Later rows of its period begin another file, whose
-    name ends with ``-1``, ``-2`` and so on.
+    At most 64 files are open. To open another file, the writer completes the oldest file. Later rows of that file's
+    period begin a new file, whose name ends with ``-1``, ``-2`` and so on.
 
     Args:
         target: the destination.
@@ -168,7 +168,10 @@ class PeriodWriter:
 
 
 def dated_folders(period: int | None, partition_by: str) -> list[tuple[str, str]]:
-    """Return names and values of the folders for a period in UTC: ``date``, and for ``hour`` also ``hour``."""
+    """Return name and value of each folder for a period in UTC: ``date``, for ``hour`` also ``hour``.
+
+    Return [] for ``none``. The value for rows without timestamp is ``NO_DATE``.
+    """
     if partition_by == "none":
         return []
     np = import_module("numpy")

@@ -34,7 +34,7 @@ class JsonValues:
         self._pa = pa
 
     def parse(self, values: Any) -> Parsed:
-        """Parse a column of binaries. Return structs and the rows that could not be parsed. Null stays null."""
+        """Parse a column of binaries. Return structs and the numbers of bad rows. Null and bad rows become null."""
         rows = [None if value is None else value.replace(b"\n", b" ") for value in values.to_pylist()]
         known = [number for number, value in enumerate(rows) if value is not None]
         texts = [value for value in rows if value is not None]
@@ -81,7 +81,7 @@ def ddl_fields(text: str) -> Any:
     """Return the ``pyarrow.Schema`` of columns in Spark's DDL: ``user string, amount double``. Needs a Spark session.
 
     Raises:
-        ConfigError: Spark cannot read it, or Arrow has no such type.
+        ConfigError: Spark cannot parse the text, or Arrow has no such type.
     """
     from pyspark.errors import PySparkException  # noqa: PLC0415 - the driver has it
     from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 - the same
@@ -96,7 +96,7 @@ def ddl_fields(text: str) -> Any:
 def json_fields(values: Sequence[bytes | None]) -> Any:
     """Return the ``pyarrow.Schema`` that pyarrow infers from a sample of JSON values.
 
-    Values that are no objects are ignored. If objects have conflicting types, the schema is that of the most frequent
+    Values that are not objects are ignored. If objects have conflicting types, the schema is that of the most frequent
     types. A field that is always null is left out.
 
     Raises:
@@ -141,7 +141,7 @@ class AvroValues:
         type: Arrow type of a value, a struct.
 
     Raises:
-        ConfigError: the schema with the greatest id is no record, or a field cannot be a column.
+        ConfigError: the schema with the greatest id is not a record, or a field cannot be a column.
         PluginImportError: fastavro is not installed.
     """
 
@@ -159,7 +159,7 @@ class AvroValues:
             raise ConfigError("the Avro schema must be a record")
 
     def parse(self, values: Any) -> Parsed:
-        """Parse a column of binaries. Return structs and the rows that could not be parsed. Null stays null."""
+        """Parse a column of binaries. Return structs and the numbers of bad rows. Null and bad rows become null."""
         return parse_rows(values, self._one, self.type)
 
     def _one(self, value: bytes) -> object:
@@ -179,12 +179,14 @@ class AvroValues:
 
 
 def parse_rows(values: Any, parse: Callable[[bytes], object], kind: Any) -> Parsed:
-    """Parse the binaries of a column one by one. Return structs and the rows that could not be parsed. Null stays null.
+    """Parse the binaries of a column one by one. Return structs and the numbers of bad rows.
+
+    Null and bad rows become null.
 
     Args:
         values: array of binaries.
         parse: returns the fields of a value, or None if the value cannot be parsed.
-        kind: struct type of the result. A value that does not fit this type counts as a value that cannot be parsed.
+        kind: struct type of the result. A row whose fields do not fit this type is bad.
     """
     pa = import_module("pyarrow")
     rows, bad = list[object](), set[int]()
@@ -222,8 +224,7 @@ _PLAIN: Final = {
 def _avro_type(pa: Any, schema: Any, named: dict[str, Any]) -> Any:
     """Return the Arrow type of an Avro schema that fastavro has parsed.
 
-    Raises:
-        ConfigError: the schema has a union of several types or a record that contains itself, which cannot be columns.
+    Raise ConfigError for a union of several types, and for a record that contains itself: these cannot be columns.
     """
     if isinstance(schema, list):
         kinds = [kind for kind in schema if kind != "null"]
@@ -250,7 +251,7 @@ def _avro_type(pa: Any, schema: Any, named: dict[str, Any]) -> Any:
 
 
 def _named_type(pa: Any, schema: Any, named: dict[str, Any]) -> Any:
-    """Return the Arrow type of an Avro record, error, enum or fixed, and put it into ``named``, to which later parts refer."""
+    """Return the Arrow type of an Avro record, error, enum or fixed. Add it to ``named``, for later references."""
     if schema["type"] == "enum":
         made = pa.string()
     elif schema["type"] == "fixed":

@@ -14,19 +14,22 @@ class LimitedStreamReader(PlainStreamReader, SupportsTriggerAvailableNow):
         """Do nothing: the limits are supported."""
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """Return the limit in the options. A trigger that reads everything overrides it."""
+        """Return the limit of a micro-batch that the options set, or ReadAllAvailable. Triggers may override it."""
         options = self._options
         if options.max_offsets or options.min_offsets:
             return ReadMaxRows(options.max_offsets or UNLIMITED)
         return ReadAllAvailable()
 
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # type: ignore[override] # noqa: N802 - Spark inspects the arguments
-        """Return the end offsets of the next micro-batch, which begins at ``start`` and observes ``limit``."""
+        """Return the end offsets of the next micro-batch, which begins at ``start`` and has about ``limit`` offsets.
+
+        The result is ``start`` if ``minOffsetsPerTrigger`` delays the batch. Errors are those of ``Planner.next``.
+        """
         rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         return to_json(self._planner.next(from_json(start), rows))
 
     def reportLatestOffset(self) -> Json:  # noqa: N802 - Spark's name
-        """Return the end offsets of the records, and metrics of the next micro-batch, for the query's progress.
+        """Return the latest end offsets, and metrics of the next micro-batch, for the query's progress.
 
         Spark calls this method after ``latestOffset``. Spark shows users no other text of a source in Python.
         """

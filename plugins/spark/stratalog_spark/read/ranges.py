@@ -19,7 +19,7 @@ _OPENED_LOGS: Final = 256  # opened in one round; a plan of very many segments k
 def chosen(options: Options, reader: Reader) -> list[TopicPartition]:
     """Return the partitions to read, sorted.
 
-    A pattern may match any part of a name, and never matches an internal topic, as in Spark's Kafka source.
+    A pattern may match any part of a name. It never matches an internal topic, as in Spark's Kafka source.
 
     Raises:
         UnknownTopicError: a named topic or partition does not exist.
@@ -75,12 +75,12 @@ def _check_there(missing: list[str], reader: Reader) -> None:
 
 
 def resolve(options: Options, reader: Reader) -> Iterator[OffsetRange]:
-    """Yield the range of each partition, which may be empty. Logs are opened in parallel, some hundreds at a time.
+    """Yield the offset range of each partition, which may be empty. Some hundred logs at a time are opened in parallel.
 
     Raises:
         ConfigError: an option with offsets or timestamps by partition does not name exactly the partitions of the read;
             or no record is as late as the start timestamp.
-        OffsetOutOfRangeError: requested offsets do not exist, and ``failOnDataLoss`` is on.
+        OffsetOutOfRangeError: a requested offset is outside the log, and ``failOnDataLoss`` is on.
         UnknownTopicError: a topic or a partition does not exist.
     """
     names = chosen(options, reader)
@@ -97,7 +97,7 @@ def resolve(options: Options, reader: Reader) -> Iterator[OffsetRange]:
 
 
 def start_offsets(options: Options, reader: Reader, names: list[TopicPartition]) -> dict[TopicPartition, int]:
-    """Return the start offset of each partition. Raise the same errors as ``resolve``."""
+    """Return the start offset of each partition. Errors are those of ``resolve``."""
     _check_all_named(options.start, names)
     reader.open_logs(names)
     found = {}
@@ -154,10 +154,10 @@ def _time(bound: Bound, log: LogReader) -> int:
 
 
 def _there(options: Options, log: LogReader, wanted: int, last: int) -> int:
-    """Return ``wanted``, or the nearest offset of the log if the log does not have it.
+    """Return ``wanted``, or the nearest offset of the log if ``wanted`` is outside the log.
 
     Raises:
-        OffsetOutOfRangeError: the log does not have the offset, and ``failOnDataLoss`` is on.
+        OffsetOutOfRangeError: ``wanted`` is outside the log, and ``failOnDataLoss`` is on.
     """
     first = log.offsets().log_start
     if options.fail_on_loss and not first <= wanted <= last:

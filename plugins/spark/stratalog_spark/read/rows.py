@@ -24,25 +24,25 @@ _LOGGER: Final = logging.getLogger(__name__)
 
 
 class SplitPartition(InputPartition):
-    """Input of one task as text, because Spark pickles it. It contains neither credentials nor settings."""
+    """Input of one task. Spark pickles the text of its message, which contains no credentials and no settings."""
 
     def __init__(self, split: Split) -> None:
         super().__init__(SPLIT.pack(split))
 
     @property
     def split(self) -> Split:
-        """Split to read; raises MessageError if another release created it."""
+        """Split to read. Raises MessageError if another release created the message."""
         return SPLIT.unpack(self.value)
 
 
 def plan(options: Options, tasks: int | None = None) -> list[Split]:
-    """Return the splits of a batch query, one per task. If there is nothing to read, return one empty split.
+    """Return the splits of a batch query, one for each task. If there is nothing to read, return one empty split.
 
     Errors are those of ``resolve``, and StorageError if the source cannot be read.
 
     Args:
         options: options of the read.
-        tasks: approximate number of tasks, unless they would become too small or too large; None if it is unknown.
+        tasks: approximate number of tasks, unless their splits would be too small or too large; None if it is unknown.
     """
     usual = {} if tasks is None else {"usual_splits": tasks}
     with options.source.open(peek=True) as reader:
@@ -52,8 +52,8 @@ def plan(options: Options, tasks: int | None = None) -> list[Split]:
 def planned(options: Options, reader: Reader, ranges: Iterable[OffsetRange], **usual: int) -> list[Split]:
     """Return the splits for ranges, without offsets that a pushed predicate excludes; one empty split if none is left.
 
-    For a pushed count, segments whose number of records is in a manifest are not read, unless ``corruptBatches`` is
-    ``skip`` or ``columns``: the count must then not include corrupt batches.
+    For a pushed count, segments whose number of records is in a manifest are not read. They are read if
+    ``corruptBatches`` is ``skip`` or ``columns``, because the count then excludes corrupt batches.
     """
     node = options.pushed
     if options.counts and options.corrupt == "fail":
@@ -67,10 +67,7 @@ def planned(options: Options, reader: Reader, ranges: Iterable[OffsetRange], **u
 def read_split(
     options: Options, names: Sequence[str], source: ReadSource, split: Split
 ) -> Iterator[pyarrow.RecordBatch]:
-    """Yield the rows of a split in batches of 1 to 4 MiB; for a pushed count, one batch with the numbers of rows.
-
-    Arrow batches are used because tuples would be eight times slower.
-    """
+    """Yield the rows of a split in batches of 1 to 4 MiB; for a pushed count, one batch with the numbers of rows."""
     if options.counts:
         yield counted(names, _counts(options, source, split))
     else:
@@ -78,7 +75,7 @@ def read_split(
 
 
 def _counts(options: Options, source: ReadSource, split: Split) -> Iterator[tuple[TopicPartition, int]]:
-    """Yield log and number of rows: for pieces whose number the plan contains, and for each batch that is read."""
+    """Yield log and number of rows: for each piece whose number is in the plan, and for each batch that is read."""
     yield from ((piece.log, piece.records) for piece in split.pieces if piece.records is not None)
     yield from ((log, batch.num_rows) for log, batch in _rows(options, (COUNTED,), source, split))
 

@@ -1,4 +1,4 @@
-"""The stream source: micro-batches by the rules of Spark's Kafka source, with offsets in its format.
+"""The stream source: micro-batches by the rules of Spark's Kafka source, with offsets in the format of that source.
 
 One process plans the whole query. Tasks run ``read`` on pickled copies, which contain no open readers.
 """
@@ -43,8 +43,7 @@ class Offsets(dict[TopicPartition, int]):
 
     Args:
         numbers: the offsets.
-        ids: ids of the topics by name, as far as they are known: a topic that was deleted and created again has another
-            id.
+        ids: known ids of the topics, by name. A topic that was deleted and created again has another id.
     """
 
     def __init__(self, numbers: Mapping[TopicPartition, int], ids: Mapping[str, str] | None = None) -> None:
@@ -72,7 +71,7 @@ class Planner:
         self._planned_ns = self._clock.monotonic_ns()
 
     def first(self) -> Offsets:
-        """Return the start offsets of the query, which never change. Raise the same errors as ``start_offsets``."""
+        """Return the start offsets of the query, which never change. Errors are those of ``start_offsets``."""
         if self._first is None:
             reader = self.reader()
             names = self._chosen(reader)
@@ -80,11 +79,11 @@ class Planner:
         return self._first
 
     def stop_at_what_is_there(self) -> None:
-        """Make the current end offsets the end of the query: ``next`` returns no later offsets."""
+        """Make the current end offsets the end of the query: ``next`` then returns no later offsets."""
         self._target = self.ends()
 
     def ends(self) -> Offsets:
-        """Return the offset up to which each partition can be read now.
+        """Return the exclusive end offset up to which each partition can be read now.
 
         Raises:
             UnknownTopicError: a named topic does not exist.
@@ -97,10 +96,10 @@ class Planner:
         return self._ends
 
     def _chosen(self, reader: Reader) -> list[TopicPartition]:
-        """Open the logs to read, and return their names.
+        """Open the logs to read, and return their names, without those of deleted topics.
 
-        Logs of deleted topics, whose last state a tier keeps for some time, are left out. If an option names such a topic,
-        UnknownTopicError is raised.
+        Raise UnknownTopicError if an option names a deleted topic. A tier keeps the last state of a deleted topic for
+        some time.
         """
         names = chosen(self.options, reader)
         reader.open_logs(names)
@@ -115,12 +114,12 @@ class Planner:
 
         Args:
             start: start offsets of the batch.
-            max_rows: limit of the number of offsets; None for no limit, whatever the options are.
+            max_rows: limit of the number of offsets; None reads all, and ignores the options with limits.
 
         Raises:
             ConfigError: the start offsets are those of another query, which read other topics.
-            OffsetOutOfRangeError, UnknownTopicError: records or partitions were removed, or topics created again, and
-                ``failOnDataLoss`` is on.
+            OffsetOutOfRangeError, UnknownTopicError: ``failOnDataLoss`` is on, and records or partitions were deleted,
+                or a topic was created again.
         """
         self._check_checkpoint(start)
         ends = self.ends() if self._target is None else self._target
@@ -155,15 +154,11 @@ class Planner:
     def _begins(self, start: Offsets, ends: Offsets) -> Numbers:
         """Return the offset at which each partition continues.
 
-        A new partition starts at its first record. If ``failOnDataLoss`` is off, a partition of a topic that was
-        deleted and created again starts at its first record, and a truncated partition continues at its end. If the
-        option is on, both cases are errors, and so is a partition that no longer exists.
-
-        Records are lost if the log end offset is below the position of the query. If only the bound of readers is below
-        this position, no records are lost: the bound may be low for some time after the writer has restarted.
-
-        Raises:
-            OffsetOutOfRangeError, UnknownTopicError: see above.
+        A new partition, and a partition of a topic that was created again, start at the first record. A truncated
+        partition continues at its end. With ``failOnDataLoss``, a topic that was created again, a truncated partition,
+        and a missing partition raise UnknownTopicError or OffsetOutOfRangeError. A partition is truncated if its log
+        end offset is below the position of the query. If only the bound of readers is below, nothing is lost: the bound
+        may be low after the writer has restarted.
         """
         gone = sorted(set(start) - set(ends))
         if gone:
@@ -184,10 +179,10 @@ class Planner:
         return begins
 
     def report(self) -> dict[str, dict[str, Any]]:
-        """Return the newest end offsets, and metrics of the batch whose end ``next`` returned last.
+        """Return the latest end offsets, and metrics of the batch whose end ``next`` returned last.
 
-        The metrics are under the key ``Stratalog[...]``, which cannot be the name of a topic. They are the offsets by which
-        the end of the batch is behind the latest, as in Spark's Kafka source, and the bytes and segments that the batch
+        The metrics have the key ``Stratalog[...]``, which cannot be the name of a topic. They are the distances of the
+        end of the batch from the latest offsets, as in Spark's Kafka source, and the bytes and segments that the batch
         reads.
         """
         found: dict[str, dict[str, Any]] = {**to_json(Offsets(self._ends))}
@@ -210,10 +205,12 @@ class Planner:
         return found
 
     def splits(self, start: Offsets, end: Offsets) -> list[Split]:
-        """Return the splits of one micro-batch, one per task. A repeated micro-batch has the same rows.
+        """Return the splits of one micro-batch, one for each task. A repeated micro-batch has the same rows.
 
         Raises:
-            As ``next``; and OffsetOutOfRangeError if records below ``end`` are temporarily not visible to readers.
+            ConfigError: the offsets are those of another query, which read other topics.
+            OffsetOutOfRangeError, UnknownTopicError: as for ``next``, and if readers temporarily cannot see records
+                below ``end``.
         """
         planned, self._planned = self._planned, None
         if planned is not None and planned[:2] == (start, end):
@@ -223,12 +220,7 @@ class Planner:
         return self._split(start, end)
 
     def _split(self, start: Offsets, end: Offsets) -> list[Split]:
-        """Return the splits from ``start`` to ``end`` in the state of the last refresh of the reader.
-
-        Raises:
-            OffsetOutOfRangeError, UnknownTopicError: records or partitions were removed, or topics created again, and
-                ``failOnDataLoss`` is on; or records below ``end`` are temporarily not visible.
-        """
+        """Return the splits from ``start`` to ``end``, by the reader's last refresh. Errors are those of ``splits``."""
         reader = self._reader or self.reader()
         there = set(reader.partitions())
         names = [name for name in sorted(end) if name in there]
@@ -260,7 +252,7 @@ class Planner:
         return OffsetRange(name, begin, min(max(until, begin), last))
 
     def close(self) -> None:
-        """Release files and connections. A second call has no effect."""
+        """Release files and connections. Idempotent."""
         if self._reader is not None:
             self._reader.close()
             self._reader = None
@@ -276,7 +268,7 @@ class Planner:
         _LOGGER.warning("records are missing, and failOnDataLoss is off: %s", error)
 
     def reader(self) -> Reader:
-        """Return a reader of the current state of the source: open the source at the first call, and refresh it later.
+        """Return a reader of the current state of the source. The first call opens it, and later calls refresh it.
 
         Raises:
             StorageError: the source cannot be read.
@@ -292,7 +284,7 @@ class Planner:
 
 
 def _share(waiting: int, total: int, max_rows: int) -> int:
-    """Return a partition's part of ``max_rows``, proportional to its waiting records, and at least 1 if any wait."""
+    """Return a partition's share of ``max_rows``, in proportion to its waiting records; at least 1 if it has any."""
     return max(max_rows * waiting // total, min(waiting, 1))
 
 
@@ -316,7 +308,7 @@ class PlainStreamReader(DataSourceStreamReader):
         raise ConfigError("maxOffsetsPerTrigger and minOffsetsPerTrigger need Spark 4.2 or newer")
 
     def initialOffset(self) -> Json:  # noqa: N802 - Spark's name
-        """Return the start offsets of a new query."""
+        """Return the start offsets of a new query. Errors are those of ``resolve``."""
         return to_json(self._planner.first())
 
     def latestOffset(self) -> Json:  # noqa: N802 - Spark's name
@@ -337,8 +329,8 @@ class PlainStreamReader(DataSourceStreamReader):
     def commit(self, end: Json) -> None:
         """Commit the offsets of the consumer group if option ``commitGroupOffsets`` is on.
 
-        Spark calls this method after each micro-batch, but perhaps not after the last one. An error is only logged: it does
-        not affect the query, and the next batch commits newer offsets.
+        Spark calls this method after each micro-batch, but perhaps not after the last one. An error is only logged,
+        because the next batch commits newer offsets.
         """
         group, source = self._options.group, self._options.source
         if group is None:

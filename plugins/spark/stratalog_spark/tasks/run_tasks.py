@@ -33,24 +33,24 @@ _RAISED: Final = re.compile(r"^(?:[\w.]+\.)?(\w+(?:Error|Exception|Interrupt)): 
 
 
 class SparkJobError(StorageError):
-    """A task of a Spark job failed permanently.
+    """A task of a Spark job failed permanently. The message contains the task's error.
 
-    The message contains the task's error. Fix its cause and run the job again.
+    Correct the cause of that error, and run the job again.
     """
 
 
 def source_of(source: ReadSource | str) -> ReadSource:
-    """Return ``source``, or the ReadSource of a location."""
+    """Return ``source``, or a ReadSource for it if it is a location."""
     return ReadSource(source) if isinstance(source, str) else source
 
 
 def task_count(spark: SparkSession) -> int:
-    """Return the number of tasks for work that can be divided freely: three for each task that runs at once."""
+    """Return the number of tasks for work that can be divided freely: three times ``parallelism``."""
     return _TASKS_A_CORE * parallelism(spark)
 
 
 def parallelism(spark: SparkSession) -> int:
-    """Return the approximate number of tasks that run at once; 8 for Spark Connect, which does not report it."""
+    """Return the approximate number of tasks that run at the same time; 8 with Spark Connect, where it is unknown."""
     try:
         return max(int(spark.sparkContext.defaultParallelism), 1)
     except (PySparkException, AttributeError):  # Spark Connect has no context
@@ -58,7 +58,7 @@ def parallelism(spark: SparkSession) -> int:
 
 
 def sized_groups(items: Iterable[T], size_of: Callable[[T], int], least_bytes: int) -> Iterator[list[T]]:
-    """Yield groups of successive items; each has at least ``least_bytes`` in sum, and the last one may have less."""
+    """Yield groups of successive items with at least ``least_bytes`` in sum. The last group may have less."""
     group, held_bytes = list[T](), 0
     for item in items:
         group.append(item)
@@ -71,10 +71,10 @@ def sized_groups(items: Iterable[T], size_of: Callable[[T], int], least_bytes: i
 
 
 class ByteCount:
-    """Progress of several runs of tasks in bytes.
+    """Progress in bytes over several calls of ``run_tasks``.
 
-    Spark reports only the number of completed tasks. Because Spark starts tasks in order, this number of tasks from the
-    start counts as completed.
+    Spark reports only the number n of completed tasks. Because Spark starts tasks in order, the first n tasks count as
+    completed.
 
     Args:
         progress: called with the bytes of completed tasks and of all known tasks; None to report nothing.
@@ -87,7 +87,7 @@ class ByteCount:
     def of_tasks(self, sizes_bytes: Iterable[int]) -> Iterator[TaskProgress | None]:
         """Yield the argument ``progress`` of ``run_tasks`` for tasks of these sizes; None if nothing is reported.
 
-        When the context ends without an error, all of these tasks count as completed.
+        When the context ends without an error, all tasks count as completed.
         """
         if self._progress is None:
             yield None
@@ -108,7 +108,7 @@ def run_tasks(
     result: Message[R],
     progress: TaskProgress | None = None,
 ) -> list[R]:
-    """Run ``work`` on each task in Spark, and return the results in order.
+    """Run ``work`` on each task in Spark, and return the results in order; [] if there are no tasks.
 
     Tasks and results are sent as text in messages, so they must be small.
 
@@ -118,7 +118,7 @@ def run_tasks(
         work: function of a task. Spark pickles it with all objects that it refers to.
         task: message kind of a task.
         result: message kind of a result.
-        progress: called with the progress of tasks.
+        progress: called with the numbers of completed tasks and of all tasks.
 
     Raises:
         SparkJobError: a task failed permanently.
@@ -148,7 +148,7 @@ def run_tasks(
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """Convert Spark's error of a failed task to a SparkJobError with the task's own error in one sentence.
+    """Convert Spark's error of a failed task, inside the context, to a SparkJobError with the task's own error.
 
     An error of Spark that does not contain the error of a task is raised unchanged.
     """
@@ -166,8 +166,8 @@ def explained() -> Iterator[None]:
 def watched(spark: SparkSession, progress: TaskProgress | None) -> Iterator[None]:
     """Report the progress of the Spark jobs that this thread starts inside the context.
 
-    A second thread calls ``progress`` with the number of completed tasks and of all tasks when these numbers change.
-    ``progress`` is not called with Spark Connect, which does not provide these numbers, or if it is None.
+    A second thread calls ``progress`` with the numbers of completed tasks and of all tasks when they change. With Spark
+    Connect, which does not provide these numbers, ``progress`` is not called.
     """
     context = None if progress is None else _context(spark)
     if context is None or progress is None:

@@ -1,4 +1,4 @@
-"""Writers that a Python worker of Spark keeps open between micro-batches, and merges of segments in parallel to a query.
+"""Writers that a Python worker of Spark keeps open between micro-batches, and merges of segments beside a query.
 
 Spark runs the tasks and the commits of a query in a few processes, which it reuses. A writer of a tier that stays open
 knows the newest manifests, so a micro-batch reads only changes.
@@ -22,7 +22,7 @@ _KEPT: Final[list[tuple[WriteTarget, BulkWriter]]] = []  # at most one: a worker
 
 @contextmanager
 def open_writer(target: WriteTarget) -> Iterator[BulkWriter]:
-    """Yield a writer of a target.
+    """Return a context manager that yields a writer of a target.
 
     The writer of a tier stays open after the context for the next call, unless an error occurs. Only one writer stays
     open in a process. The writer of a directory is closed, because it holds the directory's lock.
@@ -43,7 +43,7 @@ def open_writer(target: WriteTarget) -> Iterator[BulkWriter]:
 
 
 def _taken(target: WriteTarget) -> BulkWriter | None:
-    """Remove the kept writer from ``_KEPT``, and return it, if it is of this target; otherwise return None."""
+    """Remove the kept writer from ``_KEPT`` and return it if it is for this target; otherwise return None."""
     for found in _KEPT:
         if found[0] == target:
             _KEPT.remove(found)
@@ -58,10 +58,7 @@ def close_kept() -> None:
 
 
 def merge_ends(writer: BulkWriter, logs: Iterable[TopicPartition], limit_bytes: int) -> None:
-    """Merge small segments at the ends of logs.
-
-    Errors are only logged: the records are published, and the next round retries.
-    """
+    """Merge small segments at the ends of logs. Errors are only logged, because the records are published already."""
     wanted = sorted(logs)
     for log, outcome in zip(wanted, writer.merge_ends(wanted, limit_bytes), strict=True):
         if isinstance(outcome, Exception):
@@ -84,7 +81,7 @@ class Merger:
     def submit(self, logs: Iterable[TopicPartition], limit_bytes: int) -> None:
         """Queue these logs for a merge to segments of at most ``limit_bytes``, and return immediately.
 
-        A log that is queued already is merged once, with the latest ``limit_bytes``.
+        A log that is queued already is merged only once, with the latest ``limit_bytes``.
         """
         with self._lock:
             self._waiting.update(dict.fromkeys(logs, limit_bytes))
@@ -117,7 +114,7 @@ _MERGERS: Final[list[Merger]] = []
 
 
 def merger_of(target: WriteTarget) -> Merger:
-    """Return the merger of a target, one per target and process."""
+    """Return the merger of a target, one for each target in a process."""
     for found in _MERGERS:
         if found.target == target:
             return found

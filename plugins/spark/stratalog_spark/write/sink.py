@@ -1,8 +1,8 @@
 """The sink for batches and streams: tasks stage segments, and the driver publishes them by one commit per partition.
 
-Spark passes the message of one successful attempt per task to the driver. Only segments in these messages are
-published; segments of other attempts are garbage. The commits of a micro-batch contain the ids of the query and the
-batch as a mark. If the batch is repeated, partitions that already have its records are skipped.
+Spark passes the message of one successful attempt of each task to the driver. Only segments in these messages are
+published; segments of other attempts are garbage. The commits of a micro-batch store the ids of the query and the batch
+as a WriteMark. If the batch is repeated, partitions that already have its records are skipped.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def check_append(*, overwrite: bool) -> None:
 
 @dataclass(slots=True)
 class Written(WriterCommitMessage):
-    """Segments that one task staged, and the mark of its round."""
+    """Segments that one task staged, and the WriteMark of the write; None if the write has no mark."""
 
     staged: list[StagedSegment] = field(default_factory=list)
     mark: WriteMark | None = None
@@ -147,16 +147,17 @@ def publish(
     *,
     merges_later: bool = False,
 ) -> list[Published]:
-    """Publish the staged segments on the driver: one commit per partition, several at a time. Then merge small segments.
+    """Publish the staged segments on the driver, by one commit per partition. Then merge small segments.
 
     Args:
         options: options of the write.
         messages: messages of the tasks, whose segments are published in this order.
-        mark: id of the writer and number of its round; None: a repeated call publishes the records twice.
+        mark: id of the writer and number of the write; None: a repeated call publishes the records twice.
         merges_later: True to merge in a thread of this process after the call, if the target is a tier.
 
     Raises:
-        StorageError: a commit failed; the other commits are published. With a mark, a repetition skips them.
+        StorageError: a commit failed; the commits of other partitions are published. With a mark, a repeated call skips
+            those partitions.
     """
     by_name = dict[TopicPartition, list[StagedSegment]]()
     for found in _staged(messages):
@@ -191,9 +192,9 @@ def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[StagedSegmen
 
 
 def _prepare(options: SinkOptions, schema: StructType) -> None:
-    """Raise on the driver the errors that every task or the commit would raise.
+    """Raise on the driver the errors that every task or the commit would raise. Log columns that are not written.
 
-    If option ``partitions`` is set, a missing topic is created. Columns that are not written are logged.
+    If option ``partitions`` is set, a missing topic is created.
     """
     check_schema(schema, options.topic)
     options.warn_of_ignored()
@@ -214,10 +215,7 @@ def _prepare(options: SinkOptions, schema: StructType) -> None:
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """Writer for ``df.write``.
-
-    Spark creates it once per write in a process of the driver, and copies it to the tasks.
-    """
+    """Writer for ``df.write``. Spark creates it once per write on the driver, and copies it to the tasks."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         _prepare(options, schema)
@@ -238,9 +236,9 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 class StreamWriter(_ArrowStreamWriter):
-    """Writer for ``df.writeStream``.
+    """Writer for ``df.writeStream``. Spark creates it once per commit.
 
-    Spark creates one writer per commit. Only tasks know the ids of query and batch, so their messages contain them.
+    Only tasks know the ids of query and batch, so their messages contain these ids.
     """
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
@@ -261,7 +259,7 @@ class StreamWriter(_ArrowStreamWriter):
 
         Raises:
             ConfigError: a message is of another micro-batch.
-            StorageError: a commit failed; see ``publish``.
+            StorageError: a commit failed; the commits of other partitions are published.
         """
         marks = {message.mark for message in messages if isinstance(message, Written)}
         if len(marks) > 1 or any(mark is None or mark.number != batchId for mark in marks):
@@ -303,7 +301,7 @@ def as_arrow(given: Iterable[Any], schema: StructType) -> Iterator[pa.RecordBatc
 
 
 def _plain(given: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    """Return the written columns of a row. The timestamp gets a time zone: Spark passes local time without one."""
+    """Return the written columns of a row. The timestamp, which Spark passes as local time, gets a time zone."""
     row = {names[name]: given[name] for name in names}
     stamp = row.get("timestamp")
     return row if stamp is None else {**row, "timestamp": stamp.astimezone()}
