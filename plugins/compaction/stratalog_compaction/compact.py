@@ -29,7 +29,7 @@ from stratalog_compaction.delete import below_log_start, plan_local, plan_prefix
 from stratalog_compaction.keymap import SLOT_BYTES, KeyMap, mark_bytes, open_key_map
 
 _SECRET_BITS: Final = 128
-_MARKS_SHARE: Final = 32  # largest share of a round's memory that the marks may take, as 1/32
+_MARKS_SHARE: Final = 32  # the marks may take at most 1/32 of the memory
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ Rule = Callable[[Sequence[SegmentSummary]], Why]
 """Function that receives the segments that earlier rules kept, oldest first, and returns the function that decides for
 each of them."""
 
-USE_TOTAL: Final = -2  # value of local.retention.* with which retention.* applies
+USE_TOTAL: Final = -2  # value of local.retention.*: retention.* applies
 KEPT: Final = "inside every retention limit"
 
 

@@ -74,7 +74,7 @@ class StratalogSource(DataSource):
         try:
             from stratalog_spark.read.limited_stream import LimitedStreamReader  # noqa: PLC0415 - not before Spark 4.2
         except ImportError:
-            from stratalog_spark.read.stream import PlainStreamReader  # noqa: PLC0415 - then this one
+            from stratalog_spark.read.stream import PlainStreamReader  # noqa: PLC0415 - for Spark below 4.2
 
             return PlainStreamReader(options, names)
         return LimitedStreamReader(options, names)
@@ -82,7 +82,7 @@ class StratalogSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 - Spark's signature
         """Return the writer for ``df.write``. Raise ConfigError for another mode than ``append`` or a wrong option."""
         from stratalog_spark.options.write_options import SinkOptions  # noqa: PLC0415 - imports the engine
-        from stratalog_spark.write.sink import BatchWriter, check_append  # noqa: PLC0415 - readers need none of it
+        from stratalog_spark.write.sink import BatchWriter, check_append  # noqa: PLC0415 - readers do not need it
 
         check_append(overwrite=overwrite)
         return BatchWriter(SinkOptions(self.options), schema)
@@ -90,7 +90,7 @@ class StratalogSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: FBT001, N802 - Spark's
         """Return the writer for ``df.writeStream``. Raise ConfigError for output mode complete or a wrong option."""
         from stratalog_spark.options.write_options import SinkOptions  # noqa: PLC0415 - imports the engine
-        from stratalog_spark.write.sink import StreamWriter, check_append  # noqa: PLC0415 - readers need none of it
+        from stratalog_spark.write.sink import StreamWriter, check_append  # noqa: PLC0415 - readers do not need it
 
         check_append(overwrite=overwrite)
         return StreamWriter(SinkOptions(self.options), schema)
@@ -111,7 +111,7 @@ class BatchReader(DataSourceReader):
         """Return the input of each task; at least one."""
         with collection_paused():
             splits = plan(self._options)[::-1]
-            return [SplitPartition(splits.pop()) for _ in range(len(splits))]  # a plan is large: each split is freed
+            return [SplitPartition(splits.pop()) for _ in range(len(splits))]  # free each split: a plan is large
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
         """Return the rows of one task as Arrow batches."""

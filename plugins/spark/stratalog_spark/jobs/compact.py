@@ -47,11 +47,11 @@ from stratalog_spark.tasks.write_messages import REWRITTEN
 if TYPE_CHECKING:
     import pyarrow  # noqa: ICN001 - a type alone
 
-MEMORY_BYTES: Final = 128 << 20  # for the numbers below; less memory reduces them
+MEMORY_BYTES: Final = 128 << 20  # for the numbers below, which are reduced in proportion
 _LEAST_BYTES: Final = 1 << 20
-# largest offset range of a log that one task compacts: 56 MiB suffice to remember all keys
+# largest offset range of a log that one task compacts: 56 MiB suffice for all keys
 ALONE_RECORDS: Final = 1 << 21
-ALONE_BYTES: Final = 256 << 20  # size that one task compacts in the time that tasks need to start exchanging keys
+ALONE_BYTES: Final = 256 << 20  # one task compacts this in the time that the three steps need to start
 _ALONE_RECORD_BYTES: Final = 28
 BUCKET_RECORDS: Final = 1 << 20  # 24 MiB of hashes and offsets, and about four times that to sort them
 _HELD_RECORDS: Final = 1 << 20

@@ -51,7 +51,7 @@ def map_in_arrow(
     """
     chosen = Options({**options, "path": path})
     names = check_names(chosen.shown)
-    # packed one by one: a task unpacks only its own
+    # pack the splits one by one: a task unpacks only its own split
     splits = [SPLIT.pack(split) for split in plan(chosen, task_count(spark))]
 
     def read(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:

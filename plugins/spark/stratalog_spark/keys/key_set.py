@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     import pyarrow  # noqa: ICN001 - a type alone
 
 _HASH: Final = (
-    "S16"  # compared as bytes; numpy pads with zeros, so hashes that end with zeros are equal to themselves only
+    "S16"  # compared as bytes; numpy ignores zeros at the end, but different hashes of 16 bytes stay different
 )
 _KEY_BYTES: Final = 64  # memory of one key while a set is made, sorted and sent
-_HASHED: Final = 1 << 12  # keys that are in memory as they were given
+_HASHED: Final = 1 << 12  # number of keys that are hashed together
 
 
 @dataclass(frozen=True, slots=True)

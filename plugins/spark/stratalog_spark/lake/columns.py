@@ -17,7 +17,7 @@ BUCKET: Final = "kafka_bucket"
 DATE: Final = "kafka_date"
 HOUR: Final = "kafka_hour"
 RESERVED: Final = frozenset({KEY, PARTITION, OFFSET, TIMESTAMP, HEADERS, BUCKET, DATE, HOUR})
-_WIDER: Final = frozenset({("int32", "int64"), ("float", "double")})  # the second one can be the type in the table
+_WIDER: Final = frozenset({("int32", "int64"), ("float", "double")})  # type in the schema, and wider type in the table
 
 
 def record_columns(*, bucketed: bool) -> Any:

@@ -26,7 +26,7 @@ NO_KEY: Final = "the record has no key, and the table has one row for each key"
 TEMPORARY: Final = "_stratalog"  # folder of files that are deleted after the commit
 _NO_TIME: Final = -(1 << 63)
 _BATCH_ROWS: Final = 1 << 16
-_HELD_BYTES: Final = 64 << 20  # records of a task before the older ones of a key are removed
+_HELD_BYTES: Final = 64 << 20  # above this size, a task keeps only the latest record of each key
 _FOLDER: Final = {"day": "date", "hour": "hour", "none": "none", BUCKETS: "none"}
 
 

@@ -173,7 +173,7 @@ class AvroValues:
         stream = io.BytesIO(value[start:])
         try:
             found: object = self._read(stream, writer, self._reader)
-        except Exception:  # noqa: BLE001 - hostile bytes may raise any error; the value is then no such record
+        except Exception:  # noqa: BLE001 - hostile bytes may raise any error
             return None
         return found if stream.tell() == len(value) - start else None
 

@@ -13,7 +13,7 @@ from stratalog.reading import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS, OffsetRan
 from stratalog_spark.options.option_values import assigned
 from stratalog_spark.options.read_options import EARLIEST, LATEST, Bound, Options
 
-_OPENED_LOGS: Final = 256  # opened in one round; a plan of very many segments keeps no more in memory
+_OPENED_LOGS: Final = 256  # number of logs that are opened together, to limit memory
 
 
 def chosen(options: Options, reader: Reader) -> list[TopicPartition]:

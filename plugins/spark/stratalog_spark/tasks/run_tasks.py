@@ -209,5 +209,5 @@ def _watch(context: Any, group: str, ended: threading.Event, progress: TaskProgr
             reported = done, total
             try:
                 progress(done, total)
-            except KeyboardInterrupt:  # the user interrupted the command; the main thread raises its own
+            except KeyboardInterrupt:  # the user interrupted the command; the main thread also raises KeyboardInterrupt
                 return

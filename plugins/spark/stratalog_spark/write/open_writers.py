@@ -17,7 +17,7 @@ from stratalog.errors import StorageError
 from stratalog.writing import BulkWriter, WriteTarget
 
 _LOGGER: Final = logging.getLogger(__name__)
-_KEPT: Final[list[tuple[WriteTarget, BulkWriter]]] = []  # at most one: a worker serves one query at a time, usually
+_KEPT: Final[list[tuple[WriteTarget, BulkWriter]]] = []  # at most one, because a worker usually serves one query
 
 
 @contextmanager

@@ -65,7 +65,7 @@ class Written(WriterCommitMessage):
     mark: WriteMark | None = None
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _written, (_WRITTEN.pack((self.staged, self.mark)),)  # Spark pickles it: only text
+        return _written, (_WRITTEN.pack((self.staged, self.mark)),)  # Spark pickles only this text
 
 
 _WRITTEN: Final = Message[tuple[list[StagedSegment], WriteMark | None]](

@@ -22,9 +22,10 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 /**
  * Catalog whose tables are the topics of a directory or a tier.
  *
- * <p>{@code spark.sql.catalog.NAME.path} is the place of the tables without a namespace; further options of the catalog are those
- * of reads and writes. A namespace is the path of another place: {@code NAME.`s3://bucket/prefix`.orders}. A table name with
- * slashes is the same place and topic in one: {@code NAME.`s3://bucket/prefix/orders`}.
+ * <p>{@code spark.sql.catalog.NAME.path} is the directory or tier of tables without a namespace. The other options of the
+ * catalog are options of reads and writes. A namespace is the path of another directory or tier:
+ * {@code NAME.`s3://bucket/prefix`.orders}. A table name with slashes contains path and topic:
+ * {@code NAME.`s3://bucket/prefix/orders`}.
  */
 public final class StratalogCatalog implements TableCatalog, SupportsNamespaces {
   private String name = "";
@@ -96,7 +97,7 @@ public final class StratalogCatalog implements TableCatalog, SupportsNamespaces 
     return Map.copyOf(found);
   }
 
-  /** Return namespace and name, of which the name may contain both: PLACE/TOPIC. */
+  /** Return an identifier with path and topic. The name of {@code ident} may contain both, as PATH/TOPIC. */
   private static Identifier split(Identifier ident) {
     int slash = ident.name().lastIndexOf('/');
     if (ident.namespace().length > 0 || slash < 0) {

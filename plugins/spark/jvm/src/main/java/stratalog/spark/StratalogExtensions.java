@@ -77,7 +77,7 @@ public final class StratalogExtensions extends AbstractFunction1<SparkSessionExt
         "stratalog(PATH, TOPIC [, OPTION, VALUE] ...) takes constants: the place, a topic, and pairs of option and value");
   }
 
-  /** Replaces the table of the source in Python, which pushes nothing down, by one that does. */
+  /** Replaces the table of the source in Python by a table that supports pushdown. */
   private static final class PushDown extends Rule<LogicalPlan> {
     @Override
     public LogicalPlan apply(LogicalPlan plan) {
@@ -108,7 +108,7 @@ public final class StratalogExtensions extends AbstractFunction1<SparkSessionExt
       return with(relation, new StratalogTable(table.name(), null, Map.of(), table.schema(), table.properties()));
     }
 
-    /** Return a copy with another table. Spark 4.1 added a field to the class, so its constructor is found here. */
+    /** Return a copy with another table. Spark 4.1 added a field to the class, so reflection finds the constructor. */
     private static DataSourceV2Relation with(DataSourceV2Relation relation, Table table) {
       Constructor<?> constructor = relation.getClass().getConstructors()[0];
       Object[] fields = new Object[relation.productArity()];

@@ -13,7 +13,7 @@ import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
 import org.apache.spark.sql.types.Metadata;
 import org.apache.spark.sql.types.StructType;
 
-/** A read with all that a query pushed down. The plan is made once, by the source in Python. */
+/** A read with the columns, predicates and counts that a query pushed down. The source in Python plans it once. */
 final class StratalogScan implements SupportsReportStatistics {
   private final String name;
   private final StructType columns;
@@ -35,7 +35,7 @@ final class StratalogScan implements SupportsReportStatistics {
     return columns;
   }
 
-  /** Return topics, place, columns, pushed predicates, ranges, and the parts of segments that are read. */
+  /** Return topics, path, columns, pushed predicates, ranges, and the parts of segments that are read. */
   @Override
   public String description() {
     if (streams) {
@@ -64,7 +64,7 @@ final class StratalogScan implements SupportsReportStatistics {
     };
   }
 
-  /** Return the plan. It is made once, also if it fails: Spark asks for the description many times. */
+  /** Return the plan, or throw the error of the first call. It is made only once: Spark asks for it many times. */
   private synchronized Metadata plan() {
     if (failure != null) {
       throw failure;
@@ -90,7 +90,7 @@ final class StratalogScan implements SupportsReportStatistics {
 
   @Override
   public MicroBatchStream toMicroBatchStream(String checkpointLocation) {
-    streams = true; // its batches have plans of their own
+    streams = true; // each micro-batch has its own plan
     return scan.toMicroBatchStream(checkpointLocation);
   }
 
