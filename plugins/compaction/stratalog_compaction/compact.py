@@ -86,7 +86,10 @@ class CompactPolicy(CleanupPolicy):
         return [*actions, *plan_rewrite(log, left, config, now_ms)]
 
     def local_plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
-        """Return a plan that deletes the oldest local segments by the topic's own local.retention.* settings."""
+        """Return a plan that deletes the oldest local segments by local.retention.ms and local.retention.bytes.
+
+        The default -2 of a setting means no limit.
+        """
         return plan_local(log, config, now_ms)
 
     def record_filter(self, job: RewriteJob) -> RecordFilter:

@@ -48,7 +48,8 @@ class DeletePolicy(CleanupPolicy):
 def plan_local(log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
     """Return a plan that deletes the oldest local segments by local.retention.bytes and local.retention.ms.
 
-    It is for policies without retention.*: the value -2 of a setting means no limit. The plan is empty if both are -2.
+    Policies without retention.* use this function: the value -2 of a setting means no limit. The plan is empty if both
+    are -2.
     """
     rules = list[Rule]()
     if config.local_retention_bytes != USE_TOTAL:

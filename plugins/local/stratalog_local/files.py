@@ -24,7 +24,7 @@ class LocalLogFiles(LogFiles):
         return self._folder.path(name)
 
     def list(self) -> list[FileStat]:
-        """Return a FileStat for each entry of the folder, sorted by name. Raise LogDirError if this fails."""
+        """Return a FileStat for each entry of the folder, sorted by name. Raise LogDirError if the read fails."""
         return self._folder.list()
 
     def open_segment(self, name: str, *, create: bool = False, preallocate_bytes: int = 0) -> SegmentFile:
@@ -86,7 +86,7 @@ class LocalLogFiles(LogFiles):
         return self._folder.read_small(name)
 
     def replace_small(self, name: str, data: Buffer) -> None:
-        """Replace or create a small file atomically, durable on return. Raise LogDirError if this fails."""
+        """Replace or create a small file atomically, durable on return. Raise LogDirError if the change fails."""
         self._folder.replace_small(name, data)
 
     def rename(self, old: str, new: str) -> None:
@@ -102,5 +102,5 @@ class LocalLogFiles(LogFiles):
         self._folder.set_modified(name, modified_ms)
 
     def sync(self) -> None:
-        """Make new, changed and deleted names in the folder durable. Raise LogDirError if this fails."""
+        """Make new, changed and deleted names in the folder durable. Raise LogDirError if the sync fails."""
         self._folder.sync()

@@ -31,7 +31,7 @@ class Folder:
     reading.
 
     Args:
-        disk: disk of the store; borrowed.
+        disk: shared state of the store.
         path: path of the folder, which need not exist.
     """
 

@@ -59,14 +59,14 @@ class PlainIndex(IndexFile):
             self._file.append(entries)
 
     def view(self) -> memoryview:
-        """Return the bytes of all entries. Raise LogDirError if the file must be read and this fails."""
+        """Return the bytes of all entries. Raise LogDirError if the file cannot be read."""
         size, read = self.size_bytes, self._read
         if len(read) < size:
             self._read = read = self._file.read(0, size)
         return read[:size]
 
     def truncate(self, size_bytes: int) -> None:
-        """Keep the first ``size_bytes`` bytes of the entries. Raise ValueError if the file has fewer."""
+        """Keep the first ``size_bytes`` bytes. Raise ValueError if there are fewer, LogDirError if truncation fails."""
         self._file.truncate(size_bytes)
         self._read = memoryview(b"")
 
@@ -93,7 +93,7 @@ class MappedIndex(PooledFile, IndexFile):
     map.
 
     Args:
-        disk: disk of the store; borrowed.
+        disk: shared state of the store.
         path: path of the file, which exists.
         size_bytes: size of the file; all its bytes are entries.
         max_bytes: largest size to which appends may extend the file.
@@ -146,7 +146,7 @@ class MappedIndex(PooledFile, IndexFile):
         """Return the entries as a read-only view of the map, or of a copy after ``close``.
 
         Raises:
-            LogDirError: the file must be mapped, and this fails.
+            LogDirError: the file cannot be mapped.
         """
         # in this order: a map that is read after the size is never shorter than the size
         mapped, size = (
@@ -179,7 +179,7 @@ class MappedIndex(PooledFile, IndexFile):
             self._cut(views_see_more=shrinks)
 
     def trim(self) -> None:
-        """Remove the reserved space after the entries from the file. Raise LogDirError if this fails."""
+        """Remove the reserved space after the entries from the file. Raise LogDirError if the truncation fails."""
         self.check_writable()
         with self._changing:
             self._cut(views_see_more=False)

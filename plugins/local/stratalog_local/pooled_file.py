@@ -22,7 +22,7 @@ class PooledFile:
     file, because the content of the page cache is no longer known.
 
     Args:
-        disk: disk of the store; borrowed.
+        disk: shared state of the store.
         path: path of the file.
         writable: True to open the file for writing.
     """
@@ -135,7 +135,7 @@ class PooledFile:
             self.unpin(descriptor)
 
     def read_bytes(self, position: int, size_bytes: int) -> bytes:
-        """Return ``size_bytes`` bytes from ``position``, or fewer at the end of the file. Errors as ``pin``."""
+        """Return ``size_bytes`` bytes from ``position``, or fewer at the file's end. Errors are those of ``pin``."""
         descriptor = self.pin()
         try:
             return self.read_pinned(descriptor, position, size_bytes)
@@ -143,7 +143,7 @@ class PooledFile:
             self.unpin(descriptor)
 
     def read_pinned(self, descriptor: int, position: int, size_bytes: int) -> bytes:
-        """Read ``size_bytes`` bytes from ``position``, or fewer at the end of the file, with a pinned descriptor."""
+        """Return ``size_bytes`` bytes from ``position``, or fewer at the file's end, through a pinned descriptor."""
         if size_bytes <= 0:
             return b""
         try:
@@ -152,7 +152,7 @@ class PooledFile:
             raise log_dir_error(error, self.path) from error
 
     def read_into(self, position: int, into: memoryview) -> int:
-        """Read bytes from ``position`` until ``into`` is full or the file ends. Return the number of bytes read."""
+        """Read until ``into`` is full or the file ends. Return the number of bytes. Errors are those of ``pin``."""
         descriptor = self.pin()
         try:
             return self._disk.files.read_into(descriptor, position, into)
@@ -178,7 +178,7 @@ class PooledFile:
             self.unpin(descriptor)
 
     def release_descriptor(self) -> None:
-        """Close the file: its descriptor is closed now, or when the last pin is released."""
+        """Close the file. Its descriptor is closed now, or by the last ``unpin``. ``pin`` then raises an error."""
         self._is_gone = True
         self._disk.handles.drop(self)
 

@@ -30,7 +30,7 @@ class LocalSegmentFile(PooledFile, SegmentFile):
     """An append-only file, for one writer and any number of readers. Readers see an append when it is complete.
 
     Args:
-        disk: disk of the store; borrowed.
+        disk: shared state of the store.
         path: path of the file.
         size_bytes: size of the valid content.
         modified_ms: modification time of the file (ms since 1970).
@@ -147,15 +147,15 @@ class LocalSegmentFile(PooledFile, SegmentFile):
             disk.handles.unpin(self, descriptor)
 
     def read_into(self, position: int, into: memoryview) -> int:
-        """Read bytes from ``position`` until ``into`` is full or the file ends. Return the number of bytes read."""
+        """Read until ``into`` is full or the file ends. Return the number of bytes. Errors are those of ``read``."""
         wanted = min(len(into), self._size_bytes - position)
         return super().read_into(position, into[:wanted]) if wanted > 0 else 0
 
     def slice(self, position: int, size_bytes: int) -> FileSlice:
         """Return a slice of ``size_bytes`` bytes from ``position``, or fewer at the end of the file.
 
-        The bytes are read when ``data`` of the slice is first used. ``data`` raises SegmentGoneError if the file was
-        truncated or closed before.
+        Errors are those of ``read``. The bytes are read when ``data`` of the slice is first used. ``data`` raises
+        SegmentGoneError if the file was truncated or closed before.
         """
         handles, size_bytes = self._disk.handles, max(0, min(size_bytes, self._size_bytes - position))
         descriptor = handles.pin_open(self)
@@ -185,7 +185,7 @@ class LocalSegmentFile(PooledFile, SegmentFile):
     def trim(self) -> bool:
         """Remove preallocated space after the last record. Return True if the file had such space.
 
-        The new size is durable only after ``sync``.
+        The new size is durable only after ``sync``. Raise LogDirError if the file cannot be truncated.
         """
         self.check_writable()
         grew = self._reserved

@@ -20,6 +20,9 @@ LOCK_FILE: Final = ".lock"  # persistent: the name of Kafka's lock file
 class LocalStore(SegmentStore):
     """One log directory on local disk. Opening the store changes nothing on disk.
 
+    Methods raise ConfigError for an invalid name. Methods that change the directory raise ReadOnlyError if the store
+    was opened for reading.
+
     Args:
         context: ``location`` is the directory's path, with or without ``file://`` before it.
 
@@ -67,7 +70,11 @@ class LocalStore(SegmentStore):
             raise LogDirLockedError("another engine or a running broker holds the directory", path)
 
     def is_acquired_elsewhere(self) -> bool:
-        """Return True if another process, or another store of this process, holds the lock now."""
+        """Return True if another store, in this or another process, or a Kafka broker holds the lock now.
+
+        Raises:
+            LogDirError: the lock file cannot be opened.
+        """
         path = self.path(LOCK_FILE)
         self._disk.check_open(path)
         if self._lock is not None:
@@ -78,7 +85,7 @@ class LocalStore(SegmentStore):
             raise log_dir_error(error, path) from error
 
     def logs(self) -> list[str]:
-        """Return the names of the folders in the directory, sorted. Raise LogDirError if this fails."""
+        """Return the names of the folders in the directory, sorted. Raise LogDirError if the read fails."""
         return [entry.name for entry in self._folder.list() if entry.is_folder]
 
     def open_log(self, name: str, *, create: bool = False) -> LogFiles:
@@ -87,6 +94,7 @@ class LocalStore(SegmentStore):
         Raises:
             LogDirNotFoundError: the folder is missing, and ``create`` is False; or the directory is missing.
             FileExistsError: the folder exists, and ``create`` is True.
+            ReadOnlyError: ``create`` is True, and the store was opened for reading.
         """
         folder = Folder(self._disk, self.path(checked_name(name)))
         if create:

@@ -369,7 +369,7 @@ class _Raw:
 
 
 class _Understood:
-    """Converter of scanned records to rows with the value as a struct, or in the column ``malformed`` if it is bad."""
+    """Converter of scanned records to rows with the value as a struct. Bad values are in the column ``malformed``."""
 
     def __init__(self, names: Sequence[str], values: JsonValues | AvroValues) -> None:
         self._rows, self._values, self.malformed = Rows(names), values, 0

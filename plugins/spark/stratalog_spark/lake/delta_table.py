@@ -213,7 +213,9 @@ class DeltaLakeTable:
         return files
 
     def commit(self, added: Sequence[NewFile], removed: Sequence[LiveFile], mark: Mark | None) -> None:
-        """Commit one version that adds and removes the files. The mark is stored as transaction identifiers.
+        """Commit one version that adds and removes the files, and stores the mark as transaction identifiers.
+
+        ``mark`` is None if the rows of the table do not change.
 
         Raises:
             TableConflictError: another program changed the table at the same time; nothing is committed.

@@ -174,7 +174,9 @@ class IcebergLakeTable:
         return found
 
     def commit(self, added: Sequence[NewFile], removed: Sequence[LiveFile], mark: Mark | None) -> None:
-        """Commit one snapshot that adds and removes the files. The mark is stored as properties of the table.
+        """Commit one snapshot that adds and removes the files, and stores the mark as properties of the table.
+
+        ``mark`` is None if the rows of the table do not change.
 
         Raises:
             TableConflictError: another program changed the table at the same time; nothing is committed.

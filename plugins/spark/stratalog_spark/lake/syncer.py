@@ -29,8 +29,7 @@ class Maintenance:
     """Limits for rewriting small files in the table's partitions that a micro-batch changed, after its commit.
 
     Attributes:
-        small_files: number of small files in one partition of the table at which the files are rewritten; 0 disables
-            it.
+        small_files: number of small files in one partition of the table at which they are rewritten; 0 means never.
         file_bytes: target size of a file; a file below half of this size is small.
         max_bytes: limit for the total size of the files that are rewritten after one micro-batch.
     """

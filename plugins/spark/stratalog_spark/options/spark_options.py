@@ -65,9 +65,10 @@ _EVERY_NAME: Final = frozenset(name.lower() for name in (*NAMES, *STREAM_NAMES, 
 
 
 def _with_catalog(given: Mapping[str, str], suited: Collection[str]) -> tuple[Mapping[str, str], str]:
-    """Return the options of a query with those of its catalog, which it overrides, and the catalog's name or "".
+    """Return the options of a query merged with those of its catalog, and the name of the catalog, empty without one.
 
-    An option of the catalog is left out if it is not in ``suited`` and is valid only for other kinds of queries.
+    Options of the query override options of the catalog. An option of the catalog is left out if it is not in
+    ``suited`` and is valid only for other kinds of queries.
     """
     catalog = {name[len(CATALOG_PREFIX) :]: name for name in given if name.lower().startswith(CATALOG_PREFIX)}
     own = {name: value for name, value in given.items() if name not in catalog.values()}

@@ -85,8 +85,9 @@ def with_table(given: Mapping[str, str], schema: StructType, *, streaming: bool)
     """Return the options of a read, combined with those of its table. The options of the read override the others.
 
     Args:
-        given: options of the read. They are returned unchanged if they contain a path, or if there is no such table.
-        schema: schema of the read, whose columns have the options of the table in their metadata.
+        given: options of the read. They are returned unchanged if they contain a path, or if the read is not of a
+            table.
+        schema: schema of the read. If the read is of a table, the metadata of a column contains the table's options.
         streaming: if False, omit options of the table that are only for streams.
 
     Raises:

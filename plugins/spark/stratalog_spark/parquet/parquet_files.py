@@ -100,7 +100,7 @@ class PeriodWriter:
         self._options = options
 
     def write(self, batch: Any) -> None:
-        """Add the rows of a ``pyarrow.RecordBatch``."""
+        """Add the rows of a ``pyarrow.RecordBatch``, which must have at least one row."""
         for period, rows in self._by_period(batch):
             file = self._files.get(period)
             if file is None:
@@ -149,7 +149,7 @@ class PeriodWriter:
         self._made.append(WrittenFile(file.name, file.rows, size_bytes, period, footer))
 
     def _by_period(self, batch: Any) -> Iterator[tuple[int | None, Any]]:
-        """Yield the number of each date or hour (None without timestamp) with its rows, in their order."""
+        """Yield each date or hour (as ``WrittenFile.period``) with its rows, in their order."""
         if self._by == "none":
             yield 0, batch
             return

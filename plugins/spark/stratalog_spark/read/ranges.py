@@ -79,7 +79,8 @@ def resolve(options: Options, reader: Reader) -> Iterator[OffsetRange]:
 
     Raises:
         ConfigError: an option with offsets or timestamps by partition does not name exactly the partitions of the read;
-            or no record is as late as the start timestamp.
+            or a partition has no record at or after its start timestamp, and ``startingOffsetsByTimestampStrategy`` is
+            ``error``.
         OffsetOutOfRangeError: a requested offset is outside the log, and ``failOnDataLoss`` is on.
         UnknownTopicError: a topic or a partition does not exist.
     """

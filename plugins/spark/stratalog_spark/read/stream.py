@@ -393,6 +393,6 @@ def _other_topic(topic: str, before: str, now: str, location: str) -> UnknownTop
 
 
 def _description(options: Options) -> str:
-    """Return a description for people, in the form of those of Spark's Kafka source."""
+    """Return a description for people: ``Stratalog[Subscribe[TOPIC] of LOCATION]``."""
     way, text = options.topics
     return f"Stratalog[{way[0].upper()}{way[1:]}[{text}] of {options.source.location}]"

@@ -119,7 +119,7 @@ def _generic(origin: Any, arguments: tuple[Any, ...]) -> _Codec:
 
 
 def _exactly(kind: type[T], value: Any) -> T:
-    """Return the value if it has exactly this type: True is not an int."""
+    """Return the value if its type is exactly ``kind``, otherwise raise TypeError: True is not an int."""
     if type(value) is not kind:
         raise TypeError(f"{value!r:.80} is no {kind.__name__}")
     found: T = value

@@ -40,7 +40,7 @@ class SparkJobError(StorageError):
 
 
 def source_of(source: ReadSource | str) -> ReadSource:
-    """Return ``source``, or a ReadSource for it if it is a location."""
+    """Return ``source`` if it is a ReadSource, otherwise a ReadSource with this location."""
     return ReadSource(source) if isinstance(source, str) else source
 
 
@@ -58,7 +58,7 @@ def parallelism(spark: SparkSession) -> int:
 
 
 def sized_groups(items: Iterable[T], size_of: Callable[[T], int], least_bytes: int) -> Iterator[list[T]]:
-    """Yield groups of successive items with at least ``least_bytes`` in sum. The last group may have less."""
+    """Yield groups of successive items. Each group except the last has at least ``least_bytes`` in total."""
     group, held_bytes = list[T](), 0
     for item in items:
         group.append(item)
@@ -85,9 +85,9 @@ class ByteCount:
 
     @contextmanager
     def of_tasks(self, sizes_bytes: Iterable[int]) -> Iterator[TaskProgress | None]:
-        """Yield the argument ``progress`` of ``run_tasks`` for tasks of these sizes; None if nothing is reported.
+        """Return a context manager that yields the argument ``progress`` of ``run_tasks`` for tasks of these sizes.
 
-        When the context ends without an error, all tasks count as completed.
+        The value is None if nothing is reported. When the context ends without an error, all tasks count as completed.
         """
         if self._progress is None:
             yield None
@@ -148,9 +148,9 @@ def run_tasks(
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """Convert Spark's error of a failed task, inside the context, to a SparkJobError with the task's own error.
+    """Return a context manager that converts Spark's error of a failed task to a SparkJobError.
 
-    An error of Spark that does not contain the error of a task is raised unchanged.
+    The SparkJobError contains the task's own error. An error of Spark without the error of a task is raised unchanged.
     """
     try:
         yield
@@ -164,7 +164,7 @@ def explained() -> Iterator[None]:
 
 @contextmanager
 def watched(spark: SparkSession, progress: TaskProgress | None) -> Iterator[None]:
-    """Report the progress of the Spark jobs that this thread starts inside the context.
+    """Return a context manager that reports the progress of the Spark jobs that this thread starts in it.
 
     A second thread calls ``progress`` with the numbers of completed tasks and of all tasks when they change. With Spark
     Connect, which does not provide these numbers, ``progress`` is not called.

@@ -1,4 +1,4 @@
-"""Writers that a Python worker of Spark keeps open between micro-batches, and merges of segments beside a query.
+"""Writers that a Python worker of Spark keeps open between micro-batches, and threads that merge small segments.
 
 Spark runs the tasks and the commits of a query in a few processes, which it reuses. A writer of a tier that stays open
 knows the newest manifests, so a micro-batch reads only changes.

@@ -90,7 +90,7 @@ class _Places(dict[str, int]):
 
 
 class _Task:
-    """State of one task, which gathers rows per partition and encodes them in groups."""
+    """State of one task, which collects rows for each partition and encodes them in groups."""
 
     def __init__(self, options: SinkOptions, writer: BulkWriter, opened: ExitStack) -> None:
         self._options, self._writer, self._opened = options, writer, opened
@@ -126,9 +126,10 @@ class _Task:
 
 
 def stage(options: SinkOptions, batches: Iterator[pa.RecordBatch], mark: WriteMark | None) -> Written:
-    """Stage the rows of one task, and return its message for the driver.
+    """Stage the rows of one task. Return the message of the task for the driver.
 
-    After an error, the staged segments of the task are discarded. If its process is killed, they remain as garbage.
+    Errors are those of ``by_log`` and ``Stage.add``. After an error, the staged segments of the task are discarded. If
+    the process of the task is killed, its staged segments remain as garbage.
     """
     freeze_once()
     with open_writer(options.target) as writer, ExitStack() as opened:
@@ -147,7 +148,9 @@ def publish(
     *,
     merges_later: bool = False,
 ) -> list[Published]:
-    """Publish the staged segments on the driver, by one commit per partition. Then merge small segments.
+    """Publish the staged segments on the driver, by one commit per partition. Return a result for each partition.
+
+    Small segments are merged afterwards.
 
     Args:
         options: options of the write.
