@@ -30,7 +30,7 @@ class ImportReport:
     """Result of an import.
 
     ``published`` has one entry for each run of the export and each log in the run. If an earlier import has published
-    these records, the entry has ``duplicate=True`` and no offsets.
+    these records, the entry has ``duplicate=True``, and its two offsets are equal.
     """
 
     published: tuple[Published, ...]

@@ -1,4 +1,4 @@
-"""State of an export, which is stored in its destination: for each run a plan file, and a done file.
+"""State of an export, which is stored in its destination: for each run a plan file and, at its end, a done file.
 
 The plan is written before the files of the run, and the done file after them. The plan alone determines the names of
 the files. If a run has no done file, the next call repeats the plan with the same file names, so no record is exported
@@ -43,7 +43,7 @@ class Target:
         return fs, path.rstrip("/")
 
     def put(self, local: str, name: str) -> None:
-        """Store a copy of a local file atomically. An existing file is replaced. Raise OSError if this fails."""
+        """Store a copy of a local file atomically. An existing file is replaced. Raise OSError if the copy fails."""
         fs, folder = self.open()
         path = posixpath.join(folder, name)
         fs.makedirs(posixpath.dirname(path), exist_ok=True)
@@ -151,10 +151,10 @@ class Ledger:
         return plan, _name(plan.number, "done") in names
 
     def begin(self, plan: Plan) -> Plan:
-        """Store a plan before its files are written, and return it.
+        """Store a plan before its files are written, and return the plan.
 
-        If another run has stored a plan with this number, return that plan. Raise CorruptCheckpointError if it is
-        malformed.
+        If another run has stored a plan with this number, return that plan. Raise CorruptCheckpointError if that plan
+        is malformed.
         """
         self._fs.makedirs(self._folder, exist_ok=True)
         path = posixpath.join(self._folder, _name(plan.number, "plan"))

@@ -162,7 +162,7 @@ def stats(
         spark: a session, classic or Connect.
         source: a directory or the URI of a tier, or a source with credentials.
         topics: topics to count; None means all.
-        isolation: ``read_uncommitted``, or ``read_committed`` to skip records that are not committed.
+        isolation: isolation level; ``read_committed`` skips records that are not committed.
         progress: called with the numbers of completed tasks and of all tasks.
 
     Raises:
