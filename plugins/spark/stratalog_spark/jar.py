@@ -36,7 +36,7 @@ def catalog_settings(given: Mapping[str, str]) -> dict[str, str]:
     """Return the settings to add to ``given`` for the catalog ``stratalog``; {} if the package has no jar.
 
     Args:
-        given: Spark's settings, as the user passes them. The result extends those that are lists.
+        given: Spark's settings, as the user passes them. The result extends settings that are lists.
 
     Raises:
         PluginImportError: the package has no jar, but a setting of the catalog is given.
