@@ -97,7 +97,7 @@ public final class StratalogCatalog implements TableCatalog, SupportsNamespaces 
     return Map.copyOf(found);
   }
 
-  /** Return an identifier with path and topic. The name of {@code ident} may contain both, as PATH/TOPIC. */
+  /** Return {@code ident}. Divide a name PATH/TOPIC without a namespace into the namespace PATH and the name TOPIC. */
   private static Identifier split(Identifier ident) {
     int slash = ident.name().lastIndexOf('/');
     if (ident.namespace().length > 0 || slash < 0) {
