@@ -11,7 +11,7 @@ from stratalog.errors import ConfigError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits(Section):
-    """All limits on memory, on descriptors, and on sizes read from files and objects."""
+    """Limits on memory, on open files, and on the sizes of files and objects that an engine reads."""
 
     title: ClassVar[str] = "Limits"
 
@@ -92,7 +92,7 @@ class Limits(Section):
     )
 
     def check_partitions(self, topic: str, partitions: int) -> None:
-        """Raise ConfigError if ``topic`` may not have this number of partitions."""
+        """Raise ConfigError unless ``partitions`` is from 1 to ``limits.topic.partitions``, both inclusive."""
         if partitions < 1:
             raise ConfigError(f"topic {topic}: a topic has at least 1 partition, not {partitions}")
         if partitions > self.topic_partitions:
@@ -102,7 +102,7 @@ class Limits(Section):
             )
 
     def check_index(self, size_bytes: int, what: str) -> None:
-        """Raise ConfigError if an index or another small file, named ``what`` in the text, is above ``index_bytes``."""
+        """Raise ConfigError if ``size_bytes`` is above ``limits.index.bytes``; the error text begins with ``what``."""
         if size_bytes > self.index_bytes:
             raise ConfigError(
                 f"{what}: {size_bytes} bytes are above limits.index.bytes={self.index_bytes}: raise the limit"
@@ -362,5 +362,5 @@ class EngineConfig(Section):
 
     @property
     def preferred_stores(self) -> dict[str, str]:
-        """``plugins.prefer`` as a mapping from URI scheme to provider name."""
+        """The provider name for each URI scheme in ``plugins.prefer``. Schemes are in lower case."""
         return {scheme.lower(): name for scheme, _, name in (word.partition("=") for word in self.plugins_prefer)}

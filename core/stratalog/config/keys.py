@@ -45,16 +45,16 @@ def key(
     choices: tuple[str, ...] = (),
     check: Callable[[Any], str] | None = None,
 ) -> Any:
-    """Return a dataclass field for the setting ``name``.
+    """Return a dataclass field that defines the setting ``name``.
 
     Args:
         name: name of the setting as users write it, such as ``segment.bytes``.
         default: default value, of the field's type; for a mutable value, a callable that creates it.
-        doc: one sentence, printed on the reference page.
-        at_least: lower bound, inclusive; None limits a number to 64 bits.
-        at_most: upper bound, inclusive; None limits a number to 64 bits.
+        doc: description of the setting, printed on the reference page.
+        at_least: smallest allowed number; None allows every signed 64-bit integer down to ``LONG_MIN``.
+        at_most: largest allowed number; None allows every signed 64-bit integer up to ``LONG_MAX``.
         choices: allowed words, () for any; in a tuple field, each item must be one of them.
-        check: called with a value that passed the other checks; returns the reason why it is wrong, or "".
+        check: called with a value that passed the other checks; returns an error text, or "" if the value is valid.
     """
     setting = Key(name, default, doc, at_least, at_most, choices, check)
     if callable(default):
@@ -64,31 +64,32 @@ def key(
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """Base class of all groups of settings, each a frozen dataclass whose fields ``key`` defines."""
+    """Base class of groups of settings. A subclass is a frozen dataclass; ``key`` defines each of its settings."""
 
     title: ClassVar[str] = ""
 
     @classmethod
     def keys(cls) -> dict[str, Key]:
-        """Return the definitions of all settings of this class, by the names that users write."""
+        """Return the definitions of all settings of this class, by setting name, such as ``segment.bytes``."""
         return {found.name: found for _, found, _ in _described(cls)}
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, object], source: str) -> Self:
-        """Create settings from a mapping of names to values; text is converted to the setting's type.
+        """Return settings with the values of a mapping. Text is converted to the setting's type.
 
         Args:
-            values: values by name as users write it, or nested tables; a missing setting gets its default.
+            values: values by setting name, or nested tables. A missing setting gets its default.
             source: origin of the values (a file, "environment", a call), for error texts.
 
         Raises:
-            UnknownSettingError: a name is unknown; the text contains the most similar name.
-            ConfigError: a value has the wrong type or is out of bounds, or two values contradict each other.
+            UnknownSettingError: no setting has the name; the text suggests the most similar name if there is one.
+            ConfigError: a value has the wrong type or is not allowed, a name occurs twice or is not text, or two
+                settings contradict each other.
         """
         return cls().replaced(values, source)
 
     def replaced(self, values: Mapping[str, object], source: str) -> Self:
-        """Return a copy with some settings changed. Raises the errors of ``from_mapping``."""
+        """Return a copy with the settings in ``values`` changed. Arguments and errors are those of ``from_mapping``."""
         changed = self.merged(values, source)
         wrong = changed.contradiction()
         if wrong:
@@ -96,10 +97,10 @@ class Section:
         return changed
 
     def merged(self, values: Mapping[str, object], source: str) -> Self:
-        """Return a copy with some settings changed. Errors are those of ``from_mapping``.
+        """Return a copy with the settings in ``values`` changed. Contradictions between settings are not checked.
 
-        Each value is checked, but contradictions between settings are not. Use the method for values that were checked
-        together before: other defaults could now contradict them.
+        This method is for stored values: a changed default may contradict a stored value without an error. Arguments
+        and all other errors are those of ``from_mapping``.
         """
         described = {found.name: (attribute, found, kind) for attribute, found, kind in _described(type(self))}
         tables = [name for name, (_, _, kind) in described.items() if typing.get_origin(_plain(kind)) is dict]
@@ -113,11 +114,11 @@ class Section:
         return dataclasses.replace(self, **changes)
 
     def contradiction(self) -> str:
-        """Return the reason why two settings contradict each other; "" if they do not."""
+        """Return an error text if two settings contradict each other; otherwise ""."""
         return ""
 
     def to_mapping(self, *, only_changed: bool = False) -> dict[str, object]:
-        """Return names and values in the form that ``from_mapping`` reads; ``only_changed`` omits defaults.
+        """Return values by setting name, in the form that ``from_mapping`` reads; ``only_changed`` omits defaults.
 
         The value of a setting with several words is one text with commas, as in Kafka. If a word contains a comma, or
         begins or ends with a space, the value is a list instead.
@@ -132,12 +133,13 @@ class Section:
 
 
 def flat_names(values: Mapping[str, object], source: str, tables: Iterable[str] = ()) -> dict[str, object]:
-    """Join the names of nested tables with dots: ``{"log": {"dirs": x}}`` becomes ``{"log.dirs": x}``.
+    """Return a mapping without nested tables: ``{"log": {"dirs": x}}`` becomes ``{"log.dirs": x}``.
 
-    ``tables`` are the names of settings whose values are tables; these tables are not changed.
+    ``tables`` are the names of settings whose values are tables. These values are not changed. ``source`` is the origin
+    of ``values``, for error texts.
 
     Raises:
-        ConfigError: a setting is given in both spellings, or a name is not text.
+        ConfigError: ``values`` has both ``{"log": {"dirs": x}}`` and ``{"log.dirs": y}``, or a name is not text.
     """
     whole, result = frozenset(tables), dict[str, object]()
     for name, value in _leaves(values, "", whole):
@@ -167,7 +169,7 @@ def _described(section: type[Section]) -> tuple[tuple[str, Key, Any], ...]:
     return _looked_up(typing.cast(Hashable, section))  # mypy confuses the __hash__ of instances with that of the class
 
 
-@functools.cache  # slow, and called for each topic that an engine opens; the fields of a class do not change
+@functools.cache  # slow without the cache, and called for each topic that an engine opens
 def _looked_up(section: Any) -> tuple[tuple[str, Key, Any], ...]:
     hints = typing.get_type_hints(section)
     return tuple(
@@ -178,7 +180,7 @@ def _looked_up(section: Any) -> tuple[tuple[str, Key, Any], ...]:
 
 
 def _plain(kind: Any) -> Any:
-    """Return the type of a setting without its ``| None``."""
+    """Return ``T`` for a setting of type ``T | None``, and any other type unchanged."""
     if kind in _SCALARS or typing.get_origin(kind) not in {types.UnionType, typing.Union}:
         return kind
     return next(choice for choice in typing.get_args(kind) if choice is not types.NoneType)
@@ -203,7 +205,7 @@ def _converted(found: Key, kind: Any, value: object, source: str) -> object:
 def _to_words(value: object) -> tuple[str, ...]:
     if isinstance(value, str):
         return tuple(word.strip() for word in value.split(",") if word.strip())
-    if isinstance(value, list | tuple):  # a folder's name may begin or end with a space
+    if isinstance(value, list | tuple):  # not stripped: a folder name may begin or end with a space
         return tuple(word for item in value if (word := _to_str(os.fspath(item))).strip())
     raise TypeError(value)
 
@@ -233,7 +235,7 @@ def _to_float(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise TypeError(value)
     number = float(value)
-    if not math.isfinite(number):  # NaN is neither above nor below any bound
+    if not math.isfinite(number):  # NaN passes every comparison with a bound
         raise ValueError(value)
     return number
 

@@ -1,4 +1,4 @@
-"""Sources of settings: a TOML file or a mapping, and environment variables, which override the file or mapping."""
+"""Settings from a TOML file or a mapping, overridden by environment variables."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from stratalog.config.topic import TopicConfig
 from stratalog.errors import ConfigError, UnknownSettingError
 
 ENVIRONMENT_PREFIX: Final = "STRATALOG_"
-CONFIG_VARIABLE: Final = "STRATALOG_CONFIG"  # the path of a settings file, used if the caller names none
+CONFIG_VARIABLE: Final = "STRATALOG_CONFIG"  # path of the settings file if the caller gives none
 _SWITCHES: Final = frozenset({"STRATALOG_NO_EXTENSIONS", CONFIG_VARIABLE})  # variables that are not settings
 _TOPIC_DEFAULTS: Final = "topic_defaults"
 _LIMITS: Final = "limits."
@@ -26,11 +26,11 @@ _PLUGIN_VARIABLES: Final = "STRATALOG_PLUGINS_"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """The complete settings of one engine.
+    """All settings of one engine.
 
-    ``plugins`` holds the unchecked values of ``[plugins.NAME]`` sections. ``plugin_variables`` holds the environment
-    variables that override them, by variable name. Both are checked when the plugins are loaded, because only the
-    plugins know their settings.
+    ``plugins`` holds the unchecked values of the ``[plugins.NAME]`` sections, by ``NAME``. ``plugin_variables`` holds
+    the environment variables that override these values, by variable name. Both are checked when the plugins are
+    loaded, because only the plugins know their settings.
     """
 
     engine: EngineConfig = field(default_factory=EngineConfig)
@@ -50,13 +50,14 @@ def read_settings(
     ``STRATALOG_PLUGINS_S3_ALLOW_HTTP`` is ``allow_http`` of ``[plugins.s3]``.
 
     Args:
-        config: path of a file, or a mapping of the same shape. None reads the file that ``STRATALOG_CONFIG`` names. If
-            that variable is empty or not set, no file is read: the working directory is not searched for one.
-        environment: variables, by name.
+        config: path of a file, or a mapping with the contents of such a file. None means the file that
+            ``STRATALOG_CONFIG`` names. If that variable is empty or not set, no file is read.
+        environment: environment variables by name.
 
     Raises:
-        ConfigError: the file cannot be read, is not valid TOML, or contains a wrong value or a setting twice.
-        UnknownSettingError: a name is unknown.
+        ConfigError: the file cannot be read or is not valid TOML, a value is wrong, a setting occurs twice, or two
+            settings contradict each other.
+        UnknownSettingError: no setting has the name. Names of plugin settings are not checked here.
     """
     if config is None:
         config = environment.get(CONFIG_VARIABLE) or None
@@ -84,7 +85,9 @@ def read_settings(
 
 
 def plugin_values(settings: Settings, known: Mapping[str, Iterable[str]]) -> dict[str, dict[str, str]]:
-    """Return the plugin settings in environment variables: for each section, the values by the names of the settings.
+    """Return the plugin settings that environment variables set: values by section name and setting name.
+
+    A section without such variables is not in the result.
 
     Args:
         settings: settings with the variables of the environment.
@@ -105,14 +108,14 @@ def plugin_values(settings: Settings, known: Mapping[str, Iterable[str]]) -> dic
 
 
 def load_settings(file: os.PathLike[str] | str) -> dict[str, object]:
-    """Return the contents of a settings file, as a mapping that ``read_settings`` accepts, also in another process.
+    """Return the contents of a TOML settings file, as a mapping for ``read_settings``. The mapping can be pickled.
 
     Raises:
-        ConfigError: the file cannot be read, or is not valid TOML.
+        ConfigError: the file does not exist, cannot be read, or is not valid TOML.
     """
     path = Path(file)
     try:
-        if path.exists() and not path.is_file():  # opening a FIFO would block until its other end is opened
+        if path.exists() and not path.is_file():  # opening a FIFO would block until a writer opens it
             raise ConfigError(f"{path} is not a regular file: give the path of a settings file")
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -126,9 +129,9 @@ def load_settings(file: os.PathLike[str] | str) -> dict[str, object]:
 
 
 def _take_sections(tree: dict[str, object]) -> dict[str, Mapping[str, object]]:
-    """Remove the ``[plugins.NAME]`` sections from ``tree``, and return them unchanged, by ``NAME``.
+    """Remove the ``[plugins.NAME]`` sections from ``tree``, and return them by ``NAME``.
 
-    Tables inside of a section are not flattened, because only the plugin knows which of its settings are tables.
+    Tables in a section are not flattened, because only the plugin knows which of its settings are tables.
     """
     sections = dict[str, Mapping[str, object]]()
     table = tree.get("plugins")
@@ -147,7 +150,7 @@ def _from_environment(
 ) -> tuple[dict[str, object], dict[str, object], dict[str, str]]:
     """Return engine settings and limits by setting name, and plugin settings by variable name."""
     engine_names = {_variable(name): name for name in EngineConfig.keys()}  # noqa: SIM118 - a classmethod, not a dict
-    limit_names = {_variable(name): name for name in Limits.keys()}  # noqa: SIM118 - the same
+    limit_names = {_variable(name): name for name in Limits.keys()}  # noqa: SIM118 - a classmethod, not a dict
     engine, limits, plugins = dict[str, object](), dict[str, object](), dict[str, str]()
     for variable, value in environment.items():
         if variable in engine_names:

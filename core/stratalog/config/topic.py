@@ -16,14 +16,14 @@ from typing import ClassVar, Final, Self
 from stratalog.config.keys import INT_MAX, LONG_MAX, Section, flat_names, key
 from stratalog.errors import UnknownSettingError
 
-USE_TOTAL: Final = -2  # local.retention.*: "the same as retention.*"
+USE_TOTAL: Final = -2  # local.retention.*: use the value of retention.*
 UNLIMITED: Final = -1
-NO_EFFECT: Final = "no effect"  # for settings that only a broker uses: they can be set, and are stored
+NO_EFFECT: Final = "no effect"  # description of settings that only a broker uses; an engine stores them
 NO_CODEC: Final = ("producer", "uncompressed")  # words of compression.type that name no codec
 _WORD: Final = re.compile(r"[a-z][a-z0-9_]*\Z")
 
-# A broker's default settings of topics whose names differ from the topic settings' names. All other such settings only
-# have a prefix. Source: apache/kafka ServerTopicConfigSynonyms.
+# Broker settings that set the default of a topic setting with another name. Other broker settings are a topic setting's
+# name after one of these prefixes. Source: apache/kafka ServerTopicConfigSynonyms.
 _BROKER_PREFIXES: Final = ("log.cleaner.", "log.")
 _BROKER_NAMES: Final = {
     "log.cleaner.min.cleanable.ratio": "min.cleanable.dirty.ratio",
@@ -45,7 +45,7 @@ _BROKER_NAMES: Final = {
 
 
 def _throttled(value: tuple[str, ...]) -> str:
-    """Return the reason why a list of throttled replicas is invalid, or "".
+    """Return an error text if a list of throttled replicas is invalid; otherwise "".
 
     Source: apache/kafka ThrottledReplicaListValidator.
     """
@@ -54,12 +54,12 @@ def _throttled(value: tuple[str, ...]) -> str:
 
 
 def _compression(value: str) -> str:
-    """Return the reason why a word cannot name a codec, or "". The engine checks that the codec is installed."""
+    """Return an error text if ``value`` cannot name a codec; otherwise "". The codec need not be installed."""
     return "" if _WORD.match(value) else "must be producer, uncompressed, or the name of a codec"
 
 
 def _record_version(value: int | str) -> str:
-    """Return the reason why a word cannot name a format, or "". The engine checks that the format is installed."""
+    """Return an error text if ``value`` cannot name a format; otherwise "". The format need not be installed."""
     return "" if isinstance(value, int) or _WORD.match(value) else "must be 0, 1, 2, or the name of a record format"
 
 
@@ -71,9 +71,10 @@ def _gzip_level(value: int) -> str:
 class TopicConfig(Section):
     """The settings of one topic. Settings of Kafka have the same names and meanings as in Kafka.
 
-    ``sections`` has the settings of plugins, by provider name. Settings of plugins without a section are unknown.
-    ``refusal`` is the error if a plugin refuses stored settings of the topic, otherwise "". With a refusal,
-    ``sections`` has the defaults, and no policy may delete records according to these.
+    ``sections`` holds the topic settings of plugins, by provider name. If a provider has no section, its settings are
+    unknown names. ``refusal`` is normally "". If a plugin refuses a stored setting of the topic, ``refusal`` is the
+    error text, and ``sections`` holds defaults instead of the stored values. Then no cleanup policy may run on the
+    topic.
     """
 
     title: ClassVar[str] = "Topic settings"
@@ -289,7 +290,7 @@ class TopicConfig(Section):
     refusal: str = ""
 
     def merged(self, values: Mapping[str, object], source: str) -> Self:
-        """Return a copy with some settings changed, including settings of plugins; see ``Section.merged``."""
+        """Return a copy with the settings in ``values`` changed, including those of plugins; see ``Section.merged``."""
         flat = flat_names(values, source)
         sections = dict(self.sections)
         for name, section in sections.items():
@@ -299,7 +300,7 @@ class TopicConfig(Section):
         known = {*type(self).keys(), *self.names_of_plugins()}
         for name in flat.keys() - known:
             first = name.partition(".")[0]
-            own = sections[first].keys() if first in sections else known  # a misspelt setting of this plugin
+            own = sections[first].keys() if first in sections else known  # suggest only settings of this plugin
             nearest = _of_broker(name) or next(iter(difflib.get_close_matches(name, sorted(own), n=1)), "")
             is_foreign = is_of_plugin(name) and first not in sections and not nearest
             where = f"{source} (no installed plugin has this setting)" if is_foreign else source
@@ -314,21 +315,21 @@ class TopicConfig(Section):
         return result
 
     def names_of_plugins(self) -> frozenset[str]:
-        """Return the names of the topic settings of all plugins in ``sections``."""
+        """Return the names of all settings in ``sections``."""
         return frozenset(name for section in self.sections.values() for name in section.keys())  # noqa: SIM118 - a classmethod, not a dict
 
     def known(self, values: Mapping[str, object]) -> dict[str, object]:
-        """Return ``values`` without settings of plugins that are not installed."""
+        """Return ``values`` without settings for which ``is_of_plugin`` is True and that are not in ``sections``."""
         theirs = self.names_of_plugins()
         return {name: value for name, value in values.items() if name in theirs or not is_of_plugin(name)}
 
     def recognised(self, values: Mapping[str, object]) -> dict[str, object]:
-        """Return ``values`` without settings that neither stratalog nor an installed plugin knows."""
+        """Return ``values`` without settings that neither stratalog nor a plugin in ``sections`` has."""
         names = {*type(self).keys(), *self.names_of_plugins()}
         return {name: value for name, value in values.items() if name in names}
 
     def contradiction(self) -> str:
-        """Return the reason why settings contradict each other, or "".
+        """Return an error text if two settings contradict each other; otherwise "".
 
         Source: apache/kafka LogConfig.validateValues, validateRemoteStorage...
         """
@@ -355,16 +356,16 @@ class TopicConfig(Section):
 
     @property
     def local_limit_ms(self) -> int:
-        """Effective value of ``local.retention.ms``: that of ``retention.ms`` if the setting is -2."""
+        """Value of ``local.retention.ms``; that of ``retention.ms`` if the former is -2. -1 means no limit."""
         return self.retention_ms if self.local_retention_ms == USE_TOTAL else self.local_retention_ms
 
     @property
     def local_limit_bytes(self) -> int:
-        """Effective value of ``local.retention.bytes``: that of ``retention.bytes`` if the setting is -2."""
+        """Value of ``local.retention.bytes``; that of ``retention.bytes`` if the former is -2. -1 means no limit."""
         return self.retention_bytes if self.local_retention_bytes == USE_TOTAL else self.local_retention_bytes
 
     def compression_level(self, codec: str) -> int | None:
-        """Return the configured level for this codec, or None for the codec's own default."""
+        """Return the configured level for ``codec``; None if the codec has no level setting, or uses its default."""
         if codec == "gzip":
             return None if self.compression_gzip_level == -1 else self.compression_gzip_level
         ours = {"lz4": self.compression_lz4_level, "zstd": self.compression_zstd_level}
@@ -372,16 +373,16 @@ class TopicConfig(Section):
 
 
 def _of_broker(name: str) -> str:
-    """Return the topic setting whose default the broker setting ``name`` is in Kafka, or "" if there is none."""
+    """Return the topic setting whose default Kafka's broker setting ``name`` sets; "" if there is none."""
     known = TopicConfig.keys()
     without = (name.removeprefix(prefix) for prefix in _BROKER_PREFIXES if name.startswith(prefix))
     return _BROKER_NAMES.get(name) or next((found for found in without if found in known), "")
 
 
 def is_of_plugin(name: str) -> bool:
-    """Return True if only a plugin can have this setting.
+    """Return True if only a plugin can have a setting with this name.
 
-    The name then has a dot, and no setting of Kafka or stratalog begins with the word before the dot.
+    This is so if the name has a dot, and no setting of Kafka or stratalog begins with the word before the dot.
     """
     first, mark, _ = name.partition(".")
     return bool(mark) and first not in _first_words()
