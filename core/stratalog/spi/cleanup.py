@@ -1,4 +1,4 @@
-"""Cleanup policies: a policy plans, and the core executes the plan. Policies are pure and do no I/O."""
+"""Cleanup policies. A policy plans actions, and the core executes the plan. Policies have no state and do no I/O."""
 
 from __future__ import annotations
 
@@ -15,22 +15,25 @@ from stratalog.model.records import Fields, RecordColumns
 
 @dataclass(frozen=True, slots=True)
 class SegmentSummary:
-    """One segment as a policy sees it; offsets are [base_offset, end_offset).
+    """One segment in a ``LogSummary``, with the offsets [base_offset, end_offset).
 
     ``age_from_ms`` is the largest record timestamp, or the file's modification time if no record has a timestamp. A
     segment may be ``is_local``, ``is_remote``, or both. ``is_active`` is True for the segment that receives appends.
-    ``first_timestamp_ms`` is the largest timestamp of the segment's first batch; -1 if it was not read, or if there is
-    none. The core reads it only before it plans compaction of a topic that sets ``max.compaction.lag.ms``, and only for
-    the dirty segments on local disk and the first dirty segment of the tier. Dirty segments are closed segments that
-    end above ``dirty_start`` or ``tier_dirty_start`` of the LogSummary.
+
+    A closed segment is dirty if it ends above ``dirty_start`` (local) or ``tier_dirty_start`` (tier) of the LogSummary.
+    ``first_timestamp_ms`` is the largest timestamp of a dirty segment's first batch. It is -1 if that batch has no
+    timestamp, or if the core did not read the batch. The core reads it only before it plans compaction of a topic that
+    sets ``max.compaction.lag.ms``, and only in the dirty segments on local disk and the first dirty segment of the
+    tier.
 
     A segment in the tier can overlap local segments that have other base and end offsets. Then ``size_bytes`` of the
     segment in the tier is an estimate of its bytes that are not on local disk. Therefore a sum over all segments counts
     no byte twice.
 
-    If a tier has very many segments, one summary with ``is_page`` represents all segments of a page of the manifest.
-    Its ``age_from_ms`` is that of the newest segment in the page. If the first segment that retention would keep is in
-    a page, the core calls the policy again, with one summary for each segment up to the end of that page.
+    If a tier has very many segments, the manifest lists them in pages. One summary with ``is_page`` then represents all
+    segments of a page, and its ``age_from_ms`` is that of the newest segment in the page. If the first segment that a
+    plan does not delete is in a page, the core calls the policy again, with one summary for each segment up to the end
+    of that page.
     """
 
     base_offset: int
@@ -46,7 +49,7 @@ class SegmentSummary:
 
 @dataclass(frozen=True, slots=True)
 class LogSummary:
-    """A log as a policy sees it: all local and remote segments, oldest first.
+    """A log with all its local and remote segments, oldest first. It is the input of a policy's plan.
 
     Segments do not overlap, with one exception: the last segment in the tier may overlap local segments that have other
     base and end offsets. ``has_tier`` is True if closed segments of the topic are offloaded.
@@ -66,13 +69,13 @@ class LogSummary:
     tier_dirty_start: int = 0
 
     def rewrites(self, config: TopicConfig) -> list[Action]:
-        """Return at most two actions: a Rewrite or Keep for the tier part, and a Rewrite or Keep for the local part.
+        """Return a Rewrite or Keep for the tier part, then one for the local part.
 
         A policy can return these actions from ``plan`` if its filter drops a record only because of other records,
-        never because of its age. In each part, only closed segments that end above the log start, and at or below the
-        last stable offset, are considered. They are rewritten if more than ``min.cleanable.dirty.ratio`` of their bytes
-        are in segments that end above the part's dirty start, and kept otherwise. A part without such segments has no
-        action.
+        never because of its age. In each part, only closed segments count that end above the log start, and at or below
+        the last stable offset. A part without such segments has no action. The action is a Rewrite if more than
+        ``min.cleanable.dirty.ratio`` of the bytes of these segments are in segments that end above the part's dirty
+        start. Otherwise it is a Keep.
         """
         found = list[Action]()
         for is_remote, checkpoint in ((True, self.tier_dirty_start), (False, self.dirty_start or 0)):
@@ -111,8 +114,8 @@ class Keep:
 class DeletePrefix:
     """An action that deletes the records with offsets in [start, end).
 
-    ``start`` is the log's first offset. ``end`` is the end offset of a segment or, if the log start is inside a
-    segment, the log start.
+    ``start`` is the base offset of the log's first segment. ``end`` is the end offset of a segment or, if the log start
+    is inside a segment, the log start.
     """
 
     start: int
@@ -122,12 +125,12 @@ class DeletePrefix:
 
 @dataclass(frozen=True, slots=True)
 class Rewrite:
-    """An action that compacts [start, end); ``dirty_start`` is the first offset not compacted before.
+    """An action that compacts [start, end); ``dirty_start`` is the first offset in this range not compacted before.
 
-    ``start`` and ``end`` are borders of closed segments, and ``end`` is at or below the last stable offset. Either all
-    segments of the range are in the tier part of the log, or all are in its local part (``LogSummary``). A plan may
-    contain one Rewrite for each part. Of the Rewrites of all logs, the cleaner runs that with the greatest
-    ``dirty_ratio`` first.
+    ``start`` is the base offset of a closed segment, and ``end`` is the end offset of a closed segment. ``end`` is at
+    or below the last stable offset, and above ``dirty_start``. Either all segments of the range are in the tier part of
+    the log, or all are in its local part (``LogSummary``). A plan may contain one Rewrite for each part. The cleaner
+    runs the Rewrite with the greatest ``dirty_ratio`` (0 to 1) of all logs first.
     """
 
     start: int
@@ -142,13 +145,16 @@ Action: TypeAlias = Keep | DeletePrefix | Rewrite
 
 @dataclass(frozen=True, slots=True)
 class RewriteJob:
-    """One compaction round as a filter sees it.
+    """One compaction round, for the record filter. A round compacts the offsets [start, end) of one log once.
 
-    ``memory_bytes`` is the memory that the filter may use for its state (``log.cleaner.dedupe.buffer.size`` of one
-    thread). If the state is a hash table, ``load_factor`` is the share that the filter may fill
-    (``log.cleaner.io.buffer.load.factor``). ``config`` holds the topic's settings, including those of plugins.
-    ``secret`` is a key of 16 bytes for the hashes in digests. It is stored only in the log's files and is the same in
-    every round. It is empty if no digests are written.
+    ``dirty_start`` is the first offset that no earlier round compacted. ``memory_bytes`` is the memory that the filter
+    may use for its state (``log.cleaner.dedupe.buffer.size`` of one thread). If the state is a hash table,
+    ``load_factor`` is the share of its slots that the filter may fill (``log.cleaner.io.buffer.load.factor``).
+    ``config`` holds the topic's settings, including those of plugins.
+
+    ``secret`` is a key of 16 bytes, with which a filter hashes record keys for digests (``RecordFilter.digest``).
+    Digests from earlier rounds that the filter gets were made with the same secret. It is stored only in the log's
+    files. It is empty if the round writes no digests.
     """
 
     log: TopicPartition
@@ -163,25 +169,26 @@ class RewriteJob:
 
 
 class RecordFilter(ABC):
-    """A filter that decides which data records compaction keeps.
+    """A filter that decides which data records compaction keeps. One filter serves one compaction round, on one thread.
 
-    The core removes control batches and the batches of aborted transactions before it calls the filter. Offsets ascend.
-    A filter is used for one round, by one thread. In pass 1 the core calls ``observe`` with all records that the filter
-    observes. Then, in pass 2, it calls ``judge``.
+    A round has two passes. In pass 1 the core calls ``observe`` with all records that the filter observes. In pass 2 it
+    calls ``judge`` with the records to decide on. Before both calls, the core removes control batches and the batches
+    of aborted transactions. Offsets ascend.
 
-    A filter with a ``digest_kind`` lets later rounds skip segments that they would not change. The filter returns
-    digests of the records that it judges. In rounds over segments on local disk, the core stores them. In a later
-    round, a filter of the same kind reads a digest and decides if it would drop any record.
+    A digest describes the kept records of a segment, so that a later round can skip the segment without reading it. A
+    filter with a ``digest_kind`` returns digests of the records that it judges. In rounds over segments on local disk,
+    the core stores them. In a later round, the core passes a digest to ``spares`` of a filter with the same
+    ``digest_kind``.
 
     Attributes:
-        fields: the columns that the filter reads; the others may be absent.
-        observes: the records that ``observe`` gets, in ascending order, without those of aborted transactions. "dirty":
-            the records of the dirty range. "part": the records from the start of the round to its end, in the part of
-            the log that the round compacts: the tier or local disk. "log": the records of the whole log, in both parts,
-            up to the last stable offset. With "log", a record on local disk can cause that an older record in the tier
-            is dropped: a log that is restored from the tier alone then has neither of the two records.
+        fields: the record fields that the filter reads; columns of other fields may be empty.
+        observes: the records that ``observe`` gets. "dirty": the records of the dirty range, which is [``dirty_start``,
+            ``end``) of the ``RewriteJob``. "part": the records of [``start``, ``end``), in the part of the log that the
+            round compacts: the tier or local disk. "log": the records of the whole log, in both parts, up to the last
+            stable offset. With "log", a record on local disk can be the reason to drop an older record in the tier. A
+            log that is restored from the tier alone then has neither of the two records.
         digest_kind: name of the digest format including its version (at most 64 ASCII characters, persistent); "" if
-            the filter makes no digests: then every round reads every segment.
+            the filter makes no digests. Then every round reads every segment.
     """
 
     fields: ClassVar[Fields] = Fields.ALL
@@ -192,27 +199,29 @@ class RecordFilter(ABC):
     def observe(self, records: RecordColumns) -> int:
         """Add records to the filter's state in order (pass 1), and return how many were added, at most all of them.
 
-        A result below the number of records means that memory is full. The round then ends before the first record that
-        was not added. The core marks the log as uncleanable, and logs that, if the filter adds no record of the dirty
-        range, or if it ``observes`` "log" and does not add all records.
+        A result below the number of records means that the filter's memory is full. The round then ends before the
+        first record that was not added. If the filter added no record of the dirty range, or if it ``observes`` "log"
+        and did not add all records, the round changes nothing. The core then logs a warning, and does not compact this
+        part of the log until the log is opened again.
         """
 
     @abstractmethod
     def judge(self, records: RecordColumns, verdicts: bytearray) -> None:
-        """Write one ``Verdict`` per record into ``verdicts`` (pass 2, over all records below the round's end).
+        """Write one ``Verdict`` for each record into ``verdicts`` (pass 2).
 
-        ``verdicts`` has one byte for each record, at first KEEP. The method must not change the size of ``verdicts``.
-        If it is called again with the same records, it must write the same verdicts. DROP_AT_HORIZON is for tombstones.
-        The core keeps a tombstone for ``delete.retention.ms`` after the first round that read it, and then drops it.
+        The core calls this method with the records from the start of the round to its end. ``verdicts`` has one byte
+        for each record, initially KEEP. The method must not change the size of ``verdicts``. If it is called again with
+        the same records, it must write the same verdicts. DROP_AT_HORIZON is for tombstones: the core keeps a tombstone
+        for ``delete.retention.ms`` after the first round that read it, and then drops it.
         """
 
     def digest(self, *, end: bool) -> Sequence[bytes]:
         """Return digest sections of the records judged KEEP or DROP_AT_HORIZON since the last call. Default: none.
 
-        A section has the filter's own format; a later round passes it to ``spares``. The core calls this method several
-        times for each segment in pass 2, so that the filter need not hold the digest of a whole segment in memory.
-        ``end`` is True in the last call for a segment: return all sections that are left, at least one. The sections
-        must cover all kept records, and may cover further records.
+        A section is a part of a segment's digest, in the filter's own format. A later round passes it to ``spares``.
+        The core calls this method several times for each segment in pass 2, so the filter need not hold the digest of a
+        whole segment in memory. ``end`` is True in the last call for a segment: return all remaining sections, at least
+        one. The sections must cover all kept records, and may cover further records.
         """
         del end
         return ()
@@ -220,43 +229,45 @@ class RecordFilter(ABC):
     def spares(self, section: memoryview) -> bool:
         """Return True if the filter would drop none of the records that a digest section covers. Default: False.
 
-        Called after pass 1. All records of the section have offsets below the dirty range. A record is not dropped if
-        its verdict would be KEEP or DROP_AT_HORIZON. If in doubt, return False: then the core reads the segment.
+        The core calls this method after pass 1. All records of the section have offsets below the dirty range. A filter
+        does not drop a record if its verdict would be KEEP or DROP_AT_HORIZON. If in doubt, return False: then the core
+        reads the segment.
         """
         del section
         return False
 
     @property
     def load(self) -> float:
-        """The used share of the filter's memory, from 0 to 1; for people, in events and logs."""
+        """The used share of the filter's memory, from 0 to 1, which the core shows in events and logs. Default: 0."""
         return 0.0
 
 
 class CleanupPolicy(ABC):
-    """A cleanup policy. If one policy plans a DeletePrefix and another a Rewrite, the DeletePrefix has priority."""
+    """A cleanup policy. A DeletePrefix of one policy has priority over a Rewrite of another policy."""
 
     @abstractmethod
     def plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
-        """Return the actions for a log, each with a reason for people to read. Ranges ascend and do not overlap.
+        """Return the actions for a log, each with a reason for people to read. Their ranges ascend and do not overlap.
 
-        Ranges are not empty and are inside the log. Nothing above the high watermark is deleted or rewritten. At most
-        one action is a DeletePrefix. It must contain a whole segment or raise the log start, and must not delete an
-        empty active segment. The plan depends only on the arguments, and the policy must not change them. After the
-        core has executed a plan, the next plan must not contain the same deletion or rewrite again. With a later
-        ``now_ms``, the end of the deletion must not be lower.
+        Ranges must not be empty and must be inside the log. A DeletePrefix or Rewrite must end at or below the high
+        watermark. At most one action is a DeletePrefix. It must contain a whole segment or raise the log start, and
+        must not delete an empty active segment. The plan depends only on the arguments, and the policy must not change
+        them. After the core has executed a plan, the next plan must not contain the same deletion or rewrite. With a
+        later ``now_ms``, the end of the DeletePrefix must not be lower.
         """
 
     def local_plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
-        """Return DeletePrefix actions that delete local segments because the tier has them. Default: none.
+        """Return DeletePrefix actions for local segments. Default: none.
 
-        ``log`` contains local segments only. The core calls this method only if the topic's closed segments are
-        offloaded.
+        The core deletes only segments that the tier has. ``log`` contains all local segments, and no segment that only
+        the tier has. The core calls this method only if closed segments of the topic are offloaded. If an action ends
+        at the log end, the core can close the active segment, so that it is offloaded and then deleted.
         """
         del log, config, now_ms
         return ()
 
     def record_filter(self, job: RewriteJob) -> RecordFilter:
-        """Return a new filter for one round; filters share no state.
+        """Return a new filter for one compaction round. Filters must not share state.
 
         A policy that plans a Rewrite must override this method. The default raises NotImplementedError.
         """

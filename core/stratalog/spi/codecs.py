@@ -1,4 +1,4 @@
-"""Codecs: compression of the records of one batch. Implementations are pure and thread-safe."""
+"""Codecs, which compress the records of one batch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from stratalog.model.numbered_components import NumberedComponents, Opened
 
 
 class Codec(ABC):
-    """One compression codec, which several threads use at the same time.
+    """One compression codec. Thread-safe.
 
     A codec accepts any buffer, does not change its input, and does not overwrite an earlier result.
 
@@ -26,10 +26,11 @@ class Codec(ABC):
 
     @abstractmethod
     def compress(self, data: Buffer, *, level: int | None, magic: int) -> bytes:
-        """Compress one batch's records. ``level`` None is the codec's default; only lz4 uses ``magic``.
+        """Return one batch's records compressed. ``level`` None is the codec's default level.
 
-        For every level and magic, ``decompress`` must return ``data`` from the result. The engine checks this for each
-        result of a codec that does not come with stratalog, and refuses the append if the check fails.
+        ``magic`` is the magic of the batch; only lz4 uses it. A codec without levels ignores ``level``. For every level
+        and magic, ``decompress`` must return ``data`` from the result. If a codec does not come with stratalog, the
+        engine checks each result, and refuses the append if the check fails.
 
         Raises:
             ConfigError: ``level`` is not in ``levels``.
@@ -37,18 +38,18 @@ class Codec(ABC):
 
     @abstractmethod
     def decompress(self, data: Buffer, *, limit_bytes: int, magic: int) -> memoryview:
-        """Return the decompressed records of one batch.
+        """Return the decompressed records of one batch; ``magic`` is the magic of the batch.
 
         ``data`` holds one or more compressed streams. Bytes after the last stream must not appear in the result. A
         codec must not allocate more than ``limit_bytes`` for the result, even if ``data`` states a larger size.
 
         Raises:
-            DecompressedSizeError: the result would exceed ``limit_bytes``; raised before more is allocated.
+            DecompressedSizeError: the result would exceed ``limit_bytes``.
             CorruptBatchError: the data is not a valid stream of this codec, or ends too early; position is 0.
         """
 
 
-CODEC_IDS: Final = range(1, 8)  # the codec has three bits of the attributes; 0 means no codec
+CODEC_IDS: Final = range(1, 8)  # three bits of a batch's attributes; 0 means no compression
 
 
 class CodecTable:
@@ -60,8 +61,8 @@ class CodecTable:
             ``codecs``.
 
     Raises:
-        PluginClashError: two of ``codecs`` have the same id, and it would be unclear which one decompresses a batch. If
-            two codecs of ``offers`` have the same id, the first use of that id raises this error instead.
+        PluginClashError: two of ``codecs`` have the same id. If two codecs of ``offers`` have the same id, the first
+            use of that id raises this error instead.
     """
 
     def __init__(
@@ -80,8 +81,8 @@ class CodecTable:
         """Return the codec with this id.
 
         Raises:
-            UnsupportedCompressionError: no codec that could be opened has this id; the text has the errors of codecs
-                that could not be opened.
+            UnsupportedCompressionError: no codec with this id is installed, or it cannot be opened; the text contains
+                the reason.
             PluginClashError: several codecs have this id.
         """
         try:
@@ -93,8 +94,8 @@ class CodecTable:
         """Return the codec with this name.
 
         Raises:
-            UnsupportedCompressionError: no such codec is installed.
-            StorageError: the codec cannot be opened. It is a PluginClashError if another codec has the same id.
+            UnsupportedCompressionError: no codec with this name is installed.
+            StorageError: the codec cannot be opened. The error is a PluginClashError if another codec has the same id.
         """
         found = self._by_name.get(name)
         if found is None:
@@ -109,7 +110,7 @@ class CodecTable:
         """Return the name of the codec with this id, ``none`` for 0.
 
         Raises:
-            UnsupportedCompressionError: no codec that could be opened has this id.
+            UnsupportedCompressionError: no codec with this id is installed, or it cannot be opened.
             PluginClashError: several codecs have this id.
         """
         if codec_id == 0:

@@ -27,13 +27,13 @@ CommandFunction = TypeVar("CommandFunction", bound=Callable[..., Any])
 def option_group(
     name: str, make: Callable[..., object], *options: Callable[[Any], Any]
 ) -> Callable[[CommandFunction], CommandFunction]:
-    """Return a decorator that adds several options to a command and passes them as one value.
+    """Return a decorator that adds several options to a click command and passes them as one argument.
 
     Args:
         name: name of the command's argument; the command is called with ``name=make(...)``.
         make: function that builds the value. Its parameters have the options' names. The command itself does not
             receive these options.
-        options: click's decorators, in the reverse order of the help text.
+        options: click's option decorators, in the reverse order of the help text.
     """
     parts = tuple(inspect.signature(make).parameters)
 
@@ -55,9 +55,9 @@ def option_group(
 def config_option(function: CommandFunction) -> CommandFunction:
     """Add the option ``--config`` to a click command.
 
-    The command gets the argument ``config``: the result of ``settings_file``, which is a path or None.
+    The command gets the argument ``config``, a path or None: the result of ``settings_file``.
     """
-    import click  # noqa: PLC0415 - an optional dependency that is installed if commands run
+    import click  # noqa: PLC0415 - an optional dependency, installed with the command line
 
     return click.option(
         "--config",
@@ -70,9 +70,9 @@ def config_option(function: CommandFunction) -> CommandFunction:
 def tier_option(function: CommandFunction) -> CommandFunction:
     """Add the option ``--tier-option``, which can be repeated, to a click command.
 
-    The command gets the argument ``tier_options``: the result of the function ``tier_options``, for the tier's store.
+    The command gets the argument ``tier_options``, a dictionary: the result of the function ``tier_options``.
     """
-    import click  # noqa: PLC0415 - an optional dependency that is installed if commands run
+    import click  # noqa: PLC0415 - an optional dependency, installed with the command line
 
     return click.option(
         "--tier-option",
@@ -88,9 +88,9 @@ def tier_option(function: CommandFunction) -> CommandFunction:
 def settings_file(given: str | None) -> str | None:
     """Return the path of a command's settings file; None if the command uses no file.
 
-    The order is: ``given``, the file that ``STRATALOG_CONFIG`` names, ``stratalog.toml`` in the working directory if it
-    exists. If the variable is set and empty, no file is used. The first two files need not exist. Only commands look
-    for a file in the working directory; the library never does.
+    The path is ``given`` if it is not None. Otherwise it is the value of ``STRATALOG_CONFIG``; an empty value means no
+    file. If the variable is not set, the path is ``stratalog.toml`` in the working directory, if that file exists. The
+    other files need not exist. Only commands look for a file in the working directory; the library never does.
     """
     if given is not None:
         return given
@@ -101,18 +101,18 @@ def settings_file(given: str | None) -> str | None:
 
 
 def settings_contents(file: str | None) -> dict[str, object] | None:
-    """Return the contents of a settings file, for tasks on machines without the file; None if ``file`` is None.
+    """Return the contents of a settings file, to send them to machines without the file; None if ``file`` is None.
 
     Raises:
-        ConfigError: the file cannot be read, or is not valid TOML.
+        ConfigError: the file does not exist, cannot be read, or is not valid TOML.
     """
     return None if file is None else load_settings(file)
 
 
 def tier_options(texts: Iterable[str]) -> dict[str, object]:
-    """Return a store's options by name, from texts of the form ``NAME=VALUE``. If a name repeats, the last text counts.
+    """Return an object store's options by name, from texts of the form ``NAME=VALUE``.
 
-    ``option_value`` parses the values.
+    ``option_value`` parses the values. If a name occurs several times, its last value is used.
 
     Raises:
         ConfigError: a text has another form. The error does not show a value, which may be a secret.
@@ -129,7 +129,7 @@ def tier_options(texts: Iterable[str]) -> dict[str, object]:
 def option_value(text: str) -> object:
     """Return the parsed value of ``text`` if it is a JSON object, array or boolean; otherwise return ``text`` itself.
 
-    Numbers stay text: the store's plugin converts them.
+    Numbers stay text: the plugin of the store converts them.
     """
     try:
         found: object = json.loads(text)
@@ -139,32 +139,32 @@ def option_value(text: str) -> object:
 
 
 class _Steps(Protocol):
-    """The progress of a command, counted in steps."""
+    """Progress of a command, counted in steps."""
 
     def add(self, steps: float) -> None:
         """Increase the total number of steps by ``steps``."""
 
     def advance(self, steps: float = 1) -> None:
-        """Count ``steps`` more as done."""
+        """Increase the number of completed steps by ``steps``."""
 
 
 class CommandOutput(Protocol):
     """The output of a command: tables and progress for people, or one JSON object per line for programs.
 
-    In a plugin's command, ``click.get_current_context().obj`` is a function that returns a CommandOutput:
-    ``obj(as_json=True)``.
+    In a plugin's command, ``click.get_current_context().obj`` is a function that returns a CommandOutput. Call it as
+    ``obj(as_json=True)`` or ``obj(as_json=False)``.
     """
 
     as_json: bool
 
     def table(self, title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-        """Print rows with named columns; as JSON, one object per row with the column names as keys."""
+        """Print a title and a table; in JSON output, print one object for each row, with the column names as keys."""
 
     def item(self, values: Mapping[str, object]) -> None:
-        """Print one JSON object on a line of its own, also if ``as_json`` is False."""
+        """Print one JSON object as a line, even if ``as_json`` is False."""
 
     def line(self, text: str) -> None:
-        """Print a line of text; in JSON output, print nothing."""
+        """Print a line of text to stdout; in JSON output, print nothing."""
 
     def note(self, text: str) -> None:
         """Print a line for people to stderr; in JSON output, print nothing."""
@@ -172,14 +172,16 @@ class CommandOutput(Protocol):
     def progress(self, what: str, total: float) -> AbstractContextManager[_Steps]:
         """Return a context that shows a progress bar if stderr is a terminal; in JSON output, it shows nothing.
 
-        The value of the context counts steps: ``add(n)`` raises the total, ``advance(n)`` counts ``n`` steps as done.
+        The ``with`` statement's value counts steps: ``add(n)`` increases the total, ``advance(n)`` the completed steps.
+        ``total`` is the initial total, and ``what`` the label of the bar.
         """
 
     def bytes_progress(self, what: str) -> AbstractContextManager[Progress]:
         """Return a context that shows bytes, rate and time left if stderr is a terminal; in JSON output, nothing.
 
-        The value of the context is a ``Progress`` to pass to a long operation. After Ctrl-C, the next call of that
-        ``Progress`` on any thread raises KeyboardInterrupt. This needs a context that was entered on the main thread.
+        The ``with`` statement's value is a ``Progress`` to pass to a long operation. After Ctrl-C, the next call of
+        that ``Progress`` on any thread raises KeyboardInterrupt, if the context was entered on the main thread.
+        ``what`` is the label of the bar.
         """
 
 
@@ -187,9 +189,8 @@ class CommandOutput(Protocol):
 def stop_event() -> Iterator[threading.Event]:
     """Yield an event that the first SIGINT or SIGTERM sets. Only the main thread may use this context.
 
-    A clean shutdown may take long. If the same signal arrives again, the previous handler of that signal runs: by
-    default, it ends the process without a clean shutdown. The handler of the first signal sets the event on another
-    thread, because the main thread may hold the lock of the event, which is not reentrant.
+    A clean shutdown may take long. If the same signal arrives a second time, the handler from before the context runs:
+    by default, it ends the process without a clean shutdown. At the end of the context, both handlers are restored.
     """
     stop = threading.Event()
     before: dict[int, Callable[[int, FrameType | None], object] | int | None] = {}
@@ -197,7 +198,8 @@ def stop_event() -> Iterator[threading.Event]:
     def obey(number: int, frame: FrameType | None) -> None:
         del frame
         signal.signal(number, before[number])
-        _thread.start_new_thread(stop.set, ())  # a Thread takes locks of the interpreter, which may be held as well
+        # Not on this thread, which may hold the event's lock. A Thread takes locks of the interpreter, which it may hold too.
+        _thread.start_new_thread(stop.set, ())
 
     for wanted in (signal.SIGINT, signal.SIGTERM):
         before[wanted] = signal.signal(wanted, obey)

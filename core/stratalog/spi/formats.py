@@ -1,6 +1,6 @@
 """Record formats: the conversion of records to batches of bytes and back.
 
-Implementations are pure and thread-safe, and work in bulk: one call per fetch or append, never one per batch.
+Implementations have no state and are thread-safe. The core makes one call per fetch or append, never one per batch.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class BatchHeader:
 
 
 class Verdict(IntEnum):
-    """A filter's decision about a record, in one byte. The values are stored only during one cleaning job.
+    """A record filter's decision about a record, in one byte. Verdicts are not stored after the compaction round.
 
     DROP_AT_HORIZON is for tombstones: compaction keeps the record until its delete horizon, and then drops it.
     """
@@ -62,33 +62,34 @@ class RecordFormat(ABC):
     """The format of the batches with one magic value. Positions are in bytes, relative to the start of ``data``.
 
     Attributes:
-        magic: the value of byte 16 of each entry.
+        magic: the value of byte 16 of each entry. An entry is a batch of magic 2, or a message of magic 0 or 1.
     """
 
     magic: ClassVar[int]
 
     @abstractmethod
     def scan(self, data: Buffer, start: int, end: int, *, check_crc: bool) -> BatchTable:
-        """Return the batches in [start, end), up to an entry of another magic, a partial entry or a bad one.
+        """Return the batches in [start, end) of ``data``, up to a partial or bad entry or an entry of another magic.
 
         Bytes outside of the range are not read. If ``check_crc`` is True, the scan stops before a batch whose CRC does
         not match; otherwise CRCs are not checked.
 
-        Bad bytes never raise an error. ``table.stop`` is the reason why the scan stopped, ``table.stop_position`` the
-        position where it stopped, and ``table.reason`` describes the damage there. Fewer than 17 remaining bytes are a
-        partial entry. Batches follow each other without a gap, from ``start`` to ``table.stop_position``; the engine
-        refuses other results.
+        Bad bytes never raise an error. ``table.stop`` is the reason why the scan stopped. ``table.stop_position`` is
+        the position where it stopped. ``table.reason`` describes the damage there, "" if there is none. Fewer than 17
+        remaining bytes are a partial entry. Batches follow each other without a gap, from ``start`` to
+        ``table.stop_position``; the engine refuses other results.
         """
 
     @abstractmethod
     def decode(
         self, data: Buffer, batches: BatchTable, *, fields: Fields = Fields.ALL, limit_bytes: int
     ) -> Iterator[RecordColumns]:
-        """Yield the records of ``batches`` in order, one RecordColumns per arena.
+        """Yield the records of ``batches`` in order, one RecordColumns for each arena.
 
-        Columns of fields that are not requested are empty. ``data`` is not changed. An arena is a sequence of
-        uncompressed batches, or the decompressed records of one or more batches. Control batches are decoded like data
-        batches; a caller that does not want them must remove them from ``batches``.
+        An arena is the buffer to which a RecordColumns refers. It holds consecutive uncompressed batches, or the
+        decompressed records of one or more batches. Columns of fields that are not requested are empty. ``data`` is not
+        changed. Control batches are decoded like data batches; a caller that does not want them must remove them from
+        ``batches``.
 
         Args:
             data: the bytes that were scanned.
@@ -99,7 +100,7 @@ class RecordFormat(ABC):
         Raises:
             CorruptBatchError: records do not fit their batch; position is the batch's, file is "".
             DecompressedSizeError: a decompressed batch exceeds ``limit_bytes``.
-            UnsupportedCompressionError: no codec has the batch's id.
+            UnsupportedCompressionError: no codec has the batch's codec id.
         """
 
     def decode_arrow(
@@ -111,12 +112,12 @@ class RecordFormat(ABC):
         limit_bytes: int,
         columns: Sequence[str] | None = None,
     ) -> Iterator[pyarrow.RecordBatch]:
-        """Yield the records of ``batches`` in ``arrow_schema(columns)``.
+        """Yield the records of ``batches`` as Arrow batches with the schema ``arrow_schema(columns)``.
 
         The default implementation uses ``decode``; a format can override it with a faster one. The results do not refer
-        to ``data``. The owner of ``data`` may reuse it before the next result. A format need not read the records if
-        the headers of the batches contain the values of all requested columns. A header that contradicts the records is
-        then not detected.
+        to ``data``: its owner may reuse the memory before it requests the next result. A format need not read the
+        records if the batch headers contain the values of all requested columns. Then it does not detect a header that
+        contradicts its records.
 
         Args:
             data: as for ``decode``.
@@ -147,7 +148,7 @@ class RecordFormat(ABC):
         since_ms: int | None = None,
         indexed_ms: int | None = None,
     ) -> tuple[int, int, int] | None:
-        """Return the byte range of the batches that a fetch returns, without a table of all batches in ``data``.
+        """Return the positions of the batches that a fetch returns, without a table of all batches in ``data``.
 
         A search by timestamp calls this method too, with ``since_ms``.
 
@@ -155,30 +156,30 @@ class RecordFormat(ABC):
         False: like Kafka, stratalog does not check CRCs there.
 
         Args:
-            data: batches, the last one perhaps incomplete. If an index entry is wrong, ``data`` can begin inside a
-                batch and hold any bytes.
+            data: batches of one segment; the last batch can be incomplete. If an index entry is wrong, ``data`` can
+                begin inside a batch and hold any bytes.
             base_offset: base offset of the segment. Offsets ascend and are in [base_offset, base_offset + 2**31).
-            offset: the first batch to return is the first batch whose last offset is at or above this offset.
-            max_bytes: size limit of the returned batches. One batch is always returned, even if it is larger.
+            offset: the first returned batch is the first batch whose last offset is at or above this offset.
+            max_bytes: size limit of the returned batches. The first batch is returned even if it is larger.
             bound: a batch whose last offset is at or above this offset is not returned.
             indexed_offset: last offset of one of these batches, from the index entry that gave the position of
                 ``data``; None without an index entry.
             check_crc: True to check the CRC of all batches up to the last returned one. The first batch with a wrong
                 CRC ends the usable data.
             beyond_bytes: number of bytes in the segment after ``data``. The last batch may extend into them if its
-                header is in ``data``, unless CRCs are checked. A caller that only needs positions does not have to read
+                header is in ``data`` and CRCs are not checked. A caller that only needs positions does not have to read
                 them.
-            since_ms: the first batch to return must also have a largest timestamp at or above this one. None sets no
+            since_ms: the first returned batch must also have a largest timestamp at or above this one. None sets no
                 such condition.
             indexed_ms: largest timestamp of the batch that ends at ``indexed_offset``, from an index; the format
                 compares it with the batch. If None, the timestamp is not compared.
 
         Returns:
-            Start and end positions of the batches in ``data``, and their last offset. The range is empty if the first
-            batch has its last offset at or above ``bound``. The result is None if the caller must use ``scan``: no
-            batch ends at ``indexed_offset``, that batch has another largest timestamp than ``indexed_ms``, the first
-            batch is not complete, bytes before it are damaged, or an entry has another magic. The default
-            implementation returns None.
+            Start and end positions of the batches in ``data``, and their last offset. The range is empty if the last
+                offset of the first batch is at or above ``bound``. The result is None if the caller must use ``scan``:
+                no batch ends at ``indexed_offset``, that batch has another largest timestamp than ``indexed_ms``, the
+                first batch is not complete, bytes before it are damaged, or an entry has another magic. The default
+                implementation returns None.
         """
         del data, base_offset, offset, max_bytes, bound, indexed_offset, check_crc, beyond_bytes, since_ms, indexed_ms
         return None
@@ -191,11 +192,11 @@ class RecordFormat(ABC):
         Args:
             records: any number of records.
             rules: rules of the topic.
-            now_ms: the time of the clock, and the timestamp for records without one.
+            now_ms: the current time, and the timestamp for records without one.
 
         Returns:
             None if the records do not fit one batch, if one of them may break a rule, or after any error. The log then
-            encodes and checks the records with other methods. The default implementation returns None.
+                encodes and checks the records with other methods. The default implementation returns None.
         """
         del records, rules, now_ms
         return None
@@ -210,13 +211,13 @@ class RecordFormat(ABC):
         of its records.
 
         Args:
-            data: what a client sent.
+            data: batches that a client sent.
             rules: rules of the topic.
-            now_ms: the time of the clock.
+            now_ms: the current time.
 
         Returns:
             None if the batches must be decoded, or if a record may break a rule. The log then decodes the batches. The
-            default implementation returns None.
+                default implementation returns None.
         """
         del data, rules, now_ms
         return None
@@ -233,16 +234,16 @@ class RecordFormat(ABC):
     ) -> bytearray:
         """Return one batch with the offsets ``header.base_offset``, +1, +2, ...
 
-        In V0 and V1, uncompressed records become one entry each.
+        In V0 and V1, each uncompressed record becomes one entry.
 
         Args:
-            records: the records, as objects or as columns with all fields. Their timestamps are written unchanged; the
-                caller has already replaced "no timestamp". Their timestamp types and leader epochs are ignored, and
-                their offsets too, unless ``keep_offsets`` is True.
+            records: the records, as objects or as columns with all fields. Timestamps are written unchanged; the caller
+                has already replaced "no timestamp". Timestamp types and leader epochs are ignored. Offsets are ignored
+                unless ``keep_offsets`` is True.
             header: the other fields of the batch.
-            codec: None is uncompressed.
-            level: None is the codec's default.
-            keep_offsets: True to keep the gaps between the offsets of columns; the first record gets
+            codec: None writes an uncompressed batch.
+            level: compression level; None is the codec's default.
+            keep_offsets: True to keep the gaps between the offsets of columns. The first record gets
                 ``header.base_offset``.
 
         Raises:
@@ -253,18 +254,18 @@ class RecordFormat(ABC):
 
     @abstractmethod
     def assign(self, batches: PreparedBatches, base_offset: int, leader_epoch: int, append_time_ms: int | None) -> None:
-        """Set the offsets and the leader epoch of batches in place: in ``batches.data`` and in ``batches.table``.
+        """Set the offsets and the leader epoch of batches in place, in ``batches.data`` and in ``batches.table``.
 
-        The first record gets ``base_offset``. Gaps between the offsets inside a batch stay. The CRC of a batch is
-        computed again only if a field that the CRC covers changes. The call may be repeated with other offsets.
+        Gaps between the offsets inside a batch stay. The CRC of a batch is computed again only if a field that the CRC
+        covers changes. The call may be repeated with other offsets.
 
         Args:
             batches: changed in place.
             base_offset: offset of the first record.
             leader_epoch: leader epoch of all batches.
-            append_time_ms: if given, all batches get this time and the timestamp type LogAppendTime. If None, each
-                batch gets the timestamp type and the largest timestamp of its row in ``batches.table``, which the
-                leader may have corrected.
+            append_time_ms: largest timestamp of all batches, with the timestamp type LogAppendTime. If None, each batch
+                gets the timestamp type and the largest timestamp of its row in ``batches.table``, which the leader may
+                have corrected.
         """
 
     def retain(
@@ -277,13 +278,13 @@ class RecordFormat(ABC):
         retain_empty: Sequence[bool] | None = None,
         limit_bytes: int,
     ) -> Iterable[Buffer]:
-        """Return the batches without their dropped records, for compaction. Headers are rewritten as Kafka does it.
+        """Return the batches without their dropped records, for compaction. Headers are rewritten as in Kafka.
 
         A format whose batches can be compacted must override this method; the default raises NotImplementedError. The
-        joined results are the retained bytes, in order. A kept record has the same offset, timestamp and contents as
-        before, and a batch has the same timestamp type. A later round can rewrite the result again. A batch that loses
-        no record is returned unchanged. A batch that loses all records is left out; if ``retain_empty`` is True for it,
-        its header alone is returned.
+        concatenation of the results is the retained bytes, in order. A kept record has the same offset, timestamp and
+        contents as before, and a batch has the same timestamp type. A later round can rewrite the result again. A batch
+        that loses no record is returned unchanged. A batch that loses all records is left out; if ``retain_empty`` is
+        True for it, its header alone is returned.
 
         Source: apache/kafka MemoryRecords.filterTo.
 
@@ -293,8 +294,8 @@ class RecordFormat(ABC):
             verdicts: for each batch, one ``Verdict`` byte per record.
             horizon_ms: the delete horizon for batches that have none yet and keep a record with DROP_AT_HORIZON; None
                 sets no delete horizon.
-            retain_empty: for each batch, True to keep it without records: the last batch of a producer, or of the
-                range.
+            retain_empty: for each batch, True to keep it without records, as the last batch of a producer or of the
+                range; None means False for all batches.
             limit_bytes: the largest allowed size of a decompressed batch.
 
         Raises:

@@ -3,11 +3,11 @@
 A plugin is a module (or object) with some of these functions, decorated with ``hookimpl``. The order of plugins has no
 meaning.
 
-Hooks that offer components are called once per engine, when it is constructed, before any directory is opened. Those of
-plugins that come with stratalog run on the thread that opens the engine; others run on a separate thread and have a
-deadline. Listeners run on a notifier thread, with no lock held, after the event. If a listener raises, the error is
-logged and counted, and the other listeners still run. All hooks belong to version 1 of the plugin interface, whose
-entry-point group is ``stratalog.v1``.
+Hooks that offer components are called once per engine, when it is constructed, before any directory is opened. Hooks of
+plugins that come with stratalog run on the thread that opens the engine. Hooks of other plugins run on a separate
+thread and have a deadline. Listeners run on a notifier thread, with no lock held, after the event. If a listener raises
+an error, the error is logged and counted, and the other listeners still run. All hooks belong to version 1 of the
+plugin interface, whose entry-point group is ``stratalog.v1``.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ hookimpl: Final = pluggy.HookimplMarker(PROJECT)
 
 @hookspec
 def stratalog_record_formats() -> Iterable[Provider[RecordFormat]]:
-    """Offer record formats.
+    """Return the providers of the plugin's record formats.
 
     The topic setting ``record.version`` selects the format of appended batches, by name. A reader uses the format of
     the magic in each batch.
@@ -65,7 +65,7 @@ def stratalog_record_formats() -> Iterable[Provider[RecordFormat]]:
 
 @hookspec
 def stratalog_codecs() -> Iterable[Provider[Codec]]:
-    """Offer codecs.
+    """Return the providers of the plugin's codecs.
 
     The topic setting ``compression.type`` selects the codec of appended batches. A reader uses the codec in the
     attributes of each batch.
@@ -75,13 +75,13 @@ def stratalog_codecs() -> Iterable[Provider[Codec]]:
 
 @hookspec
 def stratalog_index_formats() -> Iterable[Provider[IndexFormat[object]]]:
-    """Offer index formats. The topic setting ``index.formats`` selects them by name."""
+    """Return the providers of the plugin's index formats. The topic setting ``index.formats`` selects them by name."""
     return ()
 
 
 @hookspec
 def stratalog_extra_indexes() -> Iterable[Provider[ExtraIndex]]:
-    """Offer extra indexes.
+    """Return the providers of the plugin's extra indexes.
 
     The topic setting ``index.extra`` selects the indexes to build, by name. A reader uses the extra indexes that a
     segment has, independent of the setting.
@@ -91,7 +91,7 @@ def stratalog_extra_indexes() -> Iterable[Provider[ExtraIndex]]:
 
 @hookspec
 def stratalog_segment_stores() -> Iterable[Provider[SegmentStore]]:
-    """Offer stores for log directories.
+    """Return the providers of the plugin's stores for log directories.
 
     The URI scheme of a log directory selects the store; a path without a scheme selects the store for ``file``.
     """
@@ -100,13 +100,13 @@ def stratalog_segment_stores() -> Iterable[Provider[SegmentStore]]:
 
 @hookspec
 def stratalog_object_stores() -> Iterable[Provider[ObjectStore]]:
-    """Offer object stores for tiers. The scheme of the tier's URI selects the store."""
+    """Return the providers of the plugin's object stores for tiers. The scheme of the tier's URI selects the store."""
     return ()
 
 
 @hookspec
 def stratalog_tier_layouts() -> Iterable[Provider[TierLayout]]:
-    """Offer tier layouts.
+    """Return the providers of the plugin's tier layouts.
 
     The topic setting ``tier.layout`` selects the layout of new segments, by name. A reader uses the layout that the
     segment's manifest entry names.
@@ -116,19 +116,22 @@ def stratalog_tier_layouts() -> Iterable[Provider[TierLayout]]:
 
 @hookspec
 def stratalog_cleanup_policies() -> Iterable[Provider[CleanupPolicy]]:
-    """Offer cleanup policies. The topic setting ``cleanup.policy`` selects them by name."""
+    """Return the providers of the plugin's cleanup policies. The topic setting ``cleanup.policy`` names them."""
     return ()
 
 
 @hookspec
 def stratalog_services() -> Iterable[Provider[Service]]:
-    """Offer services, such as replication or gateways. The engine setting ``services`` selects them by name."""
+    """Return the providers of the plugin's services, such as replication or gateways.
+
+    The engine setting ``services`` selects them by name.
+    """
     return ()
 
 
 @hookspec
 def stratalog_commands() -> Iterable[Command]:
-    """Offer further commands for the command line.
+    """Return the plugin's commands for the command line.
 
     Only the command line calls this hook; an engine does not.
     """
@@ -140,69 +143,72 @@ def stratalog_commands() -> Iterable[Command]:
 
 @hookspec
 def stratalog_on_log_opened(event: LogOpened) -> None:
-    """A log was opened."""
+    """Listen to LogOpened: a log was opened and serves readers."""
 
 
 @hookspec
 def stratalog_on_log_recovered(event: LogRecovered) -> None:
-    """A log that was not closed cleanly was checked and, if necessary, truncated."""
+    """Listen to LogRecovered: a log that was not closed cleanly was checked and, if necessary, truncated."""
 
 
 @hookspec
 def stratalog_on_segment_rolled(event: SegmentRolled) -> None:
-    """The active segment of a log was closed, and a new active segment was created."""
+    """Listen to SegmentRolled: the active segment of a log was closed, and a new active segment was created."""
 
 
 @hookspec
 def stratalog_on_segment_offloaded(event: SegmentOffloaded) -> None:
-    """A closed segment was uploaded to the tier, and the manifest names it."""
+    """Listen to SegmentOffloaded: a closed segment was uploaded to the tier, and the manifest names it."""
 
 
 @hookspec
 def stratalog_on_segment_evicted(event: SegmentEvicted) -> None:
-    """A segment was removed from local disk; the tier still has its records."""
+    """Listen to SegmentEvicted: a segment was removed from local disk; the tier still has its records."""
 
 
 @hookspec
 def stratalog_on_log_cleaned(event: LogCleaned) -> None:
-    """A compaction round over the local part or the tier part of a log was completed."""
+    """Listen to LogCleaned: a compaction round over the local part or the tier part of a log was completed."""
 
 
 @hookspec
 def stratalog_on_log_uncleanable(event: LogUncleanable) -> None:
-    """Compaction of the local part or the tier part of a log has stopped until the log is opened again."""
+    """Listen to LogUncleanable: compaction of the local or tier part of a log stops until the log is opened again."""
 
 
 @hookspec
 def stratalog_on_segments_deleted(event: SegmentsDeleted) -> None:
-    """Retention deleted segments of a log permanently, on local disk and in the tier."""
+    """Listen to SegmentsDeleted: retention deleted segments of a log permanently, on local disk and in the tier."""
 
 
 @hookspec
 def stratalog_on_epoch_fenced(event: EpochFenced) -> None:
-    """Another writer took over the tier of a log and fenced this engine."""
+    """Listen to EpochFenced: another writer took over the tier of a log and fenced this engine."""
 
 
 @hookspec
 def stratalog_on_log_dir_offline(event: LogDirOffline) -> None:
-    """A log directory with all its logs went out of service, because a read or write failed."""
+    """Listen to LogDirOffline: a log directory with all its logs is out of service, because a read or write failed."""
 
 
 @hookspec
 def stratalog_on_backpressure(event: Backpressure) -> None:
-    """A log reached ``local.hard.limit.bytes``: its appends are slowed or refused, as ``tier.outage.policy`` says."""
+    """Listen to Backpressure: an append exceeds ``local.hard.limit.bytes``, and ``tier.outage.policy`` applies to it.
+
+    The event occurs once each time a log exceeds the limit, not for each append.
+    """
 
 
 @hookspec
 def stratalog_on_tiny_segments(event: TinySegments) -> None:
-    """A topic's settings make segments so small that requests cost more than the storage."""
+    """Listen to TinySegments: a topic's segments are so small that requests to the tier cost more than the storage."""
 
 
 @hookspec
 def stratalog_on_tier_unavailable(event: TierUnavailable) -> None:
-    """The store of the tier is unavailable, or is no longer trusted. The engine continues without its tier."""
+    """Listen to TierUnavailable: the tier's store is unavailable or not trusted. The engine continues without it."""
 
 
 @hookspec
 def stratalog_on_tier_available(event: TierAvailable) -> None:
-    """The store of the tier is available again."""
+    """Listen to TierAvailable: the tier's store is available again."""

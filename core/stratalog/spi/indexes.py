@@ -1,4 +1,4 @@
-"""Index formats: search and encoding over buffers. An index format owns no file.
+"""Index formats: search and encoding of index entries in buffers. An index format opens no file.
 
 An index is a sequence of entries of fixed size, ascending, without header or checksum. Indexes are disposable: if an
 index contradicts its log, it is rebuilt from the log.
@@ -32,14 +32,14 @@ class IndexRole(StrEnum):
 
 
 class IndexBuilder(ABC):
-    """A builder of the entries of one segment's index, in the order of the batches."""
+    """A builder of the index of one segment. Batches are added in the order of the log."""
 
     __slots__ = ()
 
     @property
     @abstractmethod
     def full(self) -> bool:
-        """True if the segment must be rolled before the next batch. The value changes only in ``add``.
+        """True if the segment must be rolled before the next batch. Only ``add`` changes the value.
 
         The value becomes True before the entries would exceed ``segment.index.bytes``. It is always False for a format
         without a limit.
@@ -47,7 +47,7 @@ class IndexBuilder(ABC):
 
     @abstractmethod
     def add(self, batches: PreparedBatches, position: int, aborted: Mapping[int, AbortedTransaction]) -> bytes:
-        """Add batches, in one call for each write, and return the entry bytes to write now, often ``b""``.
+        """Add the batches of one write, and return the bytes of the entries to write now, often ``b""``.
 
         A full builder returns no further entries. The result contains whole entries only. Batches that are added in one
         call give the same entries as batches that are added one by one.
@@ -55,8 +55,8 @@ class IndexBuilder(ABC):
         Args:
             batches: the batches that directly follow the batches of the previous call. Their offsets ascend.
             position: position in the ``.log`` file (bytes) of the byte at position 0 of ``batches.table``.
-            aborted: transactions that abort markers end, by the marker's offset. A TRANSACTION index has an entry for
-                each marker among the batches, and ignores the others. Other indexes do not depend on them.
+            aborted: aborted transactions by the offset of their abort marker. A TRANSACTION index has an entry for each
+                marker among the batches, and ignores other items. Other indexes ignore the argument.
 
         Raises:
             CorruptBatchError: an entry would not ascend, or an offset cannot be in the segment.
@@ -64,14 +64,14 @@ class IndexBuilder(ABC):
 
     @abstractmethod
     def finish(self) -> bytes:
-        """Return the last entry bytes, to write when the segment is rolled or closed; often ``b""``.
+        """Return the bytes of the last entries, to write when the segment is rolled or closed; often ``b""``.
 
         A second call does not return an entry that the first call returned.
         """
 
 
 class IndexReader(ABC, Generic[Entry]):
-    """A search over one segment's index.
+    """A search in one segment's index.
 
     The key of an entry, and the target of a search, is an offset in OFFSET and TRANSACTION indexes and a timestamp (ms)
     in TIME indexes. If the entries are damaged, a search returns any entry or None, or raises CorruptIndexError.
@@ -83,26 +83,27 @@ class IndexReader(ABC, Generic[Entry]):
 
     @abstractmethod
     def __getitem__(self, index: int) -> Entry:
-        """Return the entry at ``index``, which may be negative; raise IndexError if there is no such entry."""
+        """Return the entry at ``index``; raise IndexError if there is none. A negative index counts from the end."""
 
     @abstractmethod
     def floor(self, target: int) -> Entry | None:
-        """Return the last entry whose key is at or below ``target``; None if all are above.
+        """Return the last entry whose key is at or below ``target``; None if there is none.
 
-        The key of a TRANSACTION entry is the offset of its marker.
+        The key is the offset in OFFSET entries, the timestamp (ms) in TIME entries, and the offset of the abort marker
+        in TRANSACTION entries.
         """
 
     @abstractmethod
     def after(self, target: int) -> Entry | None:
-        """Return the first entry whose key is at or above ``target``; None if all are below.
+        """Return the first entry whose key is at or above ``target``; None if there is none.
 
-        Unlike in ``floor``, ``target`` and the key of an OFFSET entry are positions (bytes), because a fetch searches
-        for the end of a byte range.
+        The keys are those of ``floor``, except in OFFSET entries: there the key is the position (bytes), because a
+        fetch searches for the end of a byte range.
         """
 
     @abstractmethod
     def check(self, end_offset: int, size_bytes: int) -> None:
-        """Check the entries: offsets in [base_offset, end_offset), positions below ``size_bytes``, keys ascending.
+        """Check that offsets are in [base_offset, end_offset), positions are below ``size_bytes``, and keys ascend.
 
         Raises:
             CorruptIndexError: an entry contradicts the segment, or the buffer ends inside an entry. ``position`` of the
@@ -130,7 +131,7 @@ class IndexFormat(ABC, Generic[Entry]):
 
     @abstractmethod
     def builder(self, base_offset: int, config: TopicConfig, *, entries: Buffer = b"") -> IndexBuilder:
-        """Return a builder for a segment.
+        """Return a builder for the index of a segment; ``config`` holds the settings of the topic.
 
         ``entries`` are the entries that an earlier builder wrote for the segment; empty for a new index. A segment
         without batches has no entries.
@@ -138,19 +139,19 @@ class IndexFormat(ABC, Generic[Entry]):
 
     @abstractmethod
     def reader(self, entries: Buffer, base_offset: int) -> IndexReader[Entry]:
-        """Return a reader over ``entries``, without a copy; bytes after the last whole entry are ignored."""
+        """Return a reader of ``entries`` that does not copy them. Bytes after the last whole entry are ignored."""
 
     def around(self, entries: Buffer, base_offset: int, target: int) -> tuple[Entry | None, Entry | None, Entry | None]:
         """Return ``reader(entries, base_offset).floor(target)`` and the two entries after it.
 
-        The three entries show how many bytes to read to find the target. An entry is None if it does not exist or is
-        not known. The default implementation returns None for the second and third entries.
+        The core computes from them how many bytes to read to find the target. An entry is None if it does not exist.
+        The default implementation always returns None for the second and third entries, and a format may do so too.
         """
         return self.reader(entries, base_offset).floor(target), None, None
 
     @abstractmethod
     def kept_bytes(self, entries: Buffer, base_offset: int, end_offset: int) -> int:
-        """Return the number of bytes of ``entries`` that stay if the log is truncated to ``end_offset``.
+        """Return the number of bytes of ``entries`` that remain if the log is truncated to ``end_offset``.
 
-        The entries with an offset below ``end_offset`` stay.
+        The entries with an offset below ``end_offset`` remain.
         """

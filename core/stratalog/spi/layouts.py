@@ -1,6 +1,7 @@
 """Tier layouts: the conversion of a segment's files to objects and back.
 
-A layout gets a range reader and a sink, never a store. Therefore it cannot bypass verification, budget or cache.
+A layout gets a function that reads ranges of objects and an ``ObjectSink``, never a store. Therefore it cannot bypass
+the core's verification, request limits and cache.
 """
 
 from __future__ import annotations
@@ -39,14 +40,14 @@ The result can be a view. Errors are StorageErrors.
 class HashedLog:
     """The bytes of a ``.log`` file, hashed while they are read.
 
-    A pass is one complete iteration over ``chunks``. Each pass hashes the bytes again.
+    Each complete iteration over ``chunks`` is a pass. Each pass hashes the bytes again.
 
     Args:
         log: the file.
         place: path of the file, or key of the object that the file becomes; for error texts.
 
     Attributes:
-        sha256: hash of the bytes of the last pass, in hex; UNKNOWN_SHA256 before the first pass.
+        sha256: hash of the bytes of the last pass, in hex; UNKNOWN_SHA256 before the end of the first pass.
     """
 
     UNKNOWN_SHA256: ClassVar[str] = "0" * 64
@@ -62,7 +63,7 @@ class HashedLog:
 
     @property
     def is_read(self) -> bool:
-        """True if a pass was completed: ``sha256`` is then the hash of the file."""
+        """True if ``chunks`` was read to its end: ``sha256`` is then the hash of the file."""
         return self.sha256 != self.UNKNOWN_SHA256
 
     @property
@@ -92,13 +93,13 @@ class HashedLog:
 class SegmentSource:
     """A closed segment to upload to the tier.
 
-    ``log`` streams the bytes of the ``.log`` file. ``files`` holds the whole contents of the small files, which are all
-    others: the indexes, the producer snapshot and the leader epochs; a file without bytes is left out. The core gives a
+    ``log`` streams the bytes of the ``.log`` file. ``files`` holds the whole contents of all other files, which are
+    small: the indexes, the producer snapshot and the leader epochs. A file without bytes is left out. The core gives a
     layout a ``HashedLog`` and compares its hash with ``StoredSegment.sha256``. A layout should use the hash of
     ``HashedLog.of(source.log, key)``: then the bytes are hashed only once.
 
-    ``uncompress`` is set and called by the core. It returns the source with uncompressed batches, for a layout with
-    ``takes_uncompressed``.
+    ``uncompress`` is set and called by the core; a layout ignores it. It returns the source with uncompressed batches,
+    for a layout with ``takes_uncompressed``.
     """
 
     info: SegmentInfo
@@ -108,10 +109,10 @@ class SegmentSource:
 
 
 class ObjectSink(Protocol):
-    """The destination for a layout's objects. The core chooses the keys; they are unique and never overwritten."""
+    """The destination of a layout's objects. The core chooses the keys; they are unique and never overwritten."""
 
     def put(self, source: ByteSource, suffix: str = "seg") -> ObjectInfo:
-        """Upload one object whose key ends with a dot and ``suffix``; the result's ``key`` is relative to the tier.
+        """Upload one object, and return its key and size. The key is relative to the tier; ``suffix`` is its file suffix.
 
         Raises:
             StoreError: the upload failed after all retries.
@@ -131,10 +132,10 @@ class StoredSegment:
         slices: the object, position and size of the stored bytes of each file.
         sha256: hash of the original bytes of the ``.log`` file, in hex.
         requires: further components that a reader needs, such as a codec or an encryption, as ``name@version``.
-        extra: the layout's own data as JSON values. The name ``objects`` is reserved for a list of the keys of further
-            objects. Such objects belong to the segment but hold none of its files. The names ``records``,
-            ``min_timestamp_ms`` and ``original_bytes`` are reserved: in the JSON form, ``extra`` holds the attributes
-            of ``info`` with these names.
+        extra: the layout's own data as JSON values. The name ``objects`` is reserved for a list of keys of further
+            objects, which belong to the segment but hold none of its files. The names ``records``, ``min_timestamp_ms``
+            and ``original_bytes`` are reserved: in the JSON form, ``extra`` holds the attributes of ``info`` with these
+            names.
     """
 
     info: SegmentInfo
@@ -158,7 +159,7 @@ class StoredSegment:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return the segment as JSON values, for ``json.dumps``; ``from_json`` reads them back."""
+        """Return the segment as JSON values for ``json.dumps``. ``from_json`` returns an equal segment."""
         info = self.info
         return {
             "topic": info.log.topic,
@@ -185,7 +186,7 @@ class StoredSegment:
         """Return the segment whose ``to_json`` is ``value``, after a check of each field.
 
         Args:
-            value: result of ``json.loads``; the caller has bounded its size.
+            value: result of ``json.loads``; the caller has limited its size.
             file: key of the object that contains the JSON, for error texts.
 
         Raises:
@@ -195,7 +196,10 @@ class StoredSegment:
 
 
 class Unauthenticated(StrEnum):
-    """Treatment of a manifest root without a MAC, in a log whose layout authenticates roots."""
+    """Treatment of a manifest root without a MAC, in a log whose layout authenticates roots.
+
+    The values are those of ``ManifestAuthenticator.unauthenticated``.
+    """
 
     WARN = "warn"
     ACCEPT = "accept"
@@ -203,19 +207,20 @@ class Unauthenticated(StrEnum):
 
 
 class ManifestAuthenticator(ABC):
-    """Message authentication codes of manifest roots, under keys that the store does not have. Thread-safe.
+    """Message authentication codes (MACs) of manifest roots, under keys that the store does not have. Thread-safe.
 
     Attributes:
-        unauthenticated: treatment of a log whose roots have no MAC. With ``warn``, the log is read with a warning if
-            all its segments are of this layout. With ``accept``, every such log is read. With ``refuse``, no log
-            without a MAC is read, whatever its layout.
+        unauthenticated: treatment of a log whose manifest root has no MAC. With ``warn``, the log is read with a
+            warning if the layouts of all its segments authenticate roots. With ``accept``, it is read with a warning in
+            any case. With ``refuse``, no log without a MAC is read, whatever its layout. In all cases, a segment for
+            whose layout ``is_required`` returns True is refused.
     """
 
     unauthenticated: Unauthenticated = Unauthenticated.WARN
 
     @abstractmethod
     def key_id(self) -> str:
-        """Return the id of the key for new roots, 1 to 256 characters.
+        """Return the id of the key that authenticates new roots, 1 to 256 characters.
 
         Raises:
             ConfigError: no such key is configured.
@@ -223,7 +228,7 @@ class ManifestAuthenticator(ABC):
 
     @abstractmethod
     def mac(self, key_id: str, data: bytes) -> bytes:
-        """Return the MAC of ``data`` under a key: 32 bytes, which are always the same for the same data.
+        """Return the MAC of ``data`` under the key ``key_id``: 32 bytes, always the same for the same arguments.
 
         Raises:
             ConfigError: no key with this id exists.
@@ -235,23 +240,23 @@ class ManifestAuthenticator(ABC):
 
 
 class TierLayout(ABC):
-    """A conversion of segments to objects and back. A layout must not keep state of a topic or segment. Thread-safe."""
+    """A conversion of segments to objects and back. Thread-safe. A layout must not keep state of a topic or segment."""
 
     @property
     def takes_uncompressed(self) -> bool:
         """True if the core must uncompress the batches of magic 2 of a segment before ``write``. Default: False.
 
-        For layouts that store records instead of batches, and rebuild the batches for a reader. Such a layout cannot
-        reproduce compressed batches, because another version of a codec may compress the same records to other bytes.
-        The layout gets the uncompressed batches, and ``read`` must return exactly these bytes. The entry has the size
-        and hash of the uncompressed log; ``info.original_bytes`` is the size before. If the uncompressed log would
-        exceed 2 GiB, the layout gets the compressed batches.
+        True is for layouts that store records instead of batches, and rebuild the batches for a reader. Such a layout
+        cannot reproduce compressed batches, because another version of a codec may compress the same records to other
+        bytes. The layout gets the uncompressed batches, and ``read`` must return exactly these bytes. The entry has the
+        size and hash of the uncompressed log; ``info.original_bytes`` is the size of the compressed log. If the
+        uncompressed log would exceed 2 GiB, the layout gets the compressed batches.
         """
         return False
 
     @abstractmethod
     def write(self, source: SegmentSource, sink: ObjectSink, section: Section | None) -> StoredSegment:
-        """Store a segment and return its entry; ``section`` holds the topic's settings of this layout, if it has any.
+        """Store a segment and return its manifest entry; ``section`` has the layout's topic settings, if there are any.
 
         The segment may be empty, or have no small files. ``source.log`` yields chunks of any size. A sink may read a
         source several times, for example after a retry; the hash is that of the last pass. The entry must name every
@@ -274,9 +279,9 @@ class TierLayout(ABC):
 
     @abstractmethod
     def read_index(self, segment: StoredSegment, kind: FileKind, fetch: RangeReader) -> bytes | None:
-        """Return the original bytes of a small file; None if the segment has no file of this kind.
+        """Return the original bytes of the small file ``kind``; None if the segment has no file of this kind.
 
-        Damage raises a StorageError, as for ``read``.
+        If the entry or the objects are damaged, the method raises a StorageError, as ``read`` does.
         """
 
     def read_arrow(
@@ -284,7 +289,7 @@ class TierLayout(ABC):
     ) -> Iterator[pyarrow.RecordBatch] | None:
         """Return the data records with offsets in [start, end) as Arrow batches. Default: None.
 
-        Optional: for layouts that store columns. If the result is None, the core reads the batches of the log and
+        Optional, for layouts that store columns. If the result is None, the core reads the batches of the log and
         decodes them. The Arrow batches have the schema of ``ArrowBuffers.schema(columns)`` and ascending offsets. They
         contain each record that ``RecordFormat.decode_arrow`` would return for the log's batches, except control
         records; if the layout cannot return all of them, the result is None. Records of aborted transactions are
@@ -299,8 +304,8 @@ class TierLayout(ABC):
     def check(self, segment: StoredSegment, fetch: RangeReader) -> None:
         """Check the stored bytes that belong to none of the segment's files: further objects, and copies of the entry.
 
-        ``stratalog verify`` calls this method and reports the error. Optional: the default checks nothing. ``read`` and
-        ``read_index`` check the files of the segment.
+        ``stratalog verify`` calls this method and reports the error. The files of the segment are checked by ``read``
+        and ``read_index``. Optional: the default checks nothing.
 
         Raises:
             CorruptObjectError: the fetched bytes cannot be those that the layout stored. ``file`` is the object's key.
@@ -308,50 +313,50 @@ class TierLayout(ABC):
         del segment, fetch
 
     def authenticator(self) -> ManifestAuthenticator | None:
-        """Return the authenticator for manifests of logs in this layout. Default: None, so that manifests have no MAC.
+        """Return the authenticator for manifests of logs in this layout. Default: None; manifests then have no MAC.
 
-        Optional: for layouts that encrypt. The result is also None if the settings contain no keys. May be called more
-        than once.
+        Optional, for layouts that encrypt. The result is also None if the settings contain no keys. The core may call
+        the method several times.
         """
         return None
 
     def rewrapped(self, segment: StoredSegment) -> StoredSegment:
-        """Return the entry with the segment's key wrapped by the active key; ``segment`` itself if nothing changes.
+        """Return the entry with the segment's key encrypted by the active key; ``segment`` itself if nothing changes.
 
-        Optional: for layouts that encrypt. The call must not change any object; only ``extra`` of the entry changes.
+        Optional, for layouts that encrypt. The call must not change any object; only ``extra`` of the entry changes.
         """
         return segment
 
     def discover(self, objects: Sequence[ObjectInfo], fetch: RangeReader) -> Iterator[StoredSegment]:
-        """Yield the segments found in ``objects`` of one log, for a bucket whose manifests are lost.
+        """Yield the segments found in ``objects``, for a log or bucket without a manifest.
 
-        Optional; the default finds none. The results are equal to the entries that ``write`` returned. Objects that the
-        layout did not write are skipped. Damaged objects are skipped, or raise a StorageError. The key of an object is
-        "" if it is a file outside of a tier. A layout must read such an object too if its bytes alone describe the
-        segment.
+        Optional; the default finds none. ``objects`` can be objects of several logs. The results are equal to the
+        entries that ``write`` returned. Objects that the layout did not write are skipped. Damaged objects are skipped,
+        or raise a StorageError. The key of an object is "" if it is a file outside of a tier. A layout must read such
+        an object too if its bytes alone describe the segment.
         """
         del objects, fetch
         return iter(())
 
 
 class LayoutLookup(Protocol):
-    """The installed layouts, for a layout that uses another one. Call no method while the layout itself opens.
+    """The installed layouts, for a layout that uses another one. Do not call a method while the layout itself opens.
 
     If a layout is not installed, the methods raise UnknownComponentError, which names the layout.
     """
 
     def label(self, name: str) -> str:
-        """Return ``name@version``, with the version that the layout called ``name`` writes."""
+        """Return ``name@version`` of the layout ``name``, with the version that the layout writes."""
 
     def by_name(self, name: str) -> TierLayout:
-        """Return the layout called ``name``."""
+        """Return the layout with this name."""
 
     def by_label(self, label: str) -> TierLayout:
-        """Return the layout that reads segments written by ``label`` (``name@version``)."""
+        """Return the layout that reads segments that ``label`` (``name@version``) wrote."""
 
 
 class _NoLayouts:
-    """An empty lookup, for a component that is opened without an engine."""
+    """A lookup without layouts, for a component that is opened without an engine."""
 
     def label(self, name: str) -> str:
         """Raise UnknownComponentError."""

@@ -1,4 +1,4 @@
-"""Object stores: whole, immutable objects under keys.
+"""Object stores: immutable objects under keys, which are written as a whole.
 
 A deadline is a time of the monotonic clock in nanoseconds (``Env.clock.monotonic_ns``). A store makes one attempt per
 call. The core retries requests, limits the retries, and verifies results.
@@ -22,9 +22,9 @@ class Capability(Flag):
 
     CREATE: ``create`` is atomic; of several concurrent calls, one succeeds. LIST_AFTER: the store itself evaluates the
     argument ``after`` of ``list``. BATCH_DELETE: ``delete`` sends many keys in one request. CHECKSUM: the store
-    verifies a checksum of each upload. NEAR: objects are files on this machine, which the page cache of the operating
-    system holds, and a read costs no request. The core neither prefetches nor caches bytes of a NEAR store for which
-    ``is_cached`` returns True.
+    verifies a checksum of each upload. NEAR: objects are files on this machine, which the operating system has in its
+    page cache, and a read costs no request. If ``is_cached`` of a NEAR store returns True for some bytes, the core
+    neither prefetches nor caches them.
     """
 
     NONE = 0
@@ -36,7 +36,11 @@ class Capability(Flag):
 
 
 class Created(Enum):
-    """The result of ``ObjectStore.create``. UNKNOWN: the reply was lost; read the object to find out."""
+    """The result of ``ObjectStore.create``.
+
+    CREATED: the object was written. EXISTS: the key existed, and its object is unchanged. UNKNOWN: the reply was lost;
+    only a read of the object shows if it was written.
+    """
 
     CREATED = "created"
     EXISTS = "exists"
@@ -71,7 +75,7 @@ class ByteSource(Protocol):
 
     @property
     def size_bytes(self) -> int:
-        """The size of the whole source in bytes."""
+        """Total size of the bytes that ``chunks`` yields."""
 
     def chunks(self, chunk_bytes: int) -> Iterator[Buffer]:
         """Yield all bytes from the start, in pieces of at most ``chunk_bytes``."""
@@ -85,7 +89,7 @@ class BytesSource:
 
     @property
     def size_bytes(self) -> int:
-        """The size of the whole source in bytes."""
+        """Total size of the bytes that ``chunks`` yields."""
         return len(self._data)
 
     def chunks(self, chunk_bytes: int) -> Iterator[Buffer]:
@@ -95,12 +99,12 @@ class BytesSource:
 
 
 class ObjectStore(Closeable):
-    """A store of objects. Keys are relative to the store's URI and use ``/``. A context manager; thread-safe.
+    """A store of objects. Thread-safe, and a context manager. Keys are relative to the store's URI and use ``/``.
 
     Methods raise StorageError for an invalid key, and after ``close``; only ``is_cached`` and ``read_cached`` never
-    raise. A key is invalid if it is empty or absolute, has ``..`` or an empty part, contains a control character, or is
-    longer than 1,024 bytes. A call whose deadline has passed raises StoreTimeoutError and sends no request. A store
-    cannot be pickled.
+    raise. A key is invalid if it is empty or longer than 1,024 bytes, contains a control character, begins or ends with
+    ``/``, or has an empty part, ``.`` or ``..`` between slashes. A call whose deadline has passed raises
+    StoreTimeoutError and sends no request. A store cannot be pickled.
     """
 
     @property
@@ -115,10 +119,11 @@ class ObjectStore(Closeable):
 
     @abstractmethod
     def put_file(self, key: str, source: ByteSource, *, deadline_ns: int) -> ObjectInfo:
-        """Upload an object and return its key and size. It is visible completely or not at all, also after an error.
+        """Upload an object, and return its key and size. An existing object is replaced.
 
-        An object may be empty. An existing object is replaced. If the source raises, or has more or fewer bytes than
-        ``size_bytes``, the call raises and leaves no object.
+        Readers see the object completely or not at all, also after an error. An object may be empty. If the source
+        raises an error, or has more or fewer bytes than its ``size_bytes``, the call raises an error and leaves no
+        object.
 
         With the default of ``tier.verify``, the engine reads each object back before it deletes local data, if the
         store does not come with stratalog.
@@ -128,19 +133,17 @@ class ObjectStore(Closeable):
     def create(self, key: str, data: Buffer, *, deadline_ns: int) -> Created:
         """Write a small object only if the key does not exist. Atomic if ``Capability.CREATE`` is declared.
 
-        If the result is ``Created.EXISTS``, the object is unchanged, whichever method wrote it. After ``delete`` the
-        key is free. Raises StoreError only if certainly nothing was written. If the reply was lost, the result is
-        ``Created.UNKNOWN``.
+        If the key exists, the result is ``Created.EXISTS``, and the object is unchanged, whichever method wrote it.
+        After ``delete``, the key can be created. The call raises StoreError only if certainly nothing was written. If
+        the reply was lost, the result is ``Created.UNKNOWN``.
         """
 
     @abstractmethod
     def read(self, key: str, start: int | None = None, end: int | None = None, *, deadline_ns: int) -> bytes:
-        """Return the bytes [start, end) of an object, in exactly one request.
+        """Return the bytes [start, end) of an object, with exactly one request.
 
-        ``start`` None means the start of the object, and ``end`` None its end.
-
-        The result is shorter only if the object ends before ``end``. It is empty if ``start`` is at or after the end of
-        the range or of the object.
+        ``start`` None means the start of the object, and ``end`` None its end. The result is shorter only if the object
+        ends before ``end``. It is empty if ``start`` is at or after ``end`` or the end of the object.
 
         Raises:
             ObjectNotFoundError: the object does not exist.
@@ -148,10 +151,11 @@ class ObjectStore(Closeable):
 
     @abstractmethod
     def list(self, prefix: str, *, after: str = "", limit: int = 1000, deadline_ns: int) -> Sequence[ObjectInfo]:
-        """Return up to ``limit`` objects whose key starts with ``prefix`` and is above ``after``.
+        """Return up to ``limit`` objects whose key starts with ``prefix`` and is above ``after``, in ascending order.
 
-        The result is strongly consistent and ascends by the key's UTF-8 bytes; ``/`` has no special meaning. The key
-        ``after`` need not exist. A result with fewer than ``limit`` objects means that no further objects exist.
+        The order is that of the UTF-8 bytes of the keys; ``/`` has no special meaning. The result shows the effect of
+        every earlier call. No object needs to have the key ``after``. A result with fewer than ``limit`` objects means
+        that no further objects exist.
         """
 
     @abstractmethod
@@ -162,16 +166,16 @@ class ObjectStore(Closeable):
         """
 
     def unfinished(self, prefix: str, *, deadline_ns: int) -> Sequence[UnfinishedUpload]:
-        """Return the uploads under keys with this prefix that were neither completed nor aborted.
+        """Return the uploads to keys with this prefix that were neither completed nor aborted. Default: none.
 
-        Their stored parts cost money, but are not visible as an object. Uploads in progress are included. The result is
-        empty if a store keeps no such parts or deletes them by itself.
+        The parts that such an upload has stored cost money, but are not visible as an object. Uploads in progress are
+        included. The result is empty if a store keeps no such parts or deletes them by itself.
         """
         del prefix, deadline_ns
         return ()
 
     def abort(self, upload: UnfinishedUpload, *, deadline_ns: int) -> None:
-        """Delete the parts of an upload that ``unfinished`` returned. The upload can then no longer complete.
+        """Delete the stored parts of an upload that ``unfinished`` returned. The upload can then no longer complete.
 
         If the upload no longer exists, do nothing.
         """
@@ -180,19 +184,17 @@ class ObjectStore(Closeable):
     def is_cached(self, key: str, start: int, end: int) -> bool:
         """Return True if the operating system has the bytes [start, end) of an object in memory. Default: False.
 
-        The method must not wait for a disk. It returns False if it cannot determine the answer. It is called only for
-        NEAR stores, and never raises.
+        The method must not wait for a disk. It returns False if this is unknown. It is called only for NEAR stores, and
+        never raises an error.
         """
         del key, start, end
         return False
 
     def read_cached(self, key: str, start: int, into: memoryview) -> bool:
-        """Fill ``into`` with the bytes of an object from ``start`` on, if the operating system has them in memory.
+        """Fill ``into`` with the bytes of an object from ``start`` on, and return True, if all are in the page cache.
 
-        Called only for NEAR stores. Never raises.
-
-        Returns:
-            False if the bytes are not in memory, or if that is unknown. The contents of ``into`` are then undefined.
+        Otherwise, or if the store does not know, return False. Then the contents of ``into`` are undefined. Default:
+        False. The method is called only for NEAR stores, and never raises an error.
         """
         del key, start, into
         return False
@@ -200,9 +202,9 @@ class ObjectStore(Closeable):
     def sent(self) -> Mapping[str, int]:
         """Return the number of requests since the store was opened, by the store's own request names.
 
-        The numbers never decrease. A store whose calls can send several requests implements this method; an upload in
-        parts, for example, sends many. The result is empty if each call sends one request. Retries inside a client
-        library are not counted if the store cannot see them.
+        The numbers never decrease. A store implements this method if one of its calls can send several requests, such
+        as an upload in parts. If each call sends one request, the result is empty, as is the default. Retries inside a
+        client library are not counted if the store cannot see them.
         """
         return {}
 

@@ -23,19 +23,20 @@ _NAME: Final = re.compile(r"[a-z][a-z0-9_]*\Z")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenContext:
-    """The context with which an engine opens a component. The component keeps the parts that it needs.
+    """The arguments with which an engine opens a component. The component keeps the ones that it needs.
 
     Attributes:
         env: clock, files and random numbers; a component must not use others.
         limits: the engine's limits.
         handles: the engine's pool of file descriptors.
-        section: the component's own settings, of its ``engine_section`` type, or None.
         codecs: the engine's codecs. Record formats and layouts look a codec up at each use, not when they are opened.
+            Codecs get an empty table.
+        section: the component's own settings, of the type ``Provider.engine_section``; None if the provider has none.
         location: stores only: the path of the log directory (its URI if the scheme is not ``file``), or the tier's URI.
-        options: object stores only: options for the client library, including credentials; never logged.
+        options: object stores only: options for the client library, including credentials; never log them.
         read_only: stores only: refuse every write.
-        layouts: the engine's tier layouts, for a layout that uses another one. Look the other layout up at its use, not
-            when the component is opened.
+        layouts: the engine's tier layouts, for a layout that uses another one. Look the other layout up when it is
+            used, not when the component is opened.
     """
 
     env: Env
@@ -57,7 +58,7 @@ class Provider(Generic[C]):
 
     Attributes:
         name: ``[a-z][a-z0-9_]*``, unique per kind. Files and manifests contain the name, so it must not change.
-        version: version of the bytes that the component writes.
+        version: version of the bytes that the component writes, 1 or higher.
         open: opens the component. It is called at most once per engine and location, at first use, on a separate
             thread, and must return within ``plugin.deadline.ms``. For a component that comes with stratalog, it is
             called on the thread of the first use, without a deadline.
@@ -69,6 +70,9 @@ class Provider(Generic[C]):
         capabilities: short descriptions for people, which ``stratalog plugins`` shows.
         extensions: names of the component's compiled modules, which are used if they could be built
             (``stratalog.extension``); ``stratalog plugins`` shows the missing ones.
+
+    Raises:
+        PluginError: ``name`` has another form, or ``version`` is below 1.
     """
 
     name: str
@@ -88,7 +92,7 @@ class Provider(Generic[C]):
 
     @property
     def label(self) -> str:
-        """The label ``name@version``, by which manifests refer to the component."""
+        """The text ``name@version``, by which manifests refer to the component."""
         return f"{self.name}@{self.version}"
 
 

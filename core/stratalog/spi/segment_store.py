@@ -23,15 +23,15 @@ class SegmentFile(ABC):
     @property
     @abstractmethod
     def modified_ms(self) -> int:
-        """The time of the last write to the file (ms)."""
+        """The time of the last write to the file (ms since 1970)."""
 
     @abstractmethod
     def append(self, data: Buffer) -> int:
-        """Append the bytes of any buffer, which may be empty, and return the position of the first one.
+        """Append the bytes of ``data``, which may be empty, and return the position of the first byte.
 
         The write is all or nothing: after a short write, the store truncates the file to its old size. The result is
-        the old size, and ``size_bytes`` grows by the size of ``data``. If a store does not keep these rules, the engine
-        takes the log out of service.
+        the old size, and ``size_bytes`` grows by the size of ``data``. If a store breaks these rules, the engine takes
+        the log out of service.
 
         Raises:
             DiskFullError: no space; none of the bytes stays in the file.
@@ -41,17 +41,17 @@ class SegmentFile(ABC):
 
     @abstractmethod
     def read(self, position: int, size_bytes: int) -> memoryview:
-        """Return up to ``size_bytes`` bytes from ``position``: fewer if the file ends before, none after its end.
+        """Return up to ``size_bytes`` bytes from ``position``: fewer if the file ends before, ``b""`` after its end.
 
         Raises:
             SegmentGoneError: the file was renamed, deleted or closed in the meantime.
         """
 
     def read_into(self, position: int, into: memoryview) -> int:
-        """Read up to ``len(into)`` bytes from ``position`` into ``into``, and return their number. Errors as ``read``.
+        """Read up to ``len(into)`` bytes from ``position`` into ``into``; return their number, 0 after the file's end.
 
-        The rest of ``into`` is not changed. The default implementation copies the result of ``read``. Override this
-        method if the store can read directly into the memory.
+        The rest of ``into`` is not changed. Errors are those of ``read``. The default implementation copies the result
+        of ``read``. Override this method if the store can read directly into the memory.
         """
         data = self.read(position, len(into))
         into[: len(data)] = data
@@ -61,9 +61,9 @@ class SegmentFile(ABC):
     def slice(self, position: int, size_bytes: int) -> FileSlice:
         """Return a slice with the bytes that ``read`` would return.
 
-        The bytes are valid until the slice is released, even if the segment is deleted before. The store may read the
-        bytes only when ``data`` of the slice is first used. If the file was truncated or closed before that, ``data``
-        raises SegmentGoneError. A deleted file is no error.
+        The bytes stay available until the slice is released, even if the segment is deleted before. The store may read
+        the bytes only when ``data`` of the slice is first used. If the file was truncated or closed before that,
+        ``data`` raises SegmentGoneError. A deleted file is no error.
         """
 
     @abstractmethod
@@ -78,24 +78,24 @@ class SegmentFile(ABC):
         """Release reserved space, because no append follows. Return True if the caller must call ``sync`` afterwards.
 
         Without that ``sync``, the new file size is not durable. A second call does nothing and returns False. The
-        default implementation is for a store that reserves no space.
+        default implementation, for a store that reserves no space, returns False.
         """
         return False
 
     @abstractmethod
     def sync(self) -> None:
-        """Make the bytes durable. After a failure, later calls raise LogDirOfflineError: a sync is never retried.
+        """Make the bytes durable. Raise LogDirOfflineError if this sync or an earlier one failed: a sync is never retried.
 
         After a power loss, the bytes before the last sync are unchanged; later bytes can be missing or wrong.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """Release reserved space and close the file. May be called twice."""
+        """Release reserved space and close the file. A second call does nothing."""
 
 
 class IndexFile(ABC):
-    """One index file, written only at its end, and read as one buffer while it grows."""
+    """One index file. It is written only at its end, and is read as one buffer while it grows."""
 
     __slots__ = ()
 
@@ -106,7 +106,7 @@ class IndexFile(ABC):
 
     @abstractmethod
     def append(self, entries: Buffer) -> None:
-        """Append entries. Errors as ``SegmentFile.append``.
+        """Append entries to the file. Errors are those of ``SegmentFile.append``.
 
         If the file would exceed ``max_bytes`` of ``open_index``, the method raises PluginError and writes nothing.
         """
@@ -115,8 +115,8 @@ class IndexFile(ABC):
     def view(self) -> memoryview:
         """Return a read-only view of the entries written so far. The view stays valid after changes of the file.
 
-        A reader may call this without a lock, also while another thread closes the file. The reader then gets the
-        entries that the file had before it was closed.
+        A reader may call this method without a lock, also while another thread closes the file. After ``close``, the
+        view has the entries that the file had before.
         """
 
     @abstractmethod
@@ -125,64 +125,69 @@ class IndexFile(ABC):
 
     @abstractmethod
     def trim(self) -> None:
-        """Release reserved space. The file then has the form of a closed segment's index."""
+        """Release reserved space. The file then contains only entries, as the index file of a closed segment does."""
 
     @abstractmethod
     def sync(self) -> None:
-        """Make the entries durable. After a failure, later calls raise LogDirOfflineError: a sync is never retried."""
+        """Make the entries durable. Raise LogDirOfflineError if this sync or an earlier one failed."""
 
     @abstractmethod
     def close(self) -> None:
-        """Trim and close the file. May be called twice."""
+        """Trim and close the file. A second call does nothing."""
 
 
 class LogFiles(ABC):
     """The folder of one log. ``name`` is the folder's name.
 
-    Methods raise ConfigError for a name that could leave the folder (empty, ``..``, with ``/`` or a null character),
-    and ReadOnlyError for each change if the store was opened for reading.
+    Methods raise ConfigError for a name that could leave the folder: an empty name, ``.``, ``..``, or a name with ``/``
+    or a null character. They raise ReadOnlyError for each change if the store was opened for reading.
     """
 
     name: str
 
     @abstractmethod
     def path(self, name: str = "") -> str:
-        """Return the path of a file, for error texts. Each file has its own path, which ends with the name."""
+        """Return the path of a file, or of the folder if ``name`` is "", for error texts.
+
+        Each file has its own path, which ends with its name. The file need not exist.
+        """
 
     @abstractmethod
     def list(self) -> list[FileStat]:
         """Return the entries of the folder, sorted by name.
 
-        ``FileStat`` shows if an entry is a subfolder or another entry that is not a regular file. The core neither
-        reads nor removes such an entry.
+        The core neither reads nor removes entries that are subfolders or not regular files; ``FileStat`` shows this.
         """
 
     @abstractmethod
     def open_segment(self, name: str, *, create: bool = False, preallocate_bytes: int = 0) -> SegmentFile:
-        """Open a ``.log`` file. ``create`` makes a new file, and raises FileExistsError if the file exists.
+        """Open a ``.log`` file, or create it if ``create``.
 
-        The file contains the bytes of all earlier appends. Preallocated space is not part of its size or contents.
+        An opened file contains the bytes of all earlier appends. If ``preallocate_bytes`` is above 0, a new file
+        reserves that much space, which is not part of its size or contents.
 
         Raises:
             SegmentGoneError: without ``create``, the file does not exist.
+            FileExistsError: with ``create``, the file exists.
         """
 
     @abstractmethod
     def open_index(self, name: str, *, max_bytes: int, writable: bool, reserve: bool = True) -> IndexFile:
-        """Open an index file. If the file is missing, create it if ``writable``, else return an empty index.
+        """Open an index file. If the file is missing, create it if ``writable``; otherwise return an empty index.
 
-        All bytes in the file are entries, because ``close`` removes reserved space after them.
+        All bytes in an existing file are entries, because ``close`` removes reserved space after them.
 
         Args:
             name: file name of the index.
-            max_bytes: largest size of the file. An existing larger file is refused unless ``writable``.
-            writable: True for the active segment's index. Otherwise appends are refused.
+            max_bytes: largest size of the file. If an existing file is larger and ``writable``, its size is the limit
+                instead.
+            writable: True for the index of the active segment. Otherwise appends are refused.
             reserve: True if the store may reserve space after the entries in advance, as Kafka does for offset and time
                 indexes. If False, the file holds only entries at any time, for readers that cannot distinguish entries
                 from reserved space.
 
         Raises:
-            CorruptIndexError: the file is above ``max_bytes``.
+            CorruptIndexError: an existing file is larger than ``max_bytes``, and not ``writable``.
             ReadOnlyError: ``writable``, and the store was opened for reading.
         """
 
@@ -196,22 +201,23 @@ class LogFiles(ABC):
 
     @abstractmethod
     def replace_small(self, name: str, data: Buffer) -> None:
-        """Replace a small file atomically; durable on return (temporary file, sync, rename, sync of the folder).
+        """Replace or create a small file atomically. The change is durable when the method returns.
 
-        After a power loss during the call, the file has its old or its new content. The engine reads the file back:
-        ``read_small`` must return ``data``.
+        After a power loss during the call, the file has its old or its new content. A file system needs a temporary
+        file, its sync, a rename, and a sync of the folder. The engine reads the file back: ``read_small`` must return
+        ``data``.
         """
 
     @abstractmethod
     def rename(self, old: str, new: str) -> None:
-        """Rename a file. A missing file is no error. No file has the old name afterwards, which the engine checks."""
+        """Rename a file. A missing file is no error. The engine checks that no file has the name ``old`` afterwards."""
 
     @abstractmethod
     def remove(self, name: str) -> None:
-        """Delete a file. A missing file is no error. No file has the name afterwards, which the engine checks."""
+        """Delete a file. A missing file is no error. The engine checks that no file has the name afterwards."""
 
     def set_modified(self, name: str, modified_ms: int) -> None:
-        """Set the modification time of a file until its next write.
+        """Set the modification time of a file (ms since 1970), which stays until the next write.
 
         Compaction gives a new segment the time of its source. The default implementation does nothing, for a store
         without modification times.
@@ -224,23 +230,24 @@ class LogFiles(ABC):
 
 
 class SegmentStore(Closeable):
-    """One log directory. A context manager; ``close`` releases the lock that ``acquire`` took.
+    """One log directory. A context manager.
 
-    If a disk error occurs in a log directory, the engine takes all its logs out of service, but no other directory.
-    Opening a store changes nothing. A store that was opened for reading takes no lock, can be used while another
-    process writes to the directory, and raises ReadOnlyError for each change. Methods raise ConfigError for a name that
-    could leave the directory.
+    If a disk error occurs in a log directory, the engine takes all logs of that directory out of service, but no other
+    directory. Opening a store changes nothing. A store that was opened for reading takes no lock, can be used while
+    another process writes to the directory, and raises ReadOnlyError for each change. Methods raise ConfigError for a
+    name that could leave the directory.
     """
 
     @abstractmethod
     def path(self, name: str = "") -> str:
-        """Return the path of the directory, or of a file in it, for error texts."""
+        """Return the path of the directory, or of the file ``name`` in it, for error texts."""
 
     @abstractmethod
     def acquire(self) -> None:
-        """Lock the directory for writing. Create it if it is missing.
+        """Lock the directory for writing. Create the directory if it is missing.
 
-        The lock excludes other stores of this process and of other processes. The lock of a killed process is released.
+        The lock excludes other stores of this process and of other processes. If a process is killed, its lock is
+        released.
 
         Raises:
             LogDirLockedError: another engine or a running Kafka broker holds the lock.
@@ -249,7 +256,7 @@ class SegmentStore(Closeable):
 
     @abstractmethod
     def is_acquired_elsewhere(self) -> bool:
-        """Return True if another engine or a broker holds the directory's lock now.
+        """Return True if another store or a Kafka broker holds the directory's lock now.
 
         The call neither takes the lock nor writes. If this store holds the lock, the result is False.
         """
@@ -264,10 +271,11 @@ class SegmentStore(Closeable):
 
     @abstractmethod
     def open_log(self, name: str, *, create: bool = False) -> LogFiles:
-        """Open a log's folder. ``create`` makes a new folder, and raises FileExistsError if the folder exists.
+        """Open a log's folder, or create it if ``create``.
 
         Raises:
             LogDirNotFoundError: the folder does not exist or, with ``create``, the directory does not exist.
+            FileExistsError: with ``create``, the folder exists.
         """
 
     @abstractmethod
@@ -286,17 +294,18 @@ class SegmentStore(Closeable):
     def read_small(self, name: str) -> bytes | None:
         """Return the contents of a small file of the directory itself, or None if it does not exist.
 
-        Errors are those of ``LogFiles.read_small``.
+        Raises:
+            CorruptCheckpointError: the file is larger than ``limits.checkpoint.bytes``.
         """
 
     @abstractmethod
     def replace_small(self, name: str, data: Buffer) -> None:
-        """Replace a small file of the directory itself, with the rules of ``LogFiles.replace_small``."""
+        """Replace or create a small file of the directory itself, with the rules of ``LogFiles.replace_small``."""
 
     @abstractmethod
     def remove_small(self, name: str) -> None:
-        """Delete a small file of the directory itself; durable on return. A missing file is no error."""
+        """Delete a small file of the directory itself, durable on return. A missing file is no error."""
 
     @abstractmethod
     def close(self) -> None:
-        """Release the lock of the directory. Files that are still open can then only be closed. May be called twice."""
+        """Release the lock of the directory. Files that are open can then only be closed. A second call does nothing."""

@@ -12,34 +12,34 @@ if TYPE_CHECKING:
 
 
 class Service(ABC):
-    """A service, such as replication, a gateway or an exporter: started after the engine, stopped before it.
+    """A service, such as replication, a gateway or an exporter. It starts after the engine and stops before the engine.
 
-    ``services`` of the engine's settings lists the services to run. They are opened with the engine. If a service
-    cannot be opened, the engine does not open.
+    The engine setting ``services`` lists the services to run. They are opened with the engine. If a service cannot be
+    opened, the engine does not open.
     """
 
     @abstractmethod
     def start(self, engine: Engine) -> None:
-        """Start the service. ``Engine.start`` calls this once.
+        """Start the service. ``Engine.start`` calls this method once.
 
-        The method must return soon. It must not raise if it can retry later.
+        The method must return soon. It must not raise an error if it can retry later.
         """
 
     @abstractmethod
     def stop(self, deadline_ns: int) -> None:
-        """Stop the service before the deadline, a time of the monotonic clock in nanoseconds.
+        """Stop the service before ``deadline_ns``, a time of the monotonic clock in nanoseconds.
 
-        May be called without a start, and more than once. If the deadline has passed, the service stops immediately. No
-        thread of the service is left on return. The engine waits no longer than the deadline.
+        The method may be called without a start, and more than once. If the deadline has passed, the service stops
+        immediately. No thread of the service is left on return. The engine does not wait after the deadline.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A further command of the command line.
+    """A command that a plugin adds to the command line.
 
-    ``load()`` imports and returns a click command. The command line calls ``load`` only if the command is used, so that
-    heavy modules are not imported before.
+    ``load()`` imports and returns a click command. The command line calls it only if the command is used, so that heavy
+    modules are not imported before. ``help`` is the command's line in the list of commands.
     """
 
     name: str

@@ -1,7 +1,8 @@
 """The JSON form of a stored segment, for manifest entries and for the footers of objects.
 
-The parser is strict: a field that is missing, unknown or of another type is an error. Entries are copied from root to
-root. If an older version ignored an unknown field, the field would be lost. New fields of a layout go into ``extra``.
+The parser is strict: a field that is missing, unknown or of another type is an error. Each new manifest root copies the
+entries of the previous root. If an older version ignored an unknown field, the copy would lose the field. New fields of
+a layout go into ``extra``.
 """
 
 from __future__ import annotations
@@ -57,7 +58,8 @@ class _StoredFields(TypedDict):
 def stored_fields(value: object, file: str, slices: dict[FileKind, ObjectSlice] | None = None) -> _StoredFields:
     """Return the attributes of the segment whose JSON form is ``value``; see ``StoredSegment.from_json``.
 
-    A caller that stores the slices in another form passes them as ``slices``. Then ``value`` has no field ``slices``.
+    If the caller has stored the slices in another form, it passes them as ``slices``. Then the field ``slices`` of
+    ``value`` is ignored.
     """
     try:
         return _fields(value, slices)
@@ -86,7 +88,7 @@ def _fields(value: object, slices: dict[FileKind, ObjectSlice] | None) -> _Store
 
 
 def record_facts(info: SegmentInfo) -> dict[str, int]:
-    """Return the known ``RECORD_FACTS`` of a segment by name, as they are stored in ``extra``."""
+    """Return the attributes in ``RECORD_FACTS`` of a segment by name, without those that are None."""
     found = {name: getattr(info, name) for name in RECORD_FACTS}
     return {name: value for name, value in found.items() if value is not None}
 
@@ -138,7 +140,7 @@ def _places(value: object) -> Iterator[tuple[object, object, object, object]]:
 
 
 def checked_slices(places: Iterable[tuple[object, object, object, object]]) -> dict[FileKind, ObjectSlice]:
-    """Return slices by file kind, from their kinds, keys, positions and sizes in bytes.
+    """Return slices by file kind, from tuples of kind, object key, position (bytes) and size (bytes).
 
     Raises:
         TypeError, ValueError: a value is of the wrong type, or is not allowed.
@@ -172,10 +174,7 @@ def _requires(value: object) -> tuple[str, ...]:
 
 
 def _check_extra(extra: dict[str, object]) -> None:
-    """Raise ValueError if a layout's ``extra`` is too deep or has too many values.
-
-    A loop instead of a recursion, because deep nesting would exhaust the stack.
-    """
+    """Raise ValueError if ``extra`` has more than 8 levels or 10,000 values. Recursion could exhaust the stack."""
     level: list[object] = [extra]
     count = 0
     for _ in range(MAX_EXTRA_DEPTH):
