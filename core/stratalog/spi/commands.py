@@ -198,7 +198,7 @@ def stop_event() -> Iterator[threading.Event]:
     def obey(number: int, frame: FrameType | None) -> None:
         del frame
         signal.signal(number, before[number])
-        # Not on this thread, which may hold the event's lock. A Thread takes locks of the interpreter, which it may hold too.
+        # This thread may hold the lock of the event, and the locks of the interpreter that a Thread takes.
         _thread.start_new_thread(stop.set, ())
 
     for wanted in (signal.SIGINT, signal.SIGTERM):

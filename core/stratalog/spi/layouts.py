@@ -112,7 +112,7 @@ class ObjectSink(Protocol):
     """The destination of a layout's objects. The core chooses the keys; they are unique and never overwritten."""
 
     def put(self, source: ByteSource, suffix: str = "seg") -> ObjectInfo:
-        """Upload one object, and return its key and size. The key is relative to the tier; ``suffix`` is its file suffix.
+        """Upload one object, and return its key and size. The key is relative to the tier and has the given ``suffix``.
 
         Raises:
             StoreError: the upload failed after all retries.

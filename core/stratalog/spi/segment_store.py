@@ -84,9 +84,10 @@ class SegmentFile(ABC):
 
     @abstractmethod
     def sync(self) -> None:
-        """Make the bytes durable. Raise LogDirOfflineError if this sync or an earlier one failed: a sync is never retried.
+        """Make the bytes durable. Raise LogDirOfflineError if this sync or an earlier one failed.
 
-        After a power loss, the bytes before the last sync are unchanged; later bytes can be missing or wrong.
+        A failed sync is never retried. After a power loss, the bytes before the last sync are unchanged; later bytes
+        can be missing or wrong.
         """
 
     @abstractmethod
@@ -308,4 +309,4 @@ class SegmentStore(Closeable):
 
     @abstractmethod
     def close(self) -> None:
-        """Release the lock of the directory. Files that are open can then only be closed. A second call does nothing."""
+        """Release the lock of the directory. Files that are still open can then only be closed. May be called twice."""
