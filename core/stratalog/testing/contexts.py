@@ -30,10 +30,10 @@ def open_context(
     Args:
         section: settings of the component, an instance of the provider's ``engine_section``.
         location: location of a store; "" for other components.
-        options: options of an object store, as ``tier_options``; none by default.
+        options: options for the client library of an object store; none by default.
         read_only: True if a store must refuse every write.
-        codecs: codecs that a record format can use; none by default.
-        layouts: lookup of other layouts, for a layout that uses them; made by ``layout_lookup``.
+        codecs: codecs that a record format or layout can use; none by default.
+        layouts: lookup of other layouts, from ``layout_lookup``, for a layout that uses them; none by default.
         env: clock, files and random numbers; those of the system by default.
     """
     env, limits = env or Env(), Limits()
@@ -51,12 +51,17 @@ def open_context(
 
 
 def layout_lookup(**layouts: TierLayout) -> LayoutLookup:
-    """Return a lookup of these layouts by name, all of version 1. It raises UnknownComponentError for all others."""
+    """Return a lookup of these layouts by name, all of version 1.
+
+    Its methods raise UnknownComponentError for other names and versions.
+    """
     return _Layouts(layouts)
 
 
 def topic_config(values: Mapping[str, object] | None = None, **sections: type[Section]) -> TopicConfig:
     """Return the settings of a topic, with defaults for the settings that ``values`` does not contain.
+
+    Contradictions between settings are not checked.
 
     Args:
         values: settings by Kafka's names, and settings of plugins, such as ``{"prefix_budget.bytes": 5}``.
@@ -81,7 +86,7 @@ class _Layouts:
         return f"{name}@1"
 
     def by_name(self, name: str) -> TierLayout:
-        """Return the layout called ``name``; raise UnknownComponentError if there is none."""
+        """Return the layout with this name; raise UnknownComponentError if there is none."""
         if name not in self._layouts:
             raise UnknownComponentError(f"no tier layout {name!r} is in the lookup of this test")
         return self._layouts[name]

@@ -44,12 +44,12 @@ def opened_component(plugin: str, kind: str, name: str) -> Any:  # Any: a compon
     """Return one component of a plugin, opened with its default settings and the codecs that are installed.
 
     Args:
-        plugin: as for ``check_plugin``.
+        plugin: name of an entry point or a module, or path of a Python file.
         kind: key of the kind, such as ``codecs``.
         name: name of the provider.
 
     Raises:
-        PluginError: the plugin cannot be loaded, breaks the contract, or has no such component.
+        PluginError: the plugin cannot be loaded, breaks the plugin interface, or has no such component.
     """
     for provider in offers_of(plugin).get(kind, ()):
         if provider.name == name:
@@ -66,10 +66,10 @@ def installed_codecs() -> CodecTable:
 def run_contracts(plugin: str) -> list[PluginFinding]:
     """Run the contract class of each component of a plugin, in another process, and return a finding for each failure.
 
-    A store needs a location. Its contract class is not run, and the result contains a warning for it.
+    The contract class of a store is not run, because a store needs a location. The result has a warning for each store.
 
     Args:
-        plugin: as for ``check_plugin``.
+        plugin: name of an entry point or a module, or path of a Python file.
 
     Raises:
         PluginImportError: pytest did not run, for example because it is not installed.
@@ -93,8 +93,8 @@ def run_contracts(plugin: str) -> list[PluginFinding]:
 def contract_tests(plugin: str, tested: list[tuple[str, str]]) -> str:
     """Return the source of a test module with one class for each component of ``tested``.
 
-    ``tested`` contains the key of the kind and the name of each component. Class ``Test0`` subclasses the contract
-    class of the first component, ``Test1`` that of the second, and so on.
+    ``tested`` contains the key of the kind, such as ``codecs``, and the name of each component. Class ``Test0``
+    subclasses the contract class of the first component, ``Test1`` that of the second, and so on.
     """
     names = ", ".join(sorted({CONTRACTS[key][0] for key, _ in tested}))
     parts = [f"import pytest\n\n{_FROM}\nfrom stratalog.testing.contracts import {names}\n"]
@@ -116,7 +116,7 @@ def _failures(plugin: str, tested: list[tuple[str, str]], titles: Mapping[str, s
         ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)  # noqa: S603 - our own tests
         if not report.exists():
             raise PluginImportError(f"pytest did not run: {ended.stderr.strip()}", plugin, "stratalog[testing]")
-        cases = list(ET.parse(report).iter("testcase"))  # noqa: S314 - pytest wrote it a moment ago
+        cases = list(ET.parse(report).iter("testcase"))  # noqa: S314 - pytest wrote it
     for case in cases:
         for failure in [*case.iter("failure"), *case.iter("error")]:
             reason = next(iter((failure.get("message") or "").splitlines()), "see pytest")

@@ -29,11 +29,12 @@ _ERROR: Final = "<?xml version='1.0'?><Error><Code>{code}</Code><Message>as the 
 class Misdeed(Enum):
     """Fault that the proxy applies to a request or to its reply.
 
-    STATUS answers with an error and does not forward the request. RESET_BEFORE resets the connection before the server
-    gets the request, RESET_AFTER after the server has processed it. SILENT processes the request and never answers.
-    DRIP sends the reply byte by byte, and never the last byte. CUT ends the reply in the middle. FLIP flips a bit of
-    the reply's body. STALE repeats the first reply to an equal GET. GARBAGE answers with bytes that are not HTTP.
-    UNCONDITIONAL removes ``If-None-Match`` from the request, so the server acts like one that ignores this header.
+    STATUS returns an error and does not forward the request. RESET_BEFORE resets the connection before the server gets
+    the request, RESET_AFTER after the server has processed it. SILENT forwards the request and never sends the reply.
+    DRIP sends the reply byte by byte, and never the last byte. CUT ends the reply in the middle of its body. FLIP flips
+    a bit of the reply's body. STALE repeats the first reply to an equal GET; without such a reply, there is no fault.
+    GARBAGE replies with bytes that are not HTTP. UNCONDITIONAL removes ``If-None-Match`` from the request, so the
+    server acts like one that ignores this header.
     """
 
     STATUS = auto()
@@ -55,11 +56,11 @@ class ProxyFault:
     Attributes:
         do: the fault.
         operation: S3's name of the requests, for example ``GetObject``; "" matches all requests.
-        times: number of matching requests to which the fault applies; later ones succeed.
-        passes: number of matching requests that succeed before the fault first applies.
-        status: HTTP status of the answer, for ``Misdeed.STATUS``.
-        code: S3's error code in the answer, for ``Misdeed.STATUS``.
-        headers: additional headers of the answer, for ``Misdeed.STATUS``, each with its line end.
+        times: number of matching requests to which the fault applies; later requests are forwarded without it.
+        passes: number of matching requests that are forwarded before the fault first applies.
+        status: HTTP status of the reply, for ``Misdeed.STATUS``.
+        code: S3's error code in the reply, for ``Misdeed.STATUS``.
+        headers: additional headers of the reply, for ``Misdeed.STATUS``, each with its line end.
         hits: number of requests to which the fault has applied so far.
     """
 
@@ -88,7 +89,7 @@ class FaultProxy:
     faults: list[ProxyFault] = field(default_factory=list, repr=False)
 
     def plan(self, *faults: ProxyFault) -> None:
-        """Add faults for the next matching requests. If several faults match a request, the first one applies."""
+        """Add faults for the next matching requests. If several faults match a request, the oldest one applies."""
         self.faults = [*self.faults, *faults]
 
     def heal(self) -> None:
@@ -110,9 +111,9 @@ class FaultProxy:
 
 @contextlib.contextmanager
 def fault_proxy(upstream_port: int) -> Iterator[FaultProxy]:
-    """Run a proxy while the ``with`` block lasts, and yield it. It forwards to the server at a port of this machine.
+    """Run a proxy until the ``with`` block ends, and yield it. It forwards to ``upstream_port`` of this machine.
 
-    The proxy listens on a free port and runs in a thread of its own.
+    The proxy listens on a free port of loopback and runs in its own thread.
     """
     loop = asyncio.new_event_loop()
     worker = Worker("stratalog-fault-proxy")
@@ -174,7 +175,7 @@ class _Serving:
         request = await _read(reader, writer)
         path, _, query = request.words[1].partition("?")
         environ = {"REQUEST_METHOD": request.words[0], "PATH_INFO": path, "QUERY_STRING": query}
-        fault = self._proxy._due(operation_of(environ))  # noqa: SLF001 - one noun in two halves
+        fault = self._proxy._due(operation_of(environ))  # noqa: SLF001 - a method of this module's class
         if fault is None:
             reply = await self._passed_on(request)
             writer.write(reply.head + reply.body)
@@ -226,7 +227,7 @@ class _Serving:
 
 
 async def _drip(reply: _Message, writer: asyncio.StreamWriter) -> None:
-    """Send the head, then the body byte by byte without its last byte; without a body, drip the head instead."""
+    """Send the body, or half of the head if there is no body, byte by byte. Never send the last byte."""
     whole = reply.head + reply.body
     start = len(reply.head) if reply.body else len(reply.head) // 2
     writer.write(whole[:start])
@@ -263,7 +264,7 @@ async def _read(
 
 
 async def _body(reader: asyncio.StreamReader, headers: dict[str, str], *, to_end: bool) -> bytes:
-    """Return the body as transferred; with ``to_end``, read a body without a length until the connection closes."""
+    """Return the body as transferred. With ``to_end``, a body without a length ends when the connection is closed."""
     if "chunked" in headers.get("transfer-encoding", ""):
         body, size = b"", -1
         while size:

@@ -1,4 +1,4 @@
-"""File system with injected failures, and a test bed for a segment store on it."""
+"""File system with injected failures, and a segment store on it for tests."""
 
 from __future__ import annotations
 
@@ -23,9 +23,8 @@ Rule = Callable[[str, str], None]
 class FaultyVfs(PosixVfs):
     """The real file system, which records operations; a test can make these operations fail.
 
-    Each method that is overridden here, except ``close``, records its call and then does the operation. The docstring
-    of the method states the recorded name if it differs from the method's name. Other calls, such as ``stat``, are not
-    recorded.
+    Before an overridden method except ``close`` does its operation, it appends the name and the path of the operation
+    to ``done``, and calls ``rule``. Other operations, such as ``stat``, are not recorded and do not fail.
 
     Attributes:
         done: name and path of each recorded operation so far.
@@ -41,11 +40,11 @@ class FaultyVfs(PosixVfs):
 
     @property
     def open_paths(self) -> list[str]:
-        """Paths of the open descriptors, including locks."""
+        """Paths of all open descriptors, including locks, sorted."""
         return sorted(self._paths.values())
 
     def names(self, *operations: str) -> list[tuple[str, str]]:
-        """Return the recorded calls of these operations, with the last part of each path."""
+        """Return the recorded operations with one of these names, in order: name, and last part of the path."""
         return [(what, path.rpartition("/")[2]) for what, path in self.done if what in operations]
 
     def _note(self, operation: str, path: str) -> None:
@@ -54,29 +53,32 @@ class FaultyVfs(PosixVfs):
             self.rule(operation, path)
 
     def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
-        """Open a file, and return its descriptor. The recorded name is "create" if the file is created, else "open"."""
+        """Open a file, and return its descriptor; recorded as "create" if ``create`` is True, otherwise as "open"."""
         self._note("create" if create else "open", path)
         descriptor = super().open(path, write=write, create=create)
         self._paths[descriptor] = path
         return descriptor
 
     def close(self, descriptor: int) -> None:
-        """Close a descriptor; the call is not recorded and cannot be made to fail."""
+        """Close a descriptor; not recorded, and cannot be made to fail."""
         del self._paths[descriptor]
         super().close(descriptor)
 
     def read(self, descriptor: int, position: int, size_bytes: int) -> bytes:
-        """Return up to ``size_bytes`` bytes from ``position`` on; fewer only at the end of the file."""
+        """Return ``size_bytes`` bytes from ``position`` on, fewer only at the end of the file; recorded as "read"."""
         self._note("read", self._paths[descriptor])
         return super().read(descriptor, position, size_bytes)
 
     def read_into(self, descriptor: int, position: int, into: memoryview) -> int:
-        """Read into memory of the caller, and return the number of bytes. The recorded name is "read"."""
+        """Read into memory of the caller, and return the number of bytes; recorded as "read"."""
         self._note("read", self._paths[descriptor])
         return super().read_into(descriptor, position, into)
 
     def write(self, descriptor: int, position: int, data: bytes | bytearray | memoryview) -> int:
-        """Write the bytes that fit into ``room_bytes``, decrease ``room_bytes``, and return the number of bytes."""
+        """Write the bytes that fit into ``room_bytes``, and return their number; recorded as "write".
+
+        The call decreases ``room_bytes`` by this number.
+        """
         self._note("write", self._paths[descriptor])
         if self.room_bytes is None:
             return super().write(descriptor, position, data)
@@ -85,20 +87,20 @@ class FaultyVfs(PosixVfs):
         return super().write(descriptor, position, fits)
 
     def send(self, descriptor: int, position: int, size_bytes: int, to: int) -> int:
-        """Send bytes of a file to the socket ``to``, and return their number."""
+        """Send bytes of a file to the socket ``to``, and return their number; recorded as "send"."""
         self._note("send", self._paths[descriptor])
         return super().send(descriptor, position, size_bytes, to)
 
     def truncate(self, descriptor: int, size_bytes: int) -> None:
-        """Set the size of a file."""
+        """Set the size of a file; recorded as "truncate"."""
         self._note("truncate", self._paths[descriptor])
         super().truncate(descriptor, size_bytes)
 
     def allocate(self, descriptor: int, size_bytes: int) -> None:
-        """Reserve disk space for a file of ``size_bytes``.
+        """Reserve disk space for a file of ``size_bytes``; recorded as "allocate".
 
-        If ``size_bytes`` exceeds ``room_bytes``, the file gets the size ``room_bytes``, as a full disk leaves a part of
-        the space reserved, and the call raises OSError (ENOSPC).
+        If ``size_bytes`` exceeds ``room_bytes``, the call sets the size of the file to ``room_bytes``, like a full disk
+        that reserves only a part of the space, and raises OSError (ENOSPC).
         """
         self._note("allocate", self._paths[descriptor])
         if self.room_bytes is not None and size_bytes > self.room_bytes:
@@ -107,49 +109,52 @@ class FaultyVfs(PosixVfs):
         super().allocate(descriptor, size_bytes)
 
     def reserve(self, descriptor: int, position: int, size_bytes: int) -> None:
-        """Reserve disk space after a file's end; raise OSError (ENOSPC) if ``size_bytes`` exceeds ``room_bytes``."""
+        """Reserve ``size_bytes`` of disk space after a file's end; recorded as "reserve".
+
+        The call raises OSError (ENOSPC) if ``size_bytes`` exceeds ``room_bytes``.
+        """
         self._note("reserve", self._paths[descriptor])
         if self.room_bytes is not None and size_bytes > self.room_bytes:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         super().reserve(descriptor, position, size_bytes)
 
     def map(self, descriptor: int, size_bytes: int, *, write: bool = False) -> mmap.mmap:
-        """Return a memory map of the first ``size_bytes`` of a file."""
+        """Return a memory map of the first ``size_bytes`` of a file; recorded as "map"."""
         self._note("map", self._paths[descriptor])
         return super().map(descriptor, size_bytes, write=write)
 
     def sync(self, descriptor: int) -> None:
-        """Make the file's bytes durable."""
+        """Make the file's bytes durable; recorded as "sync"."""
         self._note("sync", self._paths[descriptor])
         super().sync(descriptor)
 
     def sync_folder(self, path: str) -> None:
-        """Make the names in a folder durable. The recorded name is "sync folder"."""
+        """Make the names in a folder durable; recorded as "sync folder"."""
         self._note("sync folder", path)
         super().sync_folder(path)
 
     def rename(self, old: str, new: str) -> None:
-        """Rename a file or a folder. The recorded path is the new one."""
+        """Rename a file or a folder; recorded as "rename" with the path ``new``."""
         self._note("rename", new)
         super().rename(old, new)
 
     def remove(self, path: str) -> None:
-        """Delete a file."""
+        """Delete a file; recorded as "remove"."""
         self._note("remove", path)
         super().remove(path)
 
     def make_folder(self, path: str) -> None:
-        """Make a folder with its parents. The recorded name is "make folder"."""
+        """Make a folder with its parents; recorded as "make folder"."""
         self._note("make folder", path)
         super().make_folder(path)
 
     def remove_folder(self, path: str) -> None:
-        """Delete an empty folder. The recorded name is "remove folder"."""
+        """Delete an empty folder; recorded as "remove folder"."""
         self._note("remove folder", path)
         super().remove_folder(path)
 
     def lock(self, path: str) -> int | None:
-        """Lock a file; return its descriptor, or None if another process holds the lock."""
+        """Lock a file, and return its descriptor, or None if the lock is held; recorded as "lock"."""
         self._note("lock", path)
         descriptor = super().lock(path)
         if descriptor is not None:
@@ -158,9 +163,9 @@ class FaultyVfs(PosixVfs):
 
 
 def failing(operation: str, code: int, *, path: str = "", times: int = 1) -> Rule:
-    """Return a rule that makes the first ``times`` matching operations fail: they raise OSError with errno ``code``.
+    """Return a rule for ``FaultyVfs.rule``: the first ``times`` matching operations raise OSError with errno ``code``.
 
-    Operations match if their recorded name is ``operation`` and their path ends with ``path``.
+    An operation matches if its recorded name is ``operation`` and its path ends with ``path``.
     """
     left = [times]
 
@@ -174,9 +179,9 @@ def failing(operation: str, code: int, *, path: str = "", times: int = 1) -> Rul
 
 @dataclass(slots=True)
 class StoreBench:
-    """One location of a log directory, on a file system with injected failures.
+    """The location of one log directory, on a file system with injected failures.
 
-    Calling the object opens a store there: it is a StoreOpener for SegmentStoreContract.
+    Calling the object opens a store of this directory. The object is a StoreOpener for SegmentStoreContract.
 
     Attributes:
         provider: provider of the store.
@@ -196,7 +201,7 @@ class StoreBench:
         self.handles = HandlePool(self.files, self.limits.open_files)
 
     def __call__(self, *, read_only: bool = False) -> SegmentStore:
-        """Return a new open store over the location. The caller closes it."""
+        """Return a new open store of the directory, without its lock. The caller closes the store."""
         return self.provider.open(
             OpenContext(
                 env=Env(files=self.files),
@@ -209,17 +214,13 @@ class StoreBench:
         )
 
     def acquired(self) -> SegmentStore:
-        """Return a new open store that has acquired the location. The caller closes it."""
+        """Return a new open store that holds the lock of the directory. The caller closes the store."""
         store = self()
         store.acquire()
         return store
 
     def close(self) -> None:
-        """Close the descriptor pool.
-
-        Raises:
-            AssertionError: a descriptor is still open.
-        """
+        """Close the descriptor pool. Raise AssertionError if a descriptor is still open."""
         self.handles.close()
         left = self.files.open_paths
         assert left == [], f"left open: {', '.join(left)}"

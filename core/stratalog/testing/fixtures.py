@@ -1,6 +1,6 @@
 """Pytest fixtures, which pytest finds through the ``pytest11`` entry point of stratalog.
 
-Importing this module is cheap: a fixture imports its dependencies at its first use.
+The import of this module is cheap: a fixture imports its dependencies at its first use.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-_MEMORY: Final = "/dev/shm"  # noqa: S108 - a folder of its own is made in it
-_ROOM_BYTES: Final = 1 << 30  # needed room in /dev/shm; containers often have only 64 MiB
+_MEMORY: Final = "/dev/shm"  # noqa: S108 - each test makes a new folder in it
+_ROOM_BYTES: Final = 1 << 30  # space that must be free in /dev/shm; containers often have only 64 MiB
 
 if TYPE_CHECKING:
     from stratalog.spi.providers import Provider
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def local_s3() -> Iterator[LocalS3]:
-    """S3 server on loopback with one bucket, shared by all tests of the session."""
+    """Yield an S3 server on loopback with one bucket. All tests of the session share the server."""
     from stratalog.testing.s3 import local_s3 as serve  # noqa: PLC0415 - needs moto, which is optional
 
     with serve() as server:
@@ -35,11 +35,12 @@ def local_s3() -> Iterator[LocalS3]:
 
 @pytest.fixture
 def s3_tier(local_s3: LocalS3) -> Iterator[str]:
-    """URI of a prefix that no other test uses; ``local_s3.options`` are its options.
+    """Yield the URI of a prefix that no other test uses. ``local_s3.options`` are the options of the store.
 
-    Failures that an earlier test planned are removed before the test, and the objects under the prefix after it.
+    Before the test, failures that an earlier test planned are removed. After the test, the objects under the prefix are
+    removed.
     """
-    from stratalog.testing.s3 import remove_objects  # noqa: PLC0415 - other fixtures do without
+    from stratalog.testing.s3 import remove_objects  # noqa: PLC0415 - imported at the first use
 
     local_s3.heal()
     prefix = f"test-{uuid.uuid4().hex}"
@@ -54,8 +55,8 @@ def open_component() -> Iterator[Callable[..., Any]]:  # Any: a component of any
     The mapping has settings of the provider's ``engine_section`` by name. Keywords are those of ``open_context``.
     Stores are closed after the test.
     """
-    from stratalog.env.closing import Closeable  # noqa: PLC0415 - imported at the first use, like the rest
-    from stratalog.testing.contexts import open_context  # noqa: PLC0415 - the same
+    from stratalog.env.closing import Closeable  # noqa: PLC0415 - imported at the first use
+    from stratalog.testing.contexts import open_context  # noqa: PLC0415 - imported at the first use
 
     with contextlib.ExitStack() as stack:
 
@@ -71,11 +72,11 @@ def open_component() -> Iterator[Callable[..., Any]]:  # Any: a component of any
 
 @pytest.fixture
 def kafka_server(tmp_path: Path) -> Iterator[KafkaServer]:
-    """Server for Kafka clients on loopback, without topics. Its attribute ``bootstrap`` is its address.
+    """Yield a server for Kafka clients on loopback, without topics. Its attribute ``bootstrap`` is its address.
 
-    Its files are in memory if the system has a file system in memory with enough room, and in ``tmp_path`` otherwise.
+    Its files are in ``/dev/shm`` if there is 1 GiB of room, and in ``tmp_path`` otherwise.
     """
-    from stratalog.testing.kafka_server import kafka_server as serve  # noqa: PLC0415 - other fixtures do without
+    from stratalog.testing.kafka_server import kafka_server as serve  # noqa: PLC0415 - imported at the first use
 
     with _folder_in_memory(tmp_path) as folder, serve(folder) as server:
         yield server
@@ -83,10 +84,7 @@ def kafka_server(tmp_path: Path) -> Iterator[KafkaServer]:
 
 @contextlib.contextmanager
 def _folder_in_memory(otherwise: Path) -> Iterator[Path]:
-    """Yield an empty folder, which is removed at the end.
-
-    It is in ``/dev/shm`` if that file system in memory has enough room, else in the folder ``otherwise``.
-    """
+    """Yield an empty folder in ``/dev/shm`` if 1 GiB is free there, else in ``otherwise``. It is removed at the end."""
     try:
         has_room = shutil.disk_usage(_MEMORY).free >= _ROOM_BYTES
     except OSError:

@@ -1,4 +1,4 @@
-"""A server for Kafka clients, for tests: an engine in a folder, and the service ``gateway``.
+"""A server for Kafka clients, for tests: an engine over a log directory, and the service ``gateway``.
 
 The extra ``gateway`` must be installed.
 """
@@ -17,7 +17,7 @@ from stratalog.engine.open_engine import open_engine
 from stratalog.env import Env
 from stratalog.testing.movable_clock import MovableClock
 
-# for the topics that store offsets and transactions: a server creates all their partitions at the first use (50 in Kafka)
+# of the topics that store offsets and transactions; Kafka creates 50 partitions of each at the first use
 _FEW_PARTITIONS: Final = {"offsets.topic.num.partitions": 2, "transaction.state.log.num.partitions": 2}
 
 
@@ -25,19 +25,22 @@ class KafkaFaults(Protocol):
     """Faults of a running server. A method that returns a context manager applies its fault until the block ends."""
 
     def drop_connections(self) -> None:
-        """Close all open connections. Clients can connect again at once."""
+        """Close all open connections. Clients can reconnect immediately."""
 
     def lost_requests(self, *apis: str) -> AbstractContextManager[None]:
-        """Close the connection instead of handling a request of an API, such as ``Produce``."""
+        """Close the connection at each request of the named APIs, such as ``Produce``, without handling the request."""
 
     def lost_responses(self, *apis: str) -> AbstractContextManager[None]:
-        """Handle a request of an API, and close the connection instead of sending the response."""
+        """Handle each request of the named APIs, and close the connection instead of sending the response."""
 
     def slow(self, api: str, delay_ms: int) -> AbstractContextManager[None]:
-        """Handle each request of an API after a delay, which ends early if the clock is moved or the block ends."""
+        """Handle each request of an API after a delay of ``delay_ms`` on the server's clock.
+
+        The delay ends early if a test moves the clock or the block ends.
+        """
 
     def throttled(self, throttle_ms: int) -> AbstractContextManager[None]:
-        """Throttle producers and fetches for ``throttle_ms`` each, as if they were above a quota."""
+        """Throttle producers and fetches for at least ``throttle_ms``, as if they were above a quota."""
 
     def not_leader(self, topic: str) -> AbstractContextManager[None]:
         """Answer Kafka's error NOT_LEADER_OR_FOLLOWER to all requests for the records of a topic."""
@@ -62,14 +65,14 @@ class KafkaServer:
     def topic(self, name: str, partitions: int = 1, **config: object) -> str:
         """Create a topic, and return its name. Settings have Kafka's names with underscores: ``retention_ms=1000``.
 
-        Raises the errors of ``Engine.create_topic``.
+        Errors are those of ``Engine.create_topic``.
         """
         chosen = {key.replace("_", "."): value for key, value in config.items()}
         self.engine.create_topic(name, partitions=partitions, config=chosen)
         return name
 
     def values(self, topic: str) -> list[bytes | None]:
-        """Return the values of all committed records of a topic, partition by partition."""
+        """Return the values of all committed records of a topic, in order of partition and offset."""
         numbers = self.engine.topics()[topic].partitions
         return [
             record.value
@@ -82,10 +85,10 @@ class KafkaServer:
 def kafka_server(
     directory: str | os.PathLike[str], settings: Mapping[str, object] | None = None
 ) -> Iterator[KafkaServer]:
-    """Serve a log directory on a free port of loopback while the ``with`` block lasts, and yield the server.
+    """Serve a log directory on a free loopback port until the ``with`` block ends, and yield the server.
 
     Args:
-        directory: the log directory; a directory of an earlier server keeps its topics and the offsets of groups.
+        directory: the log directory. A directory of an earlier server keeps its topics and the offsets of groups.
         settings: further settings of ``[plugins.gateway]``, such as ``num.partitions``.
 
     Raises:

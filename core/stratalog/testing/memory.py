@@ -1,4 +1,4 @@
-"""Measurement of the memory that a call uses, by the operating system, which also counts allocations of C libraries."""
+"""Measurement of the memory that a call uses, including allocations of C libraries."""
 
 from __future__ import annotations
 

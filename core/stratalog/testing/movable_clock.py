@@ -13,26 +13,26 @@ _NS_PER_S: Final = 1_000_000_000
 
 
 class MovableClock:
-    """The system's clock, plus the time by which ``advance_ms`` moved it. Moving it shortens waits. Thread-safe."""
+    """The system's clock, plus the time by which ``advance_ms`` moved it. Thread-safe."""
 
     def __init__(self) -> None:
         self._system, self._lock = SystemClock(), threading.Lock()
         self._moved_ms = 0  # changes under _lock
 
     def now_ms(self) -> int:
-        """Return milliseconds since 1970, UTC, plus the moved time."""
+        """Return the system's time in ms since 1970 (UTC), plus the time by which the clock was moved."""
         return self._system.now_ms() + self._moved_ms
 
     def monotonic_ns(self) -> int:
-        """Return nanoseconds of a monotonic clock, plus the moved time."""
+        """Return the system's monotonic time in ns, plus the time by which the clock was moved."""
         return self._system.monotonic_ns() + self._moved_ms * _NS_PER_MS
 
     def sleep_ms(self, duration_ms: int) -> None:
-        """Wait for ``duration_ms`` of this clock; if the clock is moved meanwhile, the real time is shorter."""
+        """Wait for ``duration_ms`` of this clock. If the clock is moved meanwhile, the wait is shorter in real time."""
         self.wait(threading.Event(), duration_ms)
 
     def wait(self, event: threading.Event, duration_ms: int) -> bool:
-        """Wait until an event is set, at most ``duration_ms`` of this clock. Return True if it is set."""
+        """Wait until an event is set, at most ``duration_ms`` of this clock. Return True if the event is set."""
         until_ns = self.monotonic_ns() + duration_ms * _NS_PER_MS
         while True:
             left_s = (until_ns - self.monotonic_ns()) / _NS_PER_S
@@ -42,9 +42,9 @@ class MovableClock:
                 return event.is_set()
 
     def advance_ms(self, duration_ms: int) -> None:
-        """Move the clock forward; raise ValueError for a negative duration.
+        """Move the clock forward by ``duration_ms``; raise ValueError if it is negative.
 
-        Waits whose end is at or before the new time return within 20 milliseconds.
+        Waits on this clock that end at or before the new time return within 20 milliseconds.
         """
         if duration_ms < 0:
             raise ValueError("a clock cannot be set to an earlier time")

@@ -65,12 +65,12 @@ def new_plugin(word: str, name: str, folder: Path) -> list[Path]:
     """Write the skeleton of a plugin with one component, and return the written files.
 
     Args:
-        word: one of ``kind_words``.
+        word: kind of the component, one of ``kind_words()``.
         name: name of the component, ``[a-z][a-z0-9_]*``.
-        folder: where to make the folder ``stratalog-NAME``, which must not exist.
+        folder: parent of the new folder ``stratalog-NAME``, which must not exist. In NAME, ``-`` replaces ``_``.
 
     Raises:
-        ConfigError: the kind or the name is wrong, or the folder exists.
+        ConfigError: the kind or the name is wrong, or the folder ``stratalog-NAME`` exists.
     """
     kind = next((found for found in KINDS if found.title.replace(" ", "-") == word), None)
     if kind is None:
@@ -148,7 +148,7 @@ def _class(part: type[object], name: str, attributes: list[str]) -> str:
 
 
 def _signature(declared: Any) -> str:  # Any: a method of any class
-    """Return the signature of a method as source text; its annotations are strings."""
+    """Return the signature of a method as source text. Annotations are strings."""
     signature = inspect.signature(declared)
     parts, has_star = list[str](), False
     for parameter in signature.parameters.values():

@@ -1,8 +1,8 @@
-"""Real file system that simulates the state of one folder, with the folders in it, after a power loss.
+"""Real file system that simulates the state of one folder, with its subfolders, after a power loss.
 
 The simulation is stricter than any real file system. Bytes are durable after a sync of their file. Names (created,
 renamed, removed) are durable after a sync of their folder. Before that, each change may or may not have reached the
-disk, in any order. A write may be cut anywhere, lack a sector in its middle, or have extended the file without its
+disk, in any order. A write can leave only its first bytes, lack a sector in its middle, or extend the file without its
 bytes. A rename within one folder is atomic: the file or folder has either its old or its new name.
 """
 
@@ -26,7 +26,7 @@ Image: TypeAlias = dict[str, bytes]
 
 @dataclass(eq=False, slots=True)
 class _File:
-    """One file: its current bytes, its durable bytes, and the changes since."""
+    """One file: its current bytes, its durable bytes, and the changes since then."""
 
     path: str
     now: bytearray = field(default_factory=bytearray)
@@ -49,7 +49,7 @@ class _File:
                     self.change(Write(0, data))
 
     def left(self, fate: Fate) -> bytes:
-        """Return the file's bytes after a power loss; ``fate`` decides which part of each write reached the disk."""
+        """Return the file's bytes after a power loss. ``fate`` returns the part of a write that reached the disk."""
         data = bytearray(self.durable)
         for write in self.pending:
             for part in fate(write):
@@ -59,7 +59,7 @@ class _File:
 
 @dataclass(eq=False, slots=True)
 class _Folder:
-    """One folder: its current names, its durable names, and the changes since."""
+    """One folder: its current names, its durable names, and the changes since then."""
 
     now: dict[str, _File | _Folder] = field(default_factory=dict)
     durable: dict[str, _File | _Folder] = field(default_factory=dict)
@@ -67,7 +67,7 @@ class _Folder:
 
     @classmethod
     def of(cls, path: Path) -> Self:
-        """Return the present state of a folder on disk; all its files and names count as durable."""
+        """Return the present state of a folder on disk. All its files and names count as durable."""
         made = cls()
         for found in path.iterdir() if path.is_dir() else ():
             if found.is_dir():
@@ -123,9 +123,9 @@ class PowerLossVfs(PosixVfs):
     """The real file system, which tracks what is durable in one folder. Syncs are only recorded, not carried out.
 
     Args:
-        folder: the watched folder; its files and folders at construction count as durable.
+        folder: the watched folder. Its files and subfolders at construction count as durable.
         before: called with the operation's name before each change and sync in the folder; it may call ``images`` and
-            ``leave``.
+            ``leave``. None calls nothing.
     """
 
     def __init__(self, folder: Path, before: Callable[[str], None] | None = None) -> None:
@@ -138,8 +138,8 @@ class PowerLossVfs(PosixVfs):
     def images(self, chance: random.Random, samples: int) -> Iterator[Image]:
         """Yield states of the disk that a power loss at this point may leave: five extreme states, then random states.
 
-        In the extreme states, all writes are kept or lost, with all or none of the changes of names; or all writes are
-        left as zeros, with all changes of names. ``samples`` is the number of random states.
+        In the first four, all writes are kept or lost, with all or none of the changes of names. In the fifth, all
+        writes are left as zeros, with all changes of names. ``samples`` is the number of random states.
         """
         self._root.refresh()
         for keeps_names in (True, False):
@@ -150,9 +150,9 @@ class PowerLossVfs(PosixVfs):
             yield self._image(partial(by_chance, chance), chance.random(), chance)
 
     def leave(self, target: Path, chance: random.Random | None) -> None:
-        """Write to a new folder ``target`` one random state that a power loss at this point may leave.
+        """Create the folder ``target``, and write to it one random state that a power loss at this point may leave.
 
-        Without ``chance``, the state has only what is durable.
+        If ``chance`` is None, the state has only the durable changes.
         """
         self._root.refresh()
         target.mkdir(parents=True)
@@ -169,9 +169,8 @@ class PowerLossVfs(PosixVfs):
     def _state(self, fate: Fate, share: float, chance: random.Random | None) -> Iterator[tuple[str, bytes | None]]:
         """Yield each path in one state of the disk, with the bytes of a file, or None for a folder.
 
-        A folder comes before the files and folders in it.
-
-        ``share`` is the probability that a change of a name reached the disk. Without ``chance``, it must be 0 or 1.
+        A folder comes before its contents. ``share`` is the probability that a change of a name reached the disk.
+        Without ``chance``, it must be 0 or 1.
         """
         folders = [("", self._root)]
         while folders:
@@ -230,7 +229,7 @@ class PowerLossVfs(PosixVfs):
         super().allocate(descriptor, size_bytes)
 
     def reserve(self, descriptor: int, position: int, size_bytes: int) -> None:
-        """Reserve disk space after a file's end; no state after a power loss shows this space."""
+        """Reserve disk space after a file's end. States after a power loss do not show this space."""
         self._watched("reserve", descriptor)
         super().reserve(descriptor, position, size_bytes)
 
@@ -254,7 +253,10 @@ class PowerLossVfs(PosixVfs):
             folder.durable, folder.pending = dict(folder.now), []
 
     def rename(self, old: str, new: str) -> None:
-        """Rename a file or a folder. Between two folders, the removal and the new name are two separate changes."""
+        """Rename a file or a folder. The change is not durable before ``sync_folder``.
+
+        Between two folders, the removal of the old name and the new name are two separate changes.
+        """
         before, after = self._changed("rename", old), self._place(new)
         super().rename(old, new)
         if before is None or after is None:
@@ -305,7 +307,7 @@ class PowerLossVfs(PosixVfs):
         return path.removeprefix(f"{self._path}/").split("/") if path.startswith(f"{self._path}/") else None
 
     def _node(self, path: str) -> _File | _Folder | None:
-        """Return the file or folder that ``path`` names; None if it is outside, or was not made through this object."""
+        """Return the file or folder that ``path`` names; None if it is not tracked."""
         node: _File | _Folder | None = self._root
         names = self._names(path)
         for name in names or ():
@@ -321,7 +323,7 @@ class PowerLossVfs(PosixVfs):
     def _changed(self, what: str, path: str) -> tuple[_Folder, str] | None:
         """Call ``before`` with the name of the operation; return the folder and the name of ``path``.
 
-        Do nothing and return None if ``path`` is the watched folder, or a file or folder that is not tracked.
+        Do nothing and return None if ``path`` is the watched folder or is not tracked.
         """
         if self._node(path) is None or path == self._path:
             return None
@@ -351,7 +353,7 @@ class PowerLossVfs(PosixVfs):
 
 
 class LazySync(PowerLossVfs):
-    """Broken file system whose ``sync`` does nothing; a power loss test must fail with it."""
+    """Broken file system whose ``sync`` does nothing. A power loss test must fail with it."""
 
     def sync(self, descriptor: int) -> None:
         """Do nothing: no bytes become durable."""
@@ -359,7 +361,7 @@ class LazySync(PowerLossVfs):
 
 
 class LazyNames(PowerLossVfs):
-    """Broken file system whose ``sync_folder`` does nothing; a power loss test must fail with it."""
+    """Broken file system whose ``sync_folder`` does nothing. A power loss test must fail with it."""
 
     def sync_folder(self, path: str) -> None:
         """Do nothing: no names become durable."""

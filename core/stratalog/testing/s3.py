@@ -21,9 +21,7 @@ from stratalog.errors import ConfigError, PluginImportError
 
 HOST: Final = "127.0.0.1"
 _ACCOUNT: Final = "123456789012"  # moto's own
-_POLL_S: Final = (
-    0.02  # maximum delay of the server's stop, which is short because each test may have a server of its own
-)
+_POLL_S: Final = 0.02  # maximum delay of the server's stop; short, because many tests start a server
 _ERROR: Final = "<?xml version='1.0'?><Error><Code>{code}</Code><Message>as the test asked</Message></Error>"
 Wsgi: TypeAlias = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
@@ -54,23 +52,23 @@ class LocalS3:
 
     @property
     def options(self) -> dict[str, Any]:
-        """``tier_options`` for this server; the credentials are made up, because the server checks none."""
+        """``tier_options`` for this server. The server accepts any credentials."""
         return {"key": "local-key", "secret": "local-secret", "endpoint_url": self.endpoint_url}
 
     def uri(self, prefix: str = "") -> str:
-        """Return the URI of a prefix in the bucket, or the URI of the bucket."""
+        """Return the URI of a prefix in the bucket; that of the bucket if ``prefix`` is ""."""
         return f"s3://{self.bucket}/{prefix}".rstrip("/")
 
     def fail(
         self, operation: str, *, status: int = 503, code: str = "SlowDown", applied: bool = False, times: int = 1
     ) -> None:
-        """Answer the next requests of an operation with an error. An earlier plan for the operation is replaced.
+        """Return an error for the next requests of an operation. An earlier plan for the operation is replaced.
 
         Args:
             operation: S3's name of the operation, as in ``counts``.
             status: status of the HTTP reply.
             code: S3's error code.
-            applied: True carries out the request, and loses only its reply.
+            applied: True to carry out the request before the error is returned, as if only the reply was lost.
             times: number of requests that fail.
         """
         with self._lock:
@@ -94,13 +92,13 @@ class LocalS3:
 
 @contextlib.contextmanager
 def local_s3(bucket: str = "") -> Iterator[LocalS3]:
-    """Serve S3 on a free loopback port while the ``with`` block lasts, and yield the server.
+    """Serve S3 on a free loopback port until the ``with`` block ends, and yield the server.
 
     Nothing is written to stderr.
 
     Args:
-        bucket: name of the bucket, unique by default. It is created empty and removed with all its objects at the end.
-            Servers of one process share moto's state: use a different bucket for each.
+        bucket: name of the bucket; "" means a unique name. It is created empty, and removed with all its objects at the
+            end. Servers of one process share moto's state: use a different bucket for each.
 
     Raises:
         PluginImportError: moto is not installed; ``stratalog[local-s3]`` installs it.
@@ -132,7 +130,7 @@ def _moto() -> tuple[Wsgi, Callable[..., Any], type]:
                 MotoRequestHandler,
                 create_backend_app,
             )
-            from werkzeug.serving import make_server  # noqa: PLC0415 - the same
+            from werkzeug.serving import make_server  # noqa: PLC0415 - an extra, and slow to import
 
             application: Wsgi = create_backend_app("s3")
     except ImportError as error:
@@ -153,10 +151,10 @@ def _counting(local: LocalS3, application: Wsgi) -> Wsgi:
     turn = threading.Lock()
 
     def serve(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        failure = local._due(operation_of(environ))  # noqa: SLF001 - one noun in two halves
+        failure = local._due(operation_of(environ))  # noqa: SLF001 - a method of this module's class
         if failure is None and "HTTP_IF_NONE_MATCH" in environ:
             _read_body(environ)
-            with turn:  # moto looks for the key and stores the object in two steps, and two creators would both win
+            with turn:  # moto checks and stores the key in two steps: two concurrent creates would both succeed
                 return application(environ, start_response)
         if failure is None:
             return application(environ, start_response)
@@ -189,7 +187,7 @@ def _swallow(reply: Iterable[bytes]) -> None:
 
 
 def operation_of(environ: Mapping[str, Any]) -> str:
-    """Return S3's name for the operation of a WSGI request, or the HTTP method if this module has no name for it."""
+    """Return S3's name for the operation of a WSGI request; the HTTP method if this module knows no name."""
     method = environ["REQUEST_METHOD"]
     query = frozenset(parse_qs(environ.get("QUERY_STRING", ""), keep_blank_values=True))
     in_object = "/" in environ.get("PATH_INFO", "").strip("/")
@@ -236,7 +234,7 @@ def _make_bucket(port: int, bucket: str) -> None:
 
 
 def _drop_bucket(bucket: str) -> None:
-    """Remove a bucket with its objects; other buckets stay."""
+    """Remove a bucket with its objects. Other buckets stay."""
     from moto.s3.models import s3_backends  # noqa: PLC0415 - an extra, and slow to import
 
     remove_objects(bucket, "")

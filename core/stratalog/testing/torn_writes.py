@@ -14,7 +14,7 @@ _WITH_A_HOLE: Final = 0.3  # share of damaged writes with a missing sector befor
 
 @dataclass(eq=False, slots=True)
 class Write:
-    """One write: bytes at a position; if ``data`` is None, a new file size of ``position``."""
+    """One write of ``data`` at ``position`` (bytes). If ``data`` is None, a change of the file size to ``position``."""
 
     position: int
     data: bytes | None
@@ -40,21 +40,24 @@ def kept(write: Write) -> Sequence[Write]:
 
 
 def lost(write: Write) -> Sequence[Write]:
-    """Return no part of the write: it is lost."""
+    """Return an empty list: the write is lost."""
     del write
     return []
 
 
 def longer_alone(write: Write) -> Sequence[Write]:
-    """Return a write of zeros instead of the bytes: the file system extended the file, but lost the contents."""
+    """Return a write of zeros instead of the bytes: the file system extended the file, but lost the contents.
+
+    A change of the file size is returned unchanged.
+    """
     return [write if write.data is None else Write(write.position, bytes(len(write.data)))]
 
 
 def by_chance(chance: random.Random, write: Write) -> Sequence[Write]:
-    """Return the write as it may have reached the disk, by chance.
+    """Return a random part of the write, which a power loss may leave on the disk.
 
     The result is the whole write, nothing, zeros instead of the bytes, the bytes before a cut, or the bytes with zeros
-    in one sector. A new file size is kept or lost.
+    in one sector. A change of the file size is kept or lost.
     """
     fate = chance.choice((kept, kept, lost, longer_alone, None, None))
     if fate is not None or not write.data:

@@ -47,8 +47,8 @@ CONFIGS = (
 class CleanupPolicyContract:
     """Contract of a cleanup policy: subclass it, name the class ``Test...``, and override the fixture ``policy``.
 
-    The test logs have segments in both tiers, log starts at and inside segments, and high watermarks from 0 to the log
-    end. Some of them are empty.
+    The test logs have segments in the tier and on local disk, log starts at and inside segments, and high watermarks
+    from 0 to the log end. Some logs are empty.
 
     Attributes:
         sections: the policy's own settings, by the name of its provider, in each ``TopicConfig`` that it gets.
@@ -73,10 +73,10 @@ class CleanupPolicyContract:
 
         Args:
             closed: number of closed segments, ten offsets and 100 bytes each.
-            active_bytes: size of the active segment, which has four offsets unless it is empty.
+            active_bytes: size of the active segment, which has four offsets, or none if the size is 0.
             high_watermark: the high watermark; None means the log end offset.
             log_start: the log start offset.
-            remote: number of the oldest segments that are in the tier; only the newest of them is local too.
+            remote: number of the oldest segments that are in the tier. Only the newest of these is also on local disk.
         """
         segments = [
             SegmentSummary(
@@ -112,15 +112,15 @@ class CleanupPolicyContract:
 
     @classmethod
     def configs(cls) -> tuple[TopicConfig, ...]:
-        """Return many topic settings, each with the policy's own settings."""
+        """Return topic settings with different retention and compaction, each with ``sections``."""
         return tuple(replace(config, sections=cls.sections) for config in CONFIGS)
 
     @classmethod
     def plans(cls, policy: CleanupPolicy) -> list[tuple[LogSummary, Sequence[Action]]]:
         """Return pairs of a log and a plan of the policy, for each log of ``summaries`` and settings of ``configs``.
 
-        Each log is paired with the result of ``plan``. The log with its local segments alone is paired with the result
-        of ``local_plan``.
+        Each log has two pairs: the log with the result of ``plan``, and the log's local segments with that of
+        ``local_plan``.
         """
         found = []
         for config, log in itertools.product(cls.configs(), cls.summaries()):
@@ -133,7 +133,7 @@ class CleanupPolicyContract:
 
     @staticmethod
     def carried_out(log: LogSummary, actions: Sequence[Action]) -> LogSummary:
-        """Return the log after one retention pass and one compaction round that removed no record."""
+        """Return the log after the core has executed ``actions``, with a compaction round that removed no record."""
         for action in actions:
             if isinstance(action, DeletePrefix):
                 left = [segment for segment in log.segments if segment.end_offset > action.end]
@@ -157,7 +157,7 @@ class CleanupPolicyContract:
                 assert one.end <= following.start
 
     def test_ranges_lie_inside_the_log(self, policy: CleanupPolicy) -> None:
-        """A plan names only offsets that a segment of the log contains."""
+        """The ranges of a plan are between the first segment's base offset and the last segment's end offset."""
         for log, plan in self.plans(policy):
             for action in plan:
                 assert log.segments
@@ -165,7 +165,10 @@ class CleanupPolicyContract:
                 assert action.end <= log.segments[-1].end_offset
 
     def test_deletion_takes_a_prefix(self, policy: CleanupPolicy) -> None:
-        """A plan has at most one deletion; it begins at the first offset and ends at a segment end or the log start."""
+        """A plan has at most one deletion, as its first action.
+
+        The deletion begins at the base offset of the first segment. It ends at a segment end or the log start.
+        """
         for log, plan in self.plans(policy):
             deletions = [action for action in plan if isinstance(action, DeletePrefix)]
             assert len(deletions) <= 1
@@ -185,10 +188,7 @@ class CleanupPolicyContract:
                     assert whole or action.end > log.offsets.log_start
 
     def test_a_plan_that_is_carried_out_is_not_planned_again(self, policy: CleanupPolicy) -> None:
-        """Repeated rounds come to an end: work that is done is not planned again.
-
-        The core repeats rounds until the plan is empty. ``dirty_start`` is the first offset that is not compacted yet.
-        """
+        """After some rounds of planning and executing, the plan has no DeletePrefix and no Rewrite."""
         for config, log in itertools.product(self.configs(), self.summaries()):
             left, planned = log, list[Sequence[Action]]()
             for _ in range(len(log.segments) + 2):
@@ -197,14 +197,14 @@ class CleanupPolicyContract:
             assert planned[-1] == [], f"{planned[-1]} is planned of {left}, whose work is done: {config}"
 
     def test_nothing_above_the_high_watermark_is_deleted(self, policy: CleanupPolicy) -> None:
-        """Uncommitted records are neither deleted nor rewritten."""
+        """A DeletePrefix or Rewrite ends at or below the high watermark."""
         for log, plan in self.plans(policy):
             for action in plan:
                 if not isinstance(action, Keep):
                     assert action.end <= log.offsets.high_watermark
 
     def test_a_rewrite_has_bounds_that_the_core_takes(self, policy: CleanupPolicy) -> None:
-        """A rewrite covers closed segments up to the last stable offset; all of them are in the tier, or none is."""
+        """A rewrite covers closed segments of one part of the log, and ends at or below the last stable offset."""
         for log, plan in self.plans(policy):
             for action in plan:
                 if isinstance(action, Rewrite):
@@ -213,13 +213,13 @@ class CleanupPolicyContract:
                     assert 0 <= action.dirty_ratio <= 1
 
     def test_an_empty_active_segment_stays(self, policy: CleanupPolicy) -> None:
-        """The plan keeps an empty active segment: the next record is appended to it."""
+        """The plan does not delete an empty active segment: the next record is appended to it."""
         log = self.summary(0, active_bytes=0)
         for config in self.configs():
             assert not [action for action in policy.plan(log, config, NOW_MS) if isinstance(action, DeletePrefix)]
 
     def test_every_action_has_a_reason(self, policy: CleanupPolicy) -> None:
-        """Every action has a reason, in which operators read why records are kept or deleted."""
+        """Every action has a reason, which tells operators why records are kept or deleted."""
         for _, plan in self.plans(policy):
             for action in plan:
                 assert action.reason.strip()
@@ -237,7 +237,7 @@ class CleanupPolicyContract:
             assert (log, config) == before
 
     def test_time_brings_no_deletion_back(self, policy: CleanupPolicy) -> None:
-        """The end of the deletion never decreases as time passes, so a dry run stays valid."""
+        """The end of the deletion does not decrease as time passes, so a dry run stays valid."""
         for config, log in itertools.product(self.configs(), self.summaries()):
             ends = [_deleted_end(policy.plan(log, config, NOW_MS + later)) for later in (0, 1, 10_000, 10**12)]
             assert ends == sorted(ends)
@@ -246,7 +246,7 @@ class CleanupPolicyContract:
 
     @pytest.fixture
     def filters(self, policy: CleanupPolicy) -> tuple[RecordFilter, RecordFilter]:
-        """Two filters for separate rounds over the same log."""
+        """Return two filters for separate rounds over the same log; skip the test if the policy has no filter."""
         if "rewrites" not in rewriters({"rewrites": policy}):
             pytest.skip("the policy rewrites nothing")
         job = RewriteJob(
@@ -263,7 +263,7 @@ class CleanupPolicyContract:
 
     @staticmethod
     def records(start: int = 0, count: int = 50, prefix: bytes = b"k") -> RecordColumns:
-        """Return records with repeated keys; some keys and values are null."""
+        """Return records with repeated keys, in ascending order of offset. Some keys and values are null."""
         return RecordColumns.from_records(
             Record(
                 offset=offset,
@@ -275,7 +275,7 @@ class CleanupPolicyContract:
         )
 
     def test_a_filter_takes_records_from_the_first_on(self, filters: tuple[RecordFilter, RecordFilter]) -> None:
-        """``observe`` returns the number of records that it added: at most as many as it got, and 0 for no records."""
+        """``observe`` returns the number of records that it added, at most as many as it got; 0 for no records."""
         for records in (self.records(), self.records(50), self.records(100, 0)):
             assert filters[0].observes in {"dirty", "part", "log"}
             assert 0 <= filters[0].observe(records) <= records.count
@@ -293,7 +293,7 @@ class CleanupPolicyContract:
         filters[0].judge(self.records(0, 0), bytearray())
 
     def test_filters_do_not_know_of_each_other(self, filters: tuple[RecordFilter, RecordFilter]) -> None:
-        """A filter does not depend on records that another filter observed. A second call returns the same verdicts."""
+        """A filter does not depend on records that another filter observed. ``judge`` is repeatable."""
         records, said = self.records(), []
         filters[0].observe(self.records(500))
         for found in (filters[1], filters[1]):
@@ -306,7 +306,7 @@ class CleanupPolicyContract:
     def test_records_that_a_digest_spares_would_stay(
         self, filters: tuple[RecordFilter, RecordFilter], dirty: bytes
     ) -> None:
-        """A later round may skip a digested section only if its filter would drop none of the section's records."""
+        """If ``spares`` returns True for all sections of a digest, ``judge`` drops no record that the digest covers."""
         first, second = filters
         first.observe(self.records(500, prefix=b"unlike "))
         pieces, sections, kept = [self.records(), self.records(50)], list[bytes](), list[RecordColumns]()

@@ -22,7 +22,7 @@ MAGICS = (0, 1, 2)
 
 
 def samples() -> list[bytes]:
-    """Return contents that compress well, badly and hardly at all; their sizes are below, at and above block sizes."""
+    """Return contents that compress well, badly and hardly at all, of sizes below and above usual block sizes."""
     chance = random.Random(7)  # noqa: S311 - the same bytes each time
     words = b"alpha beta gamma delta order click page view "
     return [
@@ -42,8 +42,8 @@ class CodecContract:
     Attributes:
         magics: magics of the record formats that support the codec.
         detects_damage: True if a stream carries a checksum of its contents.
-        has_end: True if a stream marks its end. If False, a stream that is cut between two blocks decompresses
-            without an error.
+        has_end: True if a stream marks its end. If False, a stream that is cut between two blocks decompresses without
+            an error.
         reads_joined: True if ``decompress`` returns the contents of all concatenated streams. If False, it ignores the
             bytes after the first stream.
         ignores_trailing: True if ``decompress`` ignores bytes after a stream that are not a stream.
@@ -57,7 +57,7 @@ class CodecContract:
 
     @pytest.fixture
     def codec(self) -> Codec:
-        """Return the codec to check."""
+        """Return the codec to check; overridden by the subclass."""
         raise NotImplementedError("give the fixture `codec`")
 
     def test_id_fits_the_attributes(self, codec: Codec) -> None:
@@ -78,11 +78,11 @@ class CodecContract:
         assert isinstance(codec.decompress(packed, limit_bytes=LIMIT_BYTES, magic=self.magics[-1]), memoryview)
 
     def hostile_streams(self) -> Mapping[str, bytes]:
-        """Return streams whose headers claim wrong sizes or contents, by a name for each; override it for the codec."""
+        """Return streams whose headers claim wrong sizes or contents, by a name for each. Override it; default: none."""
         return {}
 
     def test_every_level_comes_back(self, codec: Codec) -> None:
-        """``decompress`` returns the contents for every level; only some levels of a long range are tested."""
+        """``decompress`` returns the contents for every level. Of a long range, only some levels are tested."""
         if codec.levels is None:
             pytest.skip("the codec has no levels")
         data = samples()[2] * 20
@@ -155,7 +155,7 @@ class CodecContract:
                 codec.decompress(packed, limit_bytes=len(data) - 1, magic=2)
 
     def test_memory_goes_with_the_contents_and_the_limit(self, codec: Codec) -> None:
-        """A high limit allocates no memory by itself, and a low limit stops a decompression bomb early."""
+        """A high ``limit_bytes`` allocates no memory by itself. With a low one, ``decompress`` stops early."""
         small, bomb = samples()[2], bytes(16 << 20)
         for data, limit_bytes in ((small, 1 << 29), (bomb, 1 << 20)):
             packed = codec.compress(data, level=None, magic=2)
@@ -172,7 +172,7 @@ class CodecContract:
             assert peak < min(limit_bytes, len(data)) + 2 * len(packed) + (4 << 20)
 
     def test_a_bomb_costs_its_limit(self, codec: Codec) -> None:
-        """Memory stays within the limit, including memory that a C library allocates."""
+        """``decompress`` uses at most about ``limit_bytes`` of memory, including memory that a C library allocates."""
         size = 48 << 20
         bomb = codec.compress(bytes(size), level=None, magic=2)
         codec.decompress(bomb, limit_bytes=size, magic=2)  # warm up the library
@@ -181,7 +181,7 @@ class CodecContract:
             assert peak <= min(limit_bytes, size) + SPARE_BYTES + NOISE_BYTES
 
     def test_wrong_sizes_take_at_most_the_limit(self, codec: Codec) -> None:
-        """Memory and result stay within the limit for every size that a stream claims."""
+        """For every size that a stream claims, memory and result stay within ``limit_bytes``."""
         for name, stream in self.hostile_streams().items():
             for limit_bytes in (0, 1 << 20, 1 << 25):
                 sizes: list[int] = []
@@ -209,9 +209,9 @@ class CodecContract:
             assert found != data
 
     def test_a_flipped_bit_is_an_error_or_harmless(self, codec: Codec) -> None:
-        """Each flipped bit raises a typed error, or the result stays within the limit.
+        """Each flipped bit raises CorruptBatchError or DecompressedSizeError, or the result stays within the limit.
 
-        With ``detects_damage``, the result can only be the original contents.
+        With ``detects_damage``, a result can only be the original contents.
         """
         data = samples()[2]
         packed = codec.compress(data, level=None, magic=2)
@@ -226,7 +226,7 @@ class CodecContract:
             assert not self.detects_damage or found == data
 
     def test_noise_is_an_error(self, codec: Codec) -> None:
-        """Random bytes, also after a valid start of a stream, raise a typed error or return at most the limit."""
+        """Random bytes, also after a valid start of a stream, raise a typed error or return at most ``limit_bytes``."""
         chance = random.Random(11)  # noqa: S311 - the same bytes each time
         start = codec.compress(samples()[2], level=None, magic=2)[:12]
         for _ in range(300):

@@ -31,7 +31,8 @@ def made_segment(
 ) -> SegmentSource:
     """Return a closed segment whose log has the bytes ``data``; by default, a text with its offsets.
 
-    The bytes need not be batches, because a tier does not parse them.
+    The bytes need not be batches, because a tier does not parse them. If ``files`` is None, the only other file is an
+    offset index.
     """
     content = f"[{base_offset}, {end_offset}) ".encode() * 8 if data is None else data
     info = SegmentInfo(
@@ -53,12 +54,12 @@ def source_bytes(source: ByteSource) -> bytes:
 
 
 class MemoryObjects:
-    """Sink and range reader over a dictionary, for the objects of a layout in tests.
+    """Objects in a dictionary. ``put`` and ``key`` make it an ``ObjectSink``; ``fetch`` is a range reader.
 
     Args:
         base_offset: base offset of the segment, which is part of the keys.
-        passes: number of attempts of each upload. All but the last read only the first piece of the source, which
-            simulates a store that retries uploads.
+        passes: number of attempts of each upload. All attempts except the last read only the first piece of the source,
+            as if they had failed.
     """
 
     def __init__(self, base_offset: int = 100, passes: int = 1) -> None:
@@ -72,7 +73,7 @@ class MemoryObjects:
         return self._next.setdefault(suffix, segment_key(PREFIX, self._base_offset, 0, uuid.uuid4(), suffix))
 
     def put(self, source: ByteSource, suffix: str = "seg") -> ObjectInfo:
-        """Store an object under ``key(suffix)``; fail if the source has more or fewer bytes than its ``size_bytes``."""
+        """Store an object under ``key(suffix)``; raise AssertionError if the source's ``size_bytes`` is wrong."""
         key = self.key(suffix)
         del self._next[suffix]
         for _ in range(self._passes - 1):
@@ -83,13 +84,13 @@ class MemoryObjects:
         return ObjectInfo(key, len(data))
 
     def fetch(self, key: str, start: int, end: int) -> bytes:
-        """Return bytes [start, end) of an object; fail if the object is shorter."""
+        """Return bytes [start, end) of an object; raise AssertionError if the range is empty or exceeds the object."""
         assert 0 <= start < end <= len(self.objects[key]), "a layout asks for bytes that are there"
         self.reads.append((key, start, end))
         return self.objects[key][start:end]
 
     def infos(self) -> list[ObjectInfo]:
-        """Return the objects as a store lists them: sorted by key."""
+        """Return the objects as a store lists them, sorted by key."""
         return [ObjectInfo(key, len(data)) for key, data in sorted(self.objects.items())]
 
 

@@ -47,7 +47,7 @@ class Broken:
         return self._size_bytes
 
     def chunks(self, chunk_bytes: int) -> Iterator[Buffer]:
-        """Yield the bytes that the source really has."""
+        """Yield ``given_bytes`` zeros."""
         for start in range(0, self._given_bytes, chunk_bytes):
             yield bytes(min(chunk_bytes, self._given_bytes - start))
 
@@ -59,7 +59,7 @@ class Failing(Broken):
         super().__init__(size_bytes, size_bytes // 2)
 
     def chunks(self, chunk_bytes: int) -> Iterator[Buffer]:
-        """Yield the first half, then raise an error."""
+        """Yield the first half, then raise OSError."""
         yield from super().chunks(chunk_bytes)
         raise OSError(errno.EIO, "the disk is broken")
 
@@ -81,8 +81,8 @@ class Watched(BytesSource):
 class ObjectStoreContract:
     """Contract of an object store: subclass it and override the fixture ``store``, which returns an open, empty store.
 
-    Tests of capabilities that the store does not declare are skipped. Deadlines are timestamps of the system's
-    monotonic clock, and the store must use the same clock.
+    Tests of capabilities that the store does not declare are skipped. Deadlines are times of the system's monotonic
+    clock, and the store must use the same clock.
     """
 
     @pytest.fixture
@@ -92,7 +92,7 @@ class ObjectStoreContract:
 
     @pytest.fixture
     def deadline_ns(self) -> int:
-        """Return a deadline far enough in the future for any test."""
+        """Return a deadline 60 seconds from now, far enough in the future for any test."""
         return SystemClock().monotonic_ns() + 60_000_000_000
 
     @pytest.fixture
@@ -131,7 +131,7 @@ class ObjectStoreContract:
         assert store.read("a", start, end, deadline_ns=deadline_ns) == DATA[start:end]
 
     def test_cached_bytes_are_those_that_were_put(self, store: ObjectStore, deadline_ns: int) -> None:
-        """``read_cached`` fills the buffer with the stored bytes and returns True, or returns False; it raises nothing.
+        """``read_cached`` fills the buffer with the stored bytes and returns True, or returns False. It never raises.
 
         The test cannot predict if the operating system has the bytes in memory.
         """
@@ -168,9 +168,9 @@ class ObjectStoreContract:
     def test_a_missing_object_is_a_typed_error(
         self, store: ObjectStore, deadline_ns: int, window: tuple[int | None, int | None]
     ) -> None:
-        """Reading a missing key raises ObjectNotFoundError.
+        """``read`` of a missing key raises ObjectNotFoundError.
 
-        This is also true if the missing key is a folder of an existing key, as ``a`` is of ``a/b``, or the reverse.
+        If the key ``a/b`` exists, the keys ``a`` and ``a/b/c`` are still missing.
         """
         store.put_file("a/b", BytesSource(DATA), deadline_ns=deadline_ns)
         for key in ("a/c", "a", "a/b/c"):
@@ -181,7 +181,7 @@ class ObjectStoreContract:
     def test_a_source_with_a_wrong_size_leaves_no_object(
         self, store: ObjectStore, deadline_ns: int, given: int
     ) -> None:
-        """A source that returns too few or too many bytes raises an error, and no object is visible."""
+        """If a source has too few or too many bytes, ``put_file`` raises a StorageError, and no object is visible."""
         with pytest.raises(StorageError):
             store.put_file("a/b", Broken(100, given), deadline_ns=deadline_ns)
         assert list(store.list("", deadline_ns=deadline_ns)) == []
@@ -189,7 +189,7 @@ class ObjectStoreContract:
             store.read("a/b", deadline_ns=deadline_ns)
 
     def test_a_source_that_fails_leaves_nothing(self, store: ObjectStore, deadline_ns: int) -> None:
-        """If the source raises an error in the middle, ``put_file`` raises that error or a StorageError."""
+        """If the source raises an error in the middle, ``put_file`` raises that error or a StorageError, and leaves no object."""
         with pytest.raises((StorageError, OSError)):
             store.put_file("a/b", Failing(len(DATA)), deadline_ns=deadline_ns)
         assert list(store.list("", deadline_ns=deadline_ns)) == []
@@ -222,7 +222,7 @@ class ObjectStoreContract:
         assert isinstance(store.delete(["a"], deadline_ns=deadline_ns), Mapping)
 
     def test_threads_read_at_once(self, store: ObjectStore, deadline_ns: int) -> None:
-        """All threads can use one store."""
+        """Several threads can use one store at the same time."""
         store.put_file("a", BytesSource(DATA), deadline_ns=deadline_ns)
         starts = range(0, 2_000, 50)
         with ThreadPoolExecutor(RACERS) as pool:
@@ -261,7 +261,10 @@ class ObjectStoreContract:
         assert store.read("m/1", deadline_ns=deadline_ns) == b"second"
 
     def test_one_of_several_racers_creates(self, store: ObjectStore, deadline_ns: int) -> None:
-        """Exactly one client gets ``Created.CREATED``; its bytes are stored. All others get ``Created.EXISTS``."""
+        """Of concurrent calls of ``create``, exactly one returns ``Created.CREATED``; its bytes are stored.
+
+        All others return ``Created.EXISTS``.
+        """
         if Capability.CREATE not in store.capabilities:
             pytest.skip("the store declares no atomic create")
         for turn in range(10):
@@ -281,7 +284,7 @@ class ObjectStoreContract:
 
     @pytest.mark.parametrize("prefix", ["a", "a/", "a/b", "b/", "c", "a-", "a/b/"])
     def test_a_prefix_need_not_end_with_a_part(self, filled: ObjectStore, deadline_ns: int, prefix: str) -> None:
-        """``list`` compares a prefix as text: it can end inside a part of a key."""
+        """``list`` compares a prefix as text: a prefix can end between two slashes of a key."""
         found = [info.key for info in filled.list(prefix, deadline_ns=deadline_ns)]
         assert found == [key for key in SORTED_KEYS if key.startswith(prefix)]
 
@@ -333,7 +336,7 @@ class ObjectStoreContract:
 
     @pytest.mark.parametrize("key", HOSTILE_KEYS, ids=repr)
     def test_a_key_that_could_leave_its_place_is_refused(self, store: ObjectStore, deadline_ns: int, key: str) -> None:
-        """An unsafe key raises a StorageError: keys come from manifests, which an attacker may have written."""
+        """An invalid key raises a StorageError: keys come from manifests, which an attacker may have written."""
         with pytest.raises(StorageError):
             store.put_file(key, BytesSource(b"x"), deadline_ns=deadline_ns)
         with pytest.raises(StorageError):
@@ -355,7 +358,7 @@ class ObjectStoreContract:
         assert [info.key for info in filled.list("new/", deadline_ns=deadline_ns)] == []
 
     def test_a_finished_upload_is_not_listed_as_unfinished(self, filled: ObjectStore, deadline_ns: int) -> None:
-        """Finished uploads are not listed, and aborting an unknown upload is no error.
+        """``unfinished`` does not return finished uploads, and ``abort`` of an unknown upload is no error.
 
         Another client may have aborted the upload before.
         """
@@ -365,7 +368,7 @@ class ObjectStoreContract:
         assert [info.key for info in filled.list("", deadline_ns=deadline_ns)] == keys
 
     def test_a_closed_store_refuses(self, store: ObjectStore, deadline_ns: int) -> None:
-        """A call of a closed store raises a StorageError, except a second ``close``, which does nothing."""
+        """After ``close``, ``read`` raises a StorageError, and a second ``close`` does nothing."""
         store.put_file("a", BytesSource(b"x"), deadline_ns=deadline_ns)
         store.close()
         store.close()
@@ -391,7 +394,7 @@ class ObjectStoreContract:
 
 
 def raced(store: ObjectStore, key: str, deadline_ns: int) -> dict[bytes, Created]:
-    """Create one key in several threads at the same time; return the outcomes by the bytes that each thread passed."""
+    """Create one key in several threads at the same time. Return the results by the bytes that a thread passed."""
     barrier = threading.Barrier(RACERS)
 
     def create(data: bytes) -> Created:

@@ -31,7 +31,7 @@ class SegmentDurabilityContract(SegmentFilesContract):
 
     @pytest.fixture
     def provider(self) -> Provider[SegmentStore]:
-        """Return the provider of the store, whose files are those of ``context.env.files``.
+        """Return the provider of a store that accesses its files through ``context.env.files``.
 
         Without this fixture, the tests of other processes and of power losses are skipped.
         """
@@ -52,7 +52,7 @@ class SegmentDurabilityContract(SegmentFilesContract):
                 assert outcome == _DONE
 
     def test_a_killed_process_releases_the_directory(self, provider: Provider[SegmentStore], tmp_path: Path) -> None:
-        """The lock ends with its process: after a kill, another process acquires the directory."""
+        """If a process that holds the lock is killed, another process can acquire the directory."""
         with _opened(provider, tmp_path / "logs") as store:
             with _acquired_by_child(provider, tmp_path / "logs") as outcome:
                 assert outcome == _DONE
@@ -96,7 +96,10 @@ class SegmentDurabilityContract(SegmentFilesContract):
             index.close()
 
     def test_a_power_loss_leaves_small_files_old_or_new(self, provider: Provider[SegmentStore], tmp_path: Path) -> None:
-        """At any point of ``replace_small`` a small file has its old or its new content, and on return the new one."""
+        """After a power loss during ``replace_small``, a small file has its old or its new content.
+
+        After a power loss that follows the call, the file has its new content.
+        """
         chance = random.Random(3)  # noqa: S311 - the same states in every run
         with _watched(provider, tmp_path / "logs") as (files, store):
             log = _made_log(store)
@@ -123,7 +126,7 @@ class SegmentDurabilityContract(SegmentFilesContract):
                         assert found.open_log(LOG).read_small("small") in allowed
 
     def test_names_survive_a_power_loss(self, provider: Provider[SegmentStore], tmp_path: Path) -> None:
-        """``LogFiles.sync`` makes new, changed and removed names durable; calls of the store are durable on return."""
+        """``LogFiles.sync`` makes new, changed and removed names durable. Changes by the store are durable on return."""
         with _watched(provider, tmp_path / "logs") as (files, store):
             log = _made_log(store)
             for name in ("a.log", "b.log"):
@@ -151,7 +154,7 @@ def _opened(provider: Provider[SegmentStore], place: Path, files: Vfs | None = N
 
 @contextlib.contextmanager
 def _watched(provider: Provider[SegmentStore], place: Path) -> Iterator[tuple[PowerLossVfs, SegmentStore]]:
-    """Open and acquire a store in a new folder; yield the file system, which tracks what is durable, and the store."""
+    """Open and acquire a store in a new folder; yield its file system, which tracks what is durable, and the store."""
     place.mkdir()
     files = PowerLossVfs(place)
     with _opened(provider, place, files) as store:

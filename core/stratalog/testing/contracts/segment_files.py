@@ -17,10 +17,10 @@ OLD_MS = 1_600_000_000_000
 
 
 class StoreOpener(Protocol):
-    """Callable that opens a store; all calls open the same directory."""
+    """Callable that opens a store. All calls open the same directory."""
 
     def __call__(self, *, read_only: bool = False) -> SegmentStore:
-        """Open a store without acquiring it; the test closes the store."""
+        """Return a new open store without its lock. The caller closes the store."""
 
 
 class SegmentFilesContract:
@@ -66,7 +66,7 @@ class SegmentFilesContract:
                 assert isinstance(index.view(), memoryview)
 
     def test_reads_into_memory_of_the_caller(self, open_store: StoreOpener) -> None:
-        """``read_into`` fills the buffer up to the file end and leaves the rest of the buffer unchanged."""
+        """``read_into`` fills the buffer up to the end of the file, and does not change the rest of the buffer."""
         with open_store() as store:
             segment = made_log(store).open_segment(SEGMENT, create=True, preallocate_bytes=4096)
             segment.append(b"abcdefghi")
@@ -148,7 +148,7 @@ class SegmentFilesContract:
             piece.release()
 
     def test_a_closed_segment_is_gone(self, open_store: StoreOpener) -> None:
-        """Reading a closed segment raises SegmentGoneError; the caller then looks up the segment again."""
+        """``read`` and ``slice`` of a closed segment raise SegmentGoneError."""
         with open_store() as store:
             segment = made_log(store).open_segment(SEGMENT, create=True)
             segment.append(b"abc")
@@ -159,7 +159,7 @@ class SegmentFilesContract:
                 segment.slice(0, 3)
 
     def test_a_segment_may_keep_the_time_of_another(self, open_store: StoreOpener) -> None:
-        """``set_modified`` sets a file's time, which is kept until the next write, also after opening the file again.
+        """``set_modified`` sets a file's time, which stays until the next write, also if the file is opened again.
 
         A compacted segment gets the time of its source this way.
         """
@@ -180,7 +180,7 @@ class SegmentFilesContract:
                 assert again.modified_ms > OLD_MS
 
     def test_paths_distinguish_files(self, open_store: StoreOpener) -> None:
-        """Paths, which error messages contain, are distinct and contain the file's name."""
+        """Paths are distinct and contain the file's name: error texts show them."""
         with open_store() as store:
             files = made_log(store)
             paths = [store.path(), store.path(LOG), files.path(SEGMENT), files.path(INDEX)]
@@ -192,7 +192,7 @@ class SegmentFilesContract:
 
     @pytest.mark.parametrize("reserve", [True, False])
     def test_indexes_grow_under_their_readers(self, open_store: StoreOpener, *, reserve: bool) -> None:
-        """A view keeps the entries that it had when it was made, whatever is appended later."""
+        """A view keeps the entries that it had when it was created, also after later appends and after ``close``."""
         with open_store() as store:
             files = made_log(store)
             index = files.open_index(INDEX, max_bytes=100_000, writable=True, reserve=reserve)
@@ -230,7 +230,7 @@ class SegmentFilesContract:
 
     @pytest.mark.parametrize("reserve", [True, False])
     def test_indexes_are_cut_under_their_readers(self, open_store: StoreOpener, *, reserve: bool) -> None:
-        """Truncating an index does not invalidate older views that are longer than the truncated index."""
+        """``truncate`` does not invalidate older views, even if they are longer than the truncated index."""
         with open_store() as store:
             index = made_log(store).open_index(INDEX, max_bytes=1 << 20, writable=True, reserve=reserve)
             index.append(b"a" * 10_000)
@@ -267,7 +267,7 @@ class SegmentFilesContract:
             index.close()
 
     def test_indexes_opened_for_reading(self, open_store: StoreOpener) -> None:
-        """An index opened for reading cannot be written.
+        """An index opened for reading cannot be changed.
 
         A missing file reads as empty and is not created. A file above ``max_bytes`` raises CorruptIndexError.
         """

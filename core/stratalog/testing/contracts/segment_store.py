@@ -17,14 +17,14 @@ class SegmentStoreContract(SegmentDurabilityContract):
     """Contract of a segment store: subclass it, name the class ``Test...``, and override the fixture ``open_store``.
 
     ``open_store`` returns a StoreOpener. The store's directory does not exist before the first ``acquire``. If the
-    store keeps its files through ``context.env.files``, override the fixture ``provider`` too: with it, the tests open
+    store keeps its files through ``context.env.files``, override the fixture ``provider`` too. Then the tests also open
     the store in another process, and after a simulated power loss.
     """
 
     # --- the directory -----------------------------------------------------------------------------------------------
 
     def test_a_missing_directory_is_reported(self, open_store: StoreOpener) -> None:
-        """Opening a store creates no directory; only ``acquire`` does."""
+        """Opening a store creates no directory: ``logs`` raises LogDirNotFoundError until ``acquire`` is called."""
         with open_store() as store, pytest.raises(LogDirNotFoundError):
             store.logs()
         with open_store(read_only=True) as store, pytest.raises(LogDirNotFoundError):
@@ -65,7 +65,7 @@ class SegmentStoreContract(SegmentDurabilityContract):
         store.close()
 
     def test_logs_are_made_renamed_and_removed(self, open_store: StoreOpener) -> None:
-        """Folders are logs; small files of the directory are not logs."""
+        """``logs`` returns folders that are created, renamed and removed. Small files of the directory are not logs."""
         with open_store() as store:
             store.acquire()
             store.replace_small("a-small-file", b"1")

@@ -31,14 +31,14 @@ class ServiceContract:
 
     @pytest.fixture
     def engine(self, tmp_path: Path) -> Iterator[Engine]:
-        """Open engine with a topic ``t`` of two empty logs; the tests pass it to ``start``."""
+        """Yield an open engine with a topic ``t`` of two empty logs; the tests pass it to ``start``."""
         with open_engine(tmp_path / "engine") as engine:
             engine.create_topic("t", partitions=2)
             yield engine
 
     @staticmethod
     def deadline_ns() -> int:
-        """Return the deadline for ``stop``, in nanoseconds of the monotonic clock."""
+        """Return a deadline for ``stop``, 30 seconds from now, in nanoseconds of the monotonic clock."""
         return SystemClock().monotonic_ns() + STOP_WITHIN_NS
 
     def test_starts_and_stops_before_the_deadline(self, service: Service, engine: Engine) -> None:
@@ -49,7 +49,7 @@ class ServiceContract:
         assert SystemClock().monotonic_ns() <= deadline_ns
 
     def test_may_be_stopped_twice(self, service: Service, engine: Engine) -> None:
-        """A second ``stop`` raises nothing: an engine whose close fails calls ``stop`` again."""
+        """A second ``stop`` raises nothing: an engine whose close fails may call ``stop`` again."""
         service.start(engine)
         service.stop(self.deadline_ns())
         service.stop(self.deadline_ns())
