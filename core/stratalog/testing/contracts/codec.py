@@ -78,7 +78,7 @@ class CodecContract:
         assert isinstance(codec.decompress(packed, limit_bytes=LIMIT_BYTES, magic=self.magics[-1]), memoryview)
 
     def hostile_streams(self) -> Mapping[str, bytes]:
-        """Return streams whose headers claim wrong sizes or contents, by a name for each. Override it; default: none."""
+        """Return streams whose headers claim wrong sizes or contents, by a name for each. Default: none."""
         return {}
 
     def test_every_level_comes_back(self, codec: Codec) -> None:

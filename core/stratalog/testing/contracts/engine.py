@@ -34,8 +34,8 @@ class EngineContract:
         entry_point: name of the plugin's entry point if the plugin is installed; ``setup_without`` blocks it.
         opens_without: False if an engine cannot open without the plugin, for example without its segment store.
         missing: text that errors or the log contain if the plugin is missing, such as its name.
-        has_files: True if the log directory is a folder of files that are written through ``context.env.files``.
-            If False, the tests of a killed process and of a power loss are skipped.
+        has_files: True if the log directory is a folder of files that are written through ``context.env.files``. If
+            False, the tests of a killed process and of a power loss are skipped.
     """
 
     entry_point: str = ""
@@ -55,7 +55,7 @@ class EngineContract:
 
     @pytest.fixture
     def setup_without(self, engine_setup: EngineSetup) -> EngineSetup:
-        """Return the setup without the plugin: by default, without ``plugins`` and the plugin of ``entry_point``."""
+        """Return the setup without the plugin: by default, without ``plugins``, and with ``entry_point`` blocked."""
         config = dict(engine_setup.config)
         if self.entry_point:
             config["plugins.block"] = [self.entry_point]
@@ -63,23 +63,23 @@ class EngineContract:
 
     @pytest.fixture
     def bed(self, tmp_path: Path) -> EngineBed:
-        """Return the bed of a test: a new log directory and tier, over which the test opens engines."""
+        """Return an ``EngineBed`` over a new log directory and tier."""
         return EngineBed(tmp_path, self.record)
 
     @staticmethod
     def record(number: int) -> Record:
-        """Return record ``number``, whose key no other record has; override it for special records."""
+        """Return record ``number``, whose key no other record has. Override the method for special records."""
         return Record(key=b"key %d" % number, value=b"value %d " % number + b"." * (number * 37 % 200))
 
     # --- one engine --------------------------------------------------------------------------------------------------
 
     def test_appended_records_are_read(self, bed: EngineBed, engine_setup: EngineSetup) -> None:
-        """Records of several segments are read back: the whole log, from any offset, and by key."""
+        """Records of several segments are read back: the whole log, from each offset, and by key."""
         with bed.filled(engine_setup) as engine:
             bed.check(engine)
 
     def test_offloaded_records_are_read(self, bed: EngineBed, engine_setup: EngineSetup) -> None:
-        """An offload moves all closed segments to the tier, and changes no record."""
+        """An offload uploads all closed segments to the tier, and changes no record."""
         with bed.filled(engine_setup) as engine:
             bed.roll(engine)
             engine.offload()
@@ -87,7 +87,7 @@ class EngineContract:
             bed.check(engine)
 
     def test_evicted_records_are_read(self, bed: EngineBed, engine_setup: EngineSetup) -> None:
-        """Local copies of offloaded segments can be deleted: the tier has their records."""
+        """After local copies of offloaded segments are deleted, all records are read back, and appends continue."""
         with bed.filled(engine_setup) as engine:
             bed.evict(engine)
             assert engine.log(TOPIC, 0).offsets().local_log_start > 0
@@ -103,7 +103,7 @@ class EngineContract:
             bed.check(reader)
 
     def test_duties_delete_no_record(self, bed: EngineBed, engine_setup: EngineSetup) -> None:
-        """Retention, compaction, extra indexes and the collection of objects raise nothing and keep every record."""
+        """Retention, compaction, extra indexes and the collection of objects raise no error and keep every record."""
         with bed.filled(engine_setup) as engine:
             bed.maintain(engine)
             bed.check(engine)
@@ -140,7 +140,7 @@ class EngineContract:
     def test_records_are_read_after_the_process_is_killed(
         self, bed: EngineBed, engine_setup: EngineSetup, tmp_path: Path, *, evicts: bool
     ) -> None:
-        """Every written record survives the end of the process, without a flush or a close."""
+        """Every acknowledged record survives the end of the process, without a flush or a close."""
         self._needs_files()
         engine = bed.filled(engine_setup)
         if evicts:
@@ -158,7 +158,7 @@ class EngineContract:
     def test_durable_records_survive_a_power_loss(
         self, bed: EngineBed, engine_setup: EngineSetup, tmp_path: Path
     ) -> None:
-        """After a power loss, all durable records are read back; only records that were not durable can be missing."""
+        """After a power loss, all durable records are read back. Only records that were not durable can be missing."""
         self._needs_files()
         chance = random.Random(5)  # noqa: S311 - the same states in every run
         bed.data.mkdir()
@@ -215,7 +215,7 @@ class EngineContract:
     def test_an_engine_without_the_plugin_loses_no_record(
         self, bed: EngineBed, engine_setup: EngineSetup, setup_without: EngineSetup
     ) -> None:
-        """The duties of an engine without the plugin raise no errors except StorageError, and keep every record."""
+        """An engine without the plugin keeps every record, and its calls raise no error except StorageError."""
         self._left(bed, engine_setup)
         if self.opens_without:
             with bed.open(setup_without) as engine:
@@ -264,7 +264,7 @@ class EngineContract:
 
     @staticmethod
     def _used(bed: EngineBed, engine: Engine) -> list[StorageError]:
-        """Append, read, roll and run all duties on an engine without the plugin; return the errors."""
+        """Append, read, roll and run all background work on an engine without the plugin; return the errors."""
         errors = list[StorageError]()
         calls: list[Callable[[], object]] = [
             *(partial(bed.append, engine, topics=[topic]) for topic in (TOPIC, OTHER)),
@@ -283,7 +283,7 @@ class EngineContract:
 
     @staticmethod
     def _check_states(bed: EngineBed, setup: EngineSetup, states: list[tuple[Path, int]]) -> None:
-        """Open an engine on each state of the disk; check that it reads the durable records, and no wrong record."""
+        """Check that an engine over each state of the disk reads the durable records, and no wrong record."""
         assert states
         expected = list(bed.acknowledged[TOPIC].items())
         for state, durable in states:

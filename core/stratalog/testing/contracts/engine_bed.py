@@ -40,9 +40,9 @@ class EngineSetup:
         plugins: modules with hooks, in addition to the installed plugins, as for ``open_engine``.
         config: settings of the engine, as for ``open_engine``.
         topic: settings of the topic ``contract``. They must keep every record: all keys are different.
-        tier: URI of the tier; empty for a new folder.
+        tier: URI of the tier; "" means a new folder.
         tier_options: options of the tier's store.
-        scheme: URI scheme of the log directory; empty for the bundled segment store.
+        scheme: URI scheme of the log directory; "" means the bundled segment store.
     """
 
     plugins: Sequence[object] = ()
@@ -73,7 +73,7 @@ class EngineBed:
         self._tier.mkdir()
 
     def open(self, setup: EngineSetup, data: Path | None = None, files: Vfs | None = None) -> Engine:
-        """Open an engine over the log directory, or over a copy of the directory at ``data``."""
+        """Open an engine over the log directory, or over the directory ``data`` if it is not None."""
         path = data or self.data
         return open_engine(
             f"{setup.scheme}://{path}" if setup.scheme else path,
@@ -94,7 +94,7 @@ class EngineBed:
         )
 
     def filled(self, setup: EngineSetup, files: Vfs | None = None, durability: str | None = None) -> Engine:
-        """Open an engine, create two topics, append records to three segments of each, and return the engine."""
+        """Open an engine, create two topics, append records to three segments of each topic, and return the engine."""
         engine = self.open(setup, files=files)
         engine.create_topic(TOPIC, config={**_SETTINGS, **setup.topic})
         engine.create_topic(OTHER, config=_SETTINGS)
@@ -105,7 +105,10 @@ class EngineBed:
         return engine
 
     def append(self, engine: Engine, durability: str | None = None, topics: Sequence[str] = (TOPIC, OTHER)) -> None:
-        """Append six records to each topic, in three batches, and add them to ``acknowledged``."""
+        """Append six records to each topic, in three batches, and add them to ``acknowledged``.
+
+        ``durability`` is as for ``Log.append``.
+        """
         for topic in topics:
             for count in (1, 2, 3):
                 records = [self._record(self._next + number) for number in range(count)]
@@ -120,23 +123,23 @@ class EngineBed:
             engine.log(topic, 0).roll()
 
     def evict(self, engine: Engine) -> None:
-        """Close the active segments, offload all closed segments, and delete their local copies."""
+        """Close the active segments, offload all closed segments, and apply retention, which deletes local copies."""
         self.roll(engine)
         engine.offload()
         engine.apply_retention()
 
     def maintain(self, engine: Engine) -> None:
-        """Carry out the duties of the engine one by one, now and a day later, until one of them fails.
+        """Run offload, retention, compaction, extra indexes and collection one by one, now and a day later.
 
         Raises:
-            StorageError: the first error of a duty.
+            StorageError: the first error; the remaining calls are not made.
         """
         for errors in self.maintained(engine):
             for error in errors:
                 raise error
 
     def maintained(self, engine: Engine) -> Iterator[list[StorageError]]:
-        """Carry out the duties of the engine one by one, now and a day later, and yield the errors of each."""
+        """Run the calls of ``maintain`` one by one, now and a day later, and yield the errors of each call."""
         duties: tuple[Callable[[], object], ...] = (
             engine.offload,
             engine.apply_retention,
@@ -151,7 +154,7 @@ class EngineBed:
                 yield _errors_of(duty)
 
     def check(self, source: Engine | Reader) -> None:
-        """Read each topic whole, from each offset, and by some keys; fail if the acknowledged records differ."""
+        """Read each topic whole, from each offset, and by some keys. Raise AssertionError if a record differs."""
         for topic, expected in self.acknowledged.items():
             log = source.log(topic, 0)
             assert {found.offset: _content(found) for found in log.records()} == expected
@@ -165,7 +168,7 @@ class EngineBed:
 
 
 def _errors_of(duty: Callable[[], object]) -> list[StorageError]:
-    """Carry out a duty; return the StorageError that it raises, or the StorageErrors in its results."""
+    """Run ``duty``; return the StorageError that it raises, or the StorageErrors in its results."""
     try:
         results = duty()
     except StorageError as error:

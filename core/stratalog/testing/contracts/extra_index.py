@@ -21,8 +21,8 @@ _ABSENT_KEY = b"a key that no record has"
 class ExtraIndexContract:
     """Contract of an extra index: subclass it, name the class ``Test...``, and override the fixture ``extra_index``.
 
-    The tests check the bytes that a builder makes and the answers of a reader. The core decides where and when it makes
-    indexes, and handles indexes that are missing, damaged or stale.
+    The tests check the bytes that a builder makes and the results of a reader. The core decides where and when it
+    builds indexes, and handles indexes that are missing, damaged or stale.
     """
 
     @pytest.fixture
@@ -34,12 +34,12 @@ class ExtraIndexContract:
 
     @staticmethod
     def config() -> TopicConfig:
-        """Return a topic configuration without settings for the index; override it if the index has settings."""
+        """Return topic settings without settings for the index. Override the method if the index has settings."""
         return TopicConfig()
 
     @staticmethod
     def records(count: int = 500) -> list[Record]:
-        """Return records of a segment; override it for special records.
+        """Return records of a segment. Override the method for special records.
 
         The keys have many lengths; some keys are repeated and some are null.
         """
@@ -59,8 +59,8 @@ class ExtraIndexContract:
     def built(self, index: ExtraIndex, records: Sequence[Record], cuts: Sequence[int] = ()) -> bytes:
         """Return the bytes of the index of these records, built as the core builds them.
 
-        The records are added in runs, which end at ``cuts``. After a run was added, its memory is overwritten, because
-        the core reuses such memory.
+        One call of ``add`` ends at each row number in ``cuts``. After each call, the memory of its records is
+        overwritten, because the core reuses such memory.
         """
         builder = index.builder(self.config())
         for start, end in pairwise([0, *cuts, len(records)]):
@@ -73,11 +73,11 @@ class ExtraIndexContract:
     # --- the laws ----------------------------------------------------------------------------------------------------
 
     def test_says_what_it_looks_at(self, extra_index: ExtraIndex) -> None:
-        """``fields`` names the record fields that the index needs; the core may decode only these."""
+        """``fields`` is a ``Fields`` value; the core may decode only these record fields."""
         assert isinstance(extra_index.fields, Fields)
 
     def test_no_key_that_is_there_is_denied(self, extra_index: ExtraIndex) -> None:
-        """``may_hold_key`` never returns False for a key in the segment, because a reader then skips the segment."""
+        """``may_hold_key`` returns True for each key in the segment, because a reader skips the segment after False."""
         records = self.records()
         for reader in _readers(extra_index, self.built(extra_index, records, (1, 2, 2, 300))):
             denied = [
@@ -88,42 +88,39 @@ class ExtraIndexContract:
     def test_answers_are_true_or_false(self, extra_index: ExtraIndex) -> None:
         """``may_hold_key`` returns a bool.
 
-        The core skips a segment only if the answer is ``False`` itself, not for None or 0.
+        The core skips a segment only if the result is ``False`` itself, not for None or 0.
         """
         for reader in _readers(extra_index, self.built(extra_index, self.records())):
             for key in (b"", b"key 1", _ABSENT_KEY):
                 assert type(reader.may_hold_key(key)) is bool
 
     def test_one_record_is_enough(self, extra_index: ExtraIndex) -> None:
-        """An index over one record finds its key."""
+        """``may_hold_key`` of an index over one record returns True for the record's key."""
         for record in self.records(12):
             for reader in _readers(extra_index, self.built(extra_index, [record])):
                 assert record.key is None or reader.may_hold_key(record.key)
 
     def test_nothing_comes_of_no_records(self, extra_index: ExtraIndex) -> None:
-        """A segment without data records (only markers) has a readable index, or none."""
+        """A segment without data records (only markers) has an index that a reader accepts, or ``b""``."""
         for reader in _readers(extra_index, self.built(extra_index, [])):
             assert isinstance(reader.may_hold_key(_ABSENT_KEY), bool)
 
     def test_made_again_it_is_the_same(self, extra_index: ExtraIndex) -> None:
-        """The same records give the same bytes, however they are split into runs.
-
-        The core verifies a rebuilt index by its hash.
-        """
+        """The same records give the same bytes, however they are divided into calls of ``add``."""
         records = self.records()
         made = self.built(extra_index, records)
         assert self.built(extra_index, records, (3, 4, 250)) == made
         assert self.built(extra_index, records, range(1, len(records))) == made
 
     def test_requests_of_other_callers_change_no_answer(self, extra_index: ExtraIndex) -> None:
-        """Additional decoded fields do not change the index: another index of the topic may need them."""
+        """Additional decoded fields do not change the index. Another index of the topic may need them."""
         records = self.records()
         builder = extra_index.builder(self.config())
         builder.add(RecordColumns.from_records(records))
         assert bytes(builder.finish()) == self.built(extra_index, records)
 
     def test_builders_know_nothing_of_each_other(self, extra_index: ExtraIndex) -> None:
-        """Builders share no state: the core builds indexes of many segments at the same time."""
+        """Builders share no state: the core may build indexes of many segments at the same time."""
         records = self.records()
         halves = records[::2], records[1::2]
         expected = [self.built(extra_index, half) for half in halves]
@@ -134,7 +131,7 @@ class ExtraIndexContract:
         assert [bytes(builder.finish()) for builder in builders] == expected
 
     def test_reads_any_buffer_and_changes_none(self, extra_index: ExtraIndex) -> None:
-        """A reader accepts bytes, a memoryview and a bytearray, gives the same answers, and changes none of them."""
+        """A reader accepts bytes, a memoryview and a bytearray, returns the same results, and changes no buffer."""
         made = self.built(extra_index, self.records())
         if made:
             buffer = bytearray(made)
@@ -146,7 +143,7 @@ class ExtraIndexContract:
             assert bytes(buffer) == made
 
     def test_any_bytes_are_answered_from_or_refused(self, extra_index: ExtraIndex) -> None:
-        """Random, cut and changed bytes give an answer or CorruptIndexError, and no other exception."""
+        """For random, cut and changed bytes, a reader returns a bool or raises CorruptIndexError."""
         chance = random.Random(14)  # noqa: S311 - the same bytes in every run
         made = self.built(extra_index, self.records())
         hostile = [chance.randbytes(size) for size in range(1, 100)]
@@ -164,7 +161,7 @@ class ExtraIndexContract:
 
 
 def _readers(index: ExtraIndex, made: bytes) -> Iterator[ExtraIndexReader]:
-    """Yield a reader of the index, unless the index is empty."""
+    """Yield a reader of the index, unless ``made`` is empty."""
     if made:
         yield index.reader(made)
 

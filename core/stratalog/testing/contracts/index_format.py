@@ -27,7 +27,7 @@ OFFSETS_A_BATCH = 10
 class IndexFormatContract:
     """Contract of an index format: subclass it, name the class ``Test...``, and override the fixture ``index_format``.
 
-    The role of the format decides how the tests check its searches.
+    The role of the format decides which keys the tests of searches expect.
     """
 
     @pytest.fixture
@@ -44,13 +44,13 @@ class IndexFormatContract:
 
     @staticmethod
     def config(segment_index_bytes: int = 1 << 20) -> TopicConfig:
-        """Return a configuration with which an entry is due when more than two batches follow the last entry."""
+        """Return topic settings with ``index.interval.bytes`` of two batches."""
         return TopicConfig(index_interval_bytes=2 * BATCH_BYTES, segment_index_bytes=segment_index_bytes)
 
     def built(self, index_format: IndexFormat[Any], batches: Sequence[RecordBatch], entries: Buffer = b"") -> bytes:
-        """Return the bytes that a builder adds for ``batches``, including those of ``finish``.
+        """Return the bytes that a builder returns for ``batches``, including those of ``finish``.
 
-        The builder continues an index that contains ``entries``. Each batch ends an aborted transaction.
+        The builder continues an index that contains ``entries``. Each batch has the marker of an aborted transaction.
         """
         builder = index_format.builder(BASE, self.config(), entries=entries)
         return b"".join([*(_added(builder, batch) for batch in batches), builder.finish()])
@@ -92,7 +92,7 @@ class IndexFormatContract:
         assert len(found) == 3
 
     def test_finishing_twice_adds_nothing_twice(self, index_format: IndexFormat[Any]) -> None:
-        """A second ``finish`` adds nothing: a failed roll of a segment may be retried."""
+        """A second ``finish`` returns ``b""``: a failed roll of a segment may be retried."""
         builder = index_format.builder(BASE, self.config())
         for batch in self.batches(5):
             _added(builder, batch)
@@ -100,7 +100,7 @@ class IndexFormatContract:
         assert builder.finish() == b""
 
     def test_builder_continues(self, index_format: IndexFormat[Any]) -> None:
-        """An index that is continued after reopening fits its segment, as if it had never been closed."""
+        """A builder that continues an index adds entries, and the whole index passes ``check``."""
         batches = self.batches(60)
         first = self.built(index_format, batches[:31])
         entries = first + self.built(index_format, batches[31:], first)
@@ -112,7 +112,7 @@ class IndexFormatContract:
     def test_a_table_of_batches_counts_as_its_rows(
         self, index_format: IndexFormat[Any], seed: int, max_entries: int
     ) -> None:
-        """Adding batches one by one or as tables gives the same entries, including the closing ones."""
+        """Adding batches one by one or as tables gives the same entries from ``add`` and ``finish``."""
         chance = random.Random(seed)  # noqa: S311 - the same batches in every run
         table, position = _table(chance, 60), 1 << 20
         config = self.config(max_entries * index_format.entry_bytes)
@@ -135,9 +135,9 @@ class IndexFormatContract:
         assert [both.add(batches, 0, all_aborted) for batches in (first, second)] == expected
 
     def test_builder_says_when_it_is_full(self, index_format: IndexFormat[Any]) -> None:
-        """A builder is full before its entries exceed segment.index.bytes.
+        """``full`` becomes True before the entries exceed ``segment.index.bytes``.
 
-        A format without a size limit is never full.
+        For a format without a size limit, it is always False.
         """
         limit = 5 * index_format.entry_bytes
         builder = index_format.builder(BASE, self.config(limit))
@@ -163,7 +163,7 @@ class IndexFormatContract:
                 reader[outside]
 
     def test_reader_does_not_copy(self, index_format: IndexFormat[Any]) -> None:
-        """A reader uses the buffer without a copy, so the buffer cannot be resized meanwhile."""
+        """A reader uses the buffer without a copy, so a bytearray cannot be resized meanwhile."""
         entries = bytearray(self.built(index_format, self.batches(50)))
         reader = index_format.reader(entries, BASE)
         with pytest.raises(BufferError):
@@ -194,7 +194,7 @@ class IndexFormatContract:
             assert reader.after(target) == (expected[0] if expected else None)
 
     def test_around_is_the_floor_and_what_follows_it(self, index_format: IndexFormat[Any]) -> None:
-        """``around`` returns the floor entry, and for each of the next two entries the entry or None."""
+        """``around`` returns the entry of ``floor``, and for each of the next two entries the entry or None."""
         entries = self.built(index_format, self.batches(50))
         reader = index_format.reader(entries, BASE)
         listed = list(reader)
@@ -230,21 +230,21 @@ class IndexFormatContract:
         assert caught.value.position == size
 
     def test_check_refuses_reserved_space(self, index_format: IndexFormat[Any]) -> None:
-        """Zeros after the entries, as a crash leaves in an index with reserved space, raise CorruptIndexError."""
+        """``check`` raises CorruptIndexError for zeros after the entries, as a crash leaves them in reserved space."""
         batches = self.batches(50)
         entries = self.built(index_format, batches) + bytes(4096 // index_format.entry_bytes * index_format.entry_bytes)
         with pytest.raises(CorruptIndexError):
             index_format.reader(entries, BASE).check(*_end(batches))
 
     def test_check_refuses_entries_past_the_segment(self, index_format: IndexFormat[Any]) -> None:
-        """Entries beyond the end of a truncated segment raise CorruptIndexError."""
+        """``check`` raises CorruptIndexError for entries above the end of a truncated segment."""
         batches = self.batches(50)
         reader = index_format.reader(self.built(index_format, batches), BASE)
         with pytest.raises(CorruptIndexError):
             reader.check(*_end(batches[:20]))
 
     def test_any_bytes_are_searched_or_refused(self, index_format: IndexFormat[Any]) -> None:
-        """Searches in random bytes return an entry or None, or raise CorruptIndexError, and nothing else."""
+        """Searches in random bytes return an entry or None, or raise CorruptIndexError. They raise no other error."""
         chance = random.Random(14)  # noqa: S311 - the same bytes in every run
         for size in range(0, 40 * index_format.entry_bytes, 7):
             entries = chance.randbytes(size)
@@ -263,7 +263,7 @@ class IndexFormatContract:
     # --- truncation --------------------------------------------------------------------------------------------------
 
     def test_kept_bytes_keeps_entries_below_the_end(self, index_format: IndexFormat[Any]) -> None:
-        """After a truncation, exactly the entries below the new end are kept."""
+        """``kept_bytes`` counts exactly the entries with an offset below the new end."""
         batches = self.batches(50)
         entries = self.built(index_format, batches)
         listed = list(index_format.reader(entries, BASE))
@@ -286,7 +286,7 @@ def _row_of(batch: RecordBatch) -> BatchTable:
 
 
 def _added(builder: IndexBuilder, batch: RecordBatch) -> bytes:
-    """Add a batch with the marker of an aborted transaction; return the bytes of the added entries."""
+    """Add a batch with the marker of an aborted transaction; return the bytes that the builder returns."""
     aborted = AbortedTransaction(7, batch.base_offset, batch.last_offset, batch.next_offset)
     return builder.add(PreparedBatches(_row_of(batch)), 0, {batch.last_offset: aborted})
 

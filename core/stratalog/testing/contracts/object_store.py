@@ -19,8 +19,8 @@ from stratalog.spi.objects import BytesSource, Capability, Created, ObjectInfo, 
 
 RACERS: Final = 8
 DATA: Final = bytes(range(256)) * 40
-LARGE: Final = (9 << 20) + 3  # more than one part of a multipart upload, and no multiple of a usual size
-# no key is a folder of another key
+LARGE: Final = (9 << 20) + 3  # more than one part of a multipart upload; no multiple of a usual part size
+# no key is a prefix of another key up to a slash
 SORTED_KEYS: Final = (
     "a-b/c",
     "a.b",
@@ -189,7 +189,7 @@ class ObjectStoreContract:
             store.read("a/b", deadline_ns=deadline_ns)
 
     def test_a_source_that_fails_leaves_nothing(self, store: ObjectStore, deadline_ns: int) -> None:
-        """If the source raises an error in the middle, ``put_file`` raises that error or a StorageError, and leaves no object."""
+        """If a source raises an error in the middle, ``put_file`` raises it or a StorageError, and leaves no object."""
         with pytest.raises((StorageError, OSError)):
             store.put_file("a/b", Failing(len(DATA)), deadline_ns=deadline_ns)
         assert list(store.list("", deadline_ns=deadline_ns)) == []
@@ -261,10 +261,7 @@ class ObjectStoreContract:
         assert store.read("m/1", deadline_ns=deadline_ns) == b"second"
 
     def test_one_of_several_racers_creates(self, store: ObjectStore, deadline_ns: int) -> None:
-        """Of concurrent calls of ``create``, exactly one returns ``Created.CREATED``; its bytes are stored.
-
-        All others return ``Created.EXISTS``.
-        """
+        """Of concurrent calls of ``create``, one returns ``CREATED`` and stores its bytes. The others return ``EXISTS``."""
         if Capability.CREATE not in store.capabilities:
             pytest.skip("the store declares no atomic create")
         for turn in range(10):

@@ -18,15 +18,14 @@ Row = tuple[int, int, bytes | None, bytes | None, object]
 
 
 class RecordFormatBed:
-    """Base class of the record format contracts: fixtures, test records and helpers.
+    """Base class of the contracts of record formats: fixtures, test records and helpers.
 
     Attributes:
         has_timestamps: True if the format stores a timestamp for each record.
         has_headers: True if the format stores record headers.
         batches_are_records: True if an uncompressed batch is a single record.
         keeps_gaps: True if the format can store gaps between offsets.
-        checked_from: position, from the start of an entry, of the first byte where a scan must find each flipped bit:
-            the first byte of the CRC.
+        checked_from: position of the CRC in an entry. A scan must find each flipped bit from this byte on.
     """
 
     has_timestamps: bool = True
@@ -37,12 +36,12 @@ class RecordFormatBed:
 
     @pytest.fixture
     def record_format(self) -> RecordFormat:
-        """Return the record format to check."""
+        """Return the record format to check; overridden by the subclass."""
         raise NotImplementedError("give the fixture `record_format`")
 
     @pytest.fixture
     def codec(self) -> Codec:
-        """Return a codec that the format finds by the codec id in the batch attributes."""
+        """Return a codec that the format finds by the codec id in the batch attributes; overridden by the subclass."""
         raise NotImplementedError("give the fixture `codec`")
 
     # --- helpers -----------------------------------------------------------------------------------------------------
@@ -80,7 +79,7 @@ class RecordFormatBed:
         )
 
     def expected(self, records: Sequence[Record], base_offset: int) -> list[Row]:
-        """Return the rows that ``read`` must return for ``records`` if their first offset is ``base_offset``."""
+        """Return the rows that ``read`` must return for ``records`` whose first offset is ``base_offset``."""
         return [
             (offset, record.timestamp_ms if self.has_timestamps else -1, record.key, record.value, record.headers)
             for offset, record in enumerate(records, base_offset)
@@ -96,7 +95,7 @@ class RecordFormatBed:
         ]
 
     def written(self, form: RecordFormat, codec: Codec | None, count: int = 7, base_offset: int = 100) -> bytearray:
-        """Return the bytes of one encoded append whose offsets and leader epoch (5) are assigned."""
+        """Return the bytes of ``count`` encoded records with offsets from ``base_offset`` on and leader epoch 5."""
         header = BatchHeader(base_offset=base_offset, leader_epoch=5)
         data = form.encode(self.records(count), header, codec, None)
         form.assign(PreparedBatches(form.scan(data, 0, len(data), check_crc=True), data), base_offset, 5, None)
@@ -104,9 +103,10 @@ class RecordFormatBed:
 
 
 def expected_range(table: BatchTable, offset: int, max_bytes: int, bound: int) -> tuple[int, int, int] | None:
-    """Return the only range that ``select`` may return besides None: start, end and last offset.
+    """Return the only result of ``select`` that is allowed besides None: start, end and last offset.
 
-    The result is None if all batches of ``table`` are below ``offset``. The last offset is -1 if the range is empty.
+    If all batches of ``table`` are below ``offset``, only None is allowed. If the range is empty, the last offset is
+    -1.
     """
     rows = [batch for batch in table if batch.last_offset >= offset]
     if not rows:

@@ -51,7 +51,7 @@ class RecordFormatContract(RecordRewritingContract):
         assert list(table.last_offset) == sorted(table.last_offset)
 
     def test_a_table_reports_if_its_offsets_ascend(self, record_format: RecordFormat) -> None:
-        """``ascends`` is True exactly if the offsets ascend, whether the format or the table computes it."""
+        """``ascends`` of a scan is True exactly if the offsets ascend."""
         data = self.written(record_format, None)
         for times in (1, 2):
             table = record_format.scan(data * times, 0, len(data) * times, check_crc=True)
@@ -59,7 +59,7 @@ class RecordFormatContract(RecordRewritingContract):
             assert table.ascends == counted.ascends == (times == 1)
 
     def test_only_the_range_that_was_asked_for_is_looked_at(self, record_format: RecordFormat) -> None:
-        """A scan ignores bytes before ``start`` and after ``end``."""
+        """A scan does not read bytes before ``start`` and after ``end``."""
         data = self.written(record_format, None)
         framed = b"\xff" * 31 + bytes(data) + b"\xff" * 17
         table = record_format.scan(framed, 31, 31 + len(data), check_crc=True)
@@ -100,7 +100,7 @@ class RecordFormatContract(RecordRewritingContract):
                 assert arrow_table(chosen, ["value", "offset"]).equals(expected.select(["value", "offset"]))
 
     def test_prepared_batches_are_those_of_a_scan_or_nothing(self, record_format: RecordFormat, codec: Codec) -> None:
-        """``prepare_batches`` copies the bytes and agrees with a scan, or returns None. It is optional."""
+        """``prepare_batches`` returns a copy of the bytes with the table of a scan, or None."""
         rules = self.rules()
         for used in (None, codec):
             data = self.written(record_format, used) + self.written(record_format, used, base_offset=200)
@@ -159,7 +159,7 @@ class RecordFormatContract(RecordRewritingContract):
     def test_assigned_offsets_are_consecutive_and_the_crc_stays_right(
         self, record_format: RecordFormat, codec: Codec
     ) -> None:
-        """``assign`` numbers several batches of one append; timestamps, keys, values and headers do not change."""
+        """``assign`` numbers the records of several batches; timestamps, keys, values and headers do not change."""
         given = self.records(3) + self.records(4)
         for used in (None, codec):
             data = self.written(record_format, used, count=3) + self.written(record_format, used, count=4)
@@ -178,10 +178,7 @@ class RecordFormatContract(RecordRewritingContract):
             record_format.encode([], BatchHeader(), None, None)
 
     def test_times_that_do_not_exist_are_refused(self, record_format: RecordFormat) -> None:
-        """A timestamp below -1 ("no timestamp") raises an error with the record's index.
-
-        A ``Record`` cannot hold timestamps above 64 bits.
-        """
+        """``encode`` raises InvalidRecordError with the record's index for a timestamp below -1 ("no timestamp")."""
         if not self.has_timestamps:
             pytest.skip("the format has no timestamps")
         for wrong in (-2, -(1 << 63)):
@@ -193,13 +190,13 @@ class RecordFormatContract(RecordRewritingContract):
                 assert caught.value.record_errors[0][0] == index
 
     def test_a_header_name_that_is_no_text_is_refused(self, record_format: RecordFormat) -> None:
-        """``encode`` raises an error for a header name with a lone surrogate, which has no UTF-8 bytes."""
+        """``encode`` raises InvalidRecordError for a header name with a lone surrogate, which has no UTF-8 bytes."""
         with pytest.raises(InvalidRecordError) as caught:
             record_format.encode([Record(), Record(headers=(("\ud800", b""),))], BatchHeader(), None, None)
         assert caught.value.record_errors[0][0] == 1
 
     def test_headers_are_kept_or_refused(self, record_format: RecordFormat) -> None:
-        """A format without headers raises an error for records with headers instead of dropping the headers."""
+        """``encode`` of a format without headers raises InvalidRecordError for records with headers."""
         if self.has_headers:
             pytest.skip("the format has headers")
         with pytest.raises(InvalidRecordError):
@@ -257,7 +254,7 @@ class RecordFormatContract(RecordRewritingContract):
     ) -> None:
         """``select`` with incomplete bytes returns a range that a scan of the complete bytes finds, or None.
 
-        The bytes end inside a batch. ``beyond_bytes`` is the number of bytes that were not read.
+        The bytes end inside a batch. ``beyond_bytes`` is the number of missing bytes.
         """
         data = b"".join(bytes(self.written(record_format, None, count=3, base_offset=base)) for base in (100, 107, 120))
         table = record_format.scan(data, 0, len(data), check_crc=True)
@@ -307,7 +304,7 @@ class RecordFormatContract(RecordRewritingContract):
     # --- hostile bytes -----------------------------------------------------------------------------------------------
 
     def test_a_set_that_is_cut_anywhere_keeps_its_whole_batches(self, record_format: RecordFormat) -> None:
-        """A scan of cut bytes raises nothing and returns the whole batches; the rest is reported as a partial entry."""
+        """A scan of cut bytes raises no error, returns the whole batches, and reports the rest as a partial entry."""
         data = bytes(self.written(record_format, None, count=3) + self.written(record_format, None, base_offset=200))
         whole = record_format.scan(data, 0, len(data), check_crc=True)
         for size in range(len(data)):
@@ -335,7 +332,7 @@ class RecordFormatContract(RecordRewritingContract):
                 assert len(rows) == len(contents) or table.stop is not ScanStop.END
 
     def test_every_bit_under_the_crc_is_found(self, record_format: RecordFormat, codec: Codec) -> None:
-        """The scan stops at the start of a damaged entry; a flipped bit of the CRC itself is found too."""
+        """A scan stops at the start of a damaged entry, also if a bit of the CRC itself is flipped."""
         for used in (None, codec):
             data = bytes(self.written(record_format, used, count=1))
             for bit in range(self.checked_from * 8, len(data) * 8):
@@ -346,7 +343,7 @@ class RecordFormatContract(RecordRewritingContract):
                 assert (table.stop_position, len(table)) == (0, 0)
 
     def test_an_error_says_which_batch_it_is(self, record_format: RecordFormat, codec: Codec) -> None:
-        """An error about a damaged batch has the position of the batch, and no file name."""
+        """The error about a damaged batch has the position of the batch and the file ""."""
         first = bytes(self.written(record_format, None))
         second = bytes(self.written(record_format, codec, base_offset=200))
         found = set()

@@ -1,4 +1,4 @@
-"""Contract tests of record formats that encode columns, patch batches in place or remove records."""
+"""Contract tests of record formats that encode columns, change batches in place or remove records."""
 
 from __future__ import annotations
 
@@ -38,7 +38,10 @@ class RecordRewritingContract(RecordFormatBed):
         words: Sequence[int],
         horizon_ms: int | None = None,
     ) -> bytes:
-        """Return the bytes that ``retain`` keeps of ``data``; ``words`` are the verdicts of its records, in order."""
+        """Return the bytes that ``retain`` keeps of ``data``; ``words`` are the verdicts of the records, in order.
+
+        If the format does not implement ``retain``, skip the test.
+        """
         if type(form).retain is RecordFormat.retain:
             pytest.skip("the format does not rewrite batches")
         table = form.scan(data, 0, len(data), check_crc=True)
@@ -61,7 +64,7 @@ class RecordRewritingContract(RecordFormatBed):
     def test_every_choice_of_records_stays_with_its_offset_and_time(
         self, record_format: RecordFormat, codec: Codec
     ) -> None:
-        """For all subsets of a batch of four records, the kept records do not change."""
+        """For all subsets of a batch of four records, ``retain`` does not change the kept records."""
         expected = self.expected(self.records(4), 100)
         for used in (None, codec):
             data = self.written(record_format, used, count=4)
@@ -72,7 +75,7 @@ class RecordRewritingContract(RecordFormatBed):
                 assert bool(rest) == bool(kept)
 
     def test_batches_that_lose_nothing_keep_their_bytes(self, record_format: RecordFormat, codec: Codec) -> None:
-        """A batch that loses no record keeps its bytes, also beside batches that lose some, as in Kafka."""
+        """A batch that loses no record keeps its bytes, even if other batches lose records, as in Kafka."""
         first, last = self.written(record_format, codec, count=3), self.written(record_format, None, base_offset=300)
         middle = self.written(record_format, codec, count=2, base_offset=200)
         data = bytes(first + middle + last)
@@ -107,14 +110,14 @@ class RecordRewritingContract(RecordFormatBed):
             ]
 
     def test_a_horizon_changes_no_record(self, record_format: RecordFormat, codec: Codec) -> None:
-        """Setting a delete horizon changes no record, whether or not the format stores the horizon."""
+        """A delete horizon changes no record, also if the format does not store the horizon."""
         for used in (None, codec):
             data = self.written(record_format, used)
             rest = self.cleaned(record_format, data, [KEEP, AT_HORIZON, *[KEEP] * 5], START_MS + 86_400_000)
             assert self.rows(record_format, rest) == self.expected(self.records(), 100)
 
     def test_verdicts_are_one_a_record(self, record_format: RecordFormat, codec: Codec) -> None:
-        """Too many or too few verdicts raise InvalidRecordError, because they belong to other batches."""
+        """``retain`` raises InvalidRecordError if there are more or fewer verdicts than records."""
         if type(record_format).retain is RecordFormat.retain:
             pytest.skip("the format does not rewrite batches")
         for used in (None, codec):
@@ -139,7 +142,7 @@ class RecordRewritingContract(RecordFormatBed):
     # --- columns -----------------------------------------------------------------------------------------------------
 
     def test_columns_are_written_as_their_records_are(self, record_format: RecordFormat, codec: Codec) -> None:
-        """``encode`` of columns gives the bytes of ``encode`` of their records, whatever offsets the columns had."""
+        """``encode`` of columns returns the bytes of ``encode`` of their records, and ignores the columns' offsets."""
         for used in (None, codec):
             columns = self.columns(record_format, self.written(record_format, used))
             for base_offset in (0, 1 << 40):
@@ -152,7 +155,7 @@ class RecordRewritingContract(RecordFormatBed):
     def test_gaps_between_offsets_are_kept_if_asked_for(self, record_format: RecordFormat, codec: Codec) -> None:
         """With ``keep_offsets``, ``encode`` keeps the gaps between offsets; without it, offsets ascend by one.
 
-        A format that cannot store gaps raises InvalidRecordError. Conversions of cleaned batches need the gaps.
+        With ``keep_offsets``, a format that cannot store gaps raises InvalidRecordError.
         """
         parts = [self.columns(record_format, self.written(record_format, None)).take(row, row + 1) for row in (1, 3, 4)]
         joined = self.joined(parts)
@@ -190,7 +193,7 @@ class RecordRewritingContract(RecordFormatBed):
                 record_format.encode(joined, BatchHeader(), None, None, keep_offsets=True)
 
     def test_columns_that_cannot_be_written_are_refused(self, record_format: RecordFormat) -> None:
-        """No records, or an invalid timestamp, raise InvalidRecordError; the latter with the record's index."""
+        """``encode`` raises InvalidRecordError for no records or a timestamp below -1, the latter with the index."""
         columns = self.columns(record_format, self.written(record_format, None))
         with pytest.raises(InvalidRecordError):
             record_format.encode(columns.take(0, 0), BatchHeader(), None, None)
@@ -203,7 +206,7 @@ class RecordRewritingContract(RecordFormatBed):
     # --- in place ----------------------------------------------------------------------------------------------------
 
     def test_assigning_keeps_the_gaps_inside_a_batch(self, record_format: RecordFormat, codec: Codec) -> None:
-        """``assign`` keeps the gaps inside a batch: the next batch begins after its last offset."""
+        """``assign`` keeps the gaps inside a batch, and the next batch begins after the last offset of the batch."""
         if not self.keeps_gaps:
             pytest.skip("the format has no gaps")
         columns = self.columns(record_format, self.written(record_format, None))
@@ -215,7 +218,7 @@ class RecordRewritingContract(RecordFormatBed):
         assert [row[0] for row in self.rows(record_format, data)] == [5000, 5002, 5005, 5006, 5007]
 
     def test_a_batch_gets_the_time_of_its_row(self, record_format: RecordFormat, codec: Codec) -> None:
-        """``assign`` writes the timestamp type and largest timestamp of the row, with a valid CRC."""
+        """``assign`` without an append time writes timestamp type and largest timestamp of the row, with a valid CRC."""
         if not self.has_timestamps:
             pytest.skip("the format has no timestamps")
         for used in (None, codec):
@@ -239,7 +242,7 @@ class RecordRewritingContract(RecordFormatBed):
     # --- conversion --------------------------------------------------------------------------------------------------
 
     def test_a_set_of_its_own_magic_is_not_converted(self, record_format: RecordFormat, codec: Codec) -> None:
-        """``convert`` to the magic of the batches, or to a later one, returns the bytes unchanged."""
+        """``convert`` to the magic of the batches, or to a later magic, returns the bytes unchanged."""
         data = bytes(self.written(record_format, None) + self.written(record_format, codec, base_offset=200))
         formats, codecs = FormatTable([record_format]), CodecTable([("codec", codec)])
         for magic in (record_format.magic, record_format.magic + 1):

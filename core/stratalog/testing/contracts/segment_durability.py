@@ -96,10 +96,7 @@ class SegmentDurabilityContract(SegmentFilesContract):
             index.close()
 
     def test_a_power_loss_leaves_small_files_old_or_new(self, provider: Provider[SegmentStore], tmp_path: Path) -> None:
-        """After a power loss during ``replace_small``, a small file has its old or its new content.
-
-        After a power loss that follows the call, the file has its new content.
-        """
+        """A power loss during ``replace_small`` leaves the old or the new content. After it, the new content is durable."""
         chance = random.Random(3)  # noqa: S311 - the same states in every run
         with _watched(provider, tmp_path / "logs") as (files, store):
             log = _made_log(store)
@@ -126,7 +123,7 @@ class SegmentDurabilityContract(SegmentFilesContract):
                         assert found.open_log(LOG).read_small("small") in allowed
 
     def test_names_survive_a_power_loss(self, provider: Provider[SegmentStore], tmp_path: Path) -> None:
-        """``LogFiles.sync`` makes new, changed and removed names durable. Changes by the store are durable on return."""
+        """``LogFiles.sync`` makes names durable. Changes of names by the store are durable on return."""
         with _watched(provider, tmp_path / "logs") as (files, store):
             log = _made_log(store)
             for name in ("a.log", "b.log"):

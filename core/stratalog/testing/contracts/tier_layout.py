@@ -28,7 +28,7 @@ FILES: Final = {
     FileKind.LEADER_EPOCHS: b"0\n1\n0 100\n",
     FileKind.EXTRA: b"what a plugin noted",
 }
-DATA: Final = bytes(range(256)) * 300  # larger than any piece that the tests ask for
+DATA: Final = bytes(range(256)) * 300  # larger than each range that the tests read, except the whole log
 LARGE: Final = (5 << 20) + 3
 FLIPS: Final = 60  # bits of each object that the tests flip
 LIES: Final[tuple[object, ...]] = (
@@ -55,13 +55,13 @@ class TierLayoutContract:
 
     @pytest.fixture
     def stored(self, layout: TierLayout, objects: MemoryObjects) -> StoredSegment:
-        """Return a stored segment with a file of each kind."""
+        """Return the entry of a segment that the layout wrote to ``objects``, with a file of each kind."""
         return layout.write(a_segment(), objects, None)
 
     def test_the_whole_log_is_read_back(
         self, layout: TierLayout, stored: StoredSegment, objects: MemoryObjects
     ) -> None:
-        """The pieces of the range from 0 to the log's size join to the whole log."""
+        """The pieces that ``read`` yields from 0 to the log's size are together the whole log."""
         assert joined(layout.read(stored, 0, len(DATA), objects.fetch)) == DATA
 
     def test_a_log_of_many_pieces_is_read_back(self, layout: TierLayout, objects: MemoryObjects) -> None:
@@ -72,7 +72,7 @@ class TierLayoutContract:
             assert joined(layout.read(stored, start, LARGE, objects.fetch)) == data[start:]
 
     def test_the_hash_is_that_of_the_log_that_was_given(self, layout: TierLayout, objects: MemoryObjects) -> None:
-        """``write`` reads the log to its end: the core computes the hash from the bytes that are read."""
+        """``write`` reads the log to its end, and the entry has the hash of the bytes."""
         log = HashedLog.of(a_segment().log, "log")
         stored = layout.write(dataclasses.replace(a_segment(), log=log), objects, None)
         assert stored.sha256 == log.sha256 == sha256(DATA).hexdigest()
@@ -111,7 +111,7 @@ class TierLayoutContract:
     def test_views_are_as_good_as_bytes(
         self, layout: TierLayout, stored: StoredSegment, objects: MemoryObjects
     ) -> None:
-        """The layout gives the same results if the range reader returns views instead of bytes."""
+        """The layout returns the same results if the range reader returns views instead of bytes."""
 
         def fetch(key: str, start: int, end: int) -> memoryview:
             return memoryview(objects.fetch(key, start, end))
@@ -122,7 +122,7 @@ class TierLayoutContract:
         assert list(layout.discover(objects.infos(), fetch)) == list(layout.discover(objects.infos(), objects.fetch))
 
     def test_a_file_that_the_segment_lacks_is_none(self, layout: TierLayout, objects: MemoryObjects) -> None:
-        """``read_index`` returns None for a missing file, not an error and not empty bytes."""
+        """``read_index`` returns None for a missing file. It raises no error and does not return empty bytes."""
         stored = layout.write(a_segment(files={}), objects, None)
         assert layout.read_index(stored, FileKind.SNAPSHOT, objects.fetch) is None
 
@@ -147,12 +147,12 @@ class TierLayoutContract:
             assert 0 <= place.position <= place.position + place.size_bytes <= len(objects.objects[place.key])
 
     def test_the_entry_survives_json(self, stored: StoredSegment) -> None:
-        """The entry can be stored as JSON in a manifest and restored from it."""
+        """``from_json`` of the entry's ``to_json`` returns an equal entry."""
         labelled = dataclasses.replace(stored, layout="contract@1")
         assert StoredSegment.from_json(json.loads(json.dumps(labelled.to_json()))) == labelled
 
     def test_sources_are_read_again_when_an_upload_is_retried(self, layout: TierLayout) -> None:
-        """The hash is correct if an upload is retried: the bytes of failed attempts are not part of it."""
+        """If an upload is retried, the hash is correct: the bytes of failed attempts are not part of it."""
         objects = MemoryObjects(passes=3)
         stored = layout.write(a_segment(), objects, None)
         assert stored.sha256 == sha256(DATA).hexdigest()
@@ -173,14 +173,14 @@ class TierLayoutContract:
     def test_damage_to_the_log_shows_when_all_of_it_is_read(
         self, layout: TierLayout, stored: StoredSegment, objects: MemoryObjects
     ) -> None:
-        """Reading the whole log raises CorruptObjectError if a bit of it was flipped."""
+        """``read`` of the whole log raises CorruptObjectError if a bit of the log was flipped."""
         place = stored.slices[FileKind.LOG]
         damaged = flipped(objects, place.key, place.position + place.size_bytes // 2)
         with pytest.raises(CorruptObjectError):
             joined(layout.read(stored, 0, len(DATA), cut_fetch(damaged)))
 
     def test_a_reply_of_another_size_is_corruption(self, layout: TierLayout, stored: StoredSegment) -> None:
-        """Fewer bytes than requested raise CorruptObjectError: a layout checks the size of each reply."""
+        """``read`` raises CorruptObjectError if the range reader returns fewer bytes than requested."""
         with pytest.raises(CorruptObjectError):
             joined(layout.read(stored, 10, 500, lambda _, start, end: bytes(end - start - 1)))
 
@@ -214,7 +214,7 @@ class TierLayoutContract:
                     layout.check(stored, cut_fetch(damaged))
 
     def test_a_layout_says_if_it_takes_uncompressed_batches(self, layout: TierLayout) -> None:
-        """``takes_uncompressed`` is a bool. For both values, ``read`` returns the bytes that ``write`` got."""
+        """``takes_uncompressed`` is a bool."""
         assert isinstance(layout.takes_uncompressed, bool)
 
     def test_columns_of_bytes_that_are_no_batches_are_left_to_the_core(
@@ -239,7 +239,7 @@ class TierLayoutContract:
     def test_wrapping_keys_again_changes_no_read(
         self, layout: TierLayout, stored: StoredSegment, objects: MemoryObjects
     ) -> None:
-        """``rewrapped`` changes no object and only the ``extra`` of the entry."""
+        """``rewrapped`` changes no object, and of the entry only ``extra``. The log is still read back."""
         before = dict(objects.objects)
         renewed = layout.rewrapped(stored)
         assert dataclasses.replace(renewed, extra=stored.extra) == stored
@@ -286,9 +286,9 @@ class TierLayoutContract:
     def test_a_layouts_notes_are_not_believed(
         self, layout: TierLayout, stored: StoredSegment, objects: MemoryObjects
     ) -> None:
-        """For wrong values in ``extra``, a read returns the right bytes or raises a StorageError.
+        """For wrong values of any type and size in ``extra``, a read returns the right bytes or raises a StorageError.
 
-        The values have every type and size. The memory stays bounded.
+        The memory stays below 32 MiB.
         """
         assert stored.keys, "something was stored"
         tracemalloc.start()
@@ -333,7 +333,7 @@ class TierLayoutContract:
 
 
 def check_right_or_refused(layout: TierLayout, stored: StoredSegment, objects: Mapping[str, bytes]) -> None:
-    """Read the log and the files of ``stored``, and fail if a read returns wrong bytes.
+    """Read the log and the files of ``stored``. Raise AssertionError if a read returns wrong bytes.
 
     A read may raise a StorageError.
     """
@@ -348,7 +348,7 @@ def check_right_or_refused(layout: TierLayout, stored: StoredSegment, objects: M
 
 
 def flipped(objects: MemoryObjects, key: str, position: int) -> dict[str, bytes]:
-    """Return the objects with one flipped bit in the byte at ``position`` of one of them."""
+    """Return the objects with one flipped bit in the byte at ``position`` of the object ``key``."""
     damaged = bytearray(objects.objects[key])
     damaged[position] ^= 1 << position % 8
     return {**objects.objects, key: bytes(damaged)}
@@ -369,7 +369,7 @@ def cut_fetch(objects: Mapping[str, bytes]) -> RangeReader:
 
 
 def lies_about(notes: dict[str, object]) -> Iterator[dict[str, object]]:
-    """Yield copies of ``notes``; in each copy, one value at any depth is wrong or missing."""
+    """Yield copies of ``notes``. In each copy, one value at any depth is wrong or missing."""
     for name, value in notes.items():
         for lie in LIES:
             yield {**notes, name: lie}
@@ -378,7 +378,7 @@ def lies_about(notes: dict[str, object]) -> Iterator[dict[str, object]]:
             for inner in lies_about(value):
                 yield {**notes, name: inner}
         if isinstance(value, list):
-            for lied in lies_about(dict(enumerate(value))):  # type: ignore[arg-type]  # a list is treated as a dict with positions as names
+            for lied in lies_about(dict(enumerate(value))):  # type: ignore[arg-type]  # a list as a dict with its positions as names
                 yield {**notes, name: list(lied.values())}
 
 
@@ -388,7 +388,7 @@ def a_segment(*, data: bytes = DATA, files: dict[FileKind, bytes] | None = None)
 
 
 def joined(pieces: Iterator[memoryview]) -> bytes:
-    """Return the bytes of all pieces, concatenated."""
+    """Return the concatenated bytes of all pieces."""
     return b"".join(pieces)
 
 
