@@ -44,7 +44,7 @@ class FaultyVfs(PosixVfs):
         return sorted(self._paths.values())
 
     def names(self, *operations: str) -> list[tuple[str, str]]:
-        """Return the recorded operations with one of these names, in order: name, and last part of the path."""
+        """Return the name and the file name of each recorded operation with one of these names, in order."""
         return [(what, path.rpartition("/")[2]) for what, path in self.done if what in operations]
 
     def _note(self, operation: str, path: str) -> None:

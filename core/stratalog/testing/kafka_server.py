@@ -28,22 +28,22 @@ class KafkaFaults(Protocol):
         """Close all open connections. Clients can reconnect immediately."""
 
     def lost_requests(self, *apis: str) -> AbstractContextManager[None]:
-        """Close the connection at each request of the named APIs, such as ``Produce``, without handling the request."""
+        """Return a context in which each request of ``apis``, such as ``Produce``, only closes the connection."""
 
     def lost_responses(self, *apis: str) -> AbstractContextManager[None]:
-        """Handle each request of the named APIs, and close the connection instead of sending the response."""
+        """Return a context in which each response of ``apis`` is lost: the server closes the connection instead."""
 
     def slow(self, api: str, delay_ms: int) -> AbstractContextManager[None]:
-        """Handle each request of an API after a delay of ``delay_ms`` on the server's clock.
+        """Return a context in which each request of an API is handled after ``delay_ms`` of the server's clock.
 
-        The delay ends early if a test moves the clock or the block ends.
+        A delay ends early if a test moves the clock or the block ends.
         """
 
     def throttled(self, throttle_ms: int) -> AbstractContextManager[None]:
-        """Throttle producers and fetches for at least ``throttle_ms``, as if they were above a quota."""
+        """Return a context in which producers and fetches are throttled for at least ``throttle_ms``, as by a quota."""
 
     def not_leader(self, topic: str) -> AbstractContextManager[None]:
-        """Answer Kafka's error NOT_LEADER_OR_FOLLOWER to all requests for the records of a topic."""
+        """Return a context in which requests for records of a topic get the error NOT_LEADER_OR_FOLLOWER."""
 
 
 @dataclass(frozen=True, slots=True)

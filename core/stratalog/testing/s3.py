@@ -62,7 +62,7 @@ class LocalS3:
     def fail(
         self, operation: str, *, status: int = 503, code: str = "SlowDown", applied: bool = False, times: int = 1
     ) -> None:
-        """Return an error for the next requests of an operation. An earlier plan for the operation is replaced.
+        """Make the next ``times`` requests of an operation fail. An earlier plan for the operation is replaced.
 
         Args:
             operation: S3's name of the operation, as in ``counts``.

@@ -293,7 +293,7 @@ class CleanupPolicyContract:
         filters[0].judge(self.records(0, 0), bytearray())
 
     def test_filters_do_not_know_of_each_other(self, filters: tuple[RecordFilter, RecordFilter]) -> None:
-        """A filter does not depend on records that another filter observed. ``judge`` is repeatable."""
+        """A filter does not depend on records that another filter observed. It returns the same verdicts twice."""
         records, said = self.records(), []
         filters[0].observe(self.records(500))
         for found in (filters[1], filters[1]):

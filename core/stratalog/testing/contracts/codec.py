@@ -22,7 +22,7 @@ MAGICS = (0, 1, 2)
 
 
 def samples() -> list[bytes]:
-    """Return contents that compress well, badly and hardly at all, of sizes below and above usual block sizes."""
+    """Return test data that compresses well, badly and hardly at all, of sizes below and above usual block sizes."""
     chance = random.Random(7)  # noqa: S311 - the same bytes each time
     words = b"alpha beta gamma delta order click page view "
     return [
@@ -145,7 +145,7 @@ class CodecContract:
             assert bytes(buffer) == data
 
     def test_the_limit_holds_to_the_byte(self, codec: Codec) -> None:
-        """``decompress`` accepts exactly ``limit_bytes`` and raises DecompressedSizeError for one byte more."""
+        """``decompress`` returns exactly ``limit_bytes`` bytes, and raises DecompressedSizeError for one byte more."""
         nothing = codec.compress(b"", level=None, magic=2)
         assert bytes(codec.decompress(nothing, limit_bytes=0, magic=2)) == b""
         for data in samples()[1:]:

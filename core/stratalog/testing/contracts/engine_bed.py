@@ -129,7 +129,7 @@ class EngineBed:
         engine.apply_retention()
 
     def maintain(self, engine: Engine) -> None:
-        """Run offload, retention, compaction, extra indexes and collection one by one, now and a day later.
+        """Run offload, retention, compaction, extra indexes and object deletion one by one, now and a day later.
 
         Raises:
             StorageError: the first error; the remaining calls are not made.
@@ -154,7 +154,11 @@ class EngineBed:
                 yield _errors_of(duty)
 
     def check(self, source: Engine | Reader) -> None:
-        """Read each topic whole, from each offset, and by some keys. Raise AssertionError if a record differs."""
+        """Read each topic whole, from each offset, and by some keys, and compare with ``acknowledged``.
+
+        Raises:
+            AssertionError: a record is missing, or differs, or is read in addition.
+        """
         for topic, expected in self.acknowledged.items():
             log = source.log(topic, 0)
             assert {found.offset: _content(found) for found in log.records()} == expected

@@ -44,7 +44,7 @@ class IndexFormatContract:
 
     @staticmethod
     def config(segment_index_bytes: int = 1 << 20) -> TopicConfig:
-        """Return topic settings with ``index.interval.bytes`` of two batches."""
+        """Return topic settings whose ``index.interval.bytes`` is the size of two batches."""
         return TopicConfig(index_interval_bytes=2 * BATCH_BYTES, segment_index_bytes=segment_index_bytes)
 
     def built(self, index_format: IndexFormat[Any], batches: Sequence[RecordBatch], entries: Buffer = b"") -> bytes:
@@ -163,7 +163,7 @@ class IndexFormatContract:
                 reader[outside]
 
     def test_reader_does_not_copy(self, index_format: IndexFormat[Any]) -> None:
-        """A reader uses the buffer without a copy, so a bytearray cannot be resized meanwhile."""
+        """A reader uses the buffer without a copy, so a bytearray cannot be resized while the reader exists."""
         entries = bytearray(self.built(index_format, self.batches(50)))
         reader = index_format.reader(entries, BASE)
         with pytest.raises(BufferError):

@@ -47,7 +47,7 @@ class Broken:
         return self._size_bytes
 
     def chunks(self, chunk_bytes: int) -> Iterator[Buffer]:
-        """Yield ``given_bytes`` zeros."""
+        """Yield zeros, as many as the constructor got as ``given_bytes``."""
         for start in range(0, self._given_bytes, chunk_bytes):
             yield bytes(min(chunk_bytes, self._given_bytes - start))
 
@@ -261,7 +261,7 @@ class ObjectStoreContract:
         assert store.read("m/1", deadline_ns=deadline_ns) == b"second"
 
     def test_one_of_several_racers_creates(self, store: ObjectStore, deadline_ns: int) -> None:
-        """Of concurrent calls of ``create``, one returns ``CREATED`` and stores its bytes. The others return ``EXISTS``."""
+        """One of several concurrent calls of ``create`` returns CREATED and stores its bytes. The others return EXISTS."""
         if Capability.CREATE not in store.capabilities:
             pytest.skip("the store declares no atomic create")
         for turn in range(10):
@@ -287,13 +287,13 @@ class ObjectStoreContract:
 
     @pytest.mark.parametrize("after", ["a", "a/", "a/b", "a/zz", "b/1", "zz", "A"])
     def test_only_keys_above_are_listed(self, filled: ObjectStore, deadline_ns: int, after: str) -> None:
-        """``after`` need not be an existing key."""
+        """``list`` returns only keys above ``after``, which need not be an existing key."""
         found = [info.key for info in filled.list("", after=after, deadline_ns=deadline_ns)]
         assert found == [key for key in SORTED_KEYS if key > after]
 
     @pytest.mark.parametrize("limit", [1, 3, len(SORTED_KEYS), len(SORTED_KEYS) + 1])
     def test_pages_join_to_the_whole(self, filled: ObjectStore, deadline_ns: int, limit: int) -> None:
-        """A page with fewer keys than the limit is the last one."""
+        """Results of ``list`` join to all keys. A result with fewer keys than the limit is the last one."""
         found: list[str] = []
         while True:
             page = filled.list("", after=found[-1] if found else "", limit=limit, deadline_ns=deadline_ns)

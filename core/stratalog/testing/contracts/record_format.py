@@ -114,7 +114,7 @@ class RecordFormatContract(RecordRewritingContract):
             assert list(prepared.table) == list(record_format.scan(data, 0, len(data), check_crc=True))
 
     def test_batches_that_may_break_a_rule_are_not_prepared(self, record_format: RecordFormat) -> None:
-        """``prepare_batches`` and ``prepare_records`` return None if a rule needs a check of each record."""
+        """``prepare_batches`` and ``prepare_records`` return None if the batch or a record may break a rule."""
         data, records = self.written(record_format, None), self.records()
         for rules in (
             self.rules(max_batch_bytes=30),

@@ -84,7 +84,7 @@ class RecordRewritingContract(RecordFormatBed):
         assert self.cleaned(record_format, data, [KEEP] * 3 + [DROP] * 2 + [KEEP] * 7) == bytes(first + last)
 
     def test_cleaning_twice_is_cleaning_once(self, record_format: RecordFormat, codec: Codec) -> None:
-        """A rewritten batch can be rewritten again, with the same result as one rewrite."""
+        """Two calls of ``retain`` have the same result as one call that drops the records of both."""
         for used in (None, codec):
             data = self.written(record_format, used)
             once = self.cleaned(record_format, data, [DROP, KEEP, KEEP, DROP, KEEP, KEEP, KEEP])
@@ -206,7 +206,7 @@ class RecordRewritingContract(RecordFormatBed):
     # --- in place ----------------------------------------------------------------------------------------------------
 
     def test_assigning_keeps_the_gaps_inside_a_batch(self, record_format: RecordFormat, codec: Codec) -> None:
-        """``assign`` keeps the gaps inside a batch, and the next batch begins after the last offset of the batch."""
+        """``assign`` keeps the gaps inside a batch. The offsets of the next batch follow the batch without a gap."""
         if not self.keeps_gaps:
             pytest.skip("the format has no gaps")
         columns = self.columns(record_format, self.written(record_format, None))
@@ -218,7 +218,7 @@ class RecordRewritingContract(RecordFormatBed):
         assert [row[0] for row in self.rows(record_format, data)] == [5000, 5002, 5005, 5006, 5007]
 
     def test_a_batch_gets_the_time_of_its_row(self, record_format: RecordFormat, codec: Codec) -> None:
-        """``assign`` without an append time writes timestamp type and largest timestamp of the row, with a valid CRC."""
+        """``assign`` without an append time writes the timestamp type and largest timestamp of each row."""
         if not self.has_timestamps:
             pytest.skip("the format has no timestamps")
         for used in (None, codec):

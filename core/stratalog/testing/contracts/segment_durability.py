@@ -96,7 +96,7 @@ class SegmentDurabilityContract(SegmentFilesContract):
             index.close()
 
     def test_a_power_loss_leaves_small_files_old_or_new(self, provider: Provider[SegmentStore], tmp_path: Path) -> None:
-        """A power loss during ``replace_small`` leaves the old or the new content. After it, the new content is durable."""
+        """A power loss during ``replace_small`` leaves the old or new content. After it, the new content is durable."""
         chance = random.Random(3)  # noqa: S311 - the same states in every run
         with _watched(provider, tmp_path / "logs") as (files, store):
             log = _made_log(store)
