@@ -197,7 +197,7 @@ class RecordFilter(ABC):
 
     @abstractmethod
     def observe(self, records: RecordColumns) -> int:
-        """Add records to the filter's state in order (pass 1), and return how many were added, at most all of them.
+        """Add records in order to the filter's state (pass 1 of a compaction round); return how many were added.
 
         A result below the number of records means that the filter's memory is full. The round then ends before the
         first record that was not added. If the filter added no record of the dirty range, or if it ``observes`` "log"
@@ -207,7 +207,7 @@ class RecordFilter(ABC):
 
     @abstractmethod
     def judge(self, records: RecordColumns, verdicts: bytearray) -> None:
-        """Write one ``Verdict`` for each record into ``verdicts`` (pass 2).
+        """Write one ``Verdict`` for each record into ``verdicts`` (pass 2 of a compaction round).
 
         The core calls this method with the records from the start of the round to its end. ``verdicts`` has one byte
         for each record, initially KEEP. The method must not change the size of ``verdicts``. If it is called again with
@@ -229,9 +229,9 @@ class RecordFilter(ABC):
     def spares(self, section: memoryview) -> bool:
         """Return True if the filter would drop none of the records that a digest section covers. Default: False.
 
-        The core calls this method after pass 1. All records of the section have offsets below the dirty range. A filter
-        does not drop a record if its verdict would be KEEP or DROP_AT_HORIZON. If in doubt, return False: then the core
-        reads the segment.
+        The core calls this method after the calls of ``observe``. All records of the section have offsets below the
+        dirty range. A filter does not drop a record if its verdict would be KEEP or DROP_AT_HORIZON. If in doubt,
+        return False: then the core reads the segment.
         """
         del section
         return False

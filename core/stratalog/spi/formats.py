@@ -176,10 +176,10 @@ class RecordFormat(ABC):
 
         Returns:
             Start and end positions of the batches in ``data``, and their last offset. The range is empty if the last
-                offset of the first batch is at or above ``bound``. The result is None if the caller must use ``scan``:
-                no batch ends at ``indexed_offset``, that batch has another largest timestamp than ``indexed_ms``, the
-                first batch is not complete, bytes before it are damaged, or an entry has another magic. The default
-                implementation returns None.
+            offset of the first batch is at or above ``bound``. The result is None if the caller must use ``scan``: no
+            batch ends at ``indexed_offset``, that batch has another largest timestamp than ``indexed_ms``, the first
+            batch is not complete, bytes before it are damaged, or an entry has another magic. The default
+            implementation returns None.
         """
         del data, base_offset, offset, max_bytes, bound, indexed_offset, check_crc, beyond_bytes, since_ms, indexed_ms
         return None
@@ -195,8 +195,9 @@ class RecordFormat(ABC):
             now_ms: the current time, and the timestamp for records without one.
 
         Returns:
-            None if the records do not fit one batch, if one of them may break a rule, or after any error. The log then
-                encodes and checks the records with other methods. The default implementation returns None.
+            None if there are no records, if they do not fit one batch, if one of them may break a rule, or after any
+            error. The log then encodes and checks the records with other methods. The default implementation returns
+            None.
         """
         del records, rules, now_ms
         return None
@@ -217,7 +218,7 @@ class RecordFormat(ABC):
 
         Returns:
             None if the batches must be decoded, or if a record may break a rule. The log then decodes the batches. The
-                default implementation returns None.
+            default implementation returns None.
         """
         del data, rules, now_ms
         return None

@@ -122,10 +122,7 @@ def stratalog_cleanup_policies() -> Iterable[Provider[CleanupPolicy]]:
 
 @hookspec
 def stratalog_services() -> Iterable[Provider[Service]]:
-    """Return the providers of the plugin's services, such as replication or gateways.
-
-    The engine setting ``services`` selects them by name.
-    """
+    """Return the providers of the plugin's services. The engine setting ``services`` selects them by name."""
     return ()
 
 

@@ -71,7 +71,7 @@ class IndexBuilder(ABC):
 
 
 class IndexReader(ABC, Generic[Entry]):
-    """A search in one segment's index.
+    """A reader of one segment's index, for searches.
 
     The key of an entry, and the target of a search, is an offset in OFFSET and TRANSACTION indexes and a timestamp (ms)
     in TIME indexes. If the entries are damaged, a search returns any entry or None, or raises CorruptIndexError.

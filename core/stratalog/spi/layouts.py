@@ -359,12 +359,15 @@ class _NoLayouts:
     """A lookup without layouts, for a component that is opened without an engine."""
 
     def label(self, name: str) -> str:
+        """Raise UnknownComponentError."""
         raise UnknownComponentError(f"no tier layout {name!r} is installed")
 
     def by_name(self, name: str) -> TierLayout:
+        """Raise UnknownComponentError."""
         raise UnknownComponentError(f"no tier layout {name!r} is installed")
 
     def by_label(self, label: str) -> TierLayout:
+        """Raise UnknownComponentError."""
         raise UnknownComponentError(f"{label} is required to read this, and is not installed here")
 
 

@@ -61,7 +61,7 @@ class ObjectInfo:
 class UnfinishedUpload:
     """An upload that was started but neither completed nor aborted.
 
-    ``upload_id`` is the id that the store gave to the upload. ``begun_ms`` is its start time, 0 if the store returns no
+    ``upload_id`` is the store's id of the upload. ``begun_ms`` is the time of its start, 0 if the store returns no
     time.
     """
 
@@ -184,8 +184,8 @@ class ObjectStore(Closeable):
     def is_cached(self, key: str, start: int, end: int) -> bool:
         """Return True if the operating system has the bytes [start, end) of an object in memory. Default: False.
 
-        The method must not wait for a disk. It returns False if this is unknown. It is called only for NEAR stores, and
-        never raises an error.
+        The method must not wait for a disk. If the store cannot determine the result, it returns False. The method is
+        called only for NEAR stores, and never raises an error.
         """
         del key, start, end
         return False

@@ -174,9 +174,10 @@ def _requires(value: object) -> tuple[str, ...]:
 
 
 def _check_extra(extra: dict[str, object]) -> None:
-    """Raise ValueError if ``extra`` has more than 8 levels or 10,000 values. Recursion could exhaust the stack."""
+    """Raise ValueError if ``extra`` has more than 8 levels or more than 10,000 values."""
     level: list[object] = [extra]
     count = 0
+    # no recursion: deep nesting would exhaust the stack
     for _ in range(MAX_EXTRA_DEPTH):
         count += len(level)
         if count > MAX_EXTRA_VALUES:

@@ -51,24 +51,19 @@ def open_context(
 
 
 def layout_lookup(**layouts: TierLayout) -> LayoutLookup:
-    """Return a lookup of these layouts by name, all of version 1.
-
-    Its methods raise UnknownComponentError for other names and versions.
-    """
+    """Return a lookup of these layouts by name, all of version 1; it raises UnknownComponentError for others."""
     return _Layouts(layouts)
 
 
 def topic_config(values: Mapping[str, object] | None = None, **sections: type[Section]) -> TopicConfig:
     """Return the settings of a topic, with defaults for the settings that ``values`` does not contain.
 
-    Contradictions between settings are not checked.
-
     Args:
         values: settings by Kafka's names, and settings of plugins, such as ``{"prefix_budget.bytes": 5}``.
         sections: types of the plugins' topic settings, by provider name.
 
     Raises:
-        ConfigError: a setting is unknown, or its value is wrong.
+        ConfigError: a setting is unknown, or its value is wrong. Contradictions between settings are no error.
     """
     made = {name: section() for name, section in sections.items()}
     return TopicConfig(sections=made).merged(values or {}, "the test")

@@ -37,8 +37,7 @@ def local_s3() -> Iterator[LocalS3]:
 def s3_tier(local_s3: LocalS3) -> Iterator[str]:
     """Yield the URI of a prefix that no other test uses. ``local_s3.options`` are the options of the store.
 
-    Before the test, failures that an earlier test planned are removed. After the test, the objects under the prefix are
-    removed.
+    Failures that an earlier test planned are removed before the test, and the objects under the prefix after it.
     """
     from stratalog.testing.s3 import remove_objects  # noqa: PLC0415 - imported at the first use
 

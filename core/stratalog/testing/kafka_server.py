@@ -34,10 +34,7 @@ class KafkaFaults(Protocol):
         """Return a context in which each response of ``apis`` is lost: the server closes the connection instead."""
 
     def slow(self, api: str, delay_ms: int) -> AbstractContextManager[None]:
-        """Return a context in which each request of an API is handled after ``delay_ms`` of the server's clock.
-
-        A delay ends early if a test moves the clock or the block ends.
-        """
+        """Return a context in which each request of an API is handled after ``delay_ms`` of the server's clock."""
 
     def throttled(self, throttle_ms: int) -> AbstractContextManager[None]:
         """Return a context in which producers and fetches are throttled for at least ``throttle_ms``, as by a quota."""

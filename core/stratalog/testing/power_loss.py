@@ -35,6 +35,7 @@ class _File:
     mapped: bool = False
 
     def change(self, write: Write) -> None:
+        """Apply and record a change."""
         write.apply(self.now)
         self.pending.append(write)
 
@@ -87,6 +88,7 @@ class _Folder:
         self.pending.append(naming)
 
     def refresh(self) -> None:
+        """Refresh the files of this folder and of the folders in it."""
         for node in {*self.now.values(), *self.durable.values()}:
             node.refresh()
 

@@ -46,10 +46,7 @@ def lost(write: Write) -> Sequence[Write]:
 
 
 def longer_alone(write: Write) -> Sequence[Write]:
-    """Return a write of zeros instead of the bytes: the file system extended the file, but lost the contents.
-
-    A change of the file size is returned unchanged.
-    """
+    """Return the write with zeros instead of its bytes; return a change of the file size unchanged."""
     return [write if write.data is None else Write(write.position, bytes(len(write.data)))]
 
 

@@ -105,10 +105,7 @@ class EngineBed:
         return engine
 
     def append(self, engine: Engine, durability: str | None = None, topics: Sequence[str] = (TOPIC, OTHER)) -> None:
-        """Append six records to each topic, in three batches, and add them to ``acknowledged``.
-
-        ``durability`` is as for ``Log.append``.
-        """
+        """Append six records to each topic, in three batches, and add them to ``acknowledged``."""
         for topic in topics:
             for count in (1, 2, 3):
                 records = [self._record(self._next + number) for number in range(count)]
@@ -154,11 +151,7 @@ class EngineBed:
                 yield _errors_of(duty)
 
     def check(self, source: Engine | Reader) -> None:
-        """Read each topic whole, from each offset, and by some keys, and compare with ``acknowledged``.
-
-        Raises:
-            AssertionError: a record is missing, or differs, or is read in addition.
-        """
+        """Read each topic whole, from each offset, and by some keys. Fail if the records are not ``acknowledged``."""
         for topic, expected in self.acknowledged.items():
             log = source.log(topic, 0)
             assert {found.offset: _content(found) for found in log.records()} == expected

@@ -31,8 +31,7 @@ def made_segment(
 ) -> SegmentSource:
     """Return a closed segment whose log has the bytes ``data``; by default, a text with its offsets.
 
-    The bytes need not be batches, because a tier does not parse them. If ``files`` is None, the only other file is an
-    offset index.
+    The bytes need not be batches, because a tier does not parse them. By default, ``files`` has only an offset index.
     """
     content = f"[{base_offset}, {end_offset}) ".encode() * 8 if data is None else data
     info = SegmentInfo(

@@ -261,7 +261,7 @@ class ObjectStoreContract:
         assert store.read("m/1", deadline_ns=deadline_ns) == b"second"
 
     def test_one_of_several_racers_creates(self, store: ObjectStore, deadline_ns: int) -> None:
-        """One of several concurrent calls of ``create`` returns CREATED and stores its bytes. The others return EXISTS."""
+        """One of several concurrent calls of ``create`` returns CREATED and stores its bytes. Others return EXISTS."""
         if Capability.CREATE not in store.capabilities:
             pytest.skip("the store declares no atomic create")
         for turn in range(10):
@@ -355,10 +355,7 @@ class ObjectStoreContract:
         assert [info.key for info in filled.list("new/", deadline_ns=deadline_ns)] == []
 
     def test_a_finished_upload_is_not_listed_as_unfinished(self, filled: ObjectStore, deadline_ns: int) -> None:
-        """``unfinished`` does not return finished uploads, and ``abort`` of an unknown upload is no error.
-
-        Another client may have aborted the upload before.
-        """
+        """``unfinished`` does not return finished uploads. ``abort`` of an unknown upload is no error."""
         assert list(filled.unfinished("", deadline_ns=deadline_ns)) == []
         keys = [info.key for info in filled.list("", deadline_ns=deadline_ns)]
         filled.abort(UnfinishedUpload(keys[0], "0" * 32), deadline_ns=deadline_ns)

@@ -378,7 +378,7 @@ def lies_about(notes: dict[str, object]) -> Iterator[dict[str, object]]:
             for inner in lies_about(value):
                 yield {**notes, name: inner}
         if isinstance(value, list):
-            for lied in lies_about(dict(enumerate(value))):  # type: ignore[arg-type]  # a list as a dict of its items by position
+            for lied in lies_about(dict(enumerate(value))):  # type: ignore[arg-type]  # items by position
                 yield {**notes, name: list(lied.values())}
 
 
