@@ -109,7 +109,7 @@ class FaultyVfs(PosixVfs):
         super().allocate(descriptor, size_bytes)
 
     def reserve(self, descriptor: int, position: int, size_bytes: int) -> None:
-        """Reserve disk space after a file's end, or raise ENOSPC if it exceeds ``room_bytes``; recorded as "reserve"."""
+        """Reserve disk space; recorded as "reserve". Raise ENOSPC if ``size_bytes`` exceeds ``room_bytes``."""
         self._note("reserve", self._paths[descriptor])
         if self.room_bytes is not None and size_bytes > self.room_bytes:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

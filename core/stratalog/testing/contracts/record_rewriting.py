@@ -38,10 +38,7 @@ class RecordRewritingContract(RecordFormatBed):
         words: Sequence[int],
         horizon_ms: int | None = None,
     ) -> bytes:
-        """Return the bytes that ``retain`` keeps of ``data``; ``words`` are the verdicts of the records, in order.
-
-        If the format does not implement ``retain``, skip the test.
-        """
+        """Return what ``retain`` keeps of ``data`` with the verdicts ``words``; without ``retain``, skip the test."""
         if type(form).retain is RecordFormat.retain:
             pytest.skip("the format does not rewrite batches")
         table = form.scan(data, 0, len(data), check_crc=True)
