@@ -209,10 +209,11 @@ class RecordFilter(ABC):
     def judge(self, records: RecordColumns, verdicts: bytearray) -> None:
         """Write one ``Verdict`` for each record into ``verdicts`` (pass 2 of a compaction round).
 
-        The core calls this method with the records from the start of the round to its end. ``verdicts`` has one byte
-        for each record, initially KEEP. The method must not change the size of ``verdicts``. If it is called again with
-        the same records, it must write the same verdicts. DROP_AT_HORIZON is for tombstones: the core keeps a tombstone
-        for ``delete.retention.ms`` after the first round that read it, and then drops it.
+        The core calls this method with the records from the start of the round to its end, except those of segments
+        that it skips because of ``spares``. ``verdicts`` has one byte for each record, initially KEEP. The method must
+        not change the size of ``verdicts``. If it is called again with the same records, it must write the same
+        verdicts. DROP_AT_HORIZON is for tombstones: the core keeps a tombstone for ``delete.retention.ms`` after the
+        first round that read it, and then drops it.
         """
 
     def digest(self, *, end: bool) -> Sequence[bytes]:

@@ -102,9 +102,9 @@ class ObjectStore(Closeable):
     """A store of objects. Thread-safe, and a context manager. Keys are relative to the store's URI and use ``/``.
 
     Methods raise StorageError for an invalid key, and after ``close``; only ``is_cached`` and ``read_cached`` never
-    raise. A key is invalid if it is empty or longer than 1,024 bytes, contains a control character, begins or ends with
-    ``/``, or has an empty part, ``.`` or ``..`` between slashes. A call whose deadline has passed raises
-    StoreTimeoutError and sends no request. A store cannot be pickled.
+    raise. A key is invalid if it is empty or longer than 1,024 bytes, contains a control character, or if one of its
+    parts between slashes is empty, ``.`` or ``..``. A call whose deadline has passed raises StoreTimeoutError and sends
+    no request. A store cannot be pickled.
     """
 
     @property
