@@ -142,21 +142,24 @@ def flat_names(values: Mapping[str, object], source: str, tables: Iterable[str] 
         ConfigError: ``values`` has both ``{"log": {"dirs": x}}`` and ``{"log.dirs": y}``, or a name is not text.
     """
     whole, result = frozenset(tables), dict[str, object]()
-    for name, value in _leaves(values, "", whole):
+    for name, value in _leaves(values, "", whole, source):
         if name in result:
             raise ConfigError(f"{name} is given twice source={source}")
         result[name] = value
     return result
 
 
-def _leaves(values: Mapping[str, object], prefix: str, whole: frozenset[str]) -> Iterable[tuple[str, object]]:
+def _leaves(
+    values: Mapping[str, object], prefix: str, whole: frozenset[str], source: str
+) -> Iterable[tuple[str, object]]:
     for name, value in values.items():
         if not isinstance(name, str):
             raise ConfigError(
-                f"the name of a setting must be text, not {name!r}{f' in {prefix[:-1]}' if prefix else ''}"
+                f"the name of a setting must be text, not {name!r}{f' in {prefix[:-1]}' if prefix else ''} "
+                f"source={source}"
             )
         if isinstance(value, Mapping) and prefix + name not in whole:
-            yield from _leaves(value, f"{prefix}{name}.", whole)
+            yield from _leaves(value, f"{prefix}{name}.", whole, source)
         else:
             yield prefix + name, value
 

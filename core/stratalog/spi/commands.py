@@ -133,7 +133,7 @@ def option_value(text: str) -> object:
     """
     try:
         found: object = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
     return found if isinstance(found, dict | list | bool) else text
 
@@ -193,7 +193,7 @@ def stop_event() -> Iterator[threading.Event]:
     by default, it ends the process without a clean shutdown. At the end of the context, both handlers are restored.
     """
     stop = threading.Event()
-    before: dict[int, Callable[[int, FrameType | None], object] | int | None] = {}
+    before: dict[int, Callable[[int, FrameType | None], object] | int] = {}
 
     def obey(number: int, frame: FrameType | None) -> None:
         del frame
@@ -202,7 +202,8 @@ def stop_event() -> Iterator[threading.Event]:
         _thread.start_new_thread(stop.set, ())
 
     for wanted in (signal.SIGINT, signal.SIGTERM):
-        before[wanted] = signal.signal(wanted, obey)
+        # None: a handler that Python did not set, and cannot restore
+        before[wanted] = signal.signal(wanted, obey) or signal.SIG_DFL
     try:
         yield stop
     finally:

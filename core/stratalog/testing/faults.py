@@ -99,12 +99,12 @@ class FaultyVfs(PosixVfs):
     def allocate(self, descriptor: int, size_bytes: int) -> None:
         """Reserve disk space for a file of ``size_bytes``; recorded as "allocate".
 
-        If ``size_bytes`` exceeds ``room_bytes``, the call sets the size of the file to ``room_bytes``, like a full disk
-        that reserves only a part of the space, and raises OSError (ENOSPC).
+        If ``size_bytes`` exceeds ``room_bytes``, a smaller file grows to ``room_bytes``, as on a full disk that reserves
+        only a part of the space, and the call raises OSError (ENOSPC).
         """
         self._note("allocate", self._paths[descriptor])
         if self.room_bytes is not None and size_bytes > self.room_bytes:
-            super().truncate(descriptor, self.room_bytes)
+            super().truncate(descriptor, max(super().size_bytes(descriptor), self.room_bytes))
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         super().allocate(descriptor, size_bytes)
 
@@ -135,6 +135,11 @@ class FaultyVfs(PosixVfs):
         self._note("rename", new)
         super().rename(old, new)
 
+    def link(self, old: str, new: str) -> None:
+        """Give a file a second name; recorded as "link" with the path ``new``."""
+        self._note("link", new)
+        super().link(old, new)
+
     def remove(self, path: str) -> None:
         """Delete a file; recorded as "remove"."""
         self._note("remove", path)
@@ -149,6 +154,11 @@ class FaultyVfs(PosixVfs):
         """Delete an empty folder; recorded as "remove folder"."""
         self._note("remove folder", path)
         super().remove_folder(path)
+
+    def set_modified(self, path: str, modified_ms: int) -> None:
+        """Set the modification time of a file; recorded as "set modified"."""
+        self._note("set modified", path)
+        super().set_modified(path, modified_ms)
 
     def lock(self, path: str) -> int | None:
         """Lock a file, and return its descriptor, or None if the lock is held; recorded as "lock"."""

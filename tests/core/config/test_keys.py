@@ -240,7 +240,7 @@ def test_an_integer_of_a_library_is_accepted_and_15_0_is_refused() -> None:
 
 
 def test_a_name_that_is_no_text_is_refused() -> None:
-    with pytest.raises(ConfigError, match="the name of a setting must be text, not 5"):
+    with pytest.raises(ConfigError, match="the name of a setting must be text, not 5 source=here"):
         TopicConfig.from_mapping({5: 1}, "here")  # type: ignore[dict-item]  # the test passes what a type checker refuses
     with pytest.raises(ConfigError, match="not 5 in segment"):
         TopicConfig.from_mapping({"segment": {5: 1}}, "here")

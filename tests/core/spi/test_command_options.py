@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from stratalog.spi import option_group
+from stratalog.spi.commands import option_value
 
 CALLS = list[object]()
 
@@ -49,3 +50,10 @@ def test_help_and_mistakes_are_those_of_plain_options(run: Callable[..., str]) -
     assert told.index("--depth") < told.index("--loud")
     assert "Missing argument 'FOLDER'" in run()
     assert CALLS == []
+
+
+def test_a_value_of_an_option_that_is_no_json_value_stays_text() -> None:
+    assert option_value('{"region": "eu-north-1"}') == {"region": "eu-north-1"}
+    assert option_value("true") is True
+    for text in ("5", '"x"', "{", "[" * 200_000):
+        assert option_value(text) == text

@@ -3,6 +3,7 @@
 import signal
 import sys
 import threading
+from typing import Any
 
 import pytest
 
@@ -52,3 +53,24 @@ def test_a_signal_that_comes_while_the_lock_of_the_event_is_held_ends_the_wait()
 
 def test_a_second_signal_and_one_after_the_end_have_their_usual_effect() -> None:
     assert in_child(signal_twice, signal_after_the_end) == ["KeyboardInterrupt: "] * 2
+
+
+def test_a_handler_that_python_did_not_set_is_replaced_by_the_default_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program that embeds Python may have set a handler in C, which Python can neither call nor restore."""
+    real, restored = signal.signal, dict[int, object]()
+
+    def replacing(number: int, handler: Any) -> object:
+        restored[number] = handler
+        real(number, handler)
+        return None
+
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        monkeypatch.setattr(signal, "signal", replacing)
+        with stop_event():
+            pass
+    finally:
+        monkeypatch.undo()
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    assert restored == {signal.SIGINT: signal.SIG_DFL, signal.SIGTERM: signal.SIG_DFL}
