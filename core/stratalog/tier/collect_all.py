@@ -1,4 +1,4 @@
-"""Repeated deletion of unneeded objects of many logs. A log without a commit since its last collection is skipped."""
+"""Repeated deletion of superseded manifest roots and unneeded objects of the logs of one tier."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ _NAMED_FAILURES: Final = 10
 
 
 class TierCollection:
-    """Deletes unneeded objects of the logs of one tier, and remembers which logs need no collection. Thread-safe.
+    """Deletes superseded manifest roots and unneeded objects of the logs of one tier. Thread-safe.
+
+    It remembers the logs that have nothing left to delete, and skips them until their next commit.
 
     Args:
         history_ms: superseded manifest roots, and the objects that they name, are kept for at least this time.
@@ -30,18 +32,18 @@ class TierCollection:
         self._swept: dict[TierLogName, int] = {}  # leader epoch up to which orphans were deleted; under _lock
 
     def collect(self, remote: TierLog, leader_epoch: int | None) -> CollectReport:
-        """Delete unneeded objects of one log, as ``TierLog.collect``; return the numbers of deleted objects.
+        """Delete superseded roots and unneeded objects of one log, as ``TierLog.collect``.
 
-        The report is empty, and nothing is listed or deleted, in three cases: the log has no root, it has only the root
-        that created it, or neither a commit nor a failed upload followed a collection that left nothing to delete.
+        The call deletes nothing and returns an empty report if the log has no root, or only the root that created the
+        log. It does the same if an earlier call left nothing to delete, and no commit and no failed upload followed.
 
         Args:
             remote: the log.
-            leader_epoch: leader epoch of the log, if the caller leads the log; if None, orphans of the latest leader
-                epoch are kept.
+            leader_epoch: leader epoch of the log, if the caller leads the log. If None, objects of the latest leader
+                epoch that no root names are kept.
 
         Raises:
-            StoreError: the store refused or failed; the rest is collected by a later call.
+            StoreError: the store refused or failed; a later call deletes the rest.
             StorageError: another error of ``TierLog.collect``, such as CorruptManifestError for a damaged root.
         """
         name, root = TierLogName(remote.log, remote.topic_id), remote.root
@@ -71,14 +73,14 @@ class TierCollection:
     def collect_all(
         self, led: Iterable[tuple[TierLog, int | None]], progress: Callable[[TierLog], None] | None = None
     ) -> CollectReport:
-        """Call ``collect`` for several logs, each with its leader epoch; return the sum of the reports.
+        """Call ``collect`` for several logs, each with its ``leader_epoch``; return the sum of the reports.
 
-        If the store as a whole fails, the error is raised at once. If a single log fails, the other logs are still
-        collected, and the error is raised at the end. ``progress`` is called after each log.
+        If the whole store fails, the call raises the error at once. If one log fails, the call collects the other logs
+        and then raises the error. ``progress`` is called after each log, also after a log that failed.
 
         Raises:
             StoreError: the store refused or failed.
-            StorageError: the error of the first log that failed, with notes about the others.
+            StorageError: the error of the first log that failed, with notes about up to 10 further failures.
         """
         total, failed = CollectReport(), list[StorageError]()
         for remote, leader_epoch in led:

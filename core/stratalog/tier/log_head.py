@@ -1,4 +1,4 @@
-"""The latest manifest root of one log (the head) that this process has seen, and reads of the log's tier."""
+"""Reads of one log in a tier, based on the latest manifest root of the log (the head) that this process has read."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from stratalog.tier.upload.stored_check import check_stored
 
 @dataclass(frozen=True, slots=True)
 class TierComponents:
-    """Objects that the logs of one tier share; their owner closes them."""
+    """Objects that the logs of one tier share. The ``Tier`` closes them."""
 
     store: TierStore
     fetcher: Fetcher
@@ -45,13 +45,13 @@ class TierComponents:
 
 
 class LogHead(CheckedArguments):
-    """The part of ``TierLog`` that only reads the tier. Thread-safe.
+    """The methods of ``TierLog`` that only read the tier. Thread-safe.
 
-    The head is the latest manifest root of the log. After the head was read once, ``view`` sends no request.
+    The head is the latest manifest root of the log. ``view`` returns the state of the log in the head that was read
+    last.
 
-    If the store was unavailable when the log was opened, the log is in the assumed state until ``rejoin``: ``view``
-    returns the last known state from local disk, and every method that needs the head itself raises
-    TierUnavailableError.
+    If the store was unavailable when the log was opened, the log is in the assumed state until ``rejoin``. Then
+    ``view`` returns the last known state from local disk, and methods that read the head raise TierUnavailableError.
     """
 
     def __init__(self, log: TopicPartition, topic_id: TopicId, components: TierComponents) -> None:
@@ -67,22 +67,22 @@ class LogHead(CheckedArguments):
         ends_with_fork(self)
 
     def view(self) -> RemoteView:
-        """Return the view of the last head that was read, or the assumed view.
+        """Return the state of the log in the tier when the head was last read; in the assumed state, from local disk.
 
-        The first call reads the head and may raise the errors of ``refresh``.
+        If no head was read before, the call reads the head and raises the errors of ``refresh``.
         """
         return self._assumed or self._state()[1]
 
     def refresh(self) -> RemoteView:
-        """Read the latest head from the store and return its view.
+        """Read the latest manifest root from the store, and return the state of the log in the tier.
 
         Raises:
-            TierUnavailableError: the store was unavailable when the engine was opened, and the log has not rejoined its
-                tier yet.
+            TierUnavailableError: the store was unavailable, and the log has not rejoined its tier yet.
+            StoreUntrustedError: the store turned out not to create objects atomically, although it declares that.
             StoreError: the store failed or refused.
             CorruptManifestError: the head is damaged, or it does not continue the roots seen before.
-            TamperedManifestError: the MAC of the head is wrong or missing, or the head does not continue the root in
-                the note on local disk (``expect``).
+            TamperedManifestError: the MAC of the head is wrong or missing, or the head does not continue the root that
+                was set by ``expect``.
             ConfigError: the key of the head's MAC is missing.
             UnknownComponentError: a newer stratalog wrote the head.
         """
@@ -92,10 +92,10 @@ class LogHead(CheckedArguments):
             return self._publish(head.root if head else None)[1]
 
     def refresh_listed(self, version: int, began: ClockReading) -> RemoteView:
-        """Refresh from a listing of the tier that began at ``began``, and return the view.
+        """Read the latest root as ``refresh``, with fewer requests, after a listing of the tier that began at ``began``.
 
-        ``version`` is the version of the log's newest root in the listing. The call usually sends one request if that
-        root was not read before, and none otherwise. It raises the errors of ``refresh``.
+        ``version`` is the version of the log's newest root in the listing. The call usually sends no request if that
+        root was read before, and one otherwise.
         """
         self._check_here()
         with self._lock:
@@ -103,31 +103,27 @@ class LogHead(CheckedArguments):
             return self._publish(head.root if head else None)[1]
 
     def view_as_of(self, wanted: AsOf) -> RemoteView:
-        """Return the view of an earlier state, given its version or a timestamp.
-
-        Raises:
-            The errors of ``History.as_of`` and ``refresh``.
-        """
+        """Return the state of the log in the tier at an earlier version or timestamp; raise the errors of ``History``."""
         head = History(self.new_finder()).as_of(wanted)
         return self._view_of(head.root if head else None)
 
     def history(self) -> Iterator[Root]:
-        """Return the roots that can still be read, newest first; raises the errors of ``History.newest_first``."""
+        """Yield the manifest roots that still exist, newest first; raise the errors of ``History.newest_first``."""
         return (head.root for head in History(self.new_finder()).newest_first())
 
     @property
     def fetcher(self) -> Fetcher:
-        """The reader of the bytes of the log's segments."""
+        """Reads the bytes of segments in the tier."""
         return self._tier.fetcher
 
     @property
     def objects(self) -> TierStore:
-        """The store of the tier."""
+        """The object store of the tier."""
         return self._tier.store
 
     @property
     def layouts(self) -> LayoutTable:
-        """The layouts of the tier."""
+        """The installed layouts, which convert segments to objects and back."""
         return self._tier.fetcher.layouts
 
     @property
@@ -136,7 +132,7 @@ class LogHead(CheckedArguments):
         return self._tier.env
 
     def new_finder(self) -> HeadFinder:
-        """Return a new finder of the log's roots, which has not read any root yet."""
+        """Return a finder of the log's latest root that has not read any root yet."""
         return HeadFinder(
             self._tier.store,
             self.log,
@@ -147,7 +143,7 @@ class LogHead(CheckedArguments):
         )
 
     def new_pages(self) -> Pages:
-        """Return a reader of the log's manifest pages with a new, empty cache."""
+        """Return a reader of the log's manifest pages with its own, empty cache."""
         return self._pages_in(PageCache())
 
     def check_writable(self) -> None:
@@ -155,7 +151,7 @@ class LogHead(CheckedArguments):
 
         Raises:
             ReadOnlyError: the tier was opened for reading.
-            TierUnavailableError: the store was unavailable when the log was opened, and the log has not rejoined yet.
+            TierUnavailableError, StoreUntrustedError: as for ``refresh``.
         """
         if self._tier.read_only:
             raise ReadOnlyError(f"the tier of {self.log} was opened for reading", self._tier.store.uri)
@@ -163,14 +159,14 @@ class LogHead(CheckedArguments):
 
     @property
     def root(self) -> Root | None:
-        """The last manifest root that was read; None if the log has none. Raises the errors of ``refresh``.
+        """The manifest root that was read last; None if the log has none.
 
-        In the assumed state, the property raises TierUnavailableError.
+        If none was read before, the property reads the latest root. It raises the errors of ``refresh``.
         """
         return self._state()[0]
 
     def known_bytes(self) -> int:
-        """Return the size of the log's segments in the last root that was read; 0 if no root can be read."""
+        """Return the ``.log`` bytes of the segments in ``root``; 0 if there is no root, or if it cannot be read."""
         try:
             root = self.root
         except StorageError:  # the operation whose progress is shown reports the error
@@ -178,7 +174,9 @@ class LogHead(CheckedArguments):
         return 0 if root is None else root.size_bytes
 
     def entries(self, start: int, end: int, root: Root | None) -> list[StoredSegment]:
-        """Return the segments of ``root`` that overlap the offsets [start, end); [] if ``root`` is None.
+        """Return the segments of ``root`` above its log start that overlap the offsets [start, end).
+
+        Return [] if ``root`` is None.
 
         Raises:
             StoreError, CorruptManifestError: a page of the manifest cannot be read.
@@ -188,36 +186,34 @@ class LogHead(CheckedArguments):
         return list(takewhile(lambda entry: entry.info.base_offset < end, walk(root, self._pages, start)))
 
     def stored_keys(self) -> set[str]:
-        """Return the keys of all stored objects with segments of the log, committed or not; may raise StoreError."""
+        """Return the keys of all objects of the log's segments in the store, committed or not; may raise StoreError."""
         return {info.key for info in self._tier.store.list_all(segments_prefix(self._finder.prefix))}
 
     def check_stored(self, entries: Iterable[StoredSegment]) -> None:
-        """Raise ObjectNotFoundError unless the objects of stored segments exist with their full sizes."""
+        """Raise ObjectNotFoundError if an object of the segments is missing or too short; may raise StoreError."""
         check_stored(self._tier.store, segments_prefix(self._finder.prefix), entries)
 
     def expect(self, version: int, identity: str) -> None:
-        """Set the root that the next head must continue: the root in the note about the tier on local disk.
+        """Set the version and ``Root.identity`` of a root, known from local disk, that the next head must be or continue.
 
-        If the next head is neither this root nor a later one of its chain, reading it raises TamperedManifestError.
-        ``version`` and ``identity`` are those of the root in the note. ``identity`` is "" if that root has no MAC; then
-        nothing is compared.
+        Otherwise the next read of the head raises TamperedManifestError. Nothing is compared if ``identity`` is "".
         """
         self._noted = (version, identity) if identity else None
 
     # --- while the store is unavailable ------------------------------------------------------------------------------
 
     def may_open_without(self, error: StoreError) -> bool:
-        """Return True if the log may be opened with ``assume`` after ``view`` raised ``error``."""
+        """Return True if the log may be opened without the tier after ``view`` raised ``error``: then call ``assume``."""
         return self._tier.availability.may_open_without(error)
 
     def assume(self, view: RemoteView) -> None:
-        """Use ``view``, the last known state of the tier on local disk, as the view of the log until ``rejoin``."""
+        """Let the method ``view`` return ``view``, the last known state from local disk, until ``rejoin``."""
         with self._lock:
             self._assumed = view
 
     @property
     def is_assumed(self) -> bool:
-        """True if ``view`` returns the assumed view from local disk instead of a head that was read."""
+        """True in the assumed state: ``view`` returns the last known state from local disk, not from the store."""
         return self._assumed is not None
 
     @property
@@ -226,7 +222,7 @@ class LogHead(CheckedArguments):
         return self._assumed is None and self._tier.availability.away is None
 
     def reach(self) -> None:
-        """Probe the store again if it was unavailable; raise the errors of ``TierAvailability.reach``."""
+        """Test the store again if it was unavailable; raise the errors of ``TierAvailability.reach``."""
         self._tier.availability.reach()
 
     def unavailable(self) -> StoreError:
@@ -238,9 +234,10 @@ class LogHead(CheckedArguments):
         self._again = again
 
     def wanted(self) -> StoreError:
-        """Try to rejoin the tier, because a reader needs it; return the error that the reader must raise anyway.
+        """Call the function of ``when_wanted`` to rejoin the tier; return the error that the reader must raise.
 
-        Nothing is tried while another thread probes the store.
+        The error is returned also after success: the read must be repeated. The function is not called while another
+        thread tests the store.
         """
         if self._again is not None and not self._tier.availability.is_trying:
             with contextlib.suppress(StorageError):  # if the log was fenced, it has stopped and logged the error
@@ -248,14 +245,13 @@ class LogHead(CheckedArguments):
         return self.unavailable()
 
     def rejoin(self) -> Root | None:
-        """Read the head and end the assumed state; return the root of the head, None if there is none.
+        """Read the latest root and end the assumed state; return the root, or None if there is none.
 
-        The caller must check if another writer has taken over the log in the meantime.
+        Call ``reach`` before. The caller must check if another writer has taken over the log in the meantime.
 
         Raises:
-            TierUnavailableError, StoreUntrustedError: the last probe did not find the store available and trustworthy.
-                This call sends no probe: call ``reach`` before.
-            The errors of ``refresh``.
+            TierUnavailableError, StoreUntrustedError: the last ``reach`` failed.
+            The other errors of ``refresh``.
         """
         self._tier.availability.check()
         with self._lock:
@@ -286,7 +282,7 @@ class LogHead(CheckedArguments):
         return self._seen
 
     def _check_noted(self, root: Root | None, version: int, identity: str) -> None:
-        """Raise TamperedManifestError unless ``root`` is the root in the note on local disk, or continues it."""
+        """Raise TamperedManifestError unless ``root`` is the root that was set by ``expect``, or continues that root."""
         wrong = ""
         # A repair may have replaced the noted root; then later roots have its stand-in id.
         known = {identity.partition(" ")[0], stand_in(self._finder.prefix, version)}

@@ -47,7 +47,7 @@ _LOGGER: Final = logging.getLogger(__name__)
 
 
 class TierLogName(NamedTuple):
-    """The name of a log in a tier. A topic that was deleted and created again has the same name and another id."""
+    """The name of a log in a tier. A topic that was deleted and created again has its old name and a new id."""
 
     log: TopicPartition
     topic_id: TopicId
@@ -58,7 +58,7 @@ NOTHING_KNOWN: Final[Mapping[TierLogName, int]] = {}
 
 @dataclass(frozen=True, slots=True)
 class TierListing:
-    """The result of a listing of a tier: the newest manifest version of each log, and the time when it began."""
+    """The result of a listing of a tier: the newest manifest version of each log, and the time when listing began."""
 
     versions: Mapping[TierLogName, int]
     began: ClockReading
@@ -76,7 +76,7 @@ class TierMetrics:
 class Tier(CheckedArguments, Closeable):
     """One object store with the closed segments of many logs, for one engine or reader. Thread-safe; a context manager.
 
-    Construct a tier with ``Tier.open``.
+    Create a tier with ``Tier.open``.
 
     Attributes:
         availability: state of the store: if it can be used, and if several writers may use it.
@@ -115,11 +115,11 @@ class Tier(CheckedArguments, Closeable):
         read_only: bool = False,
         allow_offline: bool = False,
     ) -> Self:
-        """Probe the store and return a tier that owns it; if the probe fails, close the store.
+        """Test the store with a few requests, and return a tier that owns the store; after an error, close the store.
 
-        Before a tier is written, a probe object is created twice and then deleted. If the store does not refuse the
-        second creation, or does not declare CREATE, the tier uses single-writer mode and logs a warning. If the tier is
-        only read, one key is listed instead.
+        The test creates a small object twice, and deletes it. If the store does not refuse the second creation, or does
+        not declare CREATE, the tier uses single-writer mode and logs a warning. With ``read_only``, the test only lists
+        one key.
 
         Args:
             store: the object store; ``close`` of the tier closes it.
@@ -128,13 +128,13 @@ class Tier(CheckedArguments, Closeable):
             limits: sizes of caches, and the largest sizes of objects that are read.
             config: deadline and retries of requests, number of reader threads, the cache on disk.
             read_only: never write; changes raise ReadOnlyError.
-            allow_offline: open the tier even if the store does not answer. Then ``availability.away`` is the error, and
-                logs are opened in the state that local disk has of them, until ``availability.reach`` succeeds.
+            allow_offline: open the tier even if the test fails with a retriable error. Then ``availability.away`` is
+                the error, and the tier is not used until ``availability.reach`` succeeds.
 
         Raises:
             BucketNotFoundError: the store's bucket or folder is missing.
             StorePermissionError: the credentials do not suffice.
-            StoreError: the store failed. With ``allow_offline``, a retriable error is not raised.
+            StoreError: the store failed.
         """
         tried = partial(_listed, store) if read_only else partial(probe, store, env)
         probed, away = None, None
@@ -159,7 +159,7 @@ class Tier(CheckedArguments, Closeable):
 
     @property
     def reason(self) -> str:
-        """The reason why several writers must not use the store; "" if they may, or if the tier is only read."""
+        """The reason why several writers must not use the store; "" if they may."""
         return self.availability.reason
 
     @property
@@ -168,7 +168,7 @@ class Tier(CheckedArguments, Closeable):
         return self._store.uri
 
     def log(self, log: TopicPartition, topic_id: TopicId) -> TierLog:
-        """Return the part of a log in the tier, the same object at each call until ``release``; send no request.
+        """Return one log of the tier; until ``release``, each call returns the same object. Send no request.
 
         Raises:
             ClosedError: the tier is closed.
@@ -187,24 +187,23 @@ class Tier(CheckedArguments, Closeable):
             self._logs.pop(TierLogName(log, topic_id), None)
 
     def logs(self) -> tuple[TierLogName, ...]:
-        """Return all logs with a committed root, in the order of their keys.
+        """Return all logs that have a manifest root, in the order of their keys; may raise StoreError.
 
-        Each request lists 1,000 keys. If the 1,000th key belongs to a log, the next request begins after all keys of
-        this log, so a log with many objects costs one request.
+        The log of a deleted topic has a root until ``TierLog.collect`` deletes it. One log costs at most one request,
+        even if it has many objects.
         """
         return tuple(name for name, version in self._listed() if version is not None)
 
     def listing(
         self, topics: Collection[str] | None = None, known: Mapping[TierLogName, int] = NOTHING_KNOWN
     ) -> TierListing:
-        """Return all logs with a committed root, each with the version of its newest root.
+        """Return all logs that have a manifest root, each with the version of its newest root; may raise StoreError.
 
         A reader compares the versions with those of an earlier listing to find the logs that have changed.
 
         Args:
-            topics: list only the objects of topics with these names; None lists all.
-            known: newest versions of logs in an earlier listing. If a log has many roots, the listing skips its roots
-                below that version.
+            topics: names of the topics to list; None lists all.
+            known: ``versions`` of an earlier listing, so that this one sends fewer requests.
         """
         began, found = ClockReading.of(self._components.env.clock), dict[TierLogName, int]()
         for start in [""] if topics is None else sorted(f"{topic}-" for topic in topics):
@@ -214,10 +213,9 @@ class Tier(CheckedArguments, Closeable):
         return TierListing(found, began)
 
     def lost(self) -> tuple[TierLogName, ...]:
-        """Return the logs that need ``rebuild``: they have objects but no manifest, or an unfinished rebuild.
+        """Return the logs that need ``rebuild``: logs with objects but no manifest, or with an unfinished rebuild.
 
-        A log whose first offload is in progress also has objects and no manifest, and is part of the result. The head
-        of each log with a manifest is read.
+        The result also contains a log whose first offload is in progress. May raise StoreError.
         """
         return tuple(name for name, version in self._listed() if version is None or self._is_half_rebuilt(name))
 
@@ -226,8 +224,8 @@ class Tier(CheckedArguments, Closeable):
     ) -> RebuildReport:
         """Rebuild the manifest of a log from the footers of its objects; delete nothing. The call can be repeated.
 
-        Stop the engine that writes to the log first. A running engine stops at its next commit, but not if it committed
-        within the last minute: it then still regards its own root as the latest.
+        Stop the engine that writes to the log first: an engine that committed within the last minute would not notice
+        the rebuilt manifest, and would continue its own.
 
         Args:
             name: the log.
@@ -235,8 +233,8 @@ class Tier(CheckedArguments, Closeable):
             progress: called with the number of objects checked so far.
 
         Raises:
-            ConfigError: the log has a manifest.
-            StorageError: no object describes a segment.
+            ConfigError: the log has a manifest that no rebuild made.
+            StorageError: no object of the log describes a segment.
             StoreError: the store failed or refused; call again.
         """
         remote = self.log(*name)
@@ -257,10 +255,11 @@ class Tier(CheckedArguments, Closeable):
         """Return by log the segments that other software, such as a Kafka broker, wrote in this layout.
 
         Such segments have no manifest: the call lists all objects and reads each segment. The result is empty if the
-        first object of the tier belongs to a log of stratalog, or if the layout is not installed.
+        tier is empty, if its first object belongs to a log of stratalog, or if the layout is not installed.
 
         Raises:
             CorruptObjectError: a segment cannot be parsed.
+            StoreError: the store failed or refused.
         """
         first = self._store.list("", limit=1)
         if not first or parse_log_prefix(first[0].key) is not None:
@@ -276,11 +275,11 @@ class Tier(CheckedArguments, Closeable):
 
     @property
     def fetcher(self) -> Fetcher:
-        """The reader of the bytes of segments."""
+        """Reads the bytes of segments in the tier."""
         return self._fetcher
 
     def _is_half_rebuilt(self, name: TierLogName) -> bool:
-        """Return True if a rebuild made the head, and there are objects with base offsets from its end offset on."""
+        """Return True if a rebuild made the latest root, and there are segments at or above its end offset."""
         remote = self.log(*name)
         try:
             remote.refresh()
@@ -295,11 +294,9 @@ class Tier(CheckedArguments, Closeable):
     def _listed(
         self, start: str = "", known: Mapping[TierLogName, int] | None = None
     ) -> Iterator[tuple[TierLogName, int | None]]:
-        """Yield the logs whose keys begin with ``start``, each with a version of its roots; None if it has no root.
+        """Yield the logs whose keys begin with ``start``, each with the version of a root; None if it has no root.
 
-        Without ``known``, the version can be any version in the listing: if a page of the listing ends inside a log,
-        the rest of that log is skipped. With ``known``, the version is the newest one: the rest of the roots is listed,
-        too.
+        With ``known``, it is the newest version. Otherwise it can be any: pages skip the rest of a log.
         """
         seen = after = ""
         name: TierLogName | None = None
@@ -326,7 +323,7 @@ class Tier(CheckedArguments, Closeable):
             yield name, newest
 
     def opened(self) -> tuple[TierLog, ...]:
-        """Return the logs that ``log`` has returned so far, without those that were released."""
+        """Return the objects that ``log`` has returned, except those that were released."""
         with self._lock:
             return tuple(self._logs.values())
 
@@ -335,7 +332,7 @@ class Tier(CheckedArguments, Closeable):
         return TierMetrics(self._store.metrics(), self._fetcher.chunk_metrics, self._fetcher.index_metrics)
 
     def close(self) -> None:
-        """Stop prefetching, wait for the requests in progress, and close the store. A second call does nothing."""
+        """Stop prefetching, wait for the prefetches in progress, and close the store. A second call does nothing."""
         with self._lock:
             self._closed = True
         self._fetcher.close()
@@ -343,13 +340,13 @@ class Tier(CheckedArguments, Closeable):
 
 
 def _listed(store: TierStore) -> ProbeResult:
-    """Check that a store that is only read can be listed; return a ProbeResult for it."""
+    """List one key, for a tier that is only read; return its ProbeResult."""
     store.list("", limit=1)
     return ProbeResult(shared=True)
 
 
 def _prefix_of(key: str) -> str:
-    """Return the prefix of the log that ``key`` belongs to; "" if the key is not one of a log of stratalog."""
+    """Return the key prefix of the log that ``key`` belongs to; "" if ``key`` is not that of a log of stratalog."""
     named = parse_log_prefix(key)
     prefix = log_prefix(*named) if named else ""
     return prefix if key.startswith(prefix) else ""

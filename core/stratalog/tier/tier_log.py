@@ -1,4 +1,4 @@
-"""The part of one log in a tier: reads, and the operations that change it."""
+"""One log in a tier: reads, and operations that change it."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from stratalog.tier.upload.uploads import Uploads
 class TierLog(LogHead):
     """One log in a tier, for reads and changes; implements ``RemoteLog``. Thread-safe. ``Tier.log`` creates it.
 
-    One commit or refresh runs at a time. Uploads and collections do not block commits and refreshes. No operation
-    blocks ``view``. A TierLog need not be closed.
+    One commit or refresh runs at a time. Uploads and collections do not block commits and refreshes. A TierLog need not
+    be closed.
     """
 
     def __init__(self, log: TopicPartition, topic_id: TopicId, components: TierComponents) -> None:
@@ -47,18 +47,14 @@ class TierLog(LogHead):
 
     @property
     def is_settled(self) -> bool:
-        """True if no earlier commit attempt of this process can still take effect.
-
-        That is certain if the last head that was read has at least the highest version that this process tried to
-        create.
-        """
+        """True if no earlier commit attempt of this process can still take effect; False in the assumed state."""
         if self.is_assumed:
             return False
         root = self.root
         return (0 if root is None else root.version) >= self._committer.tried_version
 
     def rejoin(self) -> Root | None:
-        """Rejoin the tier as ``LogHead.rejoin``; later commits respect what the new probe of the store found."""
+        """Rejoin the tier as ``LogHead.rejoin``; later commits use single-writer mode if the store requires that now."""
         root = super().rejoin()
         self._committer.shared = self._tier.availability.shared
         return root
@@ -72,7 +68,7 @@ class TierLog(LogHead):
 
     @property
     def pages(self) -> Pages:
-        """Pages of the log's manifest."""
+        """Reads and writes pages of the log's manifest."""
         return self._pages
 
     @property
@@ -82,31 +78,34 @@ class TierLog(LogHead):
 
     @contextlib.contextmanager
     def duty(self) -> Iterator[None]:
-        """Return a context that holds the lock of the log's duties.
+        """Return a context in which no other thread offloads, collects, claims, truncates or appends to the log.
 
-        Offloads, collections, claims, truncations and appends of this process to the log wait until the ``with`` block
-        ends. ``commit``, ``expire``, ``clear`` and ``delete`` do not wait.
+        Such operations wait until the ``with`` block ends. ``commit``, ``expire``, ``clear`` and ``delete`` do not
+        wait.
         """
         with self._duty:
             yield
 
     def uploader(self, layout: str, section: Section | None) -> SegmentUploader:
-        """Return an uploader that writes with ``layout``; ``section`` holds the topic's settings of the layout."""
+        """Return an uploader that writes with ``layout``; ``section`` has the topic's settings of the layout, if any."""
         label, found = self.layouts.label(layout), self.layouts.by_name(layout)
         return SegmentUploader(self._tier.store, self._tier.env, label, found, section, self.commit, self._uploads)
 
     def commit(self, leader_epoch: int, decide: Decide, shared_with: Collection[str] = ()) -> Root | None:
-        """Commit a change as ``Committer.commit``, and show the new head to the readers of this process."""
+        """Commit a change as ``Committer.commit``; ``view`` then returns the new state."""
         with self._lock:
             root = self._committer.commit(leader_epoch, decide, shared_with)
             self._publish(root)
             return root
 
     def discard(self, entries: Iterable[StoredSegment]) -> None:
-        """Delete the objects of segments that were uploaded but not committed; keep the objects that the head names.
+        """Delete the objects of segments that were uploaded but not committed; keep objects that the latest root names.
 
-        If an object cannot be deleted now, a later ``collect`` deletes it. The method raises ReadOnlyError and the
-        errors of ``refresh``.
+        If an object cannot be deleted now, a later ``collect`` deletes it.
+
+        Raises:
+            ReadOnlyError: the tier was opened for reading.
+            The errors of ``refresh``.
         """
         self.check_writable()
         entries = list(entries)
@@ -131,7 +130,7 @@ class TierLog(LogHead):
         section: Section | None = None,
         topic: TopicNote | None = None,
     ) -> OffloadReport:
-        """Move closed segments to the tier, in order, and commit each one before the next is uploaded.
+        """Copy closed segments to the tier, in order, and commit each one before the next is uploaded.
 
         Args:
             sources: the segments, ascending, durable and below the high watermark. Consumed one by one.
@@ -145,7 +144,7 @@ class TierLog(LogHead):
 
         Raises:
             FencedEpochError: another writer owns the log.
-            StorageError: a segment leaves a gap or overlaps.
+            StorageError: a segment does not continue the tier, as for ``SegmentUploader.offload``.
             StoreError: the store failed; call again with the same segments.
             ReadOnlyError: the tier was opened for reading.
             The other errors of ``Committer.commit`` and ``SegmentUploader.upload``.
@@ -160,10 +159,10 @@ class TierLog(LogHead):
     def create(
         self, *, leader_epoch: int, log_start: int, high_watermark: int, topic: TopicNote | None = None
     ) -> Root | None:
-        """Commit a root without segments unless the tier lists the log; return the root of the head.
+        """Commit a root without segments unless the tier lists the log; return the latest root.
 
-        After ``clear``, the tier does not list the log. The call sends two requests if the log has no root, and none if
-        the head is known. Arguments and errors are those of ``offload``.
+        The tier does not list a log that has no root, or whose latest root was made by ``clear``. Arguments and errors
+        are those of ``offload``.
         """
         self.check_writable()
         if not is_unknown(self.root):
@@ -172,10 +171,13 @@ class TierLog(LogHead):
             return self.commit(leader_epoch, created(LogBounds(leader_epoch, log_start, high_watermark, topic)))
 
     def rewrap(self) -> RewrapReport:
-        """Encrypt the data keys of all segments with the active key, in one commit for each page of the manifest.
+        """Encrypt the data keys of all segments with the active key; return the numbers of checked and changed segments.
 
-        At the end the root has a MAC of the active key. After an interruption, another call continues. The call raises
-        the errors of ``Rewrapping.decide`` and ``offload``. The result counts the checked and the changed segments.
+        At the end the latest root has a MAC of the active key, if the layout authenticates roots. After an
+        interruption, another call continues.
+
+        Raises:
+            The errors of ``Rewrapping.decide`` and ``offload``.
         """
         self.check_writable()
         with self._duty:
@@ -192,20 +194,22 @@ class TierLog(LogHead):
             return total
 
     def cancel_pending_commits(self, *, leader_epoch: int) -> None:
-        """Prevent earlier commit attempts of this process from taking effect later.
+        """Commit an empty change, after which earlier commit attempts of this process can no longer take effect.
 
-        Call this after a commit failed with an error that does not show if its root was created, and will not be
-        retried. The call commits an empty change. The new root has the version of the earlier attempt, or a later one,
-        so that version can no longer be created. The call raises the errors of ``offload``.
+        Call this if a commit failed with an error that does not show if its root was created, and will not be retried.
+        If the log has no root, the call does nothing.
+
+        Raises:
+            The errors of ``offload``.
         """
         self.check_writable()
         with self._duty:
             self.commit(leader_epoch, empty_change, BULK)
 
     def claim(self, reason: str) -> Root | None:
-        """Begin the next leader epoch, which fences the previous writer; return the new root, None if there is no root.
+        """Begin the next leader epoch, which fences the previous writer; return the new root.
 
-        ``reason`` is text for people, stored in the root.
+        If the log has no root, do nothing and return None. ``reason`` is text for people, stored in the root.
 
         Raises:
             FencedEpochError: another writer claimed the epoch at the same time.
@@ -221,9 +225,9 @@ class TierLog(LogHead):
             return self.commit(next_epoch(root.leader_epoch, self.log), lambda now: epoch_change(now, reason))
 
     def add_rebuilt(self, entries: tuple[StoredSegment, ...], log_start: int, *, leader_epoch: int) -> None:
-        """Commit the next entries of a rebuilt manifest, except those that it already has.
+        """Commit the next entries of a rebuilt manifest, except entries that the manifest already has.
 
-        ``log_start`` is the log start of the first root. The call raises the errors of ``offload``.
+        ``log_start`` is the log start of the rebuilt manifest. The call raises the errors of ``offload``.
         """
         self.check_writable()
         with self._duty:
@@ -243,21 +247,25 @@ class TierLog(LogHead):
     def cut_back(self, offset: int, *, leader_epoch: int, reason: str) -> None:
         """Remove the segments from ``offset`` on, in one commit, because another leader wrote them.
 
-        ``offset`` is the end offset of a segment. The method raises the errors of ``offload``.
+        ``offset`` must be the end offset of a segment, or the log start.
+
+        Raises:
+            StorageError: ``offset`` is below the log start or inside a segment.
+            The other errors of ``offload``.
         """
         self.check_writable()
         with self._duty:
             self.commit(leader_epoch, truncate_change(offset, reason))
 
     def clear(self, log_start: int, *, leader_epoch: int, reason: str) -> ExpireReport:
-        """Remove all segments because the topic no longer uses the tier; ``log_start`` is the new log start.
+        """Remove all segments because the topic no longer uses the tier; return the number and bytes of them.
 
-        The method returns the removed segments and raises the errors of ``offload``.
+        ``log_start`` is the new log start. The method raises the errors of ``offload``.
         """
         return self._expire(leader_epoch, Expiry(log_start, reason, ChangeKind.CLEAR))
 
     def delete(self, *, leader_epoch: int, reason: str) -> ExpireReport:
-        """Remove all segments because the topic was deleted; return the removed segments.
+        """Remove all segments because the topic was deleted; return the number and bytes of them.
 
         After the grace time ``collect`` also deletes the roots. The method raises the errors of ``offload``.
         """
@@ -271,10 +279,14 @@ class TierLog(LogHead):
         with_orphans: bool = True,
         leader_epoch: int | None = None,
     ) -> CollectReport:
-        """Delete superseded roots and unneeded objects older than the grace time.
+        """Delete superseded manifest roots, and objects that no remaining root names, older than the grace time.
 
-        Only the leader of the log passes ``leader_epoch``, its own leader epoch. Then objects that earlier processes
-        left in that epoch are deleted, too. The other arguments and the errors are those of ``Collector``.
+        Only the leader of the log passes ``leader_epoch``, the leader epoch of the log. Then the call also deletes
+        objects that earlier processes left in that epoch. The other arguments are those of ``Collector``.
+
+        Raises:
+            ReadOnlyError: the tier was opened for reading.
+            The errors of ``Collector`` and of its ``collect``.
         """
         self.check_writable()
         with self._duty:
@@ -299,10 +311,7 @@ class TierLog(LogHead):
 
     @contextlib.contextmanager
     def _fenced(self, leader_epoch: int) -> Iterator[Root | None]:
-        """Commit a root, and block other commits of this process to the log until the ``with`` block ends.
-
-        The root fences earlier writers in the same leader epoch. For ``Owner.fenced``.
-        """
+        """Commit a root, and block other commits of this process until the ``with`` block ends (``Owner.fenced``)."""
         with self._lock:
             yield self.commit(
                 leader_epoch, lambda now: epoch_change(now, "objects that were never committed are deleted")

@@ -1,4 +1,4 @@
-"""Publication of segments of one log in a tier: the objects first, then one root that names all of them.
+"""Publication of segments of one log in a tier: upload of the objects, then one manifest root that names all of them.
 
 One commit publishes all segments of a call, or none. The collector deletes replaced objects later, so readers of older
 roots can finish.
@@ -29,7 +29,7 @@ A larger change would need more memory, and more repeated work after a crash.
 class TierPublisher:
     """Publisher of segments of one log in one leader epoch. Its commits fence writers of lower epochs.
 
-    Several threads may upload at the same time. Only one thread may call the other methods.
+    Several threads may upload at the same time. Only one thread at a time may call the other methods.
 
     Args:
         log: the log in the tier.
@@ -45,7 +45,9 @@ class TierPublisher:
         self.log, self.leader_epoch, self._config = log, leader_epoch, config
 
     def claim(self) -> None:
-        """Begin the publisher's leader epoch in the tier unless it has begun; this fences writers of lower epochs.
+        """Begin the publisher's leader epoch in the tier, which fences writers of lower epochs.
+
+        If the epoch has begun, or if the log has no root, commit nothing.
 
         Raises:
             FencedEpochError: another writer owns the log, so uploaded segments could not be committed.
@@ -59,7 +61,7 @@ class TierPublisher:
         self.log.commit(self.leader_epoch, decide)
 
     def upload(self, source: SegmentSource) -> StoredSegment:
-        """Store a segment under new keys, and return its entry. Readers see it after a process has committed the entry.
+        """Store a segment under new keys, and return its manifest entry. Readers see the segment after its commit.
 
         Raises:
             The errors of ``SegmentUploader.upload``.
@@ -69,16 +71,16 @@ class TierPublisher:
         return uploader.upload(source, self.log.prefix, self.leader_epoch)
 
     def upload_built(self, built: BuiltSegment, facts: SegmentFacts) -> StoredSegment:
-        """Store a built segment and return its entry, as ``upload``; remove its local files, also after an error."""
+        """Store a built segment as ``upload``, and remove its local files, also after an error; return its entry."""
         try:
             return self.upload(built_source(built, self.log.log, self.log.topic_id, facts, self._config))
         finally:
             built.discard()
 
     def add(self, wanted: Appending) -> Root | None:
-        """Append stored segments at the log's end in one commit; return the root of the head afterwards.
+        """Append stored segments at the log's end in one commit; return the latest root afterwards.
 
-        If the head already has the mark of ``wanted``, an earlier call succeeded, and nothing is committed.
+        If an earlier call with the same ``wanted.mark`` or a higher one succeeded, commit nothing.
 
         Raises:
             EndMovedError: the log's end offset has changed; nothing was committed.
@@ -91,11 +93,11 @@ class TierPublisher:
         return head
 
     def replace_planned(self, wanted: Replacing) -> Root | None:
-        """Replace the segments of a plan by others that are stored; return the root of the head afterwards.
+        """Replace segments by others that are stored, in one commit; return the latest root afterwards.
 
         Raises:
-            StorageError: the segments are not those that the plan was made for, or the new ones do not fit; nothing was
-                committed.
+            StorageError: the segments have changed since the plan was made, or the new ones do not cover the same
+                offsets; nothing was committed.
             FencedEpochError: another writer owns the log.
             StoreError: the store failed; call again.
         """
@@ -111,20 +113,20 @@ class TierPublisher:
     def swap(
         self, swaps: Sequence[SegmentSwap], kind: ChangeKind, reason: str, *, first_dirty_offset: int | None = None
     ) -> tuple[SegmentSwap, ...]:
-        """Commit swaps in one commit, and return those that were made.
+        """Replace segments in one commit, and return the swaps that were made.
 
-        A swap is not made if the log no longer has its old segments. The objects of its new segment are deleted.
+        If the log no longer has the old segments of a swap, the objects of its new segment are deleted instead.
 
         Args:
             swaps: the swaps, ascending; at most ``MOST_SWAPS``.
             kind: kind of the change.
             reason: text for people.
-            first_dirty_offset: as for ``SwapDecision``.
+            first_dirty_offset: first offset that is not compacted afterwards, as for ``SwapDecision``.
 
         Raises:
-            FencedEpochError: another writer owns the log; the collector deletes the uploads.
-            StoreTimeoutError: read the head again to find out if the swaps were committed.
-            The errors of ``Committer.commit``.
+            FencedEpochError: another writer owns the log; the collector deletes the uploaded objects later.
+            StoreTimeoutError: it is unknown if the swaps were committed; ``refresh`` the log to find out.
+            The other errors of ``Committer.commit``.
         """
         decision = SwapDecision(swaps, kind, reason, first_dirty_offset, self.log.pages)
         try:

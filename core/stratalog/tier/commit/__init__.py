@@ -1,1 +1,1 @@
-"""Commits of a log's manifest."""
+"""Commits to the manifest of a log: changes of its list of segments in the tier."""

@@ -1,9 +1,9 @@
-"""Appends to a log in a tier: the changes that an engine's offload and bulk writers commit on top of the head.
+"""Appends of segments to a log in a tier, by an engine's offload or by bulk writers.
 
-The head is the latest manifest root of the log. A bulk writer, such as a Spark job or a streaming query, writes many
-segments at once and has no local log. It needs only the state of the head at its commit. Therefore several bulk writers
-may write to one log in the same leader epoch. No engine may run with that log, because it has records that the tier
-does not have yet.
+Each append is a change of the head, which is the latest manifest root of the log. A bulk writer, such as a Spark job or
+a streaming query, writes many segments at once and has no local log. Several bulk writers may write to one log in the
+same leader epoch. No engine may have that log open at the same time, because an engine has records that the tier does
+not have yet.
 """
 
 from __future__ import annotations
@@ -33,9 +33,10 @@ class Appending:
     Attributes:
         entries: the segments, ascending, without gaps.
         log_start: start offset of the log, used only if the log never had a record.
-        mark: number of the writer's round; if the head has this number or a higher one, nothing is committed.
-        topic: number of partitions and settings of the topic; None keeps those of the head.
-        reason: text for people.
+        mark: progress of a writer that numbers its writes. If the log's latest root already has this number or a higher
+            one of the writer, nothing is committed. None for other writers.
+        topic: number of partitions and settings of the topic; None keeps those in the latest root.
+        reason: text for people; if it is empty, the number and offsets of the segments.
     """
 
     entries: tuple[StoredSegment, ...]
@@ -45,10 +46,12 @@ class Appending:
     reason: str = ""
 
     def decide(self, root: Root | None) -> Change | None:
-        """Return the change to commit on top of ``root``; None if an earlier commit already has the writer's mark.
+        """Return the change to commit on top of ``root``, the log's latest root (None: the log has no root).
+
+        Return None if ``root`` already has the number of ``mark`` or a higher one.
 
         Raises:
-            EndMovedError: the entries do not begin at the log's end.
+            EndMovedError: the entries do not begin at the log's end offset in the tier.
         """
         if self.mark is not None and root is not None and root.number_of(self.mark.writer) >= self.mark.number:
             return None
@@ -72,22 +75,24 @@ class Appending:
 
 
 def is_unused(root: Root) -> bool:
-    """Return True if the log never had a record, according to its tier."""
+    """Return True if the log never had a record, according to its latest ``root`` in the tier."""
     return not root.segments and root.high_watermark == 0
 
 
 def check_single_writer(root: Root | None, *, take_over: bool) -> int:
-    """Return the leader epoch to write in; raise if the head shows that an engine may write to the log.
+    """Return the leader epoch in which a bulk writer may write; raise if an engine may be writing to the log.
+
+    If a bulk writer made the latest commit, the result is its leader epoch. With ``take_over`` after another commit,
+    it is the next leader epoch; a commit in it fences the previous writer. Without a root, it is 0.
 
     Args:
-        root: the head.
-        take_over: True if the caller knows that the previous writer has stopped. Then the result is the next leader
-            epoch; a commit in it fences the previous writer.
+        root: the latest manifest root of the log; None if there is none.
+        take_over: True if the caller knows that the previous writer has stopped.
 
     Raises:
-        EngineAheadError: the log has records that the tier does not have.
-        LogInUseError: an engine made the latest commit, and ``take_over`` is False.
-        EpochsExhaustedError: there is no next epoch to begin.
+        EngineAheadError: the high watermark is above the end offset of the tier, so an engine has more records.
+        LogInUseError: the latest commit is not one of a bulk writer, and ``take_over`` is False.
+        EpochsExhaustedError: ``take_over`` needs a next leader epoch, and there is none.
     """
     if root is None:
         return 0
@@ -110,7 +115,7 @@ def check_single_writer(root: Root | None, *, take_over: bool) -> int:
 
 @dataclass(frozen=True, slots=True)
 class LogBounds:
-    """State of the log when segments are offloaded. A commit never lowers the log start or the high watermark."""
+    """State of a log when its segments are offloaded. A commit never lowers log start or high watermark in the tier."""
 
     leader_epoch: int
     log_start: int
@@ -119,7 +124,7 @@ class LogBounds:
 
 
 def offloading(stored: StoredSegment, at: LogBounds) -> Decide:
-    """Return a function for ``Committer.commit`` that appends an entry unless the tier already has its offsets.
+    """Return a function for ``Committer.commit`` that appends ``stored`` unless the tier already has its offsets.
 
     The function raises the errors of ``is_covered`` and ``check_joins``.
     """
@@ -143,10 +148,15 @@ def offloading(stored: StoredSegment, at: LogBounds) -> Decide:
 
 
 def is_covered(root: Root | None, info: SegmentInfo, at: LogBounds) -> bool:
-    """Return True if the tier has all offsets of the segment that are not below the log start.
+    """Return True if the tier has all offsets of the segment, or if the other offsets are below the log start.
+
+    Args:
+        root: the latest manifest root of the log; None if there is none.
+        info: description of the segment.
+        at: state of the log.
 
     Raises:
-        StorageError: the tier has records of another leader at these offsets.
+        StorageError: the tier has records of another leader at offsets of the segment.
     """
     if root is not None and root.segments and info.base_offset < root.end_offset:
         _check_lineage(root, info)
@@ -154,11 +164,7 @@ def is_covered(root: Root | None, info: SegmentInfo, at: LogBounds) -> bool:
 
 
 def _check_lineage(root: Root, info: SegmentInfo) -> None:
-    """Raise StorageError if leader epochs show that the tier has other records at the segment's offsets.
-
-    Two leaders can have written different records at the same offsets. If the tier has those of another leader, the
-    segment is not in the tier and must not be skipped.
-    """
+    """Raise StorageError if leader epochs show that the tier has records of another leader at the segment's offsets."""
     start, end = max(info.base_offset, root.start_offset), min(info.end_offset, root.end_offset)
     offset = first_divergence(info.leader_epochs, root.leader_epochs, start, end)
     if offset is not None:
@@ -170,7 +176,7 @@ def parted_error(
 ) -> StorageError:
     """Return the error for a log whose tier has records of another leader from ``offset`` on.
 
-    ``ours`` are the leader epochs of the log, ``theirs`` those of the tier.
+    ``ours`` are the leader epochs of the local log, ``theirs`` are the leader epochs in the tier.
     """
     return StorageError(
         f"{log} and its tier have different records from offset {offset}: leader epoch {EpochCache(ours).at(offset)} "
@@ -180,10 +186,10 @@ def parted_error(
 
 
 def check_joins(root: Root | None, info: SegmentInfo, at: LogBounds) -> None:
-    """Raise StorageError unless the segment joins the tier, and ends at or below the high watermark.
+    """Raise StorageError unless the segment may be appended to the tier.
 
-    A segment joins the tier if it begins where the tier ends. If the tier has no records above the log start, the
-    segment may also begin at or below the log start.
+    The segment must end at or below the high watermark of ``at``, and begin at the end offset of the tier. If the tier
+    has no records above the log start, the segment may also begin at or below the log start.
     """
     span = f"segment [{info.base_offset}, {info.end_offset}) of {info.log}"
     if info.end_offset > at.high_watermark:
@@ -205,10 +211,7 @@ def check_joins(root: Root | None, info: SegmentInfo, at: LogBounds) -> None:
 
 
 def created(at: LogBounds) -> Decide:
-    """Return a function for ``Committer.commit`` that creates a root without segments for a log that is not listed.
-
-    After ``TierLog.clear``, the tier does not list the log until this commit.
-    """
+    """Return a function for ``Committer.commit`` that creates a root without segments if ``is_unknown`` is True."""
 
     def decide(root: Root | None) -> Change | None:
         if not is_unknown(root):
@@ -227,5 +230,5 @@ def created(at: LogBounds) -> Decide:
 
 
 def is_unknown(root: Root | None) -> bool:
-    """Return True if the tier does not list a log with this head: there is no root, or ``TierLog.clear`` made it."""
+    """Return True if the tier does not list a log with this latest root: it is None, or ``TierLog.clear`` made it."""
     return root is None or root.change == ChangeKind.CLEAR

@@ -1,6 +1,6 @@
 """Publication of a manifest root in four steps, after which it is certain if the root is committed.
 
-1. Find the head, version v, and build v + 1 from it.
+1. Find the head, which is the latest root, version v. Build v + 1 from it.
 2. Create v + 1 only if it is absent. If the reply is lost, or the version exists, read v + 1. If it has this writer's
    commit id, this writer created it. Otherwise another writer created it first: stop if that writer fences this one,
    or begin again with its root as the head.
@@ -12,8 +12,9 @@
 Steps 3 and 4 are for a writer that pauses for longer than the collector's grace time: it must not report a stale root
 as committed.
 
-The committer accepts the first head that it reads. After that, a root by another writer in the same leader epoch or in
-a higher one fences this writer. A root by another writer in a lower epoch does not: the next commit builds on it.
+A head with a higher leader epoch fences this writer. A head of another writer with the same leader epoch also does,
+unless it is the first head that the committer reads. A head with a lower leader epoch does not: the next commit builds
+on it. Some kinds of changes never fence a writer of the same epoch (``_check_fenced``).
 """
 
 from __future__ import annotations
@@ -82,25 +83,24 @@ class Committer:
         self._known_version = -1  # version of the last root that this committer accepted
 
     def commit(self, leader_epoch: int, decide: Decide, shared_with: Collection[str] = ()) -> Root | None:
-        """Publish the change that ``decide`` returns, on top of the head.
+        """Commit the change that ``decide`` returns, on top of the latest root.
 
         Args:
             leader_epoch: leader epoch of the writer.
-            decide: returns the change for a head; called again with the new head if another writer commits first.
+            decide: returns the change for the latest root; called again if another writer commits first.
             shared_with: kinds of changes that other writers may commit in the same leader epoch without fencing this
-                writer. Only for writers that need nothing but the state of the head.
+                writer. For writers that have no local log.
 
         Returns:
-            The root of the head: the new root, or the root for which ``decide`` returned None. None if there is no
-            root.
+            The latest root: the new root, or the root for which ``decide`` returned None. None if there is no root.
 
         Raises:
             FencedEpochError: another writer owns the log, or the root of this writer is stale. Nothing was committed,
                 unless the text says that this is unknown.
             StoreTimeoutError: replies are lost, or the store is down; call again to find out if the root was committed.
-            StoreThrottledError: other writers won every race; call again.
+            StoreThrottledError: other writers committed first in all 16 attempts; call again.
             StoreError: the store failed or refused.
-            CorruptManifestError: the chain is damaged.
+            CorruptManifestError: a root or page is damaged, or a root does not continue the previous one.
             ConfigError: there is no key to authenticate the root with, or the root would be too large.
             PluginError: the store or an authenticator broke the plugin interface.
             The errors of ``decide``.
@@ -140,7 +140,7 @@ class Committer:
         return self._finder.signed(root, before, walk(before, self._pages) if before is not None else ())
 
     def _check_fenced(self, head: Head | None, leader_epoch: int, shared_with: Collection[str]) -> None:
-        """Accept the head as the base of the next root, or raise FencedEpochError."""
+        """Raise FencedEpochError if the head shows that another writer owns the log."""
         if head is None:
             return
         root = head.root
@@ -162,10 +162,7 @@ class Committer:
         return root.version > self._known_version and root.commit_id not in self._own
 
     def _was_rewrapped_alone(self, head: Root) -> bool:
-        """Return True if all roots by other writers since the last accepted root only rewrap keys.
-
-        A rewrap does not fence: it changes nothing that this writer relies on.
-        """
+        """Return True if all roots by other writers since the last accepted root only rewrap keys; they do not fence."""
         if head.change != ChangeKind.REWRAP:
             return False
         for version in range(self._known_version + 1, head.version):
@@ -177,10 +174,7 @@ class Committer:
     # --- step 2 --------------------------------------------------------------------------------------------------
 
     def _publish(self, root: Root) -> Head | None:
-        """Create and confirm a root, and return it as a head.
-
-        Return None if another writer created a root of the same version before.
-        """
+        """Create and confirm a root, and return it as a head; None if another writer created its version first."""
         data = new_root(root)
         if len(data) > self._limit_bytes:
             raise ConfigError(
@@ -218,12 +212,7 @@ class Committer:
     # --- steps 3 and 4 -------------------------------------------------------------------------------------------
 
     def _confirm(self, head: Head) -> Head:
-        """Return ``head`` if its root is committed (steps 3 and 4).
-
-        Raises:
-            FencedEpochError: the root is stale: the chain of roots continues without it. Or that is unknown, because
-                there are many newer roots.
-        """
+        """Return ``head`` if its root is committed (steps 3 and 4); otherwise, or if unknown, raise FencedEpochError."""
         root = head.root
         asked = ClockReading.of(self._env.clock)
         above = [version for version, _ in self._finder.roots_above(root.version)]
@@ -252,7 +241,7 @@ class Committer:
         raise self._stale(root, f"the newest root, version {newest.root.version}, does not contain it")
 
     def _stale(self, root: Root, reason: str) -> FencedEpochError:
-        """Delete a stale root, which no other root continues, before a reader finds it; return the error to raise."""
+        """Delete a stale root, which no other root continues; return the error to raise."""
         key = manifest_key(root.prefix, root.version)
         failed = self._store.delete([key])
         if failed:

@@ -1,7 +1,7 @@
 """Replacement of committed segments: the change that a commit makes on top of the head, the latest manifest root.
 
-A running engine uses ``SwapDecision``, which leaves out swaps whose old segments are no longer in the head. A job uses
-``Replacing``, which fails as a whole if the head has other segments than at the time of the plan.
+A running engine uses ``SwapDecision``, which leaves out swaps whose old segments are no longer in the head. A job
+without an engine uses ``Replacing``, which fails as a whole if the segments have changed since the plan was made.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from stratalog.tier.manifest.root import Change, ChangeKind, Root, WriteMark
 
 @dataclass(frozen=True, slots=True)
 class SegmentSwap:
-    """Replacement of consecutive segments (``old``) by one segment (``new``) with the same offsets."""
+    """Replacement of consecutive segments (``old``) by one segment (``new``) that has all their offsets."""
 
     old: tuple[StoredSegment, ...]
     new: StoredSegment
 
 
 class SwapDecision:
-    """Decides which swaps one commit makes. Used for one commit.
+    """Decides which swaps of segments one commit makes. Used for one commit.
 
-    A swap is left out if the head no longer has exactly its old entries, because the log has changed in the meantime.
+    The commit leaves out a swap if the latest root no longer has exactly the ``old`` segments of the swap.
 
     Args:
         wanted: the swaps, ascending.
         kind: kind of the change.
         reason: text for people.
-        first_dirty_offset: offset up to which the log is compacted after the commit; None keeps the committed value. It
-            is committed only if all swaps that are left out are below the log start.
+        first_dirty_offset: first offset that is not compacted after the commit. The commit keeps the current value if
+            this is None or lower, or if a swap above the log start is left out.
         pages: pages of the log's manifest.
 
     Attributes:
@@ -56,7 +56,10 @@ class SwapDecision:
         self.placed: tuple[SegmentSwap, ...] = ()
 
     def decide(self, root: Root | None) -> Change | None:
-        """Return the change to commit on top of ``root``; None if there is nothing to commit."""
+        """Return the change to commit on top of ``root``, the latest root; None if nothing would change.
+
+        With the kind ERASE, the result is None only if ``root`` has no segments or already has that kind.
+        """
         self.placed = ()
         if root is None or not root.segments:
             return None
@@ -96,7 +99,7 @@ class SwapDecision:
         return self.placed[0].old[0].info.base_offset, self.placed[-1].old[-1].info.end_offset
 
     def _spliced(self, root: Root, kept: dict[int, SegmentSwap]) -> Iterator[StoredSegment]:
-        """Yield all entries from the first to the last swap, with the new entries in place of the old ones."""
+        """Yield all entries from the first to the last swap, with new entries in place of the swapped ones."""
         bounds = self._bounds()
         if bounds is None:
             return
@@ -121,15 +124,15 @@ class SwapDecision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replacing:
-    """Replacement of closed segments by others in one commit.
+    """Planned replacement of closed segments by others in one commit.
 
     Attributes:
-        entries: the new segments. They cover exactly ``span``, or with ``keeps_others`` some whole segments of it.
-        span: offsets [start, end), which are borders of segments.
-        keeps_others: True if segments of the span that no entry replaces are kept.
-        digest: ``digest_of`` the segments in the span at the time of the plan.
+        entries: the new segments, ascending. Without ``keeps_others``, they cover exactly ``span``.
+        span: offsets [start, end); each bound is a border between segments.
+        digest: ``digest_of`` the segments in the span when the plan was made.
+        keeps_others: True to keep the segments of the span whose offsets no new segment has.
         first_dirty_offset: first offset that is not compacted after the commit; None keeps the committed value.
-        mark: number of the writer's round; None for a writer without numbered rounds.
+        mark: progress of a writer that numbers its writes; None for other writers.
         reason: text for people.
     """
 
@@ -142,10 +145,12 @@ class Replacing:
     reason: str
 
     def change(self, root: Root | None, held: Sequence[StoredSegment]) -> Change:
-        """Return the change to commit on top of ``root``, the head, which has the segments ``held`` in the span.
+        """Return the change to commit on top of ``root``, the latest root.
+
+        ``held`` are the segments of ``root`` in the span.
 
         Raises:
-            StorageError: ``held`` differs from the segments of the plan.
+            StorageError: there is no root, or ``held`` differs from the segments of the plan.
         """
         if root is None or digest_of(held) != self.digest:
             raise StorageError(
@@ -163,7 +168,7 @@ class Replacing:
         )
 
     def _filled(self, held: Sequence[StoredSegment]) -> tuple[tuple[StoredSegment, ...], tuple[int, int]]:
-        """Return the entries with the kept segments between them, and the offsets [start, end) that they cover."""
+        """Return the new and the kept segments, and the offsets [start, end) from the first to the last new one."""
         start, end = self.entries[0].info.base_offset, self.entries[-1].info.end_offset
         bases = [entry.info.base_offset for entry in self.entries]
         kept = [
@@ -176,7 +181,7 @@ class Replacing:
 
 
 def digest_of(entries: Iterable[StoredSegment]) -> str:
-    """Return a hash of the offsets and object keys of segments, to check later if the log still has these objects."""
+    """Return the SHA-256, in hex, of the offsets and object keys of segments; it shows later if they have changed."""
     digest = hashlib.sha256()
     for entry in entries:
         digest.update(f"{entry.info.base_offset} {entry.info.end_offset} {' '.join(sorted(entry.keys))}\n".encode())

@@ -1,7 +1,7 @@
 """Changes of a log in a tier that add no segment: removals at both ends, a new leader epoch, and an empty change.
 
-A commit that raises the log start also removes the segments below it. The collector deletes the objects later, so
-readers of an older root can finish.
+A commit only removes segments from the manifest. The collector deletes their objects later, so readers of an older root
+can finish.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from stratalog.tier.manifest.root import Change, ChangeKind, Root
 
 @dataclass(frozen=True, slots=True)
 class ExpireReport:
-    """The committed log start, and the number and ``.log`` bytes of the segments that one call removed."""
+    """The committed log start, and the number and ``.log`` bytes of the segments that one commit removed."""
 
     log_start: int
     segments: int = 0
@@ -23,13 +23,12 @@ class ExpireReport:
 
 
 class Expiry:
-    """Decides which segments one commit removes from the start of a log, and reports them. Used for one commit.
+    """Removal of segments from the start of a log, or of all segments, by one commit. Used for one commit.
 
     Args:
-        log_start: the new log start; a lower one than the committed log start is ignored.
+        log_start: the new log start; ignored if it is below the committed log start.
         reason: text for people.
-        kind: ``ChangeKind.EXPIRE`` removes the segments below the log start, and changes nothing if the log start does
-            not rise. ``ChangeKind.CLEAR`` and ``ChangeKind.DELETE`` remove all segments.
+        kind: EXPIRE removes the segments that end at or below the log start. CLEAR and DELETE remove all segments.
     """
 
     def __init__(self, log_start: int, reason: str, kind: ChangeKind = ChangeKind.EXPIRE) -> None:
@@ -37,7 +36,10 @@ class Expiry:
         self._before: Root | None = None
 
     def decide(self, root: Root | None) -> Change | None:
-        """Return the change to commit on top of ``root``; None if there is nothing to remove."""
+        """Return the change to commit on top of ``root``, the latest root.
+
+        Return None if ``root`` is None, if EXPIRE would not raise the log start, or if ``root`` already has the kind.
+        """
         self._before = root
         if root is None or self._is_done(root):
             return None
@@ -51,7 +53,7 @@ class Expiry:
         return root.change == self._kind
 
     def report(self, head: Root | None) -> ExpireReport:
-        """Return a report of the segments that the commit removed; ``head`` is the latest root after the commit."""
+        """Return a report of the segments that the commit removed; ``head`` is the latest root after it, or None."""
         if head is None or self._before is None:
             return ExpireReport(head.log_start if head else 0)
         before = self._before
@@ -59,9 +61,9 @@ class Expiry:
 
 
 def epoch_change(root: Root | None, reason: str) -> Change | None:
-    """Return a change without an effect on segments, to commit in a new leader epoch; None if there is no root.
+    """Return a change that keeps all segments, to begin a new leader epoch by its commit; None if there is no root.
 
-    The commit begins the epoch. It fences the previous writer, which stops at its next commit.
+    A commit in a new leader epoch fences the previous writer, which stops at its next commit.
     """
     return None if root is None else root.unchanged(ChangeKind.CLAIM, reason)
 
@@ -69,7 +71,8 @@ def epoch_change(root: Root | None, reason: str) -> Change | None:
 def truncate_change(offset: int, reason: str) -> Decide:
     """Return a function for ``Committer.commit`` that removes the segments from ``offset`` on, if there are any.
 
-    The function raises StorageError if ``offset`` is below the log start. The commit fails if no segment ends there.
+    The function raises StorageError if ``offset`` is below the log start. The commit raises StorageError if ``offset``
+    is inside a segment.
     """
 
     def decide(root: Root | None) -> Change | None:
@@ -89,8 +92,8 @@ def truncate_change(offset: int, reason: str) -> Decide:
 
 
 def empty_change(root: Root | None) -> Change | None:
-    """Return a change that changes nothing; None if there is no root.
+    """Return a change that keeps everything; None if there is no root.
 
-    Its commit uses the next version, so that an earlier, delayed request to create that version fails.
+    Its commit creates the next version. A delayed request of this process to create that version then fails.
     """
     return None if root is None else root.unchanged(ChangeKind.APPEND, "a write was discarded")
