@@ -47,7 +47,10 @@ class TierLog(LogHead):
 
     @property
     def is_settled(self) -> bool:
-        """True if no earlier commit attempt of this process can still take effect; False in the assumed state."""
+        """True if no earlier commit attempt of this process can still take effect; False in the assumed state.
+
+        Raises the errors of ``refresh``.
+        """
         if self.is_assumed:
             return False
         root = self.root

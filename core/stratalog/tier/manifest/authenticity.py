@@ -1,9 +1,9 @@
 """Keyed message authentication codes (MACs) of manifest roots, and the rules for roots without one.
 
 A layout that encrypts offers an authenticator (``TierLayout.authenticator``). Once a root names a segment of such a
-layout, that root and every later root of the log have a MAC. The MAC covers all other fields of the root, including the
-hash of the previous root and the hashes of the pages. Without the key it is therefore impossible to change an entry, or
-to continue, fork or move a chain.
+layout, or the topic's settings name the layout, that root and every later root of the log have a MAC. The MAC covers
+all other fields of the root, including the hash of the previous root and the hashes of the pages. Without the key it is
+therefore impossible to change an entry, or to continue, fork or move a chain of roots.
 
 docs/formats/tier.md describes the bytes. docs/encryption.md describes what each command does without the key.
 """
@@ -31,10 +31,10 @@ EntryCheck = Callable[[StoredSegment], None]
 
 
 class Authenticity:
-    """Signs and checks the roots of a tier's logs. Thread-safe.
+    """Makes and checks the MACs of the manifest roots of a tier's logs. Thread-safe.
 
     Args:
-        layouts: the installed layouts; the authenticator of a layout is requested at first use.
+        layouts: the installed layouts, whose authenticators compute the MACs.
     """
 
     def __init__(self, layouts: LayoutTable) -> None:
@@ -47,7 +47,8 @@ class Authenticity:
     def check(self, head: Head) -> None:
         """Check the MAC of a root that was read.
 
-        If the layout of the MAC is not installed or has no keys, the MAC is not checked, and a warning is logged.
+        If the layout of the MAC is not installed or has no keys, log a warning, and do not check the MAC. Also log a
+        warning for a root without a MAC whose layout authenticates roots.
 
         Raises:
             TamperedManifestError: the MAC is wrong, or the root has none and must have one.
@@ -70,9 +71,9 @@ class Authenticity:
             self._contents[root.prefix] = root.commit_id, head.content_sha256
 
     def entry_check(self, root: Root) -> EntryCheck | None:
-        """Return a function that checks one entry of a root; None if the root has a MAC, which covers all entries.
+        """Return a function that checks one entry of a root without a MAC; None if the root has a MAC.
 
-        The function raises TamperedManifestError if a root without a MAC must not have the entry.
+        The function raises TamperedManifestError if only a root with a MAC may have the entry.
         """
         if root.mac is not None:
             return None
@@ -99,18 +100,18 @@ class Authenticity:
         return check
 
     def signed(self, root: Root, before: Root | None, entries: Iterable[StoredSegment]) -> Root:
-        """Return a new root with its MAC; the root itself if the log has no layout that authenticates.
+        """Return a new root with its MAC; ``root`` itself if no layout of the log authenticates roots.
 
         Args:
             root: the root to be committed.
-            before: the previous root, which was checked when it was read.
-            entries: entries of the previous root; consumed only if the new root is the first one with a MAC.
+            before: the previous root, which was checked when it was read; None if ``root`` is the first one.
+            entries: entries of the previous root; consumed only if that root has no MAC.
 
         Raises:
             ConfigError: there is no key to authenticate with.
             PluginError: a plugin's authenticator returns another MAC for the previous root than before, or the same MAC
                 for two roots.
-            TamperedManifestError: the previous root has entries that a root without a MAC must not have.
+            TamperedManifestError: the previous root has no MAC, but an entry that only a root with a MAC may have.
         """
         layout = before.mac.layout if before is not None and before.mac is not None else self._expected(root)
         if layout is None:
@@ -133,9 +134,9 @@ class Authenticity:
         return replace(root, mac=replace(mac, digest=digest))
 
     def is_due(self, root: Root) -> bool:
-        """Return True if ``root``, the head of a log, must be replaced by a root with a MAC of the active key.
+        """Return True if the latest root of a log must get a MAC of the active key by another commit.
 
-        That is so if the head has no MAC but must have one, or has a MAC of another key.
+        That is so if ``root`` has no MAC but must have one, or has a MAC of another key.
         """
         if root.mac is None:
             return self._expected(root) is not None
@@ -145,10 +146,7 @@ class Authenticity:
     # --- inside ------------------------------------------------------------------------------------------------------
 
     def _check_mac(self, found: ManifestAuthenticator, before: Root, digest: str) -> None:
-        """Raise PluginError if a plugin's authenticator returns wrong MACs.
-
-        It must return the MAC of the previous root again, and must not return the same MAC for the next root.
-        """
+        """Raise PluginError if a plugin's authenticator returns a changed MAC for ``before``, or ``digest`` for both."""
         commit_id, content = self._contents.get(before.prefix, ("", ""))
         if before.mac is None or commit_id != before.commit_id:
             return
@@ -184,10 +182,7 @@ class Authenticity:
         )
 
     def _expected(self, root: Root) -> str | None:
-        """Return the name of the layout that must authenticate a root; None if there is none.
-
-        The layout is one of the root's segments or of its topic settings.
-        """
+        """Return the layout, of the root's own entries or its topic settings, that must authenticate it; None if none."""
         names = {_name(label) for label in {entry.layout for entry in root.entries}}
         layout = root.topic.config.get(_LAYOUT_SETTING) if root.topic is not None else None
         if isinstance(layout, str):
@@ -199,7 +194,7 @@ class Authenticity:
         return Unauthenticated.ACCEPT if found is None else found.unauthenticated
 
     def _of(self, name: str) -> ManifestAuthenticator | None:
-        """Return the authenticator of a layout; None if the layout is not installed, has none, or has no keys."""
+        """Return the authenticator of a layout; None if the layout is not installed, or has no authenticator or keys."""
         if name not in self._known:
             self._known[name] = self._opened(name)
         return self._known[name]

@@ -1,6 +1,6 @@
-"""The entries of a manifest root and its pages as one list: iteration, and the list after a change.
+"""The entries of a manifest root and its pages as one list: iteration over the list, and changes of it.
 
-Only pages that an iteration or a change needs are read or written.
+An entry describes one segment. Only pages that an iteration or a change needs are read or written.
 """
 
 from __future__ import annotations
@@ -19,14 +19,16 @@ from stratalog.tier.manifest.root import EMPTYING, INLINE_PAGES, PAGE_ITEMS, Cha
 
 
 def walk(root: Root, pages: Pages, offset: int = 0, *, since_ms: int | None = None) -> Iterator[StoredSegment]:
-    """Return the entries above the log start that end above ``offset``, ascending.
+    """Yield the entries of a root that end above ``offset`` and above the log start, ascending.
+
+    A page is read when its first entry is consumed. This can raise the errors of ``Pages.read``.
 
     Args:
-        root: the root whose entries are returned.
+        root: the root.
         pages: pages of the log's manifest.
-        offset: return only entries that end above it. Pages that end at or below it are not read.
-        since_ms: skip pages whose segments are all older than this time. Entries of other pages are returned even if
-            they are older.
+        offset: exclusive lower bound of the end offsets.
+        since_ms: skip pages whose segments are all older than this timestamp. Older entries of other pages, and of the
+            root itself, are not skipped.
     """
     start = max(offset, root.log_start)
     yield from _walk_refs(root.pages, pages, start, since_ms)
@@ -34,13 +36,16 @@ def walk(root: Root, pages: Pages, offset: int = 0, *, since_ms: int | None = No
 
 
 def walk_back(root: Root, pages: Pages) -> Iterator[StoredSegment]:
-    """Return the entries above the log start, newest first."""
+    """Yield the entries of a root that end above the log start, newest first; raise the errors of ``Pages.read``."""
     yield from reversed(root.entries)
     yield from _walk_refs_back(root.pages, pages, root.log_start)
 
 
 def leaves(refs: Sequence[PageRef], pages: Pages, start: int = 0) -> Iterator[PageRef]:
-    """Return the references to pages of entries (level 0) that end above ``start``, ascending."""
+    """Yield the references to pages of level 0, which hold entries, that end above ``start``, ascending.
+
+    Pages of higher levels, which hold references, are read. This can raise the errors of ``Pages.read``.
+    """
     for ref in refs:
         if ref.end_offset > start:
             if ref.level:
@@ -71,7 +76,7 @@ def _walk_refs_back(refs: Sequence[PageRef], pages: Pages, start: int) -> Iterat
 
 @dataclass(frozen=True, slots=True)
 class RootContents:
-    """Contents of the next root, with the meaning of the fields of ``Root``. All its pages are stored."""
+    """Fields of a new ``Root`` whose pages are already stored."""
 
     start_offset: int
     segments: int
@@ -82,12 +87,10 @@ class RootContents:
 
 
 def grow(before: Root | None, change: Change, pages: Pages, leader_epoch: int) -> RootContents:
-    """Return the contents of a root after a change; store the new pages.
-
-    A change that only adds entries reads no page. A new log start reads at most one page of each level.
+    """Return the contents of the root after a change of ``before`` (None: the log has no root); store the new pages.
 
     Raises:
-        StorageError: the change leaves a gap, or its borders are inside an entry.
+        StorageError: the new entries leave a gap, or ``replaced`` or ``kept_end`` is inside an entry.
         StoreError: the store failed or refused; the collector later deletes pages that were stored.
         CorruptManifestError: a page of the previous root is damaged.
     """
@@ -152,7 +155,7 @@ def _totals_of(refs: Sequence[PageRef], log_start: int, pages: Pages) -> tuple[i
 
 
 def _epochs_from(epochs: Sequence[EpochEntry], start: int) -> tuple[EpochEntry, ...]:
-    """Return the leader epochs of the offsets from ``start`` on; the first one is set to begin at ``start``."""
+    """Return the leader epochs of the offsets from ``start`` on; the first one begins at ``start``."""
     index = bisect_right(epochs, start, key=lambda entry: entry.start_offset) - 1
     if index < 0:
         return tuple(epochs)
@@ -160,7 +163,7 @@ def _epochs_from(epochs: Sequence[EpochEntry], start: int) -> tuple[EpochEntry, 
 
 
 def _gathered(refs: tuple[PageRef, ...], pages: Pages, leader_epoch: int) -> tuple[PageRef, ...]:
-    """Return the references; if a level has too many, its oldest ones are moved to a new page of the next level."""
+    """Return the references; move the oldest ones of a level that has too many to a new page of the next level."""
     level = 0
     while any(ref.level >= level for ref in refs):
         first = next((index for index, ref in enumerate(refs) if ref.level == level), len(refs))
@@ -179,10 +182,7 @@ def _gathered(refs: tuple[PageRef, ...], pages: Pages, leader_epoch: int) -> tup
 def _cut(
     refs: tuple[PageRef, ...], entries: tuple[StoredSegment, ...], end: int, pages: Pages
 ) -> tuple[tuple[PageRef, ...], tuple[StoredSegment, ...]]:
-    """Return the references and entries below ``end``.
-
-    If all entries below ``end`` are in pages, those of the last page become entries of the root.
-    """
+    """Return the references and entries below ``end``; if all these entries are in pages, unpack the last page."""
     if entries and entries[0].info.base_offset < end:
         kept = tuple(entry for entry in entries if entry.info.end_offset <= end)
         left = refs
@@ -211,10 +211,7 @@ def _replace(
     pages: Pages,
     leader_epoch: int,
 ) -> tuple[tuple[PageRef, ...], tuple[StoredSegment, ...]]:
-    """Return the references and entries after the entries of the offsets ``replaced`` were replaced by ``added``.
-
-    Pages without replaced entries are not changed.
-    """
+    """Return the references and entries after ``added`` has replaced the entries with the offsets ``replaced``."""
     start, end = replaced
     bounds = [*(entry.info.base_offset for entry in added), added[-1].info.end_offset] if added else []
     joined = all(left.info.end_offset == right.info.base_offset for left, right in pairwise(added))
@@ -254,7 +251,7 @@ def _spliced(
 
 
 def _lifted(refs: Sequence[PageRef], level: int, pages: Pages, leader_epoch: int) -> Sequence[PageRef]:
-    """Return references of ``level`` that lead to the pages of ``refs`` (level 0); store the pages between them."""
+    """Return references of ``level`` to new pages that lead to the pages of ``refs``, which have level 0."""
     for _ in range(level if refs else 0):
         refs = [pages.write(refs[at : at + PAGE_ITEMS], leader_epoch) for at in range(0, len(refs), PAGE_ITEMS)]
     return refs

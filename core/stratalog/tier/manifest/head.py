@@ -2,8 +2,8 @@
 
 Reading version N + 1 is cheap, but safe only if version N was the head a short time ago. Collectors delete old roots,
 and a writer that was paused can create a deleted version again: a stale root. A reader whose last known root is N would
-use a stale N + 1 as the head. Therefore a head that was not verified within ``WARM_HEAD_MS`` is searched by listing,
-and collectors keep a superseded root for at least twice that time. One listing may serve many logs.
+use a stale N + 1 as the head. Therefore, if the head was not verified within ``WARM_HEAD_MS``, a reader searches it by
+listing. Collectors keep a superseded root for at least twice that time.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _LIST_TRIES: Final = 4  # a listed root may be superseded and collected before i
 
 @dataclass(frozen=True, slots=True)
 class ClockReading:
-    """A time on two clocks: the monotonic clock stops while a machine sleeps, and the wall clock may be changed."""
+    """A point in time on two clocks: the monotonic clock stops while a machine sleeps, the wall clock may be changed."""
 
     monotonic_ns: int
     now_ms: int
@@ -40,15 +40,18 @@ class ClockReading:
         return cls(clock.monotonic_ns(), clock.now_ms())
 
     def is_within(self, earlier: ClockReading, duration_ms: int) -> bool:
-        """Return True if this time is at most ``duration_ms`` after ``earlier`` on both clocks."""
+        """Return True if this time is at most ``duration_ms`` after ``earlier`` on both clocks (inclusive).
+
+        If the wall clock was set back below ``earlier``, the result is False.
+        """
         monotonic_ms = (self.monotonic_ns - earlier.monotonic_ns) // 1_000_000
         return monotonic_ms <= duration_ms and 0 <= self.now_ms - earlier.now_ms <= duration_ms
 
 
 class HeadFinder:
-    """Finds the head of one log, and keeps it with the time of its last verification.
+    """Finds the head of one log, which is its latest manifest root. Not thread-safe: the caller holds a lock.
 
-    A head is verified if a request showed that no newer root exists. Not thread-safe: the caller holds a lock.
+    It keeps the head with the time of its last verification: a request showed that no newer root exists.
 
     Args:
         store: stores the roots.
@@ -83,21 +86,22 @@ class HeadFinder:
 
     @property
     def first_version(self) -> int:
-        """The version of the head at the first read; 0 if there was no root."""
+        """The version of the head when it was first read; 0 if the log had no root, or if nothing was read yet."""
         return self._first_version or 0
 
     @property
     def is_warm(self) -> bool:
-        """True if ``head`` was verified so recently that no collector can have deleted the next root."""
+        """True if ``head`` was verified within the last minute, so no collector can have deleted the next root."""
         return self._verified is not None and ClockReading.of(self._clock).is_within(self._verified, WARM_HEAD_MS)
 
     def find(self, *, cold: bool = False) -> Head | None:
-        """Return the head; None if the log has no root. With ``cold``, search it by listing in any case.
+        """Return the latest root; None if the log has no root. With ``cold``, always search it by listing.
 
         Raises:
-            CorruptManifestError: a root is damaged, or does not continue the head seen before. It is a
-                TamperedManifestError if a MAC is wrong or missing.
+            CorruptManifestError: a root is damaged or missing, or does not continue the root that was read before. It
+                is a TamperedManifestError if a MAC is wrong or missing.
             ConfigError: the key of a root's MAC is missing.
+            UnknownComponentError: a newer stratalog wrote the root.
             StoreError: the store failed or refused.
         """
         if self._head is not None and self.is_warm and not cold:
@@ -111,14 +115,13 @@ class HeadFinder:
         return self._find_by_listing()
 
     def find_listed(self, version: int, began: ClockReading) -> Head | None:
-        """Return the head according to a listing of the tier.
+        """Return the latest root after a listing of the tier.
 
-        No request is sent if the last head has this version, or if it has a higher version and was verified recently.
-        Otherwise the root of the version is read. If it is missing or older than the last head, the head is searched by
-        listing.
+        The call sends no request if the last known root has this version, or if it has a higher version and was
+        verified recently.
 
         Args:
-            version: the newest version in the listing.
+            version: version of the log's newest root in the listing.
             began: time when the listing began.
 
         Raises:
@@ -137,21 +140,15 @@ class HeadFinder:
         return head
 
     def set_head(self, head: Head, verified: ClockReading) -> None:
-        """Set the head to a root that this process committed, and that was the latest root at the time ``verified``."""
+        """Set the head to a root that this process committed, and that was the latest one at the time ``verified``."""
         self._head, self._verified = head, verified
 
     def doubt(self) -> None:
-        """Mark the head as not verified: the next ``find`` searches the head by listing."""
+        """Forget the time of the last verification: the next ``find`` searches the head by listing."""
         self._verified = None
 
     def read(self, version: int) -> Head | None:
-        """Return the root of this version, or None if it does not exist; send one request.
-
-        Raises:
-            CorruptManifestError: the root is damaged.
-            TamperedManifestError: its MAC is wrong or missing.
-            ConfigError: the key of its MAC is missing.
-        """
+        """Return the root of this version, or None if it does not exist; send one request. Raise the errors of ``find``."""
         found = self.read_unchecked(version)
         if found is not None and self.authenticity is not None:
             with self._store.guard.suspected():
@@ -168,14 +165,14 @@ class HeadFinder:
             return parse_root(data, self.log, self.topic_id, version, limit_bytes=self.limit_bytes)
 
     def signed(self, root: Root, before: Root | None, entries: Iterable[StoredSegment]) -> Root:
-        """Return a new root with its MAC if the log's layout authenticates roots, otherwise ``root`` itself.
-
-        ``before`` is the previous root, and ``entries`` its entries. Errors as ``Authenticity.signed``.
-        """
+        """Return ``Authenticity.signed`` of the arguments; ``root`` itself if the finder has no ``authenticity``."""
         return root if self.authenticity is None else self.authenticity.signed(root, before, entries)
 
     def roots_above(self, version: int) -> Iterator[tuple[int, ObjectInfo]]:
-        """Yield the existing versions above ``version``, ascending, each with its object; 0 lists all."""
+        """Yield the versions of the roots above ``version`` that exist, ascending, each with its object.
+
+        The call raises the errors of ``TierStore.list_all``.
+        """
         after = manifest_key(self.prefix, version) if version else ""
         for info in self._store.list_all(manifest_prefix(self.prefix), after=after):
             found = parse_manifest_key(self.prefix, info.key)
@@ -222,7 +219,10 @@ def _check_continues(old: Head, new: Head) -> None:
 
 
 def may_continue(old: Head, new: Head) -> bool:
-    """Return True unless the two roots show that ``new`` does not continue the chain of ``old``."""
+    """Return False if the two roots show that ``new`` is neither ``old`` nor a later root of its chain, else True.
+
+    If ``new`` is 64 or more versions later, only the presence of a MAC is compared.
+    """
     distance = new.root.version - old.root.version
     if old.root.mac is not None and new.root.mac is None:
         return False

@@ -30,10 +30,10 @@ class History:
         self._finder = finder
 
     def newest_first(self) -> Iterator[Head]:
-        """Yield all roots, newest first; send requests for one listing, and one for each root when it is consumed.
+        """Yield all roots, newest first; list them at the start, and read each one when it is consumed.
 
-        Roots that are deleted in the meantime are skipped. Stale roots are skipped, too: the next root does not
-        continue such a root, because a writer created it again after it had been deleted.
+        A root that is deleted in the meantime is skipped, and so is a stale root, which the next root does not
+        continue: a writer created its version again after it had been deleted.
 
         Raises:
             CorruptManifestError: a root is damaged.
@@ -49,15 +49,12 @@ class History:
             yield found
 
     def as_of(self, wanted: AsOf) -> Head | None:
-        """Return the root of a version or of a timestamp; None if the log has no root at all.
-
-        The search for a timestamp sends about log2(number of roots) requests. One more request reads the next root,
-        which shows if the found root belongs to the chain. Another request reads the head, because earlier versions
-        than its ``history_start`` must not be read.
+        """Return the root of a version, or the latest root at or before a timestamp; None if the log has no root at all.
 
         Raises:
             ConfigError: the root was deleted, does not exist yet, or is older than the erasure of a key.
-            CorruptManifestError, StoreError: under the conditions of ``newest_first``.
+            TamperedManifestError: the root has no MAC, and no later root with a MAC proves that it is genuine.
+            CorruptManifestError, StoreError: as for ``newest_first``.
         """
         if type(wanted) is not int and not isinstance(wanted, datetime):
             raise ConfigError(f"as_of is a version of the manifest (1, 2, ...) or a datetime, not {wanted!r}")
@@ -95,10 +92,7 @@ class History:
         return newer is None or may_continue(found, newer)
 
     def _check_anchored(self, versions: Sequence[int], found: Head) -> None:
-        """Raise TamperedManifestError unless a chain of hashes links ``found``, which has no MAC, to a root with a MAC.
-
-        One request is sent for each root between them.
-        """
+        """Raise TamperedManifestError unless a chain of hashes links ``found``, which has no MAC, to a root with a MAC."""
         last = found
         for version in versions[versions.index(found.root.version) + 1 :]:
             newer = self._finder.read(version)
@@ -113,10 +107,7 @@ class History:
         )
 
     def _at(self, versions: Sequence[int], moment: datetime) -> Head | None:
-        """Return the latest root that was created at or before a timestamp, by binary search.
-
-        The search assumes that the clocks of all writers agree.
-        """
+        """Return the latest root created at or before a timestamp; binary search assumes that all writers' clocks agree."""
         moment_ms = unix_ms(moment)
         best: Head | None = None
         low, high = 0, len(versions)

@@ -18,7 +18,7 @@ def canonical(value: object) -> bytes:
 
 
 def sha256_of(data: bytes) -> str:
-    """Return the hash by which roots name their parent and their pages, in hex."""
+    """Return the SHA-256 of ``data`` in hex, by which roots name the previous root and their pages."""
     return hashlib.sha256(data).hexdigest()
 
 
@@ -52,11 +52,8 @@ class JsonFields:
         self._value = value
 
     def check_names(self, known: Collection[str]) -> None:
-        """Raise ValueError if the object has a field that is not in ``known``.
-
-        An unknown field must not be ignored: the next root would not contain it. A later format that adds a field has
-        another version.
-        """
+        """Raise ValueError if the object has a field that is not in ``known``."""
+        # An unknown field must not be ignored: the next root would not contain it.
         unknown = sorted(set(self._value) - set(known))
         if unknown:
             raise ValueError(f"unknown field {unknown[0][:64]!r}")
@@ -74,7 +71,7 @@ class JsonFields:
         return exactly(int, self._value[name], name)
 
     def text(self, name: str) -> str:
-        """Return the value of a field that must be a text."""
+        """Return the value of a field that must be a string."""
         return exactly(str, self._value[name], name)
 
     def items(self, name: str) -> list[Any]:
@@ -83,7 +80,10 @@ class JsonFields:
 
 
 def exactly(kind: type[T], value: object, name: str) -> T:
-    """Return ``value``; raise TypeError unless it has exactly this type (a bool is no integer)."""
+    """Return ``value``; raise TypeError, which names the field ``name``, unless its type is exactly ``kind``.
+
+    A bool is no int.
+    """
     if type(value) is not kind:
         raise TypeError(f"{name} is not of type {kind.__name__}")
     return value

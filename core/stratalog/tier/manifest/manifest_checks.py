@@ -1,4 +1,4 @@
-"""Invariants of one manifest root, and of a root and the next one."""
+"""Checks of the invariants of a manifest root, of a root and the next one, of entries and of references to pages."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MAX_WRITER: Final = 128  # characters
 
 
 def contradiction(root: Root) -> str:
-    """Return the defect of a single root as text, "" if it has none. Called before a write and after each read."""
+    """Return the first invariant that a root violates as text, "" if it violates none."""
     checks: Iterable[tuple[bool, Callable[[], str]]] = (
         (1 <= root.version <= _INT64_MAX, lambda: f"version {root.version}"),
         (bool(_COMMIT_ID.match(root.commit_id)), lambda: "malformed commit id"),
@@ -66,7 +66,7 @@ def contradiction(root: Root) -> str:
 
 
 def regression(before: Root, root: Root) -> str:
-    """Return the reason why ``root`` must not follow ``before``, "" if it may. Called before a write."""
+    """Return the reason why ``root`` must not be the next root after ``before``, "" if it may."""
     if root.leader_epoch < before.leader_epoch:
         return f"leader epoch {root.leader_epoch} after {before.leader_epoch}"
     if root.history_start < before.history_start:
@@ -81,12 +81,12 @@ def regression(before: Root, root: Root) -> str:
 
 
 def is_writer(text: str) -> bool:
-    """Return True if ``text`` is allowed as ``WriteMark.writer``."""
+    """Return True if ``text`` is allowed as ``WriteMark.writer``: 1 to 128 printable characters."""
     return 1 <= len(text) <= MAX_WRITER and text.isprintable()
 
 
 def entry_contradiction(prefix: str, entry: StoredSegment) -> str:
-    """Return the defect of an entry as text, "" if it has none; ``prefix`` is that of the log's keys."""
+    """Return the defect of a manifest entry as text, "" if it has none; ``prefix`` is the prefix of the log's keys."""
     info, places = entry.info, entry.slices.values()
     wrong = ""
     if not 0 <= info.base_offset < info.end_offset or info.size_bytes < 0:
@@ -146,7 +146,7 @@ def _entries_contradiction(root: Root) -> str:
 
 
 def _start_contradiction(root: Root) -> str:
-    """Return how the totals or the start offset of a root contradict its pages as text, "" if they do not."""
+    """Return how the totals or start offset of a root contradict its pages and entries, as text; "" if they do not."""
     inline_bytes = sum(entry.info.size_bytes for entry in root.entries)
     most = sum(ref.segments for ref in root.pages) + len(root.entries)
     most_bytes = sum(ref.size_bytes for ref in root.pages) + inline_bytes

@@ -1,7 +1,7 @@
-"""Encoding of manifest entries and of references to pages. It is compact, because each commit writes a root.
+"""Encoding of manifest pages, of manifest entries, and of references to pages.
 
 An entry omits topic, partition and topic id, which the root or page contains once. An entry contains each object key
-once, without the prefix of the log's keys. A reference is a row of numbers.
+once, without the prefix of the log's keys. A reference is a list of numbers and a hash.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _twin: Final[ModuleType | None] = extension(EXTENSIONS[0])
 
 
 def entry_to_json(entry: StoredSegment) -> dict[str, Any]:
-    """Return an entry as JSON values, without topic, partition and topic id."""
+    """Return the JSON object of a manifest entry, without topic, partition and topic id."""
     prefix = log_prefix(entry.info.log, entry.info.topic_id)
     value = entry.to_json()
     for name in _OWN_OF_ROOT:
@@ -48,7 +48,7 @@ def entry_to_json(entry: StoredSegment) -> dict[str, Any]:
 
 
 def entry_to_text(entry: StoredSegment) -> str:
-    """Return the result of ``entry_to_json`` as one line of JSON text."""
+    """Return the JSON object of ``entry_to_json`` as one line of text."""
     found: str | None = None
     if _twin is not None:
         found = _twin.text_of(entry, log_prefix(entry.info.log, entry.info.topic_id))
@@ -56,10 +56,10 @@ def entry_to_text(entry: StoredSegment) -> str:
 
 
 def entry_from_json(value: object, log: TopicPartition, topic_id: TopicId) -> StoredSegment:
-    """Return the checked entry that ``entry_to_json`` encoded.
+    """Return the manifest entry that ``entry_to_json`` encoded as ``value``.
 
     Raises:
-        StorageError, TypeError, ValueError, KeyError: the value is not an entry; the text names the reason.
+        StorageError, TypeError, ValueError, KeyError: ``value`` is not an entry.
     """
     prefix = log_prefix(log, topic_id)
     found: StoredSegment | None = None if _twin is None else _twin.entry_of(value, prefix, log, topic_id)
@@ -87,12 +87,12 @@ def _place(names: Sequence[str], kind: object, place: object) -> tuple[str, obje
 
 
 def ref_to_json(ref: PageRef) -> list[Any]:
-    """Return a reference as a list of numbers and the hash."""
+    """Return a reference to a page as a JSON array of numbers and the hash."""
     return [*(getattr(ref, name) for name in _NUMBERS), ref.sha256]
 
 
 def ref_from_json(value: object) -> PageRef:
-    """Return the reference that ``ref_to_json`` encoded; raises the errors of ``entry_from_json``."""
+    """Return the reference that ``ref_to_json`` encoded; raise ValueError or TypeError if ``value`` is not one."""
     row = exactly(list, value, "pages")
     if len(row) != len(_NUMBERS) + 1:
         raise ValueError(f"a reference to a page has {len(_NUMBERS) + 1} values, not {len(row)}")
@@ -101,7 +101,7 @@ def ref_from_json(value: object) -> PageRef:
 
 
 def encode_page(log: TopicPartition, topic_id: TopicId, level: int, items: Sequence[StoredSegment | PageRef]) -> bytes:
-    """Return the canonical bytes of a page with these entries (level 0) or references."""
+    """Return the canonical bytes of a page: of level 0 with entries, of a higher level with references to pages."""
     rows = [ref_to_json(item) if isinstance(item, PageRef) else entry_to_json(item) for item in items]
     return canonical(
         {
@@ -119,11 +119,11 @@ def encode_page(log: TopicPartition, topic_id: TopicId, level: int, items: Seque
 def parse_page(
     data: bytes, log: TopicPartition, topic_id: TopicId, ref: PageRef
 ) -> tuple[StoredSegment | PageRef, ...]:
-    """Return the entries (level 0) or references of the page that ``ref`` names.
+    """Return the contents of the page that ``ref`` names: entries at level 0, references at a higher level.
 
     Raises:
-        CorruptManifestError: the bytes are not those of the page that ``ref`` names; the error names the key.
-        UnknownComponentError: the page has a newer format, which is not supported.
+        CorruptManifestError: ``data`` is not the page that ``ref`` names; the error names the key.
+        UnknownComponentError: the page has a format version that this release does not support.
     """
     key = ref.key(log_prefix(log, topic_id))
     if len(data) != ref.stored_bytes or sha256_of(data) != ref.sha256:
@@ -136,9 +136,11 @@ def parse_page(
 
 
 def read_page(data: bytes, key: str) -> tuple[TopicPartition, TopicId, tuple[StoredSegment | PageRef, ...]]:
-    """Return the log, the topic id, and the items of a page; raise the errors of ``parse_page``.
+    """Return the log, the topic id, and the entries or references of a page, without a reference to compare it with.
 
-    The page is not compared with a reference.
+    Raises:
+        CorruptManifestError: ``data`` is not a page; the error names ``key``.
+        UnknownComponentError: the page has a format version that this release does not support.
     """
     fields = load_object(data, key)
     if fields.get("format") != FORMAT:
@@ -163,7 +165,7 @@ def read_page(data: bytes, key: str) -> tuple[TopicPartition, TopicId, tuple[Sto
 
 
 def _contradiction(ref: PageRef, items: Sequence[StoredSegment | PageRef]) -> str:
-    """Return how the items of a page contradict its reference ``ref`` as text, "" if they do not."""
+    """Return how the items of a page contradict the reference to the page, as text; "" if they do not."""
     if not 1 <= len(items) <= PAGE_ITEMS:
         return f"{len(items)} items"
     below = [item for item in items if isinstance(item, PageRef)]

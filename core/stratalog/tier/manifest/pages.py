@@ -23,7 +23,7 @@ Item = StoredSegment | PageRef
 
 
 class PageCache:
-    """Cache of parsed pages, by key, shared by the logs of a tier. Evicts the least recently used page. Thread-safe."""
+    """Cache of at most ``pages`` parsed pages, by key. Evicts the least recently used page. Thread-safe."""
 
     def __init__(self, pages: int = CACHED_PAGES) -> None:
         self._most = pages
@@ -32,7 +32,7 @@ class PageCache:
         ends_with_fork(self)
 
     def get(self, key: str) -> tuple[Item, ...] | None:
-        """Return the items of a page, None if it is not cached."""
+        """Return the entries or references of the page with this key; None if the page is not cached."""
         with self._lock:
             found = self._pages.get(key)
             if found is not None:
@@ -40,7 +40,7 @@ class PageCache:
             return found
 
     def put(self, key: str, items: tuple[Item, ...]) -> None:
-        """Cache the items of a page; if the cache is full, evict the least recently used pages."""
+        """Cache the entries or references of a page; if the cache is full, evict the least recently used page."""
         with self._lock:
             self._pages[key] = items
             self._pages.move_to_end(key)
@@ -67,10 +67,13 @@ class Pages:
         self._cache, self._limit_bytes = cache, limit_bytes
 
     def read(self, ref: PageRef) -> tuple[Item, ...]:
-        """Return the entries (level 0) or references of a page. Send one request unless the page is cached.
+        """Return the contents of a page: entries at level 0, references at a higher level.
+
+        The call sends one request unless the page is cached.
 
         Raises:
-            CorruptManifestError: the page is damaged, or not the one that the reference names.
+            CorruptManifestError: the page is damaged or too large, or not the one that ``ref`` names.
+            UnknownComponentError: a newer stratalog wrote the page.
             ObjectNotFoundError: the page is missing.
             StoreError: the store failed or refused.
         """
@@ -89,20 +92,21 @@ class Pages:
         return found
 
     def entries(self, ref: PageRef) -> tuple[StoredSegment, ...]:
-        """Return the entries of a page of level 0; raises the errors of ``read``."""
+        """Return the entries of a page of level 0; raise the errors of ``read``."""
         return tuple(item for item in self.read(ref) if isinstance(item, StoredSegment))
 
     def refs(self, ref: PageRef) -> tuple[PageRef, ...]:
-        """Return the references in a page of a higher level; raises the errors of ``read``."""
+        """Return the references in a page of a level above 0; raise the errors of ``read``."""
         return tuple(item for item in self.read(ref) if isinstance(item, PageRef))
 
     def write(self, items: Sequence[Item], leader_epoch: int) -> PageRef:
-        """Store a page of entries, or of references of one level, and return the reference to it for a root.
+        """Store a page of entries, or of references of one level, and return the reference to the page.
 
-        A repeated call with the same arguments writes the same key and the same bytes.
+        ``items`` are ascending and not empty. A repeated call with the same arguments writes the same key and bytes.
 
         Raises:
             StoreError: the store failed or refused; the page may be stored.
+            PluginError: ``tier.verify`` applies, and the store does not return the bytes that were written.
         """
         ref, data = made_page(self._log, self._topic_id, items, leader_epoch)
         key = ref.key(self.prefix)
@@ -120,7 +124,7 @@ def made_page(
 ) -> tuple[PageRef, bytes]:
     """Return the reference to a page, and the bytes of the page.
 
-    ``items`` are the entries of the page, or the references of one level: at least one, ascending.
+    ``items`` are entries, or references of one level, ascending and not empty.
     """
     rows = [item if isinstance(item, PageRef) else page_of(item) for item in items]
     level = rows[0].level + 1
@@ -142,7 +146,7 @@ def made_page(
 
 
 def page_of(entry: StoredSegment) -> PageRef:
-    """Return a PageRef of level -1 that describes one entry, from which ``made_page`` computes that of a page."""
+    """Return the offsets, sizes and time of one entry as a PageRef of level -1, which ``made_page`` adds up."""
     info, time_ms = entry.info, segment_time_ms(entry)
     return PageRef(
         level=-1,

@@ -1,4 +1,4 @@
-"""Data classes of the manifest: a root, which is the state of a log in the tier after a commit, and its changes."""
+"""Data classes of a log's manifest: a root, which is the state of the log in the tier after a commit, and changes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ INLINE_PAGES: Final = 512  # references of one level in a root; more of them mov
 
 
 class ChangeKind(StrEnum):
-    """The kind of change that a root made. The words are stored in roots, and must not change."""
+    """The kind of change that a commit made. The words are stored in roots, and must not change."""
 
     CREATE = "create"
     CLAIM = "claim"
@@ -44,7 +44,7 @@ SHORTENING: Final = EMPTYING | {ChangeKind.TRUNCATE}  # these changes may lower 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageRef:
-    """The location of a page, and facts that readers need without reading the page.
+    """Reference to a page of the manifest, with facts that readers need without reading the page.
 
     Attributes:
         level: 0 for a page of entries; above 0, a page of references to pages of the level below.
@@ -52,9 +52,9 @@ class PageRef:
         end_offset: end offset of the last entry.
         segments: number of segments in the page and in all pages below it.
         size_bytes: size of the ``.log`` files of these segments.
-        oldest_ms: smallest time of these segments (``segment_time_ms``).
-        newest_ms: largest time of these segments.
-        stored_bytes: size of the page itself.
+        oldest_ms: smallest timestamp of these segments (``segment_time_ms``).
+        newest_ms: largest timestamp of these segments.
+        stored_bytes: size of the page itself, in bytes.
         leader_epoch: leader epoch of the writer of the page.
         sha256: hash of the page's bytes, in hex.
     """
@@ -71,7 +71,7 @@ class PageRef:
     sha256: str
 
     def key(self, prefix: str) -> str:
-        """Return the key of the page; ``prefix`` is that of the log's keys."""
+        """Return the key of the page; ``prefix`` is the prefix of the log's keys."""
         return page_key(prefix, self.base_offset, self.leader_epoch, self.sha256)
 
 
@@ -88,8 +88,7 @@ class RootMac:
 class TopicNote:
     """Number of partitions and settings of a topic, stored in a root for readers that have only the tier.
 
-    ``config`` has the settings that were set explicitly, by Kafka's names, as JSON values. It does not contain the
-    engine's defaults.
+    ``config`` has the topic's own settings, by Kafka's names, as JSON values. It has no defaults.
     """
 
     partitions: int
@@ -99,12 +98,10 @@ class TopicNote:
 @checked
 @dataclass(frozen=True, slots=True)
 class WriteMark:
-    """Progress of a writer that writes in numbered rounds, such as a streaming query.
+    """Progress of a writer that numbers its writes, such as a streaming query that numbers its micro-batches.
 
-    The log has all records of round ``number`` and of earlier rounds. The writer uses this to skip a repeated round.
-
-    ``writer`` identifies the writer permanently, in 1 to 128 printable characters, for example the id of a streaming
-    query.
+    The log has all records of write ``number`` and of earlier writes, so the writer can skip a repeated write.
+    ``writer`` is its permanent id of 1 to 128 printable characters, for example the id of a streaming query.
     """
 
     writer: str
@@ -121,11 +118,12 @@ class Change:
         log_start: new log start; segments that end at or below it are removed.
         high_watermark: new high watermark of the log.
         added: new entries, after the last entry, or in place of the replaced entries.
-        replaced: the offsets [start, end) whose entries ``added`` replaces; both are borders of entries.
+        replaced: the offsets [start, end) whose entries ``added`` replaces; both bounds are borders of entries. None if
+            ``added`` replaces none.
         first_dirty_offset: first offset that is not compacted yet.
         topic: partitions and settings of the log's topic; None keeps those of the previous root.
-        mark: new mark of a writer with numbered rounds; replaces the writer's earlier mark.
-        kept_end: border of an entry; the entries from there on are removed. None removes none.
+        mark: new progress of a writer that numbers its writes; None if the writer does not.
+        kept_end: end offset of the last entry to keep; the later entries are removed. None removes none.
     """
 
     kind: ChangeKind
@@ -154,7 +152,7 @@ class Root:
         commit_id: 32 random hex digits, by which a writer recognizes its own root after a lost reply.
         parent_sha256: hash of the bytes of the previous root, in hex; "" for the first root.
         leader_epoch: leader epoch of the writer; never lower than that of the previous root.
-        change: a ``ChangeKind``, or a word of a later release.
+        change: kind of the commit's change: a ``ChangeKind``, or a word of a later release.
         reason: text for people.
         log_start: the first offset that readers may read; never lower than that of the previous root.
         high_watermark: high watermark of the log at the commit; at least the end offset of the last entry.
@@ -168,7 +166,7 @@ class Root:
         recent_commits: ids of the last commits up to this one, oldest first.
         created_ms: time of the commit, by the writer's wall clock.
         topic: partitions and settings of the log's topic, from the latest commit that had them; None if no commit had.
-        marks: one mark for each writer with numbered rounds, the latest writer last; at most ``MAX_MARKS``.
+        marks: progress of each writer that numbers its writes, the latest writer last; at most ``MAX_MARKS``.
         history_start: roots with lower versions are neither kept nor read as history, because a key was erased later.
         mac: MAC of all other fields; None if no layout of the log authenticates roots.
     """
@@ -198,11 +196,11 @@ class Root:
     mac: RootMac | None = None
 
     def number_of(self, writer: str) -> int:
-        """Return the number of the last round of a writer (``WriteMark.number``); -1 if the root has no mark of it."""
+        """Return the number of a writer's last write (``WriteMark.number``); -1 if the root has none of this writer."""
         return next((mark.number for mark in self.marks if mark.writer == writer), -1)
 
     def unchanged(self, kind: ChangeKind, reason: str) -> Change:
-        """Return a change on top of this root that keeps its offsets and entries."""
+        """Return a change on top of this root that keeps all entries, offsets and settings."""
         return Change(
             kind=kind,
             reason=reason,
@@ -213,12 +211,12 @@ class Root:
 
     @property
     def end_offset(self) -> int:
-        """The first offset after the last entry, or the log start if there is none."""
+        """The exclusive end offset of the last entry, or the log start if there is none."""
         return self.entries[-1].info.end_offset if self.entries else self.log_start
 
     @property
     def identity(self) -> str:
-        """Text that identifies this root, for the tier note in the log's folder; "" if the root has no MAC."""
+        """Commit id and MAC of this root as text, which identify the root; "" if the root has no MAC."""
         return f"{self.commit_id} {self.mac.digest}" if self.mac is not None else ""
 
     @property
@@ -231,8 +229,8 @@ class Root:
 class Head:
     """A root and the hash of its bytes, which the next root contains as ``parent_sha256``.
 
-    ``content_sha256`` is the hash of all fields except the digits of the MAC. The MAC is computed from this hash. It is
-    "" if the root has no MAC.
+    ``content_sha256`` is the hash from which the MAC is computed: that of all fields except the digits of the MAC. It
+    is "" if the root has no MAC.
     """
 
     root: Root
@@ -241,23 +239,28 @@ class Head:
 
 
 def marked(marks: Iterable[WriteMark], mark: WriteMark | None) -> tuple[WriteMark, ...]:
-    """Return the marks with ``mark`` at the end, which replaces the same writer's earlier mark."""
+    """Return the marks with ``mark``, unless it is None, at the end; it replaces the writer's earlier mark.
+
+    If there would be more than ``MAX_MARKS``, the first one is removed.
+    """
     if mark is None:
         return tuple(marks)
     return (*(found for found in marks if found.writer != mark.writer), mark)[-MAX_MARKS:]
 
 
 def segment_time_ms(entry: StoredSegment) -> int:
-    """Return the segment's time for retention: the largest timestamp, or the time when the file was last written."""
+    """Return the time from which retention of a segment counts: its largest timestamp, or its file's if it has none."""
     info = entry.info
     return info.max_timestamp_ms if info.max_timestamp_ms >= 0 else info.modified_ms
 
 
 def newest_topic(topics: Mapping[TopicId, Sequence[Root]]) -> TopicId:
-    """Return the latest of several topics that had the same name: among those not deleted, the one written last.
+    """Return the id of the topic that was written last, of several topics with the same name.
+
+    Deleted topics are considered only if all topics are deleted.
 
     Args:
-        topics: by topic id, the latest roots of the topic's logs, at least one each.
+        topics: by topic id, the latest roots of the topic's logs; at least one topic, and one root for each.
     """
     live = {found: roots for found, roots in topics.items() if any(root.change != ChangeKind.DELETE for root in roots)}
     asked = live or topics
@@ -277,5 +280,5 @@ def object_keys(entries: Iterable[StoredSegment]) -> set[str]:
 
 
 def stand_in(prefix: str, version: int) -> str:
-    """Return the commit id that a repair uses in ``recent_commits`` for a root of this version that was lost."""
+    """Return the commit id that a repair writes into ``recent_commits`` in place of that of a lost root."""
     return sha256_of(f"{prefix}{version}".encode())[:32]

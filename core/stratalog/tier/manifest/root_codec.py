@@ -1,8 +1,8 @@
 """Encoding of manifest roots. Each commit writes one complete root, which contains the hash of the previous root.
 
-A root is canonical JSON (sorted keys, no spaces, ASCII) under ``manifest/{version, 20 digits}``. Its hash is that of
-these bytes. A root is created only if its key does not exist, and never changes. The first field is the hash of all
-others, because the latest root has no successor whose parent hash could reveal damage.
+A root is canonical JSON (sorted keys, no spaces, ASCII) under ``manifest/{version, 20 digits}``. The next root contains
+the hash of these bytes. A root is created only if its key does not exist, and never changes. The first field is the
+hash of all other fields, because the latest root has no next root whose parent hash could reveal damage.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def next_root(
     leader_epoch: int,
     created_ms: int,
 ) -> Root:
-    """Return the root that follows ``head`` (None: the first root of a log), and store its new pages.
+    """Return the root that follows ``head``, and store its new pages. If ``head`` is None, return the log's first root.
 
     Raises:
         StorageError: the change would break an invariant of roots, which is a bug of the caller.
@@ -99,7 +99,7 @@ def next_root(
 
 
 def encode_root(root: Root) -> bytes:
-    """Return the canonical bytes of a root, with their hash as the first field."""
+    """Return the canonical bytes of a root; the first field is the hash of the others."""
     return sealed(_body(root))
 
 
@@ -142,7 +142,7 @@ def _body(root: Root) -> bytes:
 
 
 def new_root(root: Root) -> bytes:
-    """Return the bytes of a new root, as ``encode_root``; raise StorageError if they cannot be parsed again."""
+    """Return the bytes of a new root, as ``encode_root``; raise StorageError if ``parse_root`` refuses them."""
     data, key = encode_root(root), manifest_key(root.prefix, root.version)
     return readable(
         data, lambda made, _: parse_root(made, root.log, root.topic_id, root.version, limit_bytes=len(made)), key
@@ -150,17 +150,24 @@ def new_root(root: Root) -> bytes:
 
 
 def sealed(body: bytes) -> bytes:
-    """Return ``body``, the canonical bytes of a root, with their hash inserted as the first field."""
+    """Return ``body``, the canonical bytes of a root without its own hash, with the hash as the first field."""
     return b"".join((_SEAL, sha256_of(body).encode(), _SEAL_END, memoryview(body)[1:]))
 
 
 def parse_root(data: bytes, log: TopicPartition, topic_id: TopicId, version: int, *, limit_bytes: int) -> Head:
-    """Return the checked root whose bytes were read from the key of ``version``, as a head. The MAC is not checked.
+    """Return the root with the bytes ``data``, with its hashes; check everything except the MAC.
+
+    Args:
+        data: the bytes that were read.
+        log: name of the log that the root must belong to.
+        topic_id: id of its topic.
+        version: version that the root must have.
+        limit_bytes: largest allowed size of ``data``.
 
     Raises:
-        CorruptManifestError: the data is larger than ``limit_bytes``, damaged, no JSON, no root, or of another log or
-            version; the error names the key.
-        UnknownComponentError: the root has another format, which is not supported.
+        CorruptManifestError: ``data`` is too large, damaged, no root, or of another log or version; the error names the
+            key.
+        UnknownComponentError: the root has a format version that this release does not support.
     """
     key = manifest_key(log_prefix(log, topic_id), version)
     if len(data) > limit_bytes:
@@ -195,10 +202,8 @@ def parse_root(data: bytes, log: TopicPartition, topic_id: TopicId, version: int
 
 
 def _unsealed(data: bytes, key: str) -> bytes | None:
-    """Return the bytes that the hash in the first field of a root covers; None if the root has no such field.
-
-    The hash is checked for every format version: otherwise a damaged root could look like one of a newer release.
-    """
+    """Return the bytes that the hash in the first field of a root covers, after a check; None if it has no hash."""
+    # The hash is checked for every format version: otherwise a damaged root could look like one of a newer release.
     if not data.startswith(_SEAL):
         return None
     body = b"{" + data[len(_SEAL) + _HASH_DIGITS + len(_SEAL_END) :]

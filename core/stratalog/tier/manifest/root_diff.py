@@ -1,4 +1,4 @@
-"""Objects that a root names and the next root no longer names. Pages that both roots name are not read."""
+"""Search for the objects that a manifest root names and the next root no longer names."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ from stratalog.tier.manifest.root import PageRef, Root, object_keys
 
 
 def removed_objects(before: Root, after: Root, heads: Iterable[Root], pages: Pages) -> set[str]:
-    """Return the keys of objects and pages that ``before`` names, and neither ``after`` nor any of ``heads``.
+    """Return the keys of objects and pages that ``before`` names, and neither ``after`` nor any of ``heads`` names.
 
-    ``after`` is the root that follows ``before``. Once a root stops naming an object, no later root names it again; the
-    heads are checked only for safety. Adjacent entries may name the same object. Therefore the entries next to removed
-    entries are checked, too.
+    ``after`` is the root that follows ``before``. The call raises the errors of ``Pages.read``.
     """
+    # Adjacent entries may name the same object: the entries next to removed entries are checked, too.
     later = (after, *heads)
     dead_pages = page_keys(before, pages) - set[str]().union(*(page_keys(root, pages) for root in later))
     changed = _changed(before, after, pages)
@@ -30,12 +29,12 @@ def removed_objects(before: Root, after: Root, heads: Iterable[Root], pages: Pag
 
 
 def page_keys(root: Root, pages: Pages) -> set[str]:
-    """Return the keys of all pages of a root, of every level; pages above level 0 are read."""
+    """Return the keys of all pages of a root, of every level; raise the errors of ``Pages.read``."""
     return {ref.key(root.prefix) for ref in _all_refs(root.pages, pages)}
 
 
 def unshared(root: Root, known: Collection[str], pages: Pages) -> Iterable[StoredSegment]:
-    """Yield the entries of a root, also below the log start, except those in pages whose keys are in ``known``."""
+    """Yield the entries of a root, also below its log start, except entries in pages whose keys are in ``known``."""
     for ref in leaves(root.pages, pages):
         if ref.key(root.prefix) not in known:
             yield from pages.entries(ref)
