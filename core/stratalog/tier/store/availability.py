@@ -1,7 +1,7 @@
-"""Availability of a tier: an engine can be opened while the store is unavailable, and uses the store again later.
+"""Availability of a tier: an engine can be opened while the store is unavailable, and uses the store later.
 
-Before the first write, a probe tests if the store creates atomically. An engine that was opened without the store
-probes the store when it next needs the tier, but not more often than every 5 seconds.
+A probe tests with a few requests if the store is available and creates objects atomically. An engine that was opened
+without the store probes the store when it needs the tier, but not more often than every 5 seconds.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ class TierAvailability:
     Args:
         uri: URI of the store, for messages.
         clock: clock for the time between two probes.
-        probe: probes the store.
+        probe: tests the store with a few requests.
         probed: result of the probe when the tier was opened; None if the store was unavailable.
         away: the error of that probe; None if the store was available.
         allow_offline: True if logs may be opened without the store.
 
     Attributes:
-        shared: True if several writers may use the store.
+        shared: True if several writers may use the store; False while the store was never available.
         reason: the reason why several writers must not use the store, "" if they may.
     """
 
@@ -62,19 +62,19 @@ class TierAvailability:
     def away(self) -> StoreError | None:
         """The error because of which the tier is not used; None while the tier is used.
 
-        StoreUntrustedError means that the store declares atomic creation but does not provide it.
+        It is a StoreUntrustedError if the store declares that it creates objects atomically, but does not.
         """
         return self._away
 
     @property
     def is_trying(self) -> bool:
-        """True if a thread is probing the store now. If the store does not answer, a probe takes its whole deadline."""
+        """True if a thread is testing the store now; that takes long if the store does not answer."""
         return self._trying.locked()
 
     def listen(self, tell: Callable[[TierUnavailable | TierAvailable], None]) -> None:
-        """Set the function ``tell`` that receives later changes of availability.
+        """Set the function that receives an event at each later change of availability.
 
-        If the store is unavailable now, ``tell`` is called at once.
+        If the tier is not in use now, ``tell`` is also called at once.
         """
         self._tell = tell
         if self._away is not None:
@@ -86,7 +86,7 @@ class TierAvailability:
             raise self.unavailable()
 
     def unavailable(self) -> StoreError:
-        """Return the TierUnavailableError or StoreUntrustedError for an operation that needs the tier."""
+        """Return the TierUnavailableError or StoreUntrustedError to raise for an operation that needs the tier."""
         away = self._away
         if isinstance(away, StoreUntrustedError):
             return StoreUntrustedError(away.reason, away.key)
@@ -99,13 +99,13 @@ class TierAvailability:
         )
 
     def serve_without(self) -> None:
-        """Allow logs to be opened without the store; called after all logs that only the tier had were taken over."""
+        """Allow logs to be opened without the store."""
         self._allow_offline = True
 
     def may_open_without(self, error: StoreError) -> bool:
         """Return True if a log may be opened without the tier after ``error``, an error of the store.
 
-        If the result is True, the tier is not used until the next successful probe.
+        That requires ``allow_offline`` and a retriable error. If True, the tier is not used until ``reach`` succeeds.
         """
         if isinstance(error, TierUnavailableError):
             return self._allow_offline
@@ -116,11 +116,11 @@ class TierAvailability:
         return True
 
     def reach(self) -> None:
-        """Probe the store again if it was unavailable; one thread probes, the others use its result.
+        """Test the store again if it was unavailable; return at once if the tier is in use.
 
         Raises:
-            TierUnavailableError: the store is still unavailable, or the last probe failed less than 5 seconds ago.
-            StoreUntrustedError: the store declares atomic creation, but does not provide it.
+            TierUnavailableError: the store is still unavailable, or the last test failed less than 5 seconds ago.
+            StoreUntrustedError: the store declares that it creates objects atomically, but does not.
         """
         if self._away is not None:
             with self._trying:

@@ -33,7 +33,7 @@ _STEP_BYTES: Final = 64 << 20  # a layout gets one more deadline for each so man
 
 
 class GuardedAuthenticator(ManifestAuthenticator):
-    """An authenticator that calls the one of a layout, converts its errors, and checks its results.
+    """An authenticator that calls that of a plugin's layout, converts its errors, and checks its results.
 
     Args:
         found: the authenticator to call.
@@ -66,7 +66,7 @@ class GuardedAuthenticator(ManifestAuthenticator):
 
 
 class GuardedLayout(TierLayout):
-    """A layout that calls another one, converts its errors to StorageErrors, and checks the types of its results.
+    """A layout that calls a plugin's layout, converts its errors to StorageErrors, and checks the types of its results.
 
     Args:
         layout: the layout to call.
@@ -87,13 +87,13 @@ class GuardedLayout(TierLayout):
         return self.guard.typed("takes_uncompressed", found, bool)
 
     def write(self, source: SegmentSource, sink: ObjectSink, section: Section | None) -> StoredSegment:
-        """Return the checked result of ``TierLayout.write``; the call has a deadline that grows with the segment."""
+        """Return the checked result of ``TierLayout.write``; the deadline of the call grows with the segment's size."""
         times = 1 + source.info.size_bytes // _STEP_BYTES
         stored = self.guard.call("write", lambda: self._layout.write(source, sink, section), times=times)
         return self.guard.typed("write", stored, StoredSegment)
 
     def read(self, segment: StoredSegment, start: int, end: int, fetch: RangeReader) -> Iterator[memoryview]:
-        """Yield the checked pieces of ``TierLayout.read``."""
+        """Yield the bytes that ``TierLayout.read`` returns, in its pieces, after a check of their type."""
         for piece in self.guard.items("read", lambda: self._layout.read(segment, start, end, fetch)):
             with self.guard.calling("read"):
                 view = memoryview(piece)  # raises if it is no buffer
@@ -108,7 +108,7 @@ class GuardedLayout(TierLayout):
     def read_arrow(
         self, segment: StoredSegment, start: int, end: int, columns: Sequence[str] | None, fetch: RangeReader
     ) -> Iterator[pyarrow.RecordBatch] | None:
-        """Return the batches of ``TierLayout.read_arrow``, after a check of their schema."""
+        """Return the batches of ``TierLayout.read_arrow``, each after a check of its schema; None if it returns None."""
         with self.guard.calling("read_arrow"):
             found = self._layout.read_arrow(segment, start, end, columns, fetch)
         return None if found is None else self._checked_batches(found, columns)
@@ -129,7 +129,7 @@ class GuardedLayout(TierLayout):
         self.guard.check_none("check", found)
 
     def authenticator(self) -> ManifestAuthenticator | None:
-        """Return the guarded result of ``TierLayout.authenticator``."""
+        """Return the authenticator of the layout with checks of its results; None if the layout has none."""
         with self.guard.calling("authenticator"):
             found = self._layout.authenticator()
         if found is None:
@@ -138,7 +138,7 @@ class GuardedLayout(TierLayout):
         return GuardedAuthenticator(found, self.guard)
 
     def rewrapped(self, segment: StoredSegment) -> StoredSegment:
-        """Return the result of ``TierLayout.rewrapped``; raise PluginError if it changes more than ``extra``."""
+        """Return ``TierLayout.rewrapped`` of a segment; raise PluginError if another field than ``extra`` differs."""
         renewed = self.guard.call("rewrapped", lambda: self._layout.rewrapped(segment))
         self.guard.typed("rewrapped", renewed, StoredSegment)
         if renewed is not segment and (
@@ -154,14 +154,14 @@ class GuardedLayout(TierLayout):
 
 
 class LayoutTable:
-    """Layouts by name, as topic settings contain it, and by label (``name@version``), as manifests do. Thread-safe.
+    """Layouts by name, which topic settings contain, and by label (``name@version``), which manifests contain.
 
     The methods raise UnknownComponentError if no installed layout has the name or label, and the errors of ``opener``
-    if the layout cannot be opened.
+    if the layout cannot be opened. Thread-safe.
 
     Args:
         catalogue: the installed layouts.
-        opener: opens a layout; called at most once for each name.
+        opener: opens a layout; called for a name until it succeeds once.
     """
 
     def __init__(self, catalogue: Catalogue[TierLayout], opener: Callable[[Provider[TierLayout]], TierLayout]) -> None:
@@ -175,7 +175,7 @@ class LayoutTable:
         return tuple(offer.provider.name for offer in self._catalogue)
 
     def label(self, name: str) -> str:
-        """Return the ``name@version`` that the layout called ``name`` writes."""
+        """Return the label ``name@version`` of segments that the layout called ``name`` writes."""
         return self._catalogue.by_name(name).label
 
     def by_name(self, name: str) -> GuardedLayout:
@@ -190,7 +190,7 @@ class LayoutTable:
         return found
 
     def all(self) -> tuple[GuardedLayout, ...]:
-        """Return every installed layout, except those that cannot be opened with the current settings."""
+        """Return all installed layouts, except layouts that cannot be opened with the current settings."""
         found = list[GuardedLayout]()
         for offer in self._catalogue:
             with contextlib.suppress(ConfigError, PluginError):

@@ -1,4 +1,4 @@
-"""A probe that tests if a store creates objects atomically. Commits of manifest roots depend on that."""
+"""A test (probe) of an object store: does it create objects atomically? Commits of manifest roots require that."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ _TRIES: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
-    """Result of a probe: ``shared`` is True if several writers may use the store; otherwise ``reason`` is the reason.
+    """Result of a test of a store: True in ``shared`` means that several writers may use it.
 
-    ``breaks_promise`` is True if the store declares atomic creation and does not provide it.
+    Otherwise ``reason`` says why not. ``breaks_promise`` is True if the store declares that it creates objects
+    atomically, but does not.
     """
 
     shared: bool
@@ -32,9 +33,8 @@ class ProbeResult:
 def probe(store: TierStore, env: Env) -> ProbeResult:
     """Create one key twice, and test if the store refuses the second creation; then delete the object.
 
-    If the store does not answer, the creation ends after about ``store.deadline.ms``, and the deletion after the same
-    time again. In a store that does not declare CREATE, the key is created once, to test the permissions to write and
-    delete.
+    In a store that does not declare CREATE, the key is created once, to test the permissions to write and delete. If
+    the store does not answer, the call takes about two times ``store.deadline.ms``.
 
     Raises:
         StorePermissionError: the credentials do not allow writes or deletes.

@@ -1,4 +1,4 @@
-"""The rules of ``tier.verify``: which objects are read back after their upload, before local data is deleted."""
+"""The rules of ``tier.verify``, which decides which objects are read back after their upload."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Verification:
 
     Args:
         mode: ``auto``, ``first``, ``always`` or ``never``.
-        is_bundled: True if the store comes with stratalog.
+        is_bundled: True if the store comes with stratalog, and is no plugin.
         trusts_store: True if the store comes with stratalog, and either verifies checksums of uploads or keeps files on
             this machine.
     """
@@ -30,8 +30,8 @@ class Verification:
         """Return True if the next object of a kind must be read back after its upload.
 
         Args:
-            kind: kind of the object: the label of a layout, or the name of a kind of manifest object.
-            is_bundled: True if the component that writes such objects comes with stratalog.
+            kind: the label of the layout that writes the object, or another name, such as "manifest page".
+            is_bundled: True if the component that writes the object comes with stratalog.
         """
         if self._mode == AUTO and not (is_bundled and self._is_bundled):
             return True
@@ -43,6 +43,6 @@ class Verification:
             return kind not in self._verified
 
     def passed(self, kind: str) -> None:
-        """Record that an object of this kind was read back, and had the bytes that were written."""
+        """Record that an object of this kind was read back without a difference: mode ``first`` needs no other."""
         with self._lock:
             self._verified.add(kind)

@@ -8,9 +8,10 @@ from typing import Self
 
 @dataclass(frozen=True, slots=True)
 class RequestMetrics:
-    """Counts of one kind of request. ``requests`` counts each try, also retries.
+    """Counts of one kind of request.
 
-    ``moved_bytes`` is the number of bytes that successful tries uploaded or returned.
+    ``requests`` counts each try, also retries. ``failures`` counts failed tries. ``moved_bytes`` is the number of bytes
+    that successful tries uploaded or returned.
     """
 
     requests: int = 0
@@ -26,10 +27,9 @@ class RequestMetrics:
 
 @dataclass(frozen=True, slots=True)
 class StoreMetrics:
-    """Counts of the requests to one store since it was opened.
+    """Counts of the requests to one store since it was opened. Subtract an earlier value to get the counts since then.
 
-    The difference of two values has the requests between them. ``puts`` are uploads. ``creates`` are requests that
-    create an object only if its key does not exist.
+    ``puts`` are uploads. ``creates`` are requests that create an object only if its key does not exist.
     """
 
     puts: RequestMetrics = RequestMetrics()

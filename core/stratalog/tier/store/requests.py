@@ -1,6 +1,6 @@
 """Requests to an object store: each has a deadline, is retried after a retriable error, and is counted.
 
-All requests share a retry budget. It limits the load by retries while a store is unavailable.
+All requests to a store share a retry budget. The budget limits the load by retries while the store is unavailable.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ T = TypeVar("T")
 
 
 class RetryBudget:
-    """A number of retries that all requests to a store share. Thread-safe.
+    """The number of retries that all requests to a store may still use. Thread-safe.
 
-    Each retry subtracts 1 from the number, and each successful request adds 0.1, up to the initial value.
+    Each retry subtracts 1, and each successful request adds 0.1, up to the initial value.
     """
 
     def __init__(self, retries: float = _BUDGET_RETRIES) -> None:
@@ -49,7 +49,7 @@ class RetryBudget:
             return True
 
     def succeeded(self) -> None:
-        """Add a tenth of a retry."""
+        """Add a tenth of a retry, up to the initial value."""
         with self._lock:
             self._left = min(self._most, self._left + _BUDGET_REFILL)
 
@@ -74,7 +74,7 @@ class RequestCounter:
             self._failures += 1
 
     def repeated(self) -> None:
-        """Count a retry; ``succeeded`` or ``failed`` then counts the result of the new try."""
+        """Count a retry; call ``succeeded`` or ``failed`` after it, as for each try."""
         with self._lock:
             self._retries += 1
 
@@ -116,7 +116,7 @@ class Requests:
         return StoreMetrics(**{kind: counter.snapshot() for kind, counter in self._counters.items()})
 
     def count(self, kind: str, moved_bytes: int) -> None:
-        """Count a successful request of ``kind`` that was not made by ``send``."""
+        """Count a successful request that was not made by ``send``; ``kind`` is one of ``REQUEST_KINDS``."""
         self._counters[kind].succeeded(moved_bytes)
 
     def send(
@@ -134,16 +134,16 @@ class Requests:
 
         Args:
             kind: one of ``REQUEST_KINDS``.
-            method: the method of the store.
-            key: key of the object, or prefix, for the tracer.
+            method: name of the method of the store, for errors and traces.
+            key: key of the object, or prefix of the listed keys, for traces.
             request: makes one try; called with the deadline of the try, in nanoseconds of the monotonic clock.
-            moved: returns the number of bytes that a result uploaded or returned.
+            moved: called with the result; returns the number of bytes that were uploaded or read.
             deadlines: factor by which ``store.deadline.ms`` is multiplied for this request.
             overdue: the result if the store does not return by its deadline; None raises StoreTimeoutError.
 
         Raises:
-            StoreError: a try failed, and the request must not be retried: the error is not retriable, or the number of
-                retries, the time or the retry budget is used up.
+            StoreError: a try failed with an error that is not retriable, or the number of retries, the time or the
+                retry budget is used up.
             PluginError: the store broke the plugin interface.
         """
         counter = self._counters[kind]
@@ -185,7 +185,7 @@ class Requests:
     def _try_deadline_ns(self, kind: str, call: _Call) -> int:
         """Return the deadline of the next try, in nanoseconds of the monotonic clock.
 
-        A try gets half of the time left, so that another try is possible. An upload or a last try gets all of it.
+        A try gets half of the time left, or all of it if it is an upload or the last retry.
         """
         if kind == "puts" or call.retries >= self._retries:
             return call.end_ns
@@ -193,10 +193,7 @@ class Requests:
         return now + max(0, call.end_ns - now) // 2
 
     def _may_repeat(self, call: _Call, error: StoreError) -> bool:
-        """Wait before the next try and return True; return False if the request must not be retried.
-
-        If the store throttles and states a time, the wait is longer than this time.
-        """
+        """Wait before the next try and return True; return False if the request must not be retried."""
         if call.retries >= self._retries:
             return False
         longest = min(_LONGEST_PAUSE_MS, _FIRST_PAUSE_MS << call.retries)

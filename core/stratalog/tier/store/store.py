@@ -1,7 +1,4 @@
-"""The layer between the tier and an object store.
-
-It checks sizes and types of results, and sends each request with the deadlines and retries of ``Requests``.
-"""
+"""Access of a tier to its object store, with deadlines, retries and checks of results."""
 
 from __future__ import annotations
 
@@ -30,13 +27,13 @@ T = TypeVar("T")
 
 
 class _ShortReadError(StoreError):
-    """A read returned another number of bytes than requested. A broken connection can cause this, so it is retried."""
+    """A read returned another number of bytes than requested. A broken connection can cause this error."""
 
     retriable: ClassVar[bool] = True
 
 
 class _Taken:
-    """Bytes to upload. ``most_bytes`` is the largest number of bytes that the store has read in one pass."""
+    """Bytes to upload; ``most_bytes`` is the largest number of bytes that one iteration over ``chunks`` has yielded."""
 
     def __init__(self, source: ByteSource) -> None:
         self._source = source
@@ -48,7 +45,7 @@ class _Taken:
         return self._source.size_bytes
 
     def chunks(self, chunk_bytes: int) -> Iterator[Buffer]:
-        """Yield all bytes from the start, in the chunks of the source, and count them."""
+        """Yield all bytes from the start, in chunks of at most ``chunk_bytes``, and count them."""
         taken = 0
         for chunk in self._source.chunks(chunk_bytes):
             taken += len(chunk)
@@ -59,17 +56,19 @@ class _Taken:
 class TierStore:
     """Access of a tier to its object store, with deadlines, retries and checks of results. Owns the store. Thread-safe.
 
+    All methods raise PluginError if the store breaks the plugin interface.
+
     Args:
         store: the object store; ``close`` closes it.
         env: clock and random numbers.
-        config: ``store.deadline.ms`` limits one call, ``store.retries`` its retries. An upload gets the deadline once
-            more for each 64 MiB.
+        config: ``store.deadline.ms`` limits one call with its retries, ``store.retries`` the number of its retries.
         limits: limit the size of one read, because a size in a manifest or footer may be wrong.
-        guard: guards the calls into the store; None treats the store as one that does not come with stratalog.
+        guard: guards the calls into the store; None treats the store as a plugin.
 
     Attributes:
-        deadline_ms: deadline of one call, in milliseconds.
-        guard: same as the argument.
+        deadline_ms: deadline of one call with its retries, in milliseconds; an upload has another one for each 64 MiB.
+        limits: same as the argument.
+        guard: guards the calls into the store.
         verification: decides which objects are read back after a write.
         uri: the store's location, without secrets.
         capabilities: the capabilities that the store declares.
@@ -100,11 +99,11 @@ class TierStore:
         ends_with_fork(self)
 
     def metrics(self) -> StoreMetrics:
-        """Return the counts of requests so far."""
+        """Return the counts of requests since the store was opened."""
         return self._requests.metrics()
 
     def sent(self) -> Mapping[str, int]:
-        """Return the number of requests that the store sent, by its own request names, as ``ObjectStore.sent``."""
+        """Return the numbers of HTTP or other requests that the store itself counted, by name: ``ObjectStore.sent``."""
         with self.guard.calling("sent"):
             found = self._store.sent()
         self.guard.check_type("sent", found, Mapping)
@@ -114,8 +113,8 @@ class TierStore:
         """Upload an object under a new key.
 
         Raises:
-            CorruptObjectError: the store read or stored another number of bytes.
-            StoreError: the store failed, also after the last retry; the object may be stored.
+            CorruptObjectError: the store read or stored another number of bytes than ``source`` has.
+            StoreError: the store failed or refused, also after retries; the object may be stored.
         """
         taken = _Taken(source)
 
@@ -137,11 +136,16 @@ class TierStore:
     def check_kept(self, method: str, kind: str, key: str, data: Buffer) -> None:
         """Read a small object back after its write and compare it with ``data``, if ``tier.verify`` requires that.
 
+        Args:
+            method: name of the method that wrote the object, for errors.
+            kind: kind of the object, for ``Verification.is_due``.
+            key: key of the object.
+            data: the bytes that were written.
+
         Raises:
-            PluginError: the store returns other bytes; the text names ``method``, which wrote them.
-            ObjectNotFoundError: the store has no such object. Call ``refuse_lost`` then, unless another writer may have
-                deleted the object.
-            StoreError: the store failed.
+            PluginError: the store returns other bytes.
+            ObjectNotFoundError: the object is missing; call ``refuse_lost`` unless another process may have deleted it.
+            StoreError: the store failed or refused.
         """
         if not self.verification.is_due(kind, is_bundled=True):
             return
@@ -150,14 +154,14 @@ class TierStore:
         self.verification.passed(kind)
 
     def refuse_lost(self, method: str, key: str) -> NoReturn:
-        """Raise the PluginError of a store that does not have an object although ``method`` reported success."""
+        """Raise a PluginError: the store does not have the object ``key``, although ``method`` reported success."""
         self.guard.refuse(method, f"did not store {key!r}, although it reported success")
 
     def create(self, key: str, data: Buffer) -> Created:
         """Create an object only if the key does not exist; return ``Created.UNKNOWN`` if the reply was lost.
 
         Raises:
-            StoreError: the store failed, and certainly nothing was written.
+            StoreError: the store failed or refused; nothing was written.
         """
 
         def request(deadline_ns: int) -> Created:
@@ -166,11 +170,13 @@ class TierStore:
         return self._requests.send("creates", "create", key, request, lambda _: len(data), overdue=Created.UNKNOWN)
 
     def read(self, key: str, start: int | None = None, end: int | None = None) -> bytes:
-        """Return bytes [start, end) of an object, fewer if it ends before; None is its start or end.
+        """Return bytes [start, end) of an object, fewer if the object ends before ``end``.
+
+        ``start`` None means the start of the object, ``end`` None its end.
 
         Raises:
             ObjectNotFoundError: the object does not exist.
-            StoreError: the store failed, also after the last retry.
+            StoreError: the store failed or refused, also after retries.
         """
 
         def request(deadline_ns: int) -> bytes:
@@ -179,13 +185,12 @@ class TierStore:
         return self._requests.send("reads", "read", key, request, len)
 
     def read_exactly(self, key: str, start: int, end: int) -> bytes:
-        """Return all of the bytes [start, end) of an object.
+        """Return exactly the bytes [start, end) of an object; ``b""`` if the range is empty.
 
         Raises:
-            CorruptObjectError: the object is shorter, also after a retry; or the range is longer than any small file of
-                a segment may be.
+            CorruptObjectError: the object ends before ``end``, or the range is longer than ``limits`` allow.
             ObjectNotFoundError: the object does not exist.
-            StoreError: the store failed, also after the last retry.
+            StoreError: the store failed or refused, also after retries.
         """
         if start >= end:
             return b""
@@ -209,11 +214,11 @@ class TierStore:
             raise CorruptObjectError(error.reason, key, start) from error
 
     def is_cached(self, key: str, start: int, end: int) -> bool:
-        """Return the result of ``ObjectStore.is_cached``; False after an error, which is logged once."""
+        """Return the result of ``ObjectStore.is_cached``; after an error, log it once and return False."""
         return self._is_done("is_cached", lambda: self._store.is_cached(key, start, end))
 
     def read_cached(self, key: str, start: int, into: memoryview) -> bool:
-        """Return the result of ``ObjectStore.read_cached``; False after an error, which is logged once.
+        """Return the result of ``ObjectStore.read_cached``; after an error, log it once and return False.
 
         A successful read is counted as a request.
         """
@@ -223,11 +228,12 @@ class TierStore:
         return True
 
     def list(self, prefix: str, *, after: str = "", limit: int = LIST_LIMIT) -> Sequence[ObjectInfo]:
-        """Return one page of objects; fewer than ``limit`` objects mean that it is the last page.
+        """Return up to ``limit`` objects with this prefix and keys above ``after``, ascending by key.
+
+        Fewer than ``limit`` objects mean that there are no more.
 
         Raises:
-            StoreError: the store failed, or the last key is not above ``after``: the listing of all pages would never
-                end.
+            StoreError: the store failed or refused, or it returned a last key that is not above ``after``.
         """
 
         def request(deadline_ns: int) -> Sequence[ObjectInfo]:
@@ -244,10 +250,9 @@ class TierStore:
         return found
 
     def list_all(self, prefix: str, *, after: str = "") -> Iterator[ObjectInfo]:
-        """Yield all objects with this prefix and keys above ``after``; pages are requested as objects are consumed.
+        """Yield all objects with this prefix and keys above ``after``, ascending; raise the errors of ``list``.
 
-        Raises:
-            The errors of ``list``.
+        Each request lists up to 1,000 objects, when the first of them is consumed.
         """
         while True:
             page = self.list(prefix, after=after)
@@ -257,14 +262,17 @@ class TierStore:
             after = page[-1].key
 
     def delete(self, keys: Sequence[str]) -> Mapping[str, StoreError]:
-        """Delete objects; return by key the errors that remain after retries. A missing object is no error."""
+        """Delete objects; return by key the errors that remain after retries. A missing object is no error.
+
+        The method raises no StoreError.
+        """
         failed: dict[str, StoreError] = {}
         for first in range(0, len(keys), DELETE_LIMIT):
             failed.update(self._delete_page(keys[first : first + DELETE_LIMIT]))
         return failed
 
     def unfinished(self, prefix: str) -> Sequence[UnfinishedUpload]:
-        """Return uploads under this prefix that were neither completed nor aborted, as ``ObjectStore.unfinished``."""
+        """Return the uploads under this prefix that were neither completed nor aborted; may raise StoreError."""
 
         def request(deadline_ns: int) -> Sequence[UnfinishedUpload]:
             found = self._store.unfinished(prefix, deadline_ns=deadline_ns)
@@ -273,7 +281,7 @@ class TierStore:
         return self._requests.send("lists", "unfinished", prefix, request, lambda _: 0)
 
     def abort(self, upload: UnfinishedUpload) -> None:
-        """Delete the parts of an upload; a missing upload is no error."""
+        """Delete the uploaded parts of an unfinished upload; a missing upload is no error. May raise StoreError."""
 
         def request(deadline_ns: int) -> None:
             abort: Callable[..., object] = self._store.abort
@@ -286,7 +294,7 @@ class TierStore:
         self.guard.check_none("close", self.guard.call("close", self._store.close, wait_ms=self.deadline_ms))
 
     def _is_done(self, method: str, work: Callable[[], bool]) -> bool:
-        """Return the result of ``work``, a call of an optional method; False after an error, which is logged once."""
+        """Return the result of ``work``, a call of an optional method; after an error, log it once and return False."""
         try:
             with self.guard.calling(method):
                 found = work()
@@ -329,5 +337,5 @@ class TierStore:
 
 
 def is_of_store(error: StorageError) -> bool:
-    """Return True if ``error`` concerns the whole store, so that other requests would fail too, and not one object."""
+    """Return True if ``error`` is one of the whole store: a StoreError, but no ObjectNotFoundError."""
     return isinstance(error, StoreError) and not isinstance(error, ObjectNotFoundError)

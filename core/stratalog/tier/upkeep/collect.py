@@ -42,9 +42,9 @@ class CollectReport:
     """Result of a collection: the numbers of deleted items.
 
     Attributes:
-        roots: number of deleted roots.
-        objects: number of deleted objects and pages that only these roots named.
-        orphans: number of deleted orphans and uncompleted uploads.
+        roots: number of deleted manifest roots.
+        objects: number of deleted objects and manifest pages that only these roots named.
+        orphans: number of deleted objects that no root named, and of aborted uploads.
         left: number of roots and orphans that are not old enough yet. If it is 0, a later collection has nothing to do
             until the next commit.
     """
@@ -56,24 +56,24 @@ class CollectReport:
 
 
 class Collector:
-    """Deletes unneeded roots and objects of one log. Not thread-safe: the caller holds a lock.
+    """Deletes superseded manifest roots of one log, and objects that no root names (orphans).
 
-    Several processes may collect a log at the same time.
+    Not thread-safe: the caller holds a lock. Several processes may collect a log at the same time.
 
     Args:
         store: contains roots and objects.
         finder: finds the head.
         pages: pages of the log's manifest.
-        clock: clock for ages. It may differ from the clocks of writers and of the store only by much less than the
-            grace time.
+        clock: clock for ages. Its difference from the clocks of writers and of the store must be far smaller than
+            ``grace_ms``.
         grace_ms: superseded roots and orphans are kept for at least this time.
-        history_ms: superseded roots are kept for this time for ``as_of``, with the objects that they name.
+        history_ms: superseded roots, and the objects that they name, are kept for at least this time.
         with_orphans: True to search for orphans, which lists all objects.
         owner: the leader of the log, which may also delete orphans of its own leader epoch; None if the caller does not
-            lead it.
+            lead the log.
 
     Raises:
-        ConfigError: the grace time is below ``LEAST_GRACE_MS``: readers with a warm head could miss a root.
+        ConfigError: the grace time is below ``LEAST_GRACE_MS``.
     """
 
     def __init__(
@@ -96,11 +96,14 @@ class Collector:
         self._orphans = OrphanCollector(store, finder, pages, clock, grace_ms=grace_ms, owner=owner)
 
     def collect(self) -> CollectReport:
-        """Delete all unneeded roots and objects that are old enough, and return the numbers of deleted items.
+        """Delete superseded roots and unneeded objects that are old enough, and return the numbers of deleted items.
+
+        If the topic was deleted, the last call also deletes all other objects of the log and the latest root.
 
         Raises:
             StoreError: the store failed or refused; a later call deletes the rest.
-            CorruptManifestError: a root is damaged.
+            CorruptManifestError: a root or page is damaged.
+            The other errors of ``HeadFinder.find``.
         """
         head = self._finder.find(cold=True)
         if head is None:
@@ -121,7 +124,7 @@ class Collector:
         return CollectReport(roots, objects, orphans, left=len(kept) + young + awaits_its_end)
 
     def _collect_roots(self, listed: Sequence[tuple[int, ObjectInfo]], head: Head) -> tuple[int, int]:
-        """Delete superseded roots, oldest first; return their number, and the number of objects deleted with them."""
+        """Delete superseded roots, oldest first; return the numbers of deleted roots and of objects deleted with them."""
         roots = objects = 0
         current = self._finder.read_unchecked(listed[0][0])
         for (version, _), (following, info) in pairwise(listed):
@@ -141,7 +144,7 @@ class Collector:
         return roots, objects
 
     def _collect_log(self, roots: int, objects: int, head: Head) -> CollectReport:
-        """Delete all objects of a deleted topic's log, whatever their leader epoch, and then its head."""
+        """Delete all objects of a deleted topic's log, of every leader epoch, and then its latest root."""
         left = self._orphans.collect_everything()
         self._delete([manifest_key(self._finder.prefix, head.root.version)])
         return CollectReport(roots + 1, objects, left)

@@ -35,14 +35,14 @@ class Prices:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Estimated costs of one topic in a month after it reached its retention limit; without one, in its first month.
+    """Estimated costs of one topic for one month.
 
     Attributes:
         segment_bytes: size of a segment when it is rolled, by size or by time.
         segments: number of segments that all partitions offload in a month.
         writes, reads: numbers of requests to offload these segments; reads of records are not included.
         writes_per_gib: number of writes for each GiB of offloaded log.
-        stored_bytes: number of bytes that the tier keeps.
+        stored_bytes: number of bytes in the tier at the retention limit; without a limit, after one month.
         request_cost, storage_cost: costs of a month, in the currency of the prices.
         warning: advice on settings, "" if there is none.
     """
@@ -63,12 +63,12 @@ class Bill:
     """Costs of the current segments of one log in a tier: of the requests that uploaded them, and of their storage.
 
     Attributes:
-        segments: number of segments in the latest root.
+        segments: number of the current segments.
         log_bytes: size of their ``.log`` files.
         stored_bytes: size of all their files as they are stored, without manifests and uncollected objects.
         objects: number of objects with these files.
-        smallest_bytes, largest_bytes: sizes of the smallest and the largest ``.log`` file.
-        commits: number of all commits of the log so far, including those of segments that are no longer in the tier.
+        smallest_bytes, largest_bytes: sizes of the smallest and the largest ``.log`` file; 0 without segments.
+        commits: number of all commits of the log so far.
         writes: number of requests that uploaded the segments: the uploads, computed from the sizes of the objects, and
             the writes of one commit for each segment.
         writes_per_gib: number of writes for each GiB of log.
@@ -97,8 +97,8 @@ def bill(
     """Return the costs of the segments of a log.
 
     Args:
-        entries: all entries of the latest root; consumed one by one.
-        commits: the version of that root.
+        entries: all entries of the latest manifest root; consumed one by one.
+        commits: the version of that root, which is the number of commits so far.
         part_bytes: size of the parts of an upload.
         prices: prices of requests and storage; None for the defaults of ``Prices``.
     """
@@ -136,7 +136,10 @@ def bill(
 
 
 def tiny_segments(config: TopicConfig, prices: Prices | None = None) -> str:
-    """Return a warning if a topic's settings make segments that are too small for a tier at any write rate; else ""."""
+    """Return a warning if ``segment.bytes`` is so small that requests cost too much, at any write rate; otherwise "".
+
+    The result is also "" if the topic does not use a tier.
+    """
     if not config.remote_storage_enable:
         return ""
     prices = prices or Prices()
@@ -149,7 +152,7 @@ def tiny_segments(config: TopicConfig, prices: Prices | None = None) -> str:
 def upload_writes(size_bytes: int, part_bytes: int = PART_BYTES) -> int:
     """Return the number of requests to upload one object.
 
-    That is one request, or if the object is larger than a part, one for each part and two more to begin and complete.
+    An object of at most ``part_bytes`` needs one request. A larger one needs a request for each part, and two more.
     """
     return 1 if size_bytes <= part_bytes else -(-size_bytes // part_bytes) + 2
 
@@ -162,7 +165,7 @@ def estimate(
     part_bytes: int = PART_BYTES,
     prices: Prices | None = None,
 ) -> Estimate:
-    """Return the estimated cost of a topic.
+    """Return the estimated costs of a topic for one month.
 
     Args:
         config: settings of the topic.
@@ -203,7 +206,7 @@ def _kept_bytes(config: TopicConfig, bytes_per_second: float, partitions: int) -
 
 
 def _segment_writes(config: TopicConfig, segment_bytes: int, part_bytes: int) -> int:
-    """Return the number of requests, of those that cost as much as writes, that upload and commit one segment."""
+    """Return the number of writes and listings that upload and commit one segment."""
     small_objects = OBJECTS.get(config.tier_layout, 1) - 1
     return upload_writes(segment_bytes, part_bytes) + small_objects + COMMIT_WRITES
 

@@ -1,7 +1,7 @@
-"""Encryption of the data keys of segments with a new active key. It changes manifest entries, but no objects.
+"""Encryption of the data keys of segments with a new active key: a change of manifest entries, but not of objects.
 
 Each commit changes the entries of one manifest page. After an interruption, a repetition continues after the commits
-that were made. These commits do not fence an engine that writes to the log at the same time.
+that were made. The commits do not fence an engine that writes to the log at the same time.
 """
 
 from __future__ import annotations
@@ -20,14 +20,17 @@ from stratalog.tier.upload.stored_check import check_renewed
 
 @dataclass(frozen=True, slots=True)
 class RewrapReport:
-    """Result for one log: the number of checked segments, and of those whose data key was encrypted again."""
+    """Result for one log: the numbers of checked segments, and of segments whose data key was encrypted again."""
 
     segments: int = 0
     rewrapped: int = 0
 
 
 def spans(root: Root, pages: Pages) -> Iterator[tuple[int, int]]:
-    """Yield the offsets [start, end) of the entries of each page, and then of the entries in the root itself."""
+    """Yield the offsets [start, end) of each page of entries above the log start, then of the root's own entries.
+
+    Pages of references are read, which may raise the errors of ``Pages.read``.
+    """
     for ref in leaves(root.pages, pages, root.log_start):
         yield ref.base_offset, ref.end_offset
     if root.entries:
@@ -35,20 +38,20 @@ def spans(root: Root, pages: Pages) -> Iterator[tuple[int, int]]:
 
 
 def authenticated(root: Root | None) -> Change | None:
-    """Return a change that changes nothing, but whose root gets a MAC of the active key; None if there is no root."""
+    """Return a change that keeps all entries; its commit adds a MAC of the active key. None if there is no root."""
     return None if root is None else root.unchanged(ChangeKind.REWRAP, "the root is authenticated by the active key")
 
 
 class Rewrapping:
-    """Decides the change of one commit: the entries of a range of offsets, with data keys encrypted by the active key.
+    """Encryption of the data keys of the segments in a range of offsets with the active key, by one commit.
 
     Args:
         layouts: the installed layouts, which have the keys.
         store: the store; if ``tier.verify`` requires it, a segment is read back by its new entry before the commit.
-        entries: returns the entries of a root in the range of offsets.
+        entries: called with a root; returns its entries in the range of offsets.
 
     Attributes:
-        report: numbers of segments in the change that ``decide`` last returned.
+        report: numbers of segments that the last call of ``decide`` checked and changed.
     """
 
     def __init__(
@@ -64,6 +67,7 @@ class Rewrapping:
             ConfigError: a key is missing.
             CorruptObjectError: the encrypted data key of a segment is damaged.
             PluginError: a segment read by its new entry has other bytes than by its old entry.
+            StoreError: the store failed when a segment was read back.
         """
         old = self._entries(root)
         new = [self._rewrapped(entry) for entry in old]

@@ -45,8 +45,8 @@ class RebuildReport:
     Attributes:
         log: name of the log.
         topic_id: id of its topic.
-        start_offset: base offset of the first segment. It is unknown if the log start was higher before.
-        end_offset: end offset of the last segment.
+        start_offset: base offset of the first segment, which becomes the log start. The lost log start may be higher.
+        end_offset: exclusive end offset of the last segment.
         segments: the number of segments.
         size_bytes: size of their ``.log`` files.
         leader_epoch: leader epoch of the new roots; above all epochs in the objects.
@@ -65,7 +65,7 @@ class RebuildReport:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A segment that was found by the footer of its object. ``packed`` is its compressed entry, to save memory."""
+    """A segment that was found by the footer of its object. ``packed`` is its compressed manifest entry."""
 
     base_offset: int
     end_offset: int
@@ -126,10 +126,10 @@ class Rebuilder:
         self.seen_epoch = 0  # the highest leader epoch of any writer or record
 
     def run(self) -> RebuildReport:
-        """Check every object and return the result.
+        """Read the footers of all objects, and return the chain of segments that ``batches`` then yields.
 
         Raises:
-            StorageError: there is no segment.
+            StorageError: no object describes a segment.
             EpochsExhaustedError: an object has the last possible leader epoch.
             StoreError: the store failed or refused.
         """
@@ -157,25 +157,25 @@ class Rebuilder:
         )
 
     def batches(self) -> Iterator[tuple[StoredSegment, ...]]:
-        """Yield the entries of the chain that ``run`` found, ascending, in groups of the size of a page."""
+        """Yield the entries of the chain that ``run`` found, ascending, in groups of at most 256; none before ``run``."""
         for start in range(0, len(self._chain), PAGE_ITEMS):
             yield tuple(self._unpacked(segment) for segment in self._chain[start : start + PAGE_ITEMS])
 
     def chain(self) -> list[StoredSegment]:
-        """Return the entries of the chain of segments, ascending; empty if no object describes a segment."""
+        """Read the footers of all objects, and return the entries of the chain of segments, ascending.
+
+        The result is empty if no object describes a segment.
+        """
         return [self._unpacked(segment) for segment in chain_of(found)] if (found := self._trusted()) else []
 
     def entries(self) -> list[StoredSegment]:
-        """Return all entries that were found, in any order, including replaced and unauthenticated ones."""
+        """Read the footers of all objects, and return all entries, in any order, also replaced and untrusted ones."""
         return [self._unpacked(segment) for segment in self._all_found()]
 
     # --- footers -------------------------------------------------------------------------------------------------
 
     def _trusted(self) -> list[_Found]:
-        """Return the segments that may be used.
-
-        If a key authenticates any segment of the log, the others are left out, unless a layout's settings accept them.
-        """
+        """Return the segments that may be used: all, or if a key is needed, only those that a key authenticates."""
         found = list(self._all_found())
         needs_key = self._authentic_only or any(segment.is_authentic for segment in found)
         if not needs_key or self._accepts_any():
@@ -281,19 +281,16 @@ class Rebuilder:
 
 
 def _made_ms(info: ObjectInfo) -> int:
-    """Return the upload time in an object's key; if there is none, the store's time.
-
-    The store's time is worse: it has whole seconds, and a copy of the object has another time.
-    """
+    """Return the upload time in an object's key; if there is none, the store's time, which a copy changes."""
     started_ms = upload_time_ms(info.key)
     return info.modified_ms if started_ms is None else started_ms
 
 
 def chain_of(found: Iterable[_Found]) -> list[_Found]:
-    """Return the segments of the chain, ascending, without gap or overlap.
+    """Return the chain of segments that the module describes, ascending, without gap or overlap.
 
-    If several segments fit before another one, the one whose chain begins at the lowest offset is used; among several
-    of those, the newest.
+    If several segments fit before another segment, the chain has the one that gives it the lowest start; of several
+    such segments, the newest. ``found`` must not be empty.
     """
     ascending = sorted(found, key=lambda segment: (segment.base_offset, segment.end_offset))
     by_end: dict[int, list[_Found]] = defaultdict(list)
@@ -319,7 +316,10 @@ REASON: Final = "rebuilt from the footers of the objects"
 
 
 def adding(entries: tuple[StoredSegment, ...], log_start: int) -> Callable[[Root | None], Change | None]:
-    """Return a function for ``Committer.commit`` that appends the rebuilt entries that the head does not have yet."""
+    """Return a function for ``Committer.commit`` that appends the rebuilt entries that the latest root lacks.
+
+    ``log_start`` is the log start of the rebuilt manifest.
+    """
 
     def decide(root: Root | None) -> Change | None:
         end = root.end_offset if root is not None and root.segments else log_start

@@ -5,11 +5,10 @@
 - If a page cannot be written again, a new root is created that names all segments, if the footers of all are found.
 - A damaged root that is older than a good one is deleted, with all roots before it, so the rest is a chain. This loses
   only history.
-- A damaged head is replaced by a root of the next version. That root is created only if its key does not exist, as
-  every root is: a late request of an earlier, killed repair then replaces nothing. The new root is made from the newest
-  good root, whose hash it contains as that of its parent, and from the footers of later segments. Without a good root,
-  it is made from footers alone. Changes that only the damaged root had are lost: of the log start, of settings, and
-  replacements of segments, so a compaction or an erasure must run again. The damaged root is deleted last.
+- A damaged head, which is the latest root, is replaced by a root of the next version. The new root is made from the
+  newest good root, whose hash it contains as that of its parent, and from the footers of later segments. Without a good
+  root, it is made from footers alone. Changes that only the damaged root had are lost: of the log start, of settings,
+  and replacements of segments. Therefore a compaction or an erasure must run again. The damaged root is deleted last.
 
 No engine may write to the log during a repair. Damaged roots are first copied to other keys. After an interruption the
 repair can be repeated.
@@ -52,7 +51,7 @@ _TRIES: Final = 256  # combinations of items to try for a page; several exist if
 
 
 class ManifestRepair:
-    """Repairs the manifest of one log. Reads are not cached. Not thread-safe."""
+    """Repairs the manifest of one log. Not thread-safe. No engine may write to the log during a repair."""
 
     def __init__(self, log: LogHead) -> None:
         self._store, self._layouts, self._env = log.objects, log.layouts, log.env
@@ -61,7 +60,9 @@ class ManifestRepair:
         self._replaced: set[int] = set()  # versions of damaged roots that a good root leaves out
 
     def run(self) -> Iterator[Repair]:
-        """Repair damaged roots and pages; yield each finding with the repair that was made.
+        """Repair damaged roots and pages; yield each finding with the repair, whose ``done`` is "" if there was none.
+
+        The repair proceeds only as the results are consumed.
 
         Raises:
             StoreError: the store failed or refused; call again.
@@ -86,7 +87,7 @@ class ManifestRepair:
     # --- roots -------------------------------------------------------------------------------------------------------
 
     def _read_roots(self) -> dict[int, Finding]:
-        """Read every root; return by version the findings about damaged roots, and roots that break the chain."""
+        """Read every root; return by version the findings about roots that are damaged or break the chain."""
         found = dict[int, Finding]()
         for version, _ in self._finder.roots_above(0):
             key, before = manifest_key(self._finder.prefix, version), max({*self._heads, *found}, default=0)
@@ -148,14 +149,7 @@ class ManifestRepair:
             yield Repair(finding, f"version {version} replaces it, made {source}")
 
     def _created(self, made: Root) -> Head:
-        """Create a root, and return the root that is stored under its version.
-
-        That is the given root, or one that a late request of an earlier repair created.
-
-
-        Raises:
-            StoreTimeoutError: replies are lost; call again.
-        """
+        """Create a root, and return the stored root of its version, which an earlier repair may have created."""
         key = manifest_key(self._finder.prefix, made.version)
         for _ in range(_CREATES):
             self._store.create(key, new_root(made))
@@ -165,18 +159,12 @@ class ManifestRepair:
         raise StoreTimeoutError(f"{self._store.guard} does not report if a manifest root was created", key)
 
     def _stored_epoch(self, version: int) -> int:
-        """Return the leader epoch in a damaged root, 0 if it cannot be read.
-
-        The new root must not have a lower epoch, so that writers that the damaged root fenced stay fenced.
-        """
+        """Return the leader epoch in a damaged root, below which the new root's must not be; 0 if it is unreadable."""
         found = _EPOCH.search(self._read(version))
         return min(int(found[1]), MAX_EPOCH) if found else 0
 
     def _next(self, before: Head | None, version: int, epoch: int) -> Root:
-        """Return the root that replaces a damaged head: the newest good root with the later segments added.
-
-        The new pages of the root are stored.
-        """
+        """Return the root that replaces a damaged head: the newest good root with the later segments; store its pages."""
         root = before.root if before is not None else None
         end = root.end_offset if root is not None else 0
         rebuilder = self._rebuilder(end)
@@ -252,11 +240,7 @@ class ManifestRepair:
             yield from self._walk([item for item in items if isinstance(item, PageRef)])
 
     def _replace_head(self, head: Head) -> str:
-        """Create a new head with new pages that names all segments found by footers.
-
-        Returns:
-            Text about the new head; "" if the footers do not give all segments of the old head, or if creation failed.
-        """
+        """Create a new head with new pages from footers; return text about it, "" if the footers lack a segment."""
         root, chain = (
             head.root,
             [found for found in self._rebuilder(0).chain() if found.info.end_offset > head.root.log_start],

@@ -40,7 +40,7 @@ class Owner:
         leader_epoch: leader epoch of the log.
         uploads: the uploads of this process.
         fenced: returns a context that commits a root in the given leader epoch, and blocks other commits of this
-            process until the ``with`` block ends; its value is that root, None if the log has none.
+            process until the ``with`` block ends. The value of the context is that root, None if the log has no root.
     """
 
     leader_epoch: int
@@ -50,7 +50,7 @@ class Owner:
 
 @dataclass(slots=True)
 class _Leftovers:
-    """Orphans of one kind: keys of objects that no root names, and uncompleted uploads."""
+    """Candidates for deletion: keys of objects that no root names, and uncompleted uploads."""
 
     keys: set[str] = field(default_factory=set)
     uploads: list[UnfinishedUpload] = field(default_factory=list)
@@ -77,11 +77,11 @@ class _Found:
 
 
 class OrphanCollector:
-    """Deletes the orphans of one log. Used for one pass.
+    """Deletes the orphans of one log: objects and pages that no root names, and uncompleted uploads. Used once.
 
     Args:
         store: contains the objects.
-        finder: finder of the log's roots.
+        finder: reads the log's roots.
         pages: pages of the log's manifest.
         clock: clock for ages.
         grace_ms: the minimal age of an orphan to delete.
@@ -95,7 +95,7 @@ class OrphanCollector:
         self._grace_ms, self._owner = grace_ms, owner
 
     def collect(self, kept_versions: Sequence[int], head: Head) -> tuple[int, int]:
-        """Delete orphans; return how many were deleted, and how many are too young.
+        """Delete orphans; return the number of deleted ones, and the number of those that are too young.
 
         Args:
             kept_versions: versions of the superseded roots that still exist.
@@ -131,9 +131,9 @@ class OrphanCollector:
         return len(fenced), len(young)
 
     def collect_everything(self) -> int:
-        """Delete all objects, pages and uploads of a deleted topic's log; return their number.
+        """Delete all objects, pages and uploads of a deleted topic's log, except manifest roots; return their number.
 
-        The leader epochs do not matter. Objects whose keys have not the form of stratalog's keys are kept.
+        Objects whose keys do not have the form of stratalog's keys are kept. The call may raise StoreError.
         """
         left = _Leftovers()
         for found in self._all():
@@ -199,7 +199,7 @@ class OrphanCollector:
 
 
 def unfinished(store: TierStore, prefix: str) -> Sequence[UnfinishedUpload]:
-    """Return the uncompleted uploads under ``prefix``; if the store refuses to list them, log a warning and return ().
+    """Return the uploads under ``prefix`` that were not completed; () with a warning if the store cannot list them.
 
     Raises:
         StoreError: the store failed with a retriable error.

@@ -1,7 +1,7 @@
-"""Check of a log in a tier: roots, pages, objects, small files, and in a deep check every batch. Nothing is changed.
+"""Check of a log in a tier: roots, pages, objects, small files, and optionally every batch. Nothing is changed.
 
 Each root, page and segment is checked separately, so damage of one does not hide damage of another. Each problem is a
-finding. Only a failure of the store ends the check.
+finding. An error ends the check only if it is not about damage, such as a failure of the store.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ _ROLES: Final = {kind: role for role, kind in INDEX_KINDS.items()}
 
 
 def is_missing(found: Iterable[Finding]) -> bool:
-    """Return True if an object is missing, so its contents cannot be checked."""
+    """Return True if one of the findings is a missing object."""
     return any(finding.kind is FindingKind.MISSING for finding in found)
 
 
 class TierLogCheck:
-    """Check of one log of a tier, in several steps. ``roots`` is the first step. Reads are not cached. Not thread-safe.
+    """Check of one log of a tier, in several steps: first ``roots``, then the other methods. Not thread-safe.
 
     Args:
         log: the log.
@@ -65,10 +65,10 @@ class TierLogCheck:
         self._is_whole = True  # True if every root and page could be read: then unnamed objects are orphans
 
     def roots(self) -> Iterator[Finding]:
-        """Check the roots, and list the objects. Send one request for each root, and one for each 1,000 objects.
+        """Yield the findings about the manifest roots, and list the objects for the later steps.
 
-        Call this method before all others; only ``contents`` can be called without it. The other methods that send
-        requests raise the same errors.
+        Consume the whole result before you call another method; only ``contents`` does not need it. All methods that
+        send requests raise the errors below.
 
         Raises:
             StoreError: the store failed or refused.
@@ -100,11 +100,14 @@ class TierLogCheck:
 
     @property
     def size_bytes(self) -> int:
-        """Size of the segments in the latest root that ``roots`` could read; 0 if there is none."""
+        """The ``.log`` bytes of the segments in the latest root that ``roots`` could read; 0 if there is none."""
         return 0 if self._head is None else self._head.root.size_bytes
 
     def segments(self, start: int = 0) -> Iterator[StoredSegment | Finding]:
-        """Yield the entries of the head that end above ``start``, and findings about pages, gaps and missing MACs."""
+        """Yield the segments of the latest readable root, and findings about its pages, about gaps and missing MACs.
+
+        The segments end above ``start`` and above the log start, and ascend. Nothing is yielded without such a root.
+        """
         if self._head is None:
             return
         root = self._head.root
@@ -131,10 +134,9 @@ class TierLogCheck:
             yield found
 
     def check(self, stored: StoredSegment, on_bytes: OnBytes = uncounted) -> list[Finding]:
-        """Return the findings of one segment: its objects, small files and, in a deep check, batches.
+        """Return the findings about one segment: ``presence``, and unless an object is missing, ``contents``.
 
-        ``on_bytes`` is called with numbers of bytes, whose sum is the size of the ``.log`` file, also if it is not
-        read.
+        ``on_bytes`` is called with numbers of bytes. Their sum is the size of the ``.log`` file, even if it is not read.
         """
         left_bytes = stored.info.size_bytes
 
@@ -151,13 +153,14 @@ class TierLogCheck:
         return found
 
     def presence(self, stored: StoredSegment) -> list[Finding]:
-        """Return the findings about the objects of a segment, from the listing of ``roots``; sends no request."""
+        """Return the findings about missing or too short objects of a segment, by the listing of ``roots``."""
         return list(self._objects(stored))
 
     def contents(self, stored: StoredSegment, on_bytes: OnBytes = uncounted) -> list[Finding]:
-        """Return the findings about the contents of the existing objects of a segment.
+        """Return the findings about the small files of a segment, and if ``contents`` is True, about its ``.log`` file.
 
-        Several threads may call this method, and ``roots`` need not be called before.
+        ``on_bytes`` is called with the numbers of bytes of the ``.log`` file that were read. Several threads may call
+        this method, and ``roots`` need not be called before.
         """
         indexes = dict[IndexRole, StoredIndex]()
         findings = [*self._files(stored, indexes), *self._further(stored)]
@@ -168,9 +171,9 @@ class TierLogCheck:
         return findings
 
     def orphans(self) -> Iterator[Finding]:
-        """Yield findings about objects that no existing root names, and uncompleted uploads, also those in progress.
+        """Yield findings about objects that no existing root names, and about uncompleted uploads, also in progress.
 
-        The result is empty if a root or a page is damaged, because the objects that it named are unknown.
+        The result is empty if there is no readable root, or if a root or page is damaged or missing.
         """
         if self._head is None or not self._is_whole:
             return
@@ -231,7 +234,7 @@ class TierLogCheck:
                 yield from self._caught(check, FindingKind.FILE, stored, place.key, f"the {kind} file: ")
 
     def _further(self, stored: StoredSegment) -> list[Finding]:
-        """Return the findings about what the layout stores beside the segment's files, such as a footer with the entry."""
+        """Return the finding about data that the layout stores beside the segment's files, such as a footer."""
         try:
             self._layout(stored).check(stored, self._store.read_exactly)
         except _DAMAGED as error:
@@ -296,10 +299,7 @@ class TierLogCheck:
         return self._layout(stored).read(stored, start, end, self._store.read_exactly)
 
     def _hashed(self, stored: StoredSegment, pieces: Iterable[memoryview]) -> Iterable[memoryview]:
-        """Return the pieces of a ``.log`` file, and check its hash at their end.
-
-        Layouts that come with stratalog check the hash themselves.
-        """
+        """Return the pieces of a ``.log`` file; check its hash at the end, unless the layout is bundled and does that."""
         if self._layout(stored).guard.is_bundled:
             return pieces
 
@@ -332,7 +332,10 @@ class TierLogCheck:
 
 
 def is_broken(before: Head, after: Head) -> bool:
-    """Return True if two roots, one after the other in the store, contradict each other as links of one chain."""
+    """Return True if ``after``, the next root in the store, contradicts that it continues ``before``.
+
+    That is so if its version is the next one and its parent hash is another, or if only ``before`` has a MAC.
+    """
     if before.root.mac is not None and after.root.mac is None:
         return True
     return after.root.version == before.root.version + 1 and after.root.parent_sha256 != before.sha256
@@ -341,13 +344,13 @@ def is_broken(before: Head, after: Head) -> bool:
 def leaves_out(before: Head, after: Head) -> bool:
     """Return True if ``after`` names ``before`` as its parent although there are versions between them.
 
-    A repair creates such a root, and leaves out the damaged roots between.
+    A repair creates such a root in place of the damaged roots between.
     """
     return after.root.version > before.root.version + 1 and after.root.parent_sha256 == before.sha256
 
 
 class _StreamedSegment(StoredBounds):
-    """A ReadableSegment over the bytes of a segment in a tier, which are read once, in order. It has no indexes.
+    """A ReadableSegment without indexes over the bytes of a segment in a tier, which can be read once, in order.
 
     Args:
         stored: the entry in the manifest; it gives the bounds, size and timestamps.
@@ -360,7 +363,7 @@ class _StreamedSegment(StoredBounds):
         self._held, self._start = bytearray(), 0  # bytes that may still be read, and their position
 
     def read(self, position: int, size_bytes: int) -> memoryview:
-        """Return bytes from ``position``, which must not decrease between calls."""
+        """Return up to ``size_bytes`` from ``position``, fewer at the end; ``position`` must not decrease between calls."""
         self._held = self._held[position - self._start :]
         self._start = position
         while len(self._held) < size_bytes and (piece := next(self._pieces, None)) is not None:
@@ -373,7 +376,7 @@ class _StreamedSegment(StoredBounds):
             pass
 
     def index_entries(self, role: IndexRole) -> bytes:
-        """Return empty bytes: the check of batches needs no index."""
+        """Return ``b""``."""
         del role
         return b""
 

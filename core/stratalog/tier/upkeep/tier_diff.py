@@ -12,7 +12,7 @@ from stratalog.tier.read.remote_segment import RemoteSegment
 
 
 class Side(StrEnum):
-    """The state that has a segment in a comparison of two states: the left one, the right one, or both."""
+    """The state that has a segment, in a comparison of a left and a right state."""
 
     LEFT = "left"
     RIGHT = "right"
@@ -21,7 +21,7 @@ class Side(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SegmentDifference:
-    """A segment and the state that has it. ``name`` is its object or file; if both states have it, that of the left."""
+    """A segment, and the state that has it. ``name`` is the segment's object key or file path, of the left if both."""
 
     side: Side
     base_offset: int
@@ -33,7 +33,7 @@ class SegmentDifference:
 def differences(
     left: Iterable[ReadableSegment], right: Iterable[ReadableSegment], *, with_common: bool = False
 ) -> Iterator[SegmentDifference]:
-    """Yield the differences of two ascending lists of segments, which are consumed one by one.
+    """Yield the segments that only one of two ascending lists has, ascending; both lists are consumed one by one.
 
     Two segments are equal if their offsets and sizes are equal, and if both are in a tier, also the SHA-256 of their
     ``.log`` files. The keys of their objects are not compared.

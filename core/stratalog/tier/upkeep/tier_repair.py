@@ -40,7 +40,7 @@ class SegmentCopies(Protocol):
     def opened(self, stored: StoredSegment) -> AbstractContextManager[SegmentSource | None]:
         """Return a context whose value is the copy of a segment, None if there is none.
 
-        Entering the context raises StorageError if the copy cannot be read.
+        The context raises StorageError at its start if the copy cannot be read.
         """
 
 
@@ -58,7 +58,10 @@ class FolderCopies:
 
     @contextlib.contextmanager
     def opened(self, stored: StoredSegment) -> Iterator[SegmentSource | None]:
-        """Yield the segment of the folder with the same offsets, after a check of all its batches; None without one."""
+        """Return a context whose value is the segment of the folder with the same offsets; None if there is none.
+
+        The context raises StorageError at its start if a batch of the segment is damaged.
+        """
         wanted = (stored.info.base_offset, stored.info.end_offset)
         with ExitStack() as opened:
             for segment in open_pieces(self._files, self._components, opened):
@@ -74,8 +77,12 @@ class TierRepair:
     """Repairs one log of a tier. Not thread-safe.
 
     Args:
-        log: the log; its tier must be opened for writing.
-        copies: sources of copies of segments; an earlier one is tried first.
+        log: the log.
+        copies: sources of copies of segments, the preferred one first.
+
+    Raises:
+        ReadOnlyError: the tier was opened for reading.
+        TierUnavailableError: the store was unavailable, and the log has not rejoined its tier yet.
     """
 
     def __init__(self, log: LogHead, copies: Sequence[SegmentCopies] = ()) -> None:
@@ -83,13 +90,14 @@ class TierRepair:
         self._log, self._copies = log, copies
 
     def manifest(self) -> Iterator[Repair]:
-        """Repair damaged roots and pages, as ``ManifestRepair.run``. No engine may write to the log meanwhile."""
+        """Repair damaged roots and pages of the manifest, as ``ManifestRepair.run``. Stop all engines of the log first."""
         return ManifestRepair(self._log).run()
 
     def segments(self, findings: Sequence[Finding]) -> list[Repair]:
-        """Restore the damaged segments of findings from copies, each segment once; return a result for each finding.
+        """Restore the damaged segments of ``findings`` from copies; return a result for each finding, in order.
 
-        ``done`` of a result is "" if the finding was not repaired.
+        ``done`` of a result is "" if the finding was not repaired. Findings that are not about the objects of a segment
+        are not repaired.
 
         Raises:
             StoreError: the store failed; call again.
@@ -114,7 +122,8 @@ class TierRepair:
         The layout writes the segment twice: once to compare the result with the entry, and once to upload it.
 
         Returns:
-            True if the objects were written; False if the copy differs, or if the layout now makes other bytes from it.
+            True if the objects were written; False if the copy differs from the segment, or if the layout now makes
+                other objects of it.
 
         Raises:
             StoreError: the store failed; call again.
@@ -144,9 +153,9 @@ class TierRepair:
         return True
 
     def note(self, finding: Finding) -> str:
-        """Write a note about an object that cannot be repaired, as another object of the log; return the note's key.
+        """Store a small JSON object that describes a finding that cannot be repaired; return the key of this object.
 
-        The damaged object is not changed. Its undamaged parts can still be read, until retention removes it.
+        The damaged object is not changed.
 
         Raises:
             StoreError: the store failed.
@@ -165,11 +174,7 @@ class TierRepair:
         return key
 
     def _restored(self, stored: StoredSegment) -> tuple[str, str]:
-        """Restore a segment from the first copy that is equal to it.
-
-        Returns:
-            Text about the repair, "" without one; and the error of a copy that could not be read, "" without one.
-        """
+        """Restore a segment from the first equal copy; return text about the repair, and the error of a copy, or ""."""
         try:
             for copies in self._copies:
                 with copies.opened(stored) as source:
@@ -185,10 +190,7 @@ class TierRepair:
 def _with_extras(
     store: TierStore, layout: GuardedLayout, stored: StoredSegment, source: SegmentSource
 ) -> SegmentSource:
-    """Return ``source`` with the extra indexes that are stored in the tier, unless these are damaged.
-
-    A copy may not have the extra indexes, or may have others.
-    """
+    """Return ``source`` with the extra indexes of the tier in place of its own, unless those in the tier are damaged."""
     files = dict(source.files)
     if FileKind.EXTRA not in stored.slices:
         files.pop(FileKind.EXTRA, None)
@@ -209,8 +211,7 @@ def _read_only(key: str, source: ByteSource) -> ObjectInfo:
 class _SameKeys:
     """An ObjectSink that uses the keys that a segment already has, instead of new ones.
 
-    Its methods raise CorruptObjectError if the layout stores an object for which the segment has no key with this
-    suffix.
+    Both methods raise CorruptObjectError if the segment has no unused key with this suffix.
     """
 
     def __init__(self, stored: StoredSegment, put: Callable[[str, ByteSource], ObjectInfo]) -> None:
@@ -225,7 +226,7 @@ class _SameKeys:
         raise CorruptObjectError(f"{self._label} stores an object that the entry does not name", f"*.{suffix}")
 
     def put(self, source: ByteSource, suffix: str = "seg") -> ObjectInfo:
-        """Pass one object to the given ``put`` function."""
+        """Pass one object to the function ``put`` of the constructor, and return the result."""
         key = self.key(suffix)
         self._left.remove(key)
         return dataclasses.replace(self._put(key, source), key=key)
