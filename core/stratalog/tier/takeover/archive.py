@@ -1,9 +1,8 @@
 """Copies of closed segments of a Kafka broker's log directory into a tier, without locks or writes in the directory.
 
-The broker may run during the copy. Only compaction changes records below the high watermark in its checkpoint.
-Therefore a pass begins where the archive in the tier ends. Segments that the broker deletes later stay in the tier. If
-the broker changes a file during the read, ``tier/upload/closed_segment.py`` detects this, and the next pass copies the
-segment.
+The broker may run during the copy. A pass copies the closed segments from the end offset of the archive in the tier to
+the high watermark in the broker's checkpoint. Segments that the broker deletes or compacts later stay in the tier. If
+the broker changes a file during the read, the pass reports an error for the log, and the next pass copies the segment.
 
 Source: apache/kafka ReplicaManager.checkpointHighWatermarks, LogManager, LocalLog.
 """
@@ -53,19 +52,19 @@ _IDS: Final = uuid.UUID("6f0f5d0e-3c5b-5a0e-9d55-6d1f1b0c7a41")  # persistent: n
 
 
 class ArchiveGapError(StorageError):
-    """The broker deleted segments before they were archived. Skip the gap (``skip_gaps``), or start a new archive."""
+    """The broker deleted segments before they were archived. Continue after them (``skip_gaps``), or archive elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArchivedLog:
-    """Result of one pass for one log.
+    """Result of one pass (``Archiver.run``) for one log.
 
     Attributes:
         log: name of the log.
         directory: path of its log directory.
         segments: the number of segments that the pass committed.
         size_bytes: size of their ``.log`` files.
-        tier_end: the end offset of the archive after the pass; 0 if the archive could not be read.
+        tier_end: the exclusive end offset of the archive after the pass; 0 if the archive could not be read.
         high_watermark: high watermark in the broker's last checkpoint; 0 if it is unknown.
         skipped_offsets: the number of offsets that the pass skipped, because the broker had deleted them.
         error: the error that ended the pass; None if there was none.
@@ -91,7 +90,7 @@ class ArchivePlan:
         skip_gaps: True to continue after offsets that the broker deleted before they were archived; False raises
             ArchiveGapError.
         wait_for: called with the size (bytes) of each segment before its upload; may wait, to limit the rate.
-        progress: called with the bytes that the pass has uploaded so far, and the bytes of all segments to upload.
+        progress: called with the number of bytes uploaded so far, and the number of all bytes to upload; or None.
     """
 
     config: TopicConfig
@@ -117,7 +116,7 @@ class Archiver:
         self._written: dict[TierLogName, int] = {}  # logs with commits since their last collection, and their epochs
 
     def run(self) -> Iterator[ArchivedLog]:
-        """Make one pass over all logs, and yield the result of each. A later pass continues where this one failed.
+        """Archive each log, and yield the result of each; errors of one log are in its result. A later call continues.
 
         A log is skipped without a result if its last pass succeeded and its high watermark has not changed since, or if
         its folder was deleted or moved after the directory was listed.
@@ -149,7 +148,7 @@ class Archiver:
                 yield _Found(store, log, folder, state.log_starts.get(log, 0), bound)
 
     def _waiting_bytes(self, found: _Found) -> int:
-        """Return the size of the closed segments that are not archived yet, by the list of files; 0 after an error."""
+        """Return the bytes of the closed segments that are not archived yet, by the list of files; 0 after an error."""
         try:
             files = found.store.open_log(found.folder)
             remote = self._tier.log(found.log, read_topic_id(files) or derived_topic_id(found.log.topic))
@@ -161,10 +160,9 @@ class Archiver:
         return sum(sizes[base] for base, end in pairwise(sorted(sizes)) if tier_end < end <= found.bound)
 
     def collect(self, collection: TierCollection) -> CollectReport:
-        """Delete unneeded objects of the logs to which this archiver has committed since the last call.
+        """Call ``TierCollection.collect_all`` for the logs to which this archiver has committed, and return its result.
 
-        Raises:
-            The errors of ``TierCollection.collect_all``.
+        Once nothing is left to delete, later calls include only logs with later commits.
         """
         total = collection.collect_all((self._tier.log(*name), epoch) for name, epoch in self._written.items())
         if not total.left:
@@ -196,10 +194,7 @@ class Archiver:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A log in a directory, with its log start in the checkpoint.
-
-    ``bound`` is the exclusive end of the offsets that may be archived: the high watermark in the checkpoint.
-    """
+    """A log in a directory, with its log start and, as ``bound``, its high watermark in the checkpoints."""
 
     store: SegmentStore
     log: TopicPartition
@@ -210,11 +205,7 @@ class _Found:
 
 @dataclass(frozen=True, slots=True)
 class _Standing:
-    """State of a log after a successful pass. The next pass skips the log if its state is equal.
-
-    The state includes the topic id, because a topic that was deleted and created again can have the same high
-    watermark.
-    """
+    """State of a log after a successful pass. The next pass skips the log if its state is equal."""
 
     topic_id: TopicId
     high_watermark: int
@@ -297,10 +288,7 @@ class _OneLog:
     def _sources(
         self, start: int, tier_end: int, waiting: Sequence[Segment], epochs: EpochCache
     ) -> Iterator[SegmentSource]:
-        """Yield the waiting segments, each read and checked when it is consumed.
-
-        If the broker deleted offsets before them, the first result is a segment without records for these offsets.
-        """
+        """Yield the waiting segments, after an empty segment for offsets before them that the broker has deleted."""
         log, topic_id = self._remote.log, self._remote.topic_id
         if waiting[0].base_offset > start:
             yield _nothing(log, topic_id, start, waiting[0].base_offset, epochs, self._components.env.clock)
@@ -311,11 +299,8 @@ class _OneLog:
             yield replace(source, log=CountedBytes(source.log, self._on_bytes))
 
     def _check_lineage(self, tiered: RemoteView, epochs: EpochCache) -> None:
-        """Raise StorageError if the archive has other records than the broker, according to the leader epochs.
-
-        Only the leader epoch of the archive's last record is compared with that of the broker's record at this offset.
-        That is enough, because two logs that have diverged never become equal again.
-        """
+        """Raise StorageError if archive and broker have different leader epochs at the archive's last offset."""
+        # One offset is enough: two logs that have diverged never become equal again.
         last = tiered.end_offset - 1
         ours, theirs = epochs.at(last), EpochCache(tiered.leader_epochs).at(last)
         if tiered.version and NO_EPOCH not in (ours, theirs) and ours != theirs:
@@ -326,12 +311,12 @@ class _OneLog:
 
 
 def derived_topic_id(topic: str) -> TopicId:
-    """Return a topic id computed from the name, for logs of brokers without topic ids (before Kafka 2.8)."""
+    """Return a topic id computed from the topic's name, for logs of brokers without topic ids (before Kafka 2.8)."""
     return TopicId.from_uuid(uuid.uuid5(_IDS, topic))
 
 
 def _may_wait(names: Collection[str], tier_end: int, bound: int) -> bool:
-    """Return True if the file names allow a closed segment that ends above ``tier_end``, up to ``bound``."""
+    """Return True if, by the file names, a closed segment may end above ``tier_end``, and at or below ``bound``."""
     found = (parse_segment_file(name) for name in names)
     bases = sorted({name.base_offset for name in found if name and name.suffix == LOG_SUFFIX})
     return any(tier_end < end <= bound for _, end in pairwise(bases))
@@ -351,7 +336,7 @@ class _NoBytes:
 def _nothing(
     log: TopicPartition, topic_id: TopicId, start: int, end: int, epochs: EpochCache, clock: Clock
 ) -> SegmentSource:
-    """Return a segment without records, like one whose records were all compacted, for offsets that were deleted."""
+    """Return a segment without records for the offsets [start, end), which the broker has deleted."""
     here = epochs.between(start, end)
     info = SegmentInfo(log, topic_id, start, end, 0, -1, clock.now_ms(), here)
     return SegmentSource(info, _NoBytes(), {FileKind.LEADER_EPOCHS: format_epochs(here)})

@@ -1,8 +1,8 @@
 """Copies of a log's segments from its tier into a folder, in Kafka's file layout; the tier is only read.
 
-The ``.log`` file of a segment is written under another name. It is renamed after its hash was equal to that in the
-manifest, and after the other files of the segment were made durable. Therefore a ``.log`` file with its final name is
-complete, and a repeated copy skips the segment.
+The ``.log`` file of a segment is written under another name. It is renamed after a check of its hash, and after the
+other files of the segment were made durable. Therefore a ``.log`` file with its final name is complete, and a repeated
+copy skips the segment.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ _INDEXES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class RestorePlan:
-    """Plan of the copy of one log.
+    """Plan of a copy of one log from its tier to a folder.
 
     Attributes:
         source: name of the log in the tier.
         topic_id: id of its topic in the tier.
-        target: name of the copy.
+        target: name of the log that the copy becomes.
         view: the state of the tier to copy.
         log_end: exclusive end offset of the copy.
         leader_epoch: the highest leader epoch in the tier.
@@ -71,19 +71,22 @@ class RestorePlan:
     requests: int
 
     def parts(self) -> Iterator[RemoteSegment]:
-        """Yield the segments, ascending; pages of the manifest are read as the segments are consumed."""
+        """Yield the segments to copy, ascending; the manifest is read as the segments are consumed."""
         return segments_below(self.view, self.log_end)
 
 
 def planned(remote: TierLog, target: TopicPartition, view: RemoteView, log_end: int, chunk_bytes: int) -> RestorePlan:
-    """Return the plan of a copy; read the whole list of segments once to compute the totals.
+    """Return the plan of a copy. The call reads the list of segments, but no segment.
 
     Args:
         remote: the log in the tier.
-        target: the name of the copy.
-        view: the state of the tier.
+        target: the name of the log that the copy becomes.
+        view: the state of the log in the tier to copy.
         log_end: exclusive end offset of the copy; within the offsets of the tier.
-        chunk_bytes: the number of bytes that one request fetches.
+        chunk_bytes: the number of bytes that one request fetches, for ``requests``.
+
+    Raises:
+        StoreError, CorruptManifestError: the list of segments cannot be read.
     """
     root_epoch = remote.root.leader_epoch if remote.root is not None else NO_EPOCH
     leader_epoch = max(root_epoch, *(entry.epoch for entry in view.leader_epochs), NO_EPOCH)
@@ -96,7 +99,7 @@ def planned(remote: TierLog, target: TopicPartition, view: RemoteView, log_end: 
 
 
 def segments_below(view: RemoteView, log_end: int) -> Iterator[RemoteSegment]:
-    """Yield the segments that have offsets from the log start to ``log_end`` (exclusive), ascending."""
+    """Yield the segments that have offsets from the log start (inclusive) to ``log_end`` (exclusive), ascending."""
     for segment in view.segments.from_offset(view.log_start):
         if segment.base_offset >= log_end:
             return
@@ -105,9 +108,9 @@ def segments_below(view: RemoteView, log_end: int) -> Iterator[RemoteSegment]:
 
 
 def write_epochs_of(plan: RestorePlan, files: LogFiles, only_epoch: int | None) -> None:
-    """Write the leader epoch checkpoint of a copy: the leader epochs of the tier, or only ``only_epoch``.
+    """Write the leader epoch checkpoint of a copy: all leader epochs of the tier, or only ``only_epoch``.
 
-    Epochs above the end of the copy are written, too; the truncation to the end removes them.
+    Epochs from ``log_end`` on are written, too; the caller truncates them.
     """
     one = () if only_epoch is None else (EpochEntry(only_epoch, plan.view.log_start),)
     store_epochs(files, LEADER_EPOCHS_FILE, one or plan.view.leader_epochs)
@@ -116,10 +119,12 @@ def write_epochs_of(plan: RestorePlan, files: LogFiles, only_epoch: int | None) 
 def copy_segments(plan: RestorePlan, files: LogFiles, on_bytes: Callable[[int], None], only_epoch: int | None) -> int:
     """Copy all segments of a log into its folder, durable on return; return the number of newly copied segments.
 
+    Segments that an earlier, interrupted copy completed are skipped.
+
     Args:
         plan: the plan of the copy.
-        files: the folder; it must contain only files of an earlier, interrupted copy and of its opening as a log.
-        on_bytes: called with the size of each piece of a ``.log`` that is copied or already there.
+        files: the folder. Segments and their files that are not in the plan are deleted.
+        on_bytes: called with the number of bytes of each piece of a ``.log`` file that is copied or skipped.
         only_epoch: leader epoch to write into all batches; None keeps those of the tier.
 
     Raises:
@@ -143,13 +148,13 @@ def copy_segment(
     on_bytes: Callable[[int], None],
     only_epoch: int | None,
 ) -> bool:
-    """Copy one segment into a folder, durable on return; return False if an earlier copy was complete.
+    """Copy one segment into a folder, durable on return; return False if ``there`` has its complete ``.log`` file.
 
     Args:
         segment: the segment in the tier.
-        files: the folder; it must contain only files of an earlier copy.
+        files: the folder.
         there: the sizes (bytes) of the files in the folder, by name.
-        on_bytes: called with the size of each piece of the ``.log`` that is copied or already there.
+        on_bytes: called with the number of bytes of each piece of the ``.log`` file that is copied or skipped.
         only_epoch: leader epoch to write into all batches; None keeps those of the tier.
 
     Raises:
@@ -202,11 +207,7 @@ def _copy_log(
 
 
 def check_bound(log: TopicPartition, view: RemoteView, log_end: int) -> int:
-    """Return ``log_end`` if the log in the tier can end there.
-
-    Raises:
-        StorageError: ``log_end`` is below the log start or above the end offset of the log in the tier.
-    """
+    """Return ``log_end``; raise StorageError if it is below the log start or above the end offset in the tier."""
     if not view.log_start <= log_end <= view.end_offset:
         raise StorageError(f"the tier has {log} from offset {view.log_start} to {view.end_offset}, not to {log_end}")
     return log_end

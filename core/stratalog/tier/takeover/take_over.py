@@ -1,7 +1,7 @@
-"""Takeover of a log whose directory is lost: a new engine continues the log at the end of the tier.
+"""Takeover of a log whose directory is lost: a new engine continues the log at the end offset of the tier.
 
-First, a commit begins the next leader epoch. It fences the previous writer, so the end of the tier can no longer
-change. Only then is the end of the log read from the tier.
+First, a commit begins the next leader epoch. It fences the previous writer, so the end offset of the tier can no longer
+change. Only then is the end offset read.
 
 Source: KIP-405, building a follower's auxiliary state: leader epochs and producer snapshot of the last remote segment.
 """
@@ -42,21 +42,20 @@ It is above the epoch in which the first engine of a topic writes.
 
 @dataclass(frozen=True, slots=True)
 class AttachedLog:
-    """A log that was taken over from its tier.
+    """State of a log that was taken over from its tier.
 
     Attributes:
         log: name of the log.
         topic_id: id of its topic, as before.
-        leader_epoch: the new epoch; the previous writer is fenced.
+        leader_epoch: the new leader epoch, which fences the previous writer.
         log_start: the first offset that readers may ask for.
         log_end: the offset of the next record: the end offset of the tier.
         high_watermark: high watermark of the log at the last commit of the previous writer. If it is above ``log_end``,
-            the records between were only on that writer's disk and are lost. Their offsets are assigned again, in the
-            new epoch.
-        epochs: start offsets of leader epochs, including the new one.
+            the records between were only on that writer's disk and are lost. Their offsets are assigned again.
+        epochs: leader epochs and their start offsets, including the new one.
         producers: states of producers at ``log_end``.
         topic: partitions and settings of the topic in the tier; None if they are unknown.
-        told_ms: time of the previous writer's last commit, in milliseconds; 0 if it is unknown.
+        told_ms: Unix time of the previous writer's last commit, in milliseconds; 0 if it is unknown.
     """
 
     log: TopicPartition
@@ -72,9 +71,9 @@ class AttachedLog:
 
     @property
     def lost(self) -> int:
-        """The known number of lost offsets: the previous writer assigned them, and the tier does not have them.
+        """The number of offsets from ``log_end`` to ``high_watermark``, whose records are lost; 0 if there are none.
 
-        More offsets can be lost, which the previous writer assigned after its last commit.
+        Records that the previous writer appended after its last commit are lost, too, but not counted.
         """
         return max(self.high_watermark - self.log_end, 0)
 
@@ -85,7 +84,7 @@ class AttachedLog:
 
     @property
     def offsets(self) -> LogOffsets:
-        """The offsets of the log when it is opened: its local part is empty."""
+        """The offsets of the log when it is opened without local records."""
         return LogOffsets(
             log_start=self.log_start,
             local_log_start=self.log_end,
@@ -97,7 +96,7 @@ class AttachedLog:
 
 
 def chosen_logs(names: Iterable[TierLogName], wanted: Collection[str] | None, uri: str) -> list[TierLogName]:
-    """Return the logs of the tier that ``wanted`` names.
+    """Return the logs of the tier that ``wanted`` names, sorted.
 
     Args:
         names: all logs of the tier that are not deleted.
@@ -105,7 +104,7 @@ def chosen_logs(names: Iterable[TierLogName], wanted: Collection[str] | None, ur
         uri: URI of the tier, for error texts.
 
     Raises:
-        AttachError: a topic does not exist, or a name matches several topics with different ids.
+        AttachError: a topic does not exist, or several selected topics have the same name.
     """
     listed = sorted(names)
     left = set(wanted or ())
@@ -128,7 +127,7 @@ def chosen_logs(names: Iterable[TierLogName], wanted: Collection[str] | None, ur
 
 
 def has_log(remote: TierLog) -> bool:
-    """Return True if the tier has a root of the log, and the log was neither deleted nor removed from the tier."""
+    """Return True if the log has a root in the tier, and its latest change is not CLEAR or DELETE."""
     return remote.root is not None and remote.root.change not in EMPTYING
 
 
@@ -141,8 +140,9 @@ def take_over(remote: TierLog, components: Components) -> AttachedLog:
         FencedEpochError: another process takes the log over at the same time.
         EpochsExhaustedError: there is no next leader epoch.
         CorruptionError: the manifest or the last segments in the tier are damaged.
+        ReadOnlyError: the tier was opened for reading.
         StoreError: the store failed or refused.
-        StorageError: the tier has no root of the log.
+        StorageError: the log has no root in the tier.
     """
     before = remote.root
     root = remote.claim("attached from the tier")
@@ -164,10 +164,10 @@ def take_over(remote: TierLog, components: Components) -> AttachedLog:
 
 
 def untiered(found: Iterable[AttachedLog]) -> Iterator[AttachedLog]:
-    """Yield the partitions of the topics in ``found`` that the tier does not have, as empty logs from offset 0 on.
+    """Yield the partitions of the topics in ``found`` that ``found`` lacks, as empty logs from offset 0 on.
 
-    The number of partitions is in the manifest. If these partitions were not created, a producer would assign keys to
-    other partitions than before.
+    The number of partitions is that in ``topic`` of the logs; if all are None, nothing is yielded. The caller must
+    create these partitions: with fewer partitions, a producer would assign keys to other partitions than before.
     """
     topics = dict[str, list[AttachedLog]]()
     for log in found:
@@ -186,7 +186,7 @@ def write_folder(files: LogFiles, found: AttachedLog) -> None:
     """Write the files of a log without local records into its folder; durable on return.
 
     Raises:
-        LogDirError: a file could not be written; the folder is incomplete.
+        LogDirError: a file could not be written; the folder may be incomplete.
     """
     store_topic_id(files, found.topic_id)
     store_epochs(files, LEADER_EPOCHS_FILE, found.epochs)
@@ -197,5 +197,5 @@ def write_folder(files: LogFiles, found: AttachedLog) -> None:
 
 
 def is_empty_folder(files: LogFiles) -> bool:
-    """Return True if a log's folder has no records; an interrupted attach can leave such a folder."""
+    """Return True if no ``.log`` file in a log's folder has bytes; an interrupted attach can leave such a folder."""
     return not any(file.size_bytes for file in files.list() if LOG_SUFFIX in file.name)

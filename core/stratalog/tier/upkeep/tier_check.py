@@ -332,9 +332,9 @@ class TierLogCheck:
 
 
 def is_broken(before: Head, after: Head) -> bool:
-    """Return True if ``after``, the next root in the store, contradicts that it continues ``before``.
+    """Return True if ``after``, the next root in the store, does not continue ``before``.
 
-    That is so if its version is the next one and its parent hash is another, or if only ``before`` has a MAC.
+    That is so if only ``before`` has a MAC, or if the version of ``after`` is the next one and its parent hash is wrong.
     """
     if before.root.mac is not None and after.root.mac is None:
         return True

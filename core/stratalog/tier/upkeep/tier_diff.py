@@ -21,7 +21,7 @@ class Side(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SegmentDifference:
-    """A segment, and the state that has it. ``name`` is the segment's object key or file path, of the left if both."""
+    """A segment, and the state that has it. ``name`` is its object key or file path; if both have it, the left one."""
 
     side: Side
     base_offset: int

@@ -36,13 +36,16 @@ _DISPOSABLE: Final = (IndexRole.OFFSET, IndexRole.TIME)
 
 
 class ClosedSegment:
-    """A closed segment on disk, or a part from one of its batches to its end; a ReadableSegment.
+    """A closed segment on disk, or the part of it from a given batch on; a ReadableSegment.
 
-    A part is necessary if compaction joined segments: then only the records that the tier does not have are copied.
+    A part is used if compaction joined segments: then only the records that the tier does not have are copied.
 
     Args:
         whole: the segment as it is on disk; not closed here.
         base_offset: the first offset to copy: the base offset of the segment, or of a batch in it.
+
+    Raises:
+        StorageError: ``base_offset`` is inside a batch.
     """
 
     def __init__(self, whole: Segment, base_offset: int) -> None:
@@ -78,7 +81,7 @@ class ClosedSegment:
 
     @property
     def age_from_ms(self) -> int:
-        """The time from which retention counts: the largest timestamp, or the file's time if there is none."""
+        """The time from which retention counts: the largest timestamp of the whole segment, or else the file's time."""
         return self._whole.age_from_ms
 
     @property
@@ -99,7 +102,7 @@ class ClosedSegment:
         return rebuilt_entries(self, role, self._components)
 
     def stored_transactions(self) -> bytes | None:
-        """Return the entries of the transaction index file for the part to copy; None if they contradict the log."""
+        """Return the entries of the transaction index file for the part to copy; None if the file is damaged."""
         try:
             entries = self._whole.stored_entries(IndexRole.TRANSACTION)
             index = self._components.indexes[IndexRole.TRANSACTION]
@@ -124,7 +127,7 @@ class ClosedSegment:
     def check_unchanged(self) -> None:
         """Raise SegmentGoneError if the segment's file was changed or replaced since this object was created.
 
-        A deleted file raises no error, because all its bytes have been read.
+        A deleted file raises no error. Call this method after all bytes were read.
         """
         try:
             now = self._whole.files.open_segment(self._name)
@@ -139,10 +142,7 @@ class ClosedSegment:
 
 @dataclass(frozen=True, slots=True)
 class CheckedBytes:
-    """The bytes of a ClosedSegment, which may be a part of a segment, as a ``ByteSource``.
-
-    Each pass checks the CRC of every batch.
-    """
+    """The bytes of a ClosedSegment as a ``ByteSource``. Each read checks the CRC of every batch."""
 
     segment: ClosedSegment
     components: Components
@@ -169,14 +169,14 @@ class CheckedBytes:
 
 
 class SegmentReader:
-    """Reads the closed segments of one log in order, for upload, and computes the producers' state at the end of each.
+    """Reads closed segments of one log in order, for upload, and computes the producers' state at the end of each one.
 
     Args:
         files: the log's folder.
         log: name of the log.
         topic_id: id of its topic.
         epochs: leader epochs in the folder's checkpoint.
-        components: components to read the log with.
+        components: formats, codecs and indexes to read the log with.
     """
 
     def __init__(
@@ -196,8 +196,8 @@ class SegmentReader:
 
         Raises:
             SegmentGoneError: the owner of the folder deleted or changed the segment; try again later.
-            CorruptBatchError: a batch is bad, or its leader epoch differs from the checkpoint.
-            StorageError: no batch begins at ``base_offset``.
+            CorruptBatchError: a batch is damaged, or its leader epoch differs from the checkpoint.
+            StorageError: ``base_offset`` is inside a batch.
         """
         segment = ClosedSegment(whole, base_offset)
         try:
@@ -244,7 +244,7 @@ class SegmentReader:
         return found
 
     def _stored_producers(self, offset: int) -> ProducerState | None:
-        """Return the producers' state below ``offset``; None if ``offset`` is above 0 and has no valid snapshot."""
+        """Return the producers' state at ``offset``; None if ``offset`` is above 0 and has no valid snapshot."""
         if offset == 0:
             return ProducerState()
         data = self._stored_snapshot(offset)
@@ -276,7 +276,7 @@ class SegmentReader:
 
 
 class _Noted:
-    """A function that applies the batches of a segment to the producers' state, and checks their leader epochs."""
+    """Applies the batches of a segment to the producers' state, and checks their leader epochs."""
 
     def __init__(
         self, state: ProducerState, epochs: EpochCache, segment: ClosedSegment, components: Components
@@ -292,10 +292,7 @@ class _Noted:
         return replay_table(self._state, chunk.data, table, self._components)
 
     def _check_epoch(self, chunk: Chunk, table: BatchTable, row: int) -> None:
-        """Raise CorruptBatchError if a batch has another leader epoch than the checkpoint has at its offset.
-
-        The checkpoint may have no epoch for offsets below the log start; then nothing is compared.
-        """
+        """Raise CorruptBatchError if a batch has another leader epoch than the checkpoint has at its offset, if any."""
         offset, epoch = table.base_offset[row], table.leader_epoch[row]
         known_epoch = self._epochs.at(offset)
         if NO_EPOCH not in (epoch, known_epoch) and known_epoch != epoch:
@@ -307,11 +304,7 @@ class _Noted:
 
 
 def _position_of(segment: Segment, offset: int) -> int:
-    """Return the position of the first batch that begins at or above ``offset`` (bytes).
-
-    Raises:
-        StorageError: ``offset`` is inside a batch.
-    """
+    """Return the byte position of the first batch at or above ``offset``; raise StorageError if it is inside a batch."""
     for chunk in walk(segment, 0, segment.components, check_crc=False):
         for batch in chunk.batches():
             if batch.base_offset >= offset:

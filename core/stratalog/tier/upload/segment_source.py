@@ -25,11 +25,11 @@ from stratalog.tier.upload.uncompressed import uncompressed_source
 
 
 class CountedBytes:
-    """A source that reports how many bytes were read. Bytes that are read again, after a retry, are not reported again.
+    """A ByteSource that reports its reads. Bytes that are read again, for example after a retry, are not reported.
 
     Args:
         source: the bytes.
-        on_bytes: called with the number of bytes that were read for the first time.
+        on_bytes: called after each chunk with the number of its bytes that were read for the first time.
     """
 
     def __init__(self, source: ByteSource, on_bytes: OnBytes) -> None:
@@ -53,11 +53,11 @@ class CountedBytes:
 
 @dataclass(frozen=True, slots=True)
 class SegmentFacts:
-    """Facts about a built segment that its batches do not show.
+    """Facts about a built segment that its batches do not contain.
 
     Attributes:
         leader_epochs: leader epochs of the segment's offsets.
-        snapshot: snapshot of the producers' state at the end of the segment; empty or None if it is not known.
+        snapshot: producer snapshot at the end of the segment; empty or None if it is not known.
     """
 
     leader_epochs: tuple[EpochEntry, ...]
@@ -80,7 +80,7 @@ def segment_source(
         log: the bytes of its ``.log`` file.
         entries: the bytes of its indexes.
         components: formats, codecs and indexes, for layouts that need uncompressed batches.
-        snapshot: snapshot of the producers' state at the end of the segment; None if it is not known.
+        snapshot: producer snapshot at the end of the segment; None if it is not known.
         extras: the bytes of the file with its EXTRA indexes; empty if there are none.
     """
     files = {INDEX_KINDS[role]: bytes(found) for role, found in entries.items()}
@@ -94,7 +94,7 @@ def segment_source(
 def built_source(
     built: BuiltSegment, log: TopicPartition, topic_id: TopicId, facts: SegmentFacts, config: TopicConfig
 ) -> SegmentSource:
-    """Return the source for the upload of a built segment, with the EXTRA indexes that the topic's settings name."""
+    """Return the source for the upload of a segment of built batches, with the EXTRA indexes of the topic's settings."""
     info = SegmentInfo(
         log=log,
         topic_id=topic_id,

@@ -21,7 +21,7 @@ STEP_BYTES: Final = 4 << 20  # largest part of a log to read back at once
 
 
 class GivenSegment:
-    """A segment that is passed to a layout; its ``.log`` file is hashed while the layout reads it.
+    """A segment that is passed to a layout's ``write``; its ``.log`` file is hashed while the layout reads it.
 
     Attributes:
         source: the source to give to the layout.
@@ -33,23 +33,23 @@ class GivenSegment:
 
     @property
     def sha256(self) -> str:
-        """The hash of the ``.log`` file. The file is read once more only if the layout did not read all its bytes."""
+        """The SHA-256 of the ``.log`` file, in hex. The file is read again if the layout did not read all its bytes."""
         if not self._log.is_read:
             for _ in self._log.chunks(STEP_BYTES):
                 pass
         return self._log.sha256
 
     def check_claims(self, stored: StoredSegment, sizes: Mapping[str, int], layout: GuardedLayout) -> None:
-        """Compare the entry that a layout returned with its input, and with the objects that it put.
+        """Raise PluginError unless the entry that a layout returned fits its input and the objects that it stored.
 
         Args:
             stored: the entry that the layout returned.
-            sizes: sizes of the objects that the layout put, by key.
-            layout: the layout, which errors name.
+            sizes: sizes of the objects that the layout stored, by key.
+            layout: the layout, which the error names.
 
         Raises:
-            PluginError: the entry is malformed, of another segment, has another hash, or names an object that was not
-                put.
+            PluginError: the entry is malformed, lacks a file, is of another segment or hash, or names bytes or objects
+                that were not stored.
         """
         with layout.guard.calling("write"):
             wrong = _malformed(stored) or self._contradiction(stored, sizes)
@@ -75,7 +75,7 @@ class GivenSegment:
         return ""
 
     def read_back(self, stored: StoredSegment, store: TierStore, layout: GuardedLayout) -> None:
-        """Read the segment back by its entry ``stored``, and compare every byte; raise the errors of ``read_back``."""
+        """Read the segment back by its entry, and compare every byte; raise the errors of the function ``read_back``."""
         read_back(stored, self.sha256, self.source.files, store, layout)
 
 
@@ -87,12 +87,12 @@ def read_back(
     Args:
         stored: the entry of the segment.
         sha256: hash that the ``.log`` file must have.
-        files: contents that the small files must have.
+        files: bytes that the small files must have, by kind.
         store: the store with the objects.
         layout: the layout of the segment.
 
     Raises:
-        PluginError: the bytes differ, or cannot be read. The segment must not be committed.
+        PluginError: the bytes differ, or an object is missing or damaged. The segment must not be committed.
         StoreError: the store failed; nothing is known about the segment.
     """
     span = f"segment [{stored.info.base_offset}, {stored.info.end_offset}) of {stored.info.log}"
@@ -131,9 +131,8 @@ def check_renewed(old: StoredSegment, renewed: StoredSegment, store: TierStore, 
     """Read a segment back by ``renewed``, a new entry for the objects of ``old``, and compare every byte.
 
     Raises:
-        PluginError: the bytes differ from those by the old entry, or cannot be read. The new entry must not be
-            committed.
-        CorruptObjectError: the old entry cannot be read, either.
+        PluginError: the bytes read by the new entry differ, or cannot be read. The new entry must not be committed.
+        CorruptObjectError: a small file cannot be read by the old entry.
         StoreError: the store failed; nothing is known about the new entry.
     """
     files: dict[FileKind, bytes] = {
@@ -145,7 +144,7 @@ def check_renewed(old: StoredSegment, renewed: StoredSegment, store: TierStore, 
 
 
 class PutObjects:
-    """Hashes of the uploaded objects of one segment, to find out after an error if the store has changed them.
+    """Hashes of the uploaded objects of one segment, to find out later if the store has kept the objects unchanged.
 
     Args:
         store: the store with the objects.
@@ -161,7 +160,10 @@ class PutObjects:
         return made
 
     def check(self) -> None:
-        """Read all objects; raise a PluginError that names the store if one has other bytes than were uploaded."""
+        """Read all objects; raise a PluginError that names the store if an object is missing or has other bytes.
+
+        May raise StoreError.
+        """
         for key, source in self._sources.items():
             digest = hashlib.sha256()
             try:
@@ -186,9 +188,9 @@ def _malformed(stored: StoredSegment) -> str:
 
 
 def check_stored(store: TierStore, prefix: str, entries: Iterable[StoredSegment]) -> None:
-    """Raise unless the objects of stored segments exist with at least the size that their entries need.
+    """Raise an error unless the objects of stored segments exist and have at least the size that their entries need.
 
-    ``prefix`` is that of the log's segment objects, which are listed from the first key of the entries on.
+    The call lists the objects. ``prefix`` is the key prefix of the log's segment objects.
 
     Raises:
         ObjectNotFoundError: an object is missing, or shorter than its slices need.

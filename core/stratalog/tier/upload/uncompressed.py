@@ -1,4 +1,4 @@
-"""The log of a segment with its compressed batches uncompressed, for layouts that store records and not bytes."""
+"""The ``.log`` file of a segment with uncompressed batches, for layouts that store records instead of batches."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ _MAX_LOG_BYTES: Final = (1 << 31) - 1  # positions in indexes have 31 bits
 
 
 class UncompressedBytes:
-    """The bytes of a log with each compressed batch of magic 2 uncompressed. Each pass decompresses them again.
+    """The bytes of a log with each compressed batch of magic 2 uncompressed; each iteration decompresses the batches.
 
     In the header of such a batch, only codec, size and CRC are changed. A batch that cannot be decompressed is not
     changed.
 
     Args:
-        log: the bytes of the log; whole batches.
+        log: the bytes of the log.
         components: formats and codecs.
         size_bytes: size of the uncompressed log; 0 if it is not known yet.
     """
@@ -58,9 +58,9 @@ class UncompressedBytes:
                 yield view[start : start + chunk_bytes]
 
     def runs(self, chunk_bytes: int) -> Iterator[tuple[Buffer, bool]]:
-        """Yield the uncompressed log as runs of whole batches. A batch that was compressed is one run, with True.
+        """Yield the uncompressed log in pieces of whole batches, each with True if it is a batch that was compressed.
 
-        The log is read in chunks of ``chunk_bytes``.
+        The log is read in chunks of at most ``chunk_bytes``. Bytes that are no batches are yielded as they are.
         """
         pending, wanted = bytearray(), _HEADER_BYTES
         for chunk in self._log.chunks(chunk_bytes):
@@ -75,7 +75,7 @@ class UncompressedBytes:
             yield bytes(pending[used:]), False
 
     def _of_start(self, data: bytes) -> Generator[tuple[Buffer, bool], None, int]:
-        """Yield the runs of the whole batches at the start of ``data``, and return their size."""
+        """Yield the pieces of the whole batches at the start of ``data``; return the number of bytes that were used."""
         found = scan(self._components.formats, data, 0, len(data), check_crc=False)
         for table in found.tables:
             yield from self._of_table(data, table)
@@ -120,13 +120,11 @@ class UncompressedBytes:
 def uncompressed_source(source: SegmentSource, components: Components) -> SegmentSource:
     """Return a source whose batches of magic 2 are uncompressed, with an offset index for the new positions.
 
-    The ``info`` of the result has the new size, and the old size as ``original_bytes``.
-
-    Returns:
-        The new source; ``source`` itself if no batch is compressed, or if the new log would exceed 2 GiB.
+    Return ``source`` itself if no batch of magic 2 is compressed, or if the new log would have 2 GiB or more. The
+    ``info`` of a new source has the new size, and the old size as ``original_bytes``.
 
     Raises:
-        The errors of the source's log.
+        The errors of reading ``source.log``.
     """
     entries = IndexEntries(
         {IndexRole.OFFSET: components.indexes[IndexRole.OFFSET]}, source.info.base_offset, TopicConfig()
@@ -150,10 +148,7 @@ def uncompressed_source(source: SegmentSource, components: Components) -> Segmen
 
 
 def _of_new_size(extras: bytes, info: SegmentInfo) -> bytes:
-    """Return the file ``extras`` of EXTRA indexes with the identity of ``info``; empty if ``extras`` is damaged.
-
-    The indexes stay valid, because the uncompressed log has the same records.
-    """
+    """Return the file ``extras`` of EXTRA indexes with the identity of ``info``; empty if ``extras`` is damaged."""
 
     def read(position: int, size_bytes: int) -> bytes:
         return extras[position : position + size_bytes]

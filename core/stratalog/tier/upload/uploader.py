@@ -1,4 +1,4 @@
-"""Upload of closed segments to the tier: objects first, then the root that names them."""
+"""Upload of closed segments to the tier: first the objects, then the commit of a manifest root that names them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class OffloadReport:
 class SegmentSink:
     """Uploads the objects that a layout makes of one segment, under new keys; an ObjectSink.
 
-    A key contains the segment's base offset and the leader epoch. If ``put_objects`` is given, it hashes the objects.
+    A key contains the segment's base offset and the leader epoch. ``put_objects``, if given, hashes the objects.
     """
 
     def __init__(
@@ -67,10 +67,10 @@ class SegmentSink:
         return self._next[suffix]
 
     def put(self, source: ByteSource, suffix: str = "seg") -> ObjectInfo:
-        """Upload one object; a layout calls this from one thread.
+        """Upload one object. Not thread-safe.
 
         Raises:
-            ClosedError: the layout's ``write`` has returned, or exceeded its deadline.
+            ClosedError: ``close`` or ``discard`` was called, because the layout took too long or has returned.
             The errors of ``TierStore.put``.
         """
         if self._ended:
@@ -85,24 +85,23 @@ class SegmentSink:
     def discard(self) -> None:
         """Delete the uploaded objects, because no root will name them, and accept no further object.
 
-        The collector deletes objects that cannot be deleted now. It must search for them in any case, because a failed
-        upload may have left parts in the store.
+        The collector later deletes objects that cannot be deleted now, and incomplete uploads.
         """
         self._ended = True
         self._store.delete(self.tried)
         self._uploads.leave([*self.tried, *self._next.values()])
 
     def close(self) -> None:
-        """Accept no further object, and forget the keys that ``key`` returned and ``put`` did not use."""
+        """Accept no further object, and release the keys that ``key`` has returned and ``put`` has not used."""
         self._ended = True
         self._uploads.end(self._next.values())
 
 
 class SegmentUploader:
-    """Uploads segments of one log with one layout, and commits each before the next one is uploaded.
+    """Uploads segments of one log with one layout, and commits each segment before the next one is uploaded.
 
-    After an error, the same segments can be offloaded again: committed segments are skipped, and an upload that was not
-    committed is repeated under new keys.
+    After an error, the same segments can be offloaded again. Committed segments are then skipped, and others are
+    uploaded again under new keys.
 
     Args:
         store: the store for the objects.
@@ -128,10 +127,10 @@ class SegmentUploader:
         self._label, self._layout, self._section = label, layout, section
 
     def offload(self, head: Root | None, prefix: str, sources: Iterable[SegmentSource], at: LogBounds) -> OffloadReport:
-        """Upload and commit segments, in order. If an error ends the call, the earlier commits stay.
+        """Upload and commit segments, in order. Commits that succeed before an error stay.
 
         Args:
-            head: a recent head.
+            head: the latest root of the log that was read; None if there is none.
             prefix: prefix of the log's keys in the tier.
             sources: closed, durable segments, ascending; consumed one by one.
             at: the log's leader epoch and bounds.
@@ -170,17 +169,15 @@ class SegmentUploader:
         return OffloadReport(tuple(committed), skipped)
 
     def upload(self, source: SegmentSource, prefix: str, leader_epoch: int) -> StoredSegment:
-        """Store a segment under new keys and return its entry, without a commit. After an error, delete its objects.
+        """Store a segment under new keys and return its manifest entry, without a commit. After an error, delete it.
 
-        The entry that the layout returns is compared with its input. If ``tier.verify`` requires it, the segment is
-        also read back.
+        If ``tier.verify`` requires it, the segment is read back.
 
         Raises:
             StorageError: the segment cannot be read.
-            ConfigError: a small file of the segment is larger than ``limits.index.bytes``, so it could not be read
-                again.
+            ConfigError: a small file of the segment is larger than ``limits.index.bytes``.
             PluginError: the layout failed, or the layout or the store did not store the bytes of the segment.
-            StoreError: the store failed.
+            StoreError: the store failed or refused.
         """
         base_offset = source.info.base_offset
         if self._layout.takes_uncompressed and source.uncompress is not None:

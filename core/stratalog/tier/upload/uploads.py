@@ -1,4 +1,4 @@
-"""Register of the objects that this process is uploading, which the collector must not delete as orphans."""
+"""Keys of the objects that this process is uploading, which the collector must not delete."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections.abc import Collection, Iterable
 class Uploads:
     """Keys of objects of one log that this process uploads, until it is known if a root names them. Thread-safe.
 
-    If an object has this process's leader epoch, no root names it, and it is not registered here, then it is an orphan
-    of an earlier process.
+    An object of this process's leader epoch that no root names, and whose key is not registered here, was left by an
+    earlier process.
     """
 
     def __init__(self) -> None:
@@ -24,33 +24,33 @@ class Uploads:
             self._keys.add(key)
 
     def end(self, keys: Iterable[str]) -> None:
-        """Remove keys that a root names now, or whose objects were deleted or never uploaded."""
+        """Remove ``keys``: a root names them, or their objects were deleted or never uploaded."""
         with self._lock:
             self._keys.difference_update(keys)
 
     def leave(self, keys: Iterable[str]) -> None:
-        """Remove keys that this process will not commit, and whose objects may be in the store; set ``has_left``."""
+        """Remove ``keys``, which this process will not commit, but whose objects may be stored; set ``has_left``."""
         with self._lock:
             self._keys.difference_update(keys)
             self._left = True
 
     def deleted(self, keys: Iterable[str], failed: Collection[str]) -> None:
-        """Remove ``keys``, whose objects this process has deleted; those of ``failed`` could not be deleted."""
+        """Remove ``keys``, whose objects were deleted; if ``failed``, keys that could not be deleted, set ``has_left``."""
         self.end(keys)
         if failed:
             self.leave(failed)
 
     def under_way(self) -> Collection[str]:
-        """Return the registered keys."""
+        """Return the keys that are registered now."""
         with self._lock:
             return frozenset(self._keys)
 
     @property
     def has_left(self) -> bool:
-        """True if ``leave`` was called after the last ``looked``: then orphans of this process may be in the store."""
+        """True if objects that this process did not commit may be stored, and no search for such objects began since."""
         return self._left
 
     def looked(self) -> None:
-        """Reset ``has_left``, because a search of the store for orphans begins."""
+        """Reset ``has_left``; call this when a search of the store for objects that no root names begins."""
         with self._lock:
             self._left = False
