@@ -26,7 +26,7 @@ It may send requests to the store.
 
 
 def no_successor(stored: StoredSegment) -> None:
-    """Return None, so that no following segment is prefetched; a ``Successor``."""
+    """Return None: a ``Successor`` for reads without prefetching of the next segment."""
     del stored
 
 
@@ -34,11 +34,11 @@ def no_successor(stored: StoredSegment) -> None:
 class ReadPath:
     """The chunks that a sequential reader of a log reads: those of one segment, then those of the next segments.
 
-    A span is a chunk as a range of an object.
+    Each chunk is given as a span: its key and its byte range [start, end).
 
     Attributes:
         stored: the segment.
-        successor: returns the segment after a given one.
+        successor: returns the segment after a given segment.
         chunk_bytes: size of a chunk.
     """
 
@@ -47,22 +47,21 @@ class ReadPath:
     chunk_bytes: int
 
     def covers(self, span: ObjectRange) -> bool:
-        """Return True if a span contains bytes of the segment's ``.log`` file."""
+        """Return True if a range of an object contains bytes of the segment's ``.log`` file."""
         place = self.stored.slices[FileKind.LOG]
         return span.key == place.key and span.start < place.position + place.size_bytes and span.end > place.position
 
     def here(self, span: ObjectRange) -> tuple[Hashable, ...]:
-        """Return the names of a span. ``following`` returns one of them for the span before it.
+        """Return the ids of a chunk, one of which ``following`` returns for the previous chunk of a sequential reader.
 
-        One name has the object and position of the span. The first span of a segment has a second name, with log and
-        base offset.
+        One id consists of object and position. The first chunk of a segment also has an id of log and base offset.
         """
         place, info = self.stored.slices[FileKind.LOG], self.stored.info
         at = (span.key, span.start)
         return (at, (info.topic_id.text, info.log, info.base_offset)) if span.start <= place.position else (at,)
 
     def following(self, span: ObjectRange) -> Hashable:
-        """Return the name of the span after ``span``, which may be the first one of the next segment."""
+        """Return an id (``here``) of the chunk after ``span``, which may be the first chunk of the next segment."""
         place, info = self.stored.slices[FileKind.LOG], self.stored.info
         next_start = span.start + self.chunk_bytes
         if next_start < place.position + place.size_bytes:
@@ -70,7 +69,7 @@ class ReadPath:
         return info.topic_id.text, info.log, info.end_offset
 
     def after(self, span: ObjectRange) -> Iterator[ObjectRange]:
-        """Yield all spans after ``span``, also in later segments; reads pages of the manifest if necessary."""
+        """Yield the chunks after ``span``, also those of later segments; raise the errors of ``successor``."""
         yield from self.spans(span.start + self.chunk_bytes)
         following = self.successor(self.stored)
         while following is not None:
@@ -80,7 +79,7 @@ class ReadPath:
             following = self.successor(following)
 
     def spans(self, start: int) -> Iterator[ObjectRange]:
-        """Yield the spans of this segment from position ``start`` of the object on, which is a border of a chunk."""
+        """Yield the chunks of this segment from position ``start`` of the object on; ``start`` is a border of a chunk."""
         place = self.stored.slices[FileKind.LOG]
         end = known_ends(self.stored)[place.key]
         for begin in range(start, place.position + place.size_bytes, self.chunk_bytes):
@@ -88,7 +87,9 @@ class ReadPath:
 
 
 class ChunkReader:
-    """Reads ranges of objects in chunks, with caches and prefetch. Thread-safe. ``close`` ends its threads.
+    """Reads ranges of objects in chunks of ``chunk_bytes``, with caches and prefetching. Thread-safe.
+
+    Call ``close`` at the end.
 
     Args:
         store: contains the objects.
@@ -126,13 +127,13 @@ class ChunkReader:
             key: key of the object.
             start: start position of the range.
             end: exclusive end position of the range.
-            known_end: a lower bound of the object's size, at or above ``end``.
-            path: the path of a reader of a log, for prefetching. Such a reader must check its batches, because bytes
-                from files are not checked here. None for other readers.
+            known_end: a position that the object certainly reaches, at or above ``end``.
+            path: for a reader of a log, the segment and the next ones, for prefetching. The reader must check the CRCs
+                of batches: the method does not check bytes from files. None for other readers.
             into: memory that may be used for the result; None if there is none.
 
         Returns:
-            The bytes, perhaps as a view of a cached chunk or of ``into``.
+            The bytes, possibly as a view of a cached chunk or of ``into``.
 
         Raises:
             CorruptObjectError: the object is shorter.
@@ -158,7 +159,10 @@ class ChunkReader:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def peek(self, key: str, start: int, end: int, known_end: int) -> bytes | None:
-        """Return bytes [start, end) of an object if all of them are in memory, otherwise None."""
+        """Return bytes [start, end) of an object if all of them are cached in memory, otherwise None.
+
+        ``known_end`` is a position that the object certainly reaches, at or above ``end``.
+        """
         parts: list[memoryview] = []
         for span in self._spans(key, start, end, known_end):
             chunk = self._memory.peek(span)
@@ -176,16 +180,16 @@ class ChunkReader:
                 self._disk.drop(self._group(key))
 
     def metrics(self) -> CacheMetrics:
-        """Return the metrics of the chunks in memory."""
+        """Return the metrics of the cache of chunks in memory."""
         return self._memory.metrics()
 
     @property
     def held_bytes(self) -> int:
-        """The number of bytes that were prefetched, or are being fetched, and that no reader has used yet."""
+        """The number of bytes that are being prefetched, or were prefetched and not read yet."""
         return self._ahead.held_bytes
 
     def close(self) -> None:
-        """Stop prefetching, and wait for the requests in progress. A second call does nothing."""
+        """Stop prefetching, and wait for the prefetches in progress. A second call does nothing."""
         self._ahead.close()
 
     def _spans(self, key: str, start: int, end: int, known_end: int) -> Iterator[ObjectRange]:
@@ -218,13 +222,9 @@ class ChunkReader:
     def _from_files(
         self, spans: Sequence[ObjectRange], start: int, end: int, into: memoryview | None
     ) -> memoryview | None:
-        """Return bytes [start, end) from files, of the disk cache or of a NEAR store, without reading whole chunks.
+        """Return bytes [start, end) from files of the disk cache or of a NEAR store, without a check of checksums.
 
-        Chunks are not compared with their checksums here. A reader of a log checks its batches, which detects the same
-        damage.
-
-        Returns:
-            None if all bytes are in memory, or if the files do not have all bytes. The caller then reads whole chunks.
+        Return None if all bytes are in memory, or if the files do not have all bytes: then read whole chunks.
         """
         held = [self._is_held(span) for span in spans]
         if all(held):
@@ -243,10 +243,7 @@ class ChunkReader:
         return room.toreadonly()
 
     def _fill(self, span: ObjectRange, first: int, into: memoryview, *, is_held: bool) -> bool:
-        """Fill ``into`` with bytes of a chunk from position ``first`` on; return False if no file has the chunk.
-
-        ``is_held`` is True if the chunk is in memory or being fetched.
-        """
+        """Fill ``into`` with bytes of a chunk from position ``first`` on; return False if no file has the chunk."""
         if is_held:
             chunk = self._chunk(span, span.end, span.end, {})
             into[:] = memoryview(chunk)[first : first + len(into)]
@@ -264,7 +261,7 @@ class ChunkReader:
         return self._is_near and self._store.is_cached(*span)
 
     def _is_beside(self, span: ObjectRange, start: int, end: int) -> bool:
-        """Return True if the part of a chunk in [start, end) is in the system's page cache, and not in our cache."""
+        """Return True if the bytes of a chunk in [start, end) are in the system's page cache, and not in our cache."""
         return not self._is_held(span) and self._store.is_cached(span.key, max(start, span.start), min(end, span.end))
 
     def _is_held(self, span: ObjectRange) -> bool:
@@ -286,10 +283,7 @@ class ChunkReader:
         return data
 
     def _load_both(self, span: ObjectRange, following: ObjectRange, beside: dict[ObjectRange, bytes]) -> bytes:
-        """Return the chunk ``span``; unless it is on disk, fetch it and the chunk after it by one request.
-
-        The second chunk is added to ``beside`` and to the caches.
-        """
+        """Return the chunk ``span``; unless it is on disk, fetch it and the next one by one request, for ``beside``."""
         if self._disk is not None:
             data = self._disk.get(self._group(span.key), _item(span))
             if data is not None:

@@ -1,8 +1,7 @@
 """Cache of bytes that were read from a tier, on local disk, of limited size. It is kept after a restart.
 
-An item is the bytes of one chunk or index, in one file, which is written under another name and then renamed. Nothing
-is synced: a checksum detects items that a crash has damaged, and they are fetched again. A group is all items of one
-object. ``docs/formats/tier-cache.md`` describes the bytes.
+An item is the bytes of one chunk or index, in one file. A group is all items of one object. Nothing is synced: a
+checksum detects items that a crash has damaged. ``docs/formats/tier-cache.md`` describes the bytes.
 """
 
 from __future__ import annotations
@@ -44,14 +43,14 @@ _OPEN_FILES: Final = 16  # kept open for ``read_part``: there are few readers, a
 
 
 class _Checked(NamedTuple):
-    """The time when the checksum of a whole file was last correct, and the stamp that identifies the file."""
+    """The time when a whole file was last found undamaged, and the stamp (``Vfs.stamp``) that identifies the file."""
 
     when_ns: int
     stamp: tuple[int, ...]
 
 
 class CachedItem(NamedTuple):
-    """The group and item in a cache file, and the position and size (bytes) of the data in the file."""
+    """The group and name of the item in a cache file, and the position and size (bytes) of its data in the file."""
 
     group: str
     item: str
@@ -63,7 +62,7 @@ class DiskCache:
     """A cache of byte strings, each in a file of one folder. Thread-safe. A disk error counts as a miss.
 
     Args:
-        folder: path of the folder; created if it is missing. It must contain no other files.
+        folder: path of the folder; created if it is missing. Only this cache may put files into it.
         limit_bytes: largest size of all files.
         env: files and clock.
     """
@@ -103,11 +102,10 @@ class DiskCache:
         return None
 
     def read_part(self, group: str, item: str, start: int, into: memoryview) -> bool:
-        """Fill ``into`` with an item's bytes from ``start`` on. The caller must check the bytes: no checksum is used.
+        """Fill ``into`` with an item's bytes from ``start`` on, without a check; the caller must check the bytes.
 
-        Returns:
-            True if ``into`` was filled. False if the item is not cached, or if ``get`` did not check the whole file
-            within the last hour.
+        Return False if the item is not cached or has too few bytes, after a disk error, or if ``get`` did not check the
+        whole file within the last hour. The contents of ``into`` are then undefined.
         """
         name, begin = _place(group, item)
         stamp = self._stamp_of(name)
@@ -121,10 +119,7 @@ class DiskCache:
         return False
 
     def is_cached(self, group: str, item: str) -> bool:
-        """Return True if ``get`` has checked the item, and its file is probably in the operating system's page cache.
-
-        Then ``read_part`` can return the bytes of the item without waiting for a disk.
-        """
+        """Return True if ``get`` has returned the item, and its file is probably in the operating system's page cache."""
         name = _file_name(group, item)
         with self._lock:
             if name not in self._checked:
@@ -134,14 +129,14 @@ class DiskCache:
         return False
 
     def has(self, group: str, item: str) -> bool:
-        """Return True if there is a file for the item, which may be damaged. The call does not count as a use."""
+        """Return True if there is a file for the item, which may be damaged. The call does not affect eviction."""
         with self._lock:
             return _file_name(group, item) in self._order
 
     def put(self, group: str, item: str, data: Buffer) -> None:
-        """Write an item of a group to the cache, unless the cache has the item.
+        """Write an item to the cache, unless the cache has the item; evict other items if the cache is full.
 
-        Disk errors are not raised. After one, a warning is logged, and ``put`` writes nothing for a minute.
+        Disk errors are not raised. After a disk error, ``put`` logs a warning and writes nothing for a minute.
         """
         name, key = _file_name(group, item), _key(group, item)
         with self._lock:
@@ -280,7 +275,7 @@ class CacheFolder:
 
     @classmethod
     def open(cls, folder: str | None, chunk_bytes: int, index_bytes: int, env: Env) -> CacheFolder | None:
-        """Return the caches in a folder; None if ``folder`` is None or cannot be used. The latter logs a warning."""
+        """Return the caches in a folder; None if ``folder`` is None, or with a warning if it cannot be used."""
         if folder is None:
             return None
         try:
@@ -299,10 +294,10 @@ class CacheFolder:
 
 
 def unpack_item(read: Callable[[int, int], Buffer], size_bytes: int) -> CachedItem | None:
-    """Parse a whole file of a cache; return None if it is damaged or is another kind of file.
+    """Check a whole file of a cache, and return its contents; None if it is damaged or is another kind of file.
 
     Args:
-        read: called with a position and a size; returns up to so many bytes, fewer at the end of the file.
+        read: called with a position and a size; returns that many bytes, fewer at the end of the file.
         size_bytes: size of the file.
     """
     head = bytes(read(0, _HEAD.size))
@@ -322,7 +317,7 @@ def unpack_item(read: Callable[[int, int], Buffer], size_bytes: int) -> CachedIt
 
 
 def is_cached_name(name: str) -> bool:
-    """Return True if ``name`` has the form of a file name of a cache."""
+    """Return True if ``name`` has the form of the file names of items in a cache."""
     return _FILE_NAME.fullmatch(name) is not None
 
 

@@ -1,7 +1,7 @@
-"""Selection of the segments in a tier that belong to the history of a log, if several leaders uploaded segments.
+"""Selection of the segments in a tier that hold the records of a log, if several leaders uploaded segments.
 
 Two leaders may have written different records at the same offset. Therefore the description of a segment contains the
-leader epochs of its offsets. A log's own records are those of the leader epochs of its own history.
+leader epochs of its offsets. A record belongs to the log if the log has the record's leader epoch at this offset.
 
 Source: apache/kafka RemoteLogLeaderEpochState.
 """
@@ -18,7 +18,7 @@ from stratalog.spi.layouts import StoredSegment
 
 
 def with_records(epochs: Iterable[EpochEntry]) -> tuple[EpochEntry, ...]:
-    """Return the leader epochs that have records: an epoch has none if the next epoch begins at the same offset."""
+    """Return the leader epochs without those that have no records, because the next epoch begins at the same offset."""
     kept: list[EpochEntry] = []
     for entry in epochs:
         if kept and kept[-1].start_offset == entry.start_offset:
@@ -33,7 +33,7 @@ class EpochIndex:
     If segments of one epoch overlap, a segment that was uploaded later replaces the earlier ones that it covers.
 
     Args:
-        segments: in the order in which they were uploaded.
+        segments: the segments, in the order in which they were uploaded.
     """
 
     def __init__(self, segments: Iterable[StoredSegment]) -> None:
@@ -57,11 +57,11 @@ class EpochIndex:
         return segment if any(part[0] == epoch and offset < part[2] for part in _parts(segment.info)) else None
 
     def chosen(self, lineage: Sequence[EpochEntry], log_end: int) -> tuple[StoredSegment, ...]:
-        """Return the segments that hold a log's history, ascending. There can be gaps if segments are missing.
+        """Return the segments that hold the records of a log below ``log_end``, ascending; missing ones leave gaps.
 
         Args:
-            lineage: the leader epochs of the log, ascending.
-            log_end: exclusive end of the history.
+            lineage: the leader epochs of the log and their start offsets, ascending.
+            log_end: exclusive end offset.
         """
         found: list[StoredSegment] = []
         for entry, following in pairwise((*lineage, None)):
@@ -83,7 +83,7 @@ class EpochIndex:
 
 
 def _parts(info: SegmentInfo) -> list[tuple[int, int, int]]:
-    """Return the parts of a segment by leader epoch: epoch, start offset and exclusive end offset of each."""
+    """Return epoch, start offset and exclusive end offset of each leader epoch that has offsets of a segment."""
     epochs = with_records(info.leader_epochs)
     ends = [*(entry.start_offset for entry in epochs[1:]), info.end_offset]
     return [

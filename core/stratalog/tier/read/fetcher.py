@@ -26,9 +26,8 @@ _GAP_BYTES: Final = 64 << 10  # largest number of unneeded bytes in a combined r
 class Fetcher:
     """Reads the files of all segments of a tier, with caches of chunks and indexes. Thread-safe.
 
-    Objects are read in chunks, whose borders are multiples of ``limits.fetch.chunk.bytes``. Therefore readers of
-    adjacent offsets share the cached chunks. Indexes are cached whole, as the original bytes. Indexes that are stored
-    next to each other are fetched by one request.
+    Objects are read in chunks of ``limits.fetch.chunk.bytes``, whose borders are multiples of this size. Indexes are
+    cached whole. Indexes that are stored next to each other are fetched by one request.
 
     Args:
         store: contains the objects.
@@ -64,14 +63,17 @@ class Fetcher:
         successor: Successor = no_successor,
         into: memoryview | None = None,
     ) -> memoryview:
-        """Return all bytes [start, end) of the original ``.log`` file; prefetch chunks if reads are sequential.
+        """Return exactly the bytes [start, end) of the ``.log`` file; prefetch chunks if reads are sequential.
 
-        ``successor`` returns the next segment, for prefetching. ``into``, if given, has room for all bytes; they are
-        written there if that avoids a copy.
+        Args:
+            stored: the manifest entry of the segment.
+            start: start position of the range.
+            end: exclusive end position of the range.
+            successor: returns the next segment, for prefetching.
+            into: memory with room for all bytes that the result may use; None if there is none.
 
         Raises:
-            CorruptObjectError: the object is shorter than the manifest states, or does not have the bytes that its
-                layout stored.
+            CorruptObjectError: the object is shorter than the manifest states, or its layout detected damage.
             StoreError: the store failed or refused. It is an ObjectNotFoundError if the object does not exist.
             PluginError: the layout failed. It is an UnknownComponentError if the layout is not installed.
             StorageError: another error of the layout, such as ConfigError if a key is missing.
@@ -88,9 +90,10 @@ class Fetcher:
     def read_arrow(
         self, stored: StoredSegment, start: int, end: int, columns: Sequence[str] | None, successor: Successor
     ) -> Iterator[pyarrow.RecordBatch] | None:
-        """Return the records with offsets in [start, end) as Arrow batches; None if the layout cannot (``read_arrow``).
+        """Return the records with offsets in [start, end) as Arrow batches; None if the layout does not support that.
 
-        The call, and the iteration over the result, raise the errors of ``read_log``.
+        ``columns`` are the names of the columns to return; None returns all. The call, and the iteration over the
+        result, raise the errors of ``read_log``.
         """
         fetch = self._range_reader(stored, successor, None)
         return self.layouts.by_label(stored.layout).read_arrow(stored, start, end, columns, fetch)
@@ -110,13 +113,13 @@ class Fetcher:
         return fetch
 
     def read_index(self, stored: StoredSegment, kind: FileKind) -> bytes:
-        """Return the bytes of a small file of the segment, ``b""`` if it has none; raise the errors of ``read_log``."""
+        """Return a small file of the segment, ``b""`` if the segment has none; raise the errors of ``read_log``."""
         if kind not in stored.slices:
             return b""
         return self._indexes.get_or_load(_index_key(stored, kind), lambda: self._load_index(stored, kind))
 
     def forget(self, stored: StoredSegment) -> None:
-        """Drop the cached bytes of a segment, which are damaged: the next read requests them from the store."""
+        """Drop the cached bytes of a segment, after damage was found. The next read requests them from the store."""
         keys = stored.keys
         self._chunks.drop(keys)
         self._indexes.drop(lambda cached: isinstance(cached, tuple) and cached[0] in keys)
@@ -124,11 +127,11 @@ class Fetcher:
             self._folder.indexes.drop(self._group(stored))
 
     def forget_objects(self, keys: Collection[str]) -> None:
-        """Drop the cached chunks of objects, in memory and on disk."""
+        """Drop the cached chunks of the objects with these keys, in memory and on disk."""
         self._chunks.drop(keys)
 
     def close(self) -> None:
-        """End the prefetching threads, and release the caches on disk. A second call does nothing."""
+        """End the prefetching threads, and close the caches on disk. A second call does nothing."""
         self._chunks.close()
         if self._folder is not None:
             self._folder.close()
@@ -194,9 +197,9 @@ class CombinedRead:
 
     Args:
         stored: the segment.
-        kinds: the files to read together, all in one object.
-        read: sends a request for the bytes [start, end) of an object.
-        limit_bytes: largest size of the range to read.
+        kinds: the files to read together, all in one object; not empty.
+        read: called with the segment, a key, start and exclusive end; returns these bytes of the object.
+        limit_bytes: largest size of the range to read by one request.
     """
 
     def __init__(
@@ -216,11 +219,11 @@ class CombinedRead:
 
     @property
     def came(self) -> bool:
-        """True if ``fetch`` has read the files together."""
+        """True if ``fetch`` has read all files by one request."""
         return self._data is not None
 
     def fetch(self, key: str, start: int, end: int) -> bytes:
-        """Return bytes [start, end) of an object. The first call for bytes of the files reads all files."""
+        """Return bytes [start, end) of an object. If they are bytes of the files, the first call reads all files."""
         if not self._is_worth or key != self._key or start < self._start or end > self._end:
             return self._read(self._stored, key, start, end)
         if self._data is None:

@@ -1,4 +1,4 @@
-"""The list of readable segments of a manifest root. Pages of the list are read when they are needed."""
+"""The list of segments of a manifest root, for readers. Pages of the list are read when they are needed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from stratalog.tier.read.remote_segment import RemoteSegment
 
 
 class PagedSegments(RemoteSegments):
-    """The segments of one manifest root. Searches by offset and by time read only the pages that may match.
+    """The segments of one manifest root, for readers. Searches by offset and time read only the pages that may match.
 
     Args:
         root: the root.
@@ -70,11 +70,11 @@ class PagedSegments(RemoteSegments):
         return self._root.end_offset if self._root.segments else None
 
     def coarse(self, detailed_to: int, bound: int) -> Iterator[PageRef | StoredSegment]:
-        """Yield the segments of the root, ascending; a page is yielded as one PageRef, without reading it, if allowed.
+        """Yield the segments of the root, ascending, with one PageRef for each page between two offsets, without reading it.
 
         Args:
-            detailed_to: yield the single segments of pages that begin below this offset or below the log start.
-            bound: yield the single segments of pages that end above this offset.
+            detailed_to: yield single segments of pages that begin below this offset or below the log start.
+            bound: yield single segments of pages that end above this offset.
         """
         start = self._root.log_start
         for ref in self._root.pages:
@@ -85,7 +85,10 @@ class PagedSegments(RemoteSegments):
         yield from self._root.entries
 
     def from_offset(self, offset: int, *, since_ms: int | None = None) -> Iterator[ReadableSegment]:
-        """Yield the segments that end above ``offset``, ascending; skip pages with no segment from ``since_ms`` on."""
+        """Yield the segments that end above ``offset``, ascending.
+
+        With ``since_ms``, pages are skipped whose segments are all older than this timestamp.
+        """
         last, start = self._last, max(offset, self._root.log_start)
         if last is not None and last.base_offset <= start < last.end_offset and since_ms is None:
             yield last

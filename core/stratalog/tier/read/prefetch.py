@@ -1,8 +1,8 @@
-"""Prefetching for sequential readers: spans of objects are fetched before they are requested.
+"""Prefetching for sequential readers: ranges of objects (spans) are fetched before readers request them.
 
-A span is a range of an object. Sequential readers are detected by their requests: a reader that requests the span after
-its last span begins a *stream*, also if the next span is in another object. Each further span doubles the number of
-prefetched spans, up to the limits of threads and memory.
+Sequential readers are detected by their requests: a reader that requests the span after its last span begins a
+*stream*, also if the next span is in another object. Each further span doubles the number of prefetched spans, up to
+the limits of threads and memory.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class ObjectRange(NamedTuple):
 
 
 class Pool:
-    """A limited number of threads that run jobs in submission order. No thread starts before a job. Thread-safe."""
+    """A limited number of threads that begin jobs in submission order. Threads start when they get a job. Thread-safe."""
 
     def __init__(self, threads: int, name: str) -> None:
         self._idle = [Worker(f"{name}-{number}", limit=0) for number in range(threads)]  # under _lock
@@ -44,7 +44,7 @@ class Pool:
         ends_with_fork(self)
 
     def submit(self, job: Callable[[], None]) -> None:
-        """Run ``job`` as soon as a thread is free."""
+        """Run ``job`` on a thread of the pool as soon as one is free; return at once."""
         with self._lock:
             self._jobs.append(job)
             worker = self._idle.pop() if self._idle else None
@@ -52,7 +52,7 @@ class Pool:
             worker.submit(lambda: self._run(worker))
 
     def close(self) -> None:
-        """Start no further job, and wait for the running ones. A second call does nothing."""
+        """Drop the jobs that have not begun, and wait for the running ones. A second call does nothing."""
         with self._lock:
             self._jobs.clear()
         for worker in self._workers:
@@ -80,21 +80,21 @@ class _Stream:
 
 @dataclass(slots=True)
 class _Held:
-    """A span that is being fetched, or that was fetched and not used yet. Its size counts from the request on."""
+    """A span that is being fetched, or that was fetched and not used yet."""
 
     stream: _Stream
     found: Future[bytes] = field(default_factory=Future)
 
 
 class Prefetcher:
-    """Fetches spans ahead of readers. Thread-safe. ``close`` ends its threads.
+    """Fetches ranges of objects (spans) before sequential readers request them. Thread-safe. Call ``close`` at the end.
 
     Args:
-        load: fetches one span, on a thread of the prefetcher. Its errors are ignored: the reader's own request raises
+        load: fetches one span, on a thread of the prefetcher. Its errors are dropped: the reader's own request raises
             them.
         is_there: returns True if a span is already cached; called without a lock.
         limit_bytes: largest size of all prefetched and unused spans; 0 disables prefetching.
-        threads: the number of spans to fetch at the same time.
+        threads: the largest number of spans to fetch at the same time.
     """
 
     def __init__(
@@ -122,11 +122,11 @@ class Prefetcher:
         current: ObjectRange,
         ahead: Callable[[], Iterator[ObjectRange]],
     ) -> None:
-        """Record that a reader has reached a span, and prefetch if it reads sequentially.
+        """Record that a reader has reached a range of an object (a span), and prefetch if it reads sequentially.
 
         Args:
-            here: names of this span; if one of them was ``following`` in an earlier call, the reader is sequential.
-            following: the name of the reader's next span; no earlier span of the reader has the same name.
+            here: ids of this span; if one of them was ``following`` in an earlier call, the reader is sequential.
+            following: an id of the reader's next span; no earlier span of the reader has this id.
             current: this span.
             ahead: returns the spans after this one; called and consumed only if the reader is sequential.
         """
@@ -147,10 +147,10 @@ class Prefetcher:
             self._read_on(stream, current, ahead)
 
     def take(self, span: ObjectRange) -> bytes | None:
-        """Return the bytes of a span and drop them; wait if the span is being fetched.
+        """Return the prefetched bytes of ``span`` and drop them; wait if the span is being fetched.
 
-        Returns:
-            None if the span was not prefetched, if its fetch has not begun yet (it is then cancelled), or if it failed.
+        Return None if the span was not prefetched, if its fetch failed, or if the fetch has not begun; it is then
+        cancelled.
         """
         with self._lock:
             held = self._held.get(span)
@@ -168,7 +168,7 @@ class Prefetcher:
                     self._release(span)
 
     def holds(self, span: ObjectRange) -> bool:
-        """Return True if a prefetch of this span was requested, and its result was neither taken nor dropped.
+        """Return True if a prefetch of ``span`` was requested, and its result was neither returned by ``take`` nor dropped.
 
         The prefetch may be in progress, or may have failed.
         """
@@ -177,18 +177,18 @@ class Prefetcher:
 
     @property
     def held_bytes(self) -> int:
-        """The number of bytes of the spans that are being fetched, or were fetched and not used yet."""
+        """The number of bytes that are being prefetched, or were prefetched and not used yet."""
         with self._lock:
             return self._held_bytes
 
     def drop(self, keys: Collection[str]) -> None:
-        """Drop the prefetched spans of some objects."""
+        """Drop the prefetched bytes of the objects with these keys."""
         with self._lock:
             for span in [span for span in self._held if span.key in keys]:
                 self._release(span)
 
     def close(self) -> None:
-        """Start no further request, and wait for those in progress. A second call does nothing."""
+        """Start no further prefetch, and wait for those in progress. A second call does nothing."""
         with self._lock:
             self._closed = True
             self._expected.clear()

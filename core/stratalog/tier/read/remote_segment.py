@@ -59,12 +59,12 @@ class StoredBounds:
 
 
 class RemoteSegment(StoredBounds, ReadOn):
-    """A ``ReadableSegment`` whose bytes are in the tier. Its reader must check the CRCs of batches.
+    """A ``ReadableSegment`` whose bytes are in the tier. A reader of it must check the CRCs of batches.
 
     Args:
         stored: the manifest entry of the segment.
         fetcher: reads the bytes.
-        successor: returns the next segment, for prefetching.
+        successor: returns the segment after a given segment, for prefetching.
     """
 
     __slots__ = ("_fetcher", "_successor", "stored")
@@ -91,7 +91,7 @@ class RemoteSegment(StoredBounds, ReadOn):
         return self._fetcher.read_log(self.stored, position, end, self._successor)
 
     def read_over(self, position: int, into: memoryview) -> memoryview:
-        """Return up to ``len(into)`` bytes from ``position``, fewer at the end. Their memory may be that of ``into``.
+        """Return up to ``len(into)`` bytes from ``position``, fewer at the end; they may be in the memory of ``into``.
 
         Raises:
             The errors of ``Fetcher.read_log``.
@@ -104,8 +104,9 @@ class RemoteSegment(StoredBounds, ReadOn):
     def stored_arrow(self, start: int, end: int, columns: Sequence[str] | None) -> Iterator[pyarrow.RecordBatch] | None:
         """Return the data records with offsets in [start, end) as Arrow batches, from a layout that stores columns.
 
-        Return None if the layout cannot: the caller then decodes the batches of the log. The call, and the iteration
-        over the result, raise the errors of ``Fetcher.read_log``.
+        Return None if the layout does not: the caller then decodes the batches of the log. ``columns`` are the names of
+        the columns to return; None returns all. The call, and the iteration over the result, raise the errors of
+        ``Fetcher.read_log``.
         """
         return self._fetcher.read_arrow(self.stored, start, end, columns, self._successor)
 
@@ -121,7 +122,8 @@ class RemoteSegment(StoredBounds, ReadOn):
     def extra_index(self, label: str) -> bytes:
         """Return the EXTRA index with this label (``name@version``); ``b""`` if it is missing, damaged or empty.
 
-        One request fetches all EXTRA indexes of a segment, which stay in the cache of indexes.
+        Raises:
+            The errors of ``Fetcher.read_log``, except those about damaged or missing objects.
         """
         try:
             data = memoryview(self.read_file(FileKind.EXTRA))
@@ -145,6 +147,6 @@ class RemoteSegment(StoredBounds, ReadOn):
         return self._fetcher.read_index(self.stored, kind)
 
     def forget(self) -> bool:
-        """Drop the cached bytes of the segment, and return True: the next read requests them from the store again."""
+        """Drop the cached bytes of the segment, and return True. The next read requests them from the store."""
         self._fetcher.forget(self.stored)
         return True

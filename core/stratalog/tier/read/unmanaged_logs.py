@@ -14,10 +14,10 @@ from stratalog.tier.read.remote_segment import RemoteSegment
 
 
 def foreign_view(segments: Sequence[StoredSegment], fetcher: Fetcher) -> RemoteView:
-    """Return the view of the log that these segments form. A segment is ignored if another one has all its offsets.
+    """Return the state of the log that these segments form. A segment is ignored if another one has all its offsets.
 
     Raises:
-        StorageError: segments leave a gap, or overlap in part.
+        StorageError: two segments leave a gap, or overlap and neither has all offsets of the other.
     """
     chain: list[StoredSegment] = []
     for stored in sorted(segments, key=lambda each: (each.info.base_offset, -each.info.end_offset)):
@@ -33,20 +33,20 @@ def foreign_view(segments: Sequence[StoredSegment], fetcher: Fetcher) -> RemoteV
 def foreign_part(
     segments: Sequence[StoredSegment], fetcher: Fetcher, epochs: Sequence[EpochEntry], log_start: int, local_start: int
 ) -> RemoteView:
-    """Return the part in the tier of a log whose newer part is on local disk.
+    """Return the state in the tier of a log whose newer segments are on local disk.
 
-    Only segments with records of the log's own history are used. After an unclean leader election, the tier can also
-    have other records at the same offsets, which another leader wrote. Segments of consecutive leaders may overlap.
+    The result has only segments with records of the log's leader epochs: after an unclean leader election, the tier can
+    also have records of another leader at the same offsets.
 
     Args:
-        segments: segments of the log, in any order.
+        segments: segments of the log, in any order; not empty.
         fetcher: reads the segments.
         epochs: leader epochs of the log, ascending; if empty, segments are joined as in ``foreign_view``.
-        log_start: offsets below it are not needed.
+        log_start: the log start offset; segments below it may be missing.
         local_start: the first offset on local disk.
 
     Raises:
-        StorageError: the segments leave a gap below ``local_start``.
+        StorageError: the segments leave a gap between ``log_start`` and ``local_start``.
     """
     if not epochs:
         return foreign_view(segments, fetcher)
