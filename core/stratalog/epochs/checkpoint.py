@@ -23,20 +23,20 @@ _LONG_BITS: Final = 64
 
 
 class CheckpointLine(NamedTuple):
-    """The words of one entry, and the position of its line in the file (bytes)."""
+    """The words of one entry of a checkpoint, and the position (bytes) of its line in the file."""
 
     words: tuple[bytes, ...]
     position: int
 
 
 def parse_lines(data: bytes, words: int, file: str) -> list[CheckpointLine]:
-    """Return the entry lines of a checkpoint, each with ``words`` words.
+    """Return the entries of a checkpoint file, each of which must have ``words`` words.
 
-    An empty file, or a file with only a version, has no entries. ``file`` is for error texts.
+    An empty file, or a file with only a version, has no entries. ``file`` is the path of the file, for errors.
 
     Raises:
-        CorruptCheckpointError: a line is malformed, the version is unknown, or the count is not the number of entries;
-            ``position`` is that of the line (bytes).
+        CorruptCheckpointError: a line is malformed, the version is unknown, or the count is not the number of entries.
+            The ``position`` of the error is that of the line.
     """
     lines = list(_lines(data))
     if not lines:
@@ -60,7 +60,8 @@ def parse_lines(data: bytes, words: int, file: str) -> list[CheckpointLine]:
 def parse_offsets(data: bytes, file: str) -> dict[TopicPartition, int]:
     """Return the offsets in a log directory's checkpoint, which has topic, partition and offset on each line.
 
-    If a log is listed twice, the last line counts. Raises the same errors as ``parse_lines``.
+    If a log is listed twice, the last line counts. ``file`` is the path, for errors. Raises the errors of
+    ``parse_lines``.
     """
     offsets = {}
     for (topic, partition, offset), position in parse_lines(data, 3, file):
@@ -75,9 +76,9 @@ def format_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
 
 
 def check_offsets(data: bytes, before: bytes, file: str) -> None:
-    """Raise StorageError if an entry of the checkpoint ``data``, which is about to be stored, could not be parsed.
+    """Raise StorageError if ``parse_offsets`` cannot parse an entry of ``data``, a checkpoint to be stored.
 
-    Entries that are also in ``before``, and the two lines of the header, are not checked.
+    Entries that are also in ``before``, the stored checkpoint, are not checked.
     """
     old = frozenset(before.splitlines())
     lines = [line for line in data.splitlines()[_HEAD_LINES:] if line not in old]
@@ -85,9 +86,9 @@ def check_offsets(data: bytes, before: bytes, file: str) -> None:
 
 
 def parse_epochs(data: bytes, file: str) -> list[EpochEntry]:
-    """Return the entries of ``leader-epoch-checkpoint``: epoch and start offset on each line, neither negative.
+    """Return the entries of ``leader-epoch-checkpoint``, which has epoch and start offset on each line.
 
-    Raises the same errors as ``parse_lines``.
+    Raises the errors of ``parse_lines``, also for a negative number. ``file`` is the path, for errors.
     """
     entries = []
     for (epoch, start), position in parse_lines(data, 2, file):
@@ -109,7 +110,7 @@ def _format(lines: Iterable[str]) -> bytes:
 
 
 def _lines(data: bytes) -> Iterator[tuple[bytes, int]]:
-    """Yield each line without its line end, and its position. Line ends are LF or CRLF; the last one may be missing."""
+    """Yield each line without its line end (LF, CRLF, or the end of the file), and its position."""
     position = 0
     for line in data.split(b"\n"):
         if line or position < len(data):

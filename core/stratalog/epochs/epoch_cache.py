@@ -13,7 +13,7 @@ from stratalog.model.offsets import UNDEFINED_END, EpochEnd, EpochEntry
 
 
 class EpochCache:
-    """Immutable list of epoch entries, which ascend in epoch and start offset. Each change returns another cache."""
+    """Immutable list of leader epochs and their start offsets, ascending in both. Each change returns a new cache."""
 
     __slots__ = ("entries", "latest")
 
@@ -38,9 +38,9 @@ class EpochCache:
         return f"EpochCache({list(map(tuple, self.entries))})"
 
     def assign(self, epoch: int, start_offset: int) -> EpochCache:
-        """Return a cache that ends with ``epoch`` from ``start_offset`` on.
+        """Return a cache whose latest epoch is ``epoch``, which begins at ``start_offset``.
 
-        Entries whose epoch or start offset is not below that of the new entry are dropped. If ``epoch`` is already the
+        The result has no earlier entry with the same or a higher epoch or start offset. If ``epoch`` is already the
         latest epoch and begins at or before ``start_offset``, the result is this cache.
 
         Raises:
@@ -56,26 +56,29 @@ class EpochCache:
         return _cache(tuple(entry for entry in self.entries if entry.start_offset < offset))
 
     def truncate_from_start(self, offset: int) -> EpochCache:
-        """Return a cache for the offsets from ``offset`` on. In it, the epoch at ``offset`` begins at ``offset``."""
+        """Return a cache for the offsets from ``offset`` on; its first epoch, that at ``offset``, begins at ``offset``.
+
+        If no epoch is known at ``offset``, the entries are unchanged.
+        """
         below = [entry for entry in self.entries if entry.start_offset <= offset]
         above = tuple(entry for entry in self.entries if entry.start_offset > offset)
         return _cache((EpochEntry(below[-1].epoch, offset), *above) if below else above)
 
     def at(self, offset: int) -> int:
-        """Return the epoch at ``offset``, -1 if none is known."""
+        """Return the leader epoch at ``offset``, -1 if none is known."""
         return next((entry.epoch for entry in reversed(self.entries) if entry.start_offset <= offset), NO_EPOCH)
 
     def between(self, start: int, end: int) -> tuple[EpochEntry, ...]:
-        """Return the entries for the offsets [start, end). The epoch at ``start`` is listed as if it began there."""
+        """Return the entries for the offsets [start, end). An epoch that begins earlier is listed from ``start`` on."""
         return self.truncate_from_start(start).truncate_from_end(end).entries
 
     def end_offset_for(self, epoch: int, log_end: int) -> EpochEnd:
-        """Return the end of ``epoch`` in a log that ends at ``log_end``.
+        """Return the end of ``epoch`` in a log with the log end offset ``log_end``, as OffsetsForLeaderEpoch.
 
         Returns:
-            ``UNDEFINED_END`` for epoch -1, and for an epoch above all known epochs. For the latest epoch, the log end.
-            Otherwise the largest epoch at or below ``epoch`` (or ``epoch`` itself, if all known epochs are above it),
-            with the start offset of the next epoch.
+            ``UNDEFINED_END`` for epoch -1 and for an epoch above all known epochs. ``epoch`` and ``log_end`` for the
+            latest epoch. Otherwise the largest known epoch at or below ``epoch`` (``epoch`` itself if all known epochs
+            are above it), and the start offset of the first known epoch above ``epoch``.
         """
         if epoch == NO_EPOCH:
             return UNDEFINED_END
@@ -88,9 +91,9 @@ class EpochCache:
         return EpochEnd(floor, higher.start_offset)
 
     def after(self, earlier: Iterable[EpochEntry]) -> EpochCache:
-        """Return this cache, preceded by the entries of ``earlier`` that are below its first entry in epoch and offset.
+        """Return a cache that begins with older entries of ``earlier``, the leader epochs in the log's tier.
 
-        ``earlier`` are the epochs of the log's tier.
+        An entry is older if its epoch and its start offset are below those of the first entry of this cache.
         """
         if not self.entries:
             return EpochCache(earlier)

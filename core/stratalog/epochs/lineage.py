@@ -1,6 +1,6 @@
-"""Comparison of two histories of one log by their leader epochs.
+"""Comparison of two copies of one log by their leader epochs.
 
-Two leaders can write different records at the same offset, but never in the same epoch.
+Two leaders can write different records at the same offset, but not in the same leader epoch.
 
 Source: KIP-101, KIP-405; apache/kafka RemoteLogManager.isRemoteSegmentWithinLeaderEpochs.
 """
@@ -15,10 +15,9 @@ from stratalog.model.offsets import EpochEntry
 
 
 def first_divergence(ours: Sequence[EpochEntry], theirs: Sequence[EpochEntry], start: int, end: int) -> int | None:
-    """Return the first offset in [start, end) with different leader epochs in the two histories; None if there is none.
+    """Return the first offset in [start, end) with different leader epochs in two copies of a log; None without one.
 
-    Both lists ascend. If one history has no epoch for an offset, for example after retention, the offset counts as
-    equal.
+    Both lists ascend. If a copy has no epoch for an offset, for example after retention, the offset counts as equal.
     """
     one, other = EpochCache(ours), EpochCache(theirs)
     edges = {start, *(entry.start_offset for entry in (*ours, *theirs) if start < entry.start_offset < end)}
