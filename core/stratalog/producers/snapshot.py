@@ -20,7 +20,7 @@ _CHECKED_FROM: Final = 6
 
 
 class ProducerEntry(NamedTuple):
-    """One producer in a snapshot; -1 means "none", as in the file."""
+    """One producer in a snapshot. -1 means "none"; ``offset_delta`` is the last minus the first offset of a batch."""
 
     producer_id: int
     producer_epoch: int = -1
@@ -33,14 +33,14 @@ class ProducerEntry(NamedTuple):
 
 
 def encode_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
-    """Return the bytes of a snapshot file."""
+    """Return the bytes of a snapshot file with these entries."""
     body = b"".join(_ENTRY.pack(*entry) for entry in entries)
     count = (len(body) // _ENTRY.size).to_bytes(4, "big")
     return VERSION.to_bytes(2, "big") + crc32c(count + body).to_bytes(4, "big") + count + body
 
 
 def decode_snapshot(data: bytes, file: str) -> list[ProducerEntry]:
-    """Return the entries of a snapshot file.
+    """Return the entries of a snapshot file. ``file`` is its path, for errors.
 
     Raises:
         CorruptSnapshotError: the version is unknown, the size does not fit the count, or the CRC is wrong.

@@ -1,4 +1,4 @@
-"""Producers of one log: sequences, duplicates, open transactions.
+"""State of the producers of one log: sequences, duplicates and open transactions.
 
 Source: apache/kafka ProducerStateManager, ProducerStateEntry, ProducerAppendInfo.
 """
@@ -26,7 +26,7 @@ _SEQUENCES: Final = 1 << 31
 
 
 class SeenBatch(NamedTuple):
-    """One of the latest batches of a producer."""
+    """One of the latest batches of a producer. ``offset_delta`` is its last minus its first offset."""
 
     last_sequence: int
     last_offset: int
@@ -35,7 +35,7 @@ class SeenBatch(NamedTuple):
 
     @property
     def first_sequence(self) -> int:
-        """Sequence of the first record, if the batch has sequences. They wrap from 2147483647 to 0."""
+        """Sequence of the first record; meaningless if the batch has no sequences. After 2147483647 comes 0."""
         return (self.last_sequence - self.offset_delta) % _SEQUENCES
 
     @property
@@ -46,9 +46,9 @@ class SeenBatch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CompletedTransaction:
-    """A transaction that a marker ended (Kafka: CompletedTxn).
+    """A transaction that a marker has ended (Kafka: CompletedTxn).
 
-    ``first_offset`` is the offset of the transaction's first record, and ``last_offset`` is the marker's offset.
+    ``first_offset`` is the offset of the transaction's first record. ``last_offset`` is the offset of the marker.
     """
 
     producer_id: int
@@ -73,7 +73,7 @@ class ProducerHistory:
         return replace(self, batches=self.batches.copy())
 
     def check(self, batch: RecordBatch, marker: EndMarker | None, *, in_sequence: bool) -> None:
-        """Check a batch of this producer; raise the same errors as ``ProducerState.check``."""
+        """Raise the errors of ``ProducerState.check`` if a leader must not append a batch of this producer next."""
         who = f"producer_id={self.producer_id} producer_epoch={batch.producer_epoch}"
         if batch.producer_epoch < self.epoch:
             raise InvalidProducerEpochError(f"a newer epoch, {self.epoch}, has already written {who}")
@@ -98,22 +98,22 @@ class ProducerHistory:
             raise OutOfOrderSequenceError(f"sequence {batch.base_sequence} does not follow {last} {who}")
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the producer epoch. If it changes, forget the sequences."""
+        """Set the producer epoch; if it changes, forget the latest batches and their sequences."""
         if epoch != self.epoch:
             self.batches.clear()
             self.epoch = epoch
 
 
 class ProducerState:
-    """State of all producers of a log below ``end_offset``. It is changed only under the log's lock.
+    """State of all producers of a log below ``end_offset``. Not thread-safe: the caller holds the log's lock.
 
     An append first changes a ``draft``: its batches are checked in order, each against the state after the batches
-    before it. ``adopt`` copies the draft's result after the bytes are written.
+    before it. After the bytes are written, ``adopt`` replaces the state by the draft.
 
     Attributes:
         producers: all known producers, by their ids.
-        end_offset: log end up to which the batches are counted.
-        open_transactions: producer id of each open transaction, by its first offset, ascending.
+        end_offset: exclusive end offset of the batches that the state includes.
+        open_transactions: producer id of each open transaction, by the transaction's first offset, ascending.
     """
 
     def __init__(self) -> None:
@@ -128,17 +128,14 @@ class ProducerState:
     # --- drafts ------------------------------------------------------------------------------------------------------
 
     def draft(self) -> ProducerState:
-        """Return a draft that starts from this state; changes of the draft do not change this state."""
+        """Return a copy of this state for an append; changes of the copy do not change this state."""
         draft = ProducerState()
         draft.end_offset, draft._beneath = self.end_offset, self.producers
         draft.open_transactions, draft._unreplicated = dict(self.open_transactions), dict(self._unreplicated)
         return draft
 
     def adopt(self, draft: ProducerState) -> None:
-        """Replace this state by that of ``draft``.
-
-        ``draft`` was made from this state, which must not have changed since then.
-        """
+        """Replace this state by ``draft``, a result of ``self.draft()`` since which this state has not changed."""
         self.producers.update(draft.producers)
         self.end_offset, self._unreplicated = draft.end_offset, draft._unreplicated
         self.open_transactions = draft.open_transactions
@@ -158,7 +155,7 @@ class ProducerState:
 
     @classmethod
     def restored(cls, entries: Iterable[ProducerEntry], end_offset: int) -> ProducerState:
-        """Return the state that a snapshot stores. The snapshot is for the offsets below ``end_offset``."""
+        """Return the state in a snapshot, which includes the batches below ``end_offset``."""
         state = cls()
         state.end_offset = end_offset
         for entry in entries:
@@ -180,7 +177,7 @@ class ProducerState:
         return state
 
     def entries(self) -> list[ProducerEntry]:
-        """Return the entries of a snapshot of this state; they have only the last batch of each producer."""
+        """Return the entries of a snapshot of this state, with only the last batch of each producer."""
         listed = []
         for producer in self.producers.values():
             last = producer.batches[-1] if producer.batches else SeenBatch(-1, -1, 0, -1)
@@ -202,9 +199,9 @@ class ProducerState:
     # --- transactions ------------------------------------------------------------------------------------------------
 
     def first_unstable(self, high_watermark: int) -> int | None:
-        """Return the smallest first offset of all transactions that are not final; None if there is none.
+        """Return the first offset of the oldest transaction that bounds the last stable offset; None if there is none.
 
-        A transaction is final when its marker is below the high watermark. The call forgets the final transactions.
+        Such a transaction is open, or its marker is not below the high watermark. The call forgets all others.
         """
         if not self.open_transactions and not self._unreplicated:
             return None
@@ -212,15 +209,19 @@ class ProducerState:
         return min([*islice(self.open_transactions, 1), *self._unreplicated], default=None)
 
     def last_stable_at(self, ended: CompletedTransaction) -> int:
-        """Return the last stable offset for the index entry of the aborted transaction ``ended``.
+        """Return the last stable offset to store in the transaction index with the aborted transaction ``ended``.
 
-        It is the first offset of the oldest other open transaction, or the offset after the marker if there is none.
+        That is the first offset of the oldest open transaction of another producer, or the offset after the marker if
+        there is none.
         """
         others = (first for first, producer_id in self.open_transactions.items() if producer_id != ended.producer_id)
         return next(others, ended.last_offset + 1)
 
     def ended_by(self, batch: RecordBatch, marker: EndMarker) -> CompletedTransaction | None:
-        """Return the transaction that a marker ends, or would end; None if the producer has no open transaction."""
+        """Return the transaction that ``marker`` in ``batch`` ends; None if the producer has no open transaction.
+
+        The state is not changed.
+        """
         producer = self._find(batch.producer_id)
         if producer is None or producer.transaction_first_offset is None:
             return None
@@ -230,9 +231,9 @@ class ProducerState:
     # --- appends -----------------------------------------------------------------------------------------------------
 
     def duplicate_of(self, batch: RecordBatch) -> SeenBatch | None:
-        """Return the batch that ``batch`` repeats; None if there is none.
+        """Return the one of the producer's last five batches that has the epoch and sequences of ``batch``, or None.
 
-        It is one of the producer's last five batches, with the same epoch and the same sequences.
+        None also means that ``batch`` has no sequences or the producer is unknown.
         """
         producer = self.producers.get(batch.producer_id)
         if producer is None or batch.producer_epoch != producer.epoch or batch.base_sequence < 0:
@@ -247,7 +248,7 @@ class ProducerState:
         """Raise an error if a leader must not append a batch next; ``marker`` is the content of a control batch.
 
         Sequences are not checked if ``in_sequence`` is False or if the batch has none, for example from a coordinator.
-        An unknown producer, which is new or was silent for too long, may begin at any sequence.
+        A producer without a state, which is new or was silent for too long, may begin at any sequence.
 
         Raises:
             InvalidProducerEpochError: a newer epoch has written.
@@ -260,10 +261,9 @@ class ProducerState:
             producer.check(batch, marker, in_sequence=in_sequence)
 
     def update(self, batch: RecordBatch, marker: EndMarker | None = None) -> CompletedTransaction | None:
-        """Update the state with a written or replayed batch; ``marker`` is the content of a control batch.
+        """Add a written or replayed batch to the state; ``marker`` is the content of a control batch.
 
-        Returns:
-            The transaction that the batch ended; None if it ended none.
+        Return the transaction that the batch ended; None if it ended none.
         """
         ended = None
         if batch.producer_id > NO_PRODUCER:
@@ -275,7 +275,7 @@ class ProducerState:
         return ended
 
     def forget_silent(self, before_ms: int) -> int:
-        """Forget producers whose last batch is not newer than ``before_ms``, and return their number.
+        """Forget producers whose last batch has the timestamp ``before_ms`` or an older one; return their number.
 
         Producers with an open transaction are kept.
 
