@@ -1,4 +1,4 @@
-"""Interface to the stored states of consumer groups, for group coordinators. ``Engine.group_states`` returns it.
+"""Interface to the stored states of consumer groups, for group coordinators: ``Engine.group_states``.
 
 As in Kafka, the state of a group is stored in ``__consumer_offsets``, as records of several types. A classic group has
 one ``GroupMetadata`` record. A group with the protocol of KIP-848 has records of the group and of each member.
@@ -50,21 +50,21 @@ __all__ = [
 
 
 class GroupStates(Protocol):
-    """Store of the states of all groups. Thread-safe. Only the coordinator of a group writes its state."""
+    """Stored states of all consumer groups. Thread-safe. Only the coordinator of a group may write its state."""
 
     def states(self, group: str) -> tuple[OffsetsRecord, ...]:
-        """Return the latest record of each key of a group's state, without tombstones; () for an unknown group."""
+        """Return the latest record of each key of a group's state, without tombstones; () if no state is stored."""
 
     def groups_with_state(self) -> tuple[str, ...]:
         """Return the names of all groups that have a stored state, sorted."""
 
     def store_states(self, group: str, records: Iterable[OffsetsRecord], durability: str | None = None) -> None:
-        """Store records of a group's state in one batch. A record without a value deletes the record with the same key.
+        """Store records of a group's state in one batch. A record without a value deletes the record with its key.
 
         Args:
             group: name of the group.
             records: at most one for each key.
-            durability: ``written`` or ``durable``; None is the engine's setting.
+            durability: ``written`` or ``durable``; None means the engine's setting.
 
         Raises:
             InvalidRecordError: a record does not fit Kafka's schema.
@@ -72,12 +72,10 @@ class GroupStates(Protocol):
         """
 
     def expire(self, group: str, retention_ms: int) -> bool:
-        """Delete the expired offsets of a group, and its stored state if no offset remains.
-
-        The caller makes sure that the group has no members.
+        """Delete the expired offsets of a group without members, and its stored state if no offset remains.
 
         An offset expires ``retention_ms`` after the group's last member left, or after its commit if the time of
-        leaving is not stored. An offset with an expiry time of its own, as old clients store it, expires at that time. An
+        leaving is not stored. An offset with its own expiry time, which old clients store, expires at that time. An
         offset that an open transaction would replace is kept.
 
         Returns:
