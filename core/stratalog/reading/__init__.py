@@ -1,8 +1,8 @@
-"""Reads of a directory or a tier without an engine: no lock is taken, and nothing is written.
+"""Reads of a directory or a tier without an engine: no lock is acquired, and nothing is written.
 
-For programs that divide one read among many processes. ``ReadSource`` describes the directory or tier. ``plan_splits``
+The functions here divide one read among many processes. ``ReadSource`` describes the directory or tier. ``plan_splits``
 cuts ranges of offsets into splits, and ``scan`` reads one split in any process. ``plan_checks`` divides the check of a
-tier in the same way, and ``check`` runs one of its parts.
+tier into several checks, and ``check`` runs one of them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Charts in SVG, for the report of a log directory and for the jobs of Spark.
 
 A strip is a horizontal band with marks, such as one for each segment of a log. The position of a mark is a share of
-the strip's width, from 0 to 1. Therefore a strip can have any width, and the patterns of the marks keep their size.
-Each kind of mark of a log has its own pattern: a chart can be read without colours.
+the strip's width, from 0 to 1. Each kind of mark of a log has its own pattern: a chart can be read without colours.
 """
 
 from __future__ import annotations
@@ -47,9 +46,9 @@ STYLE: Final = """
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A mark of a strip: from ``start`` to ``end``, shares of the width from 0 to 1.
+    """A rectangle in a strip, from ``start`` to ``end``, which are shares of the strip's width from 0 to 1.
 
-    ``kind`` is active, local, both, tier, or level-0 to level-5. ``title`` is the tooltip of the mark.
+    ``kind`` determines pattern and colour: active, local, both, tier, or level-0 to level-5. ``title`` is the tooltip.
     """
 
     start: float
@@ -68,10 +67,10 @@ def patterns() -> str:
 
 
 def strip(marks: Iterable[Mark], *, place: str = "", height: int = HEIGHT, label: str = "") -> str:
-    """Return a strip: an ``<svg>`` element with marks side by side.
+    """Return a strip, a horizontal band with marks, as an ``<svg>`` element.
 
     Args:
-        marks: the marks; their parts below 0 or above 1 are cut off.
+        marks: the marks; what is below 0 or above 1 is cut off. A very thin mark is drawn wider, to be visible.
         place: SVG attributes x, y and width as text, if the strip is part of another drawing; "" makes the strip as
             wide as its parent element.
         height: height of the strip in pixels.
@@ -119,7 +118,7 @@ def bar(x: float, y: float, width: float, height: float) -> str:
 
 
 def tick(x: float, y: float) -> str:
-    """Return a ``<line>`` element: a tick of an axis, 5 pixels down from ``y``."""
+    """Return a ``<line>`` element that draws a tick of an axis, from (``x``, ``y``) 5 pixels down."""
     return f'<line class="tick" x1="{x:.1f}" y1="{y:.1f}" x2="{x:.1f}" y2="{y + 5:.1f}"/>'
 
 

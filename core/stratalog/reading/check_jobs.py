@@ -27,10 +27,10 @@ _SHALLOW_BYTES: Final = 1 << 20  # approximate cost of a segment's small files, 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Segments that one task checks; they can belong to several logs. Can be pickled; contains no secrets.
+    """Segments of one or more logs that one task checks. Can be pickled; contains no secrets.
 
-    If ``deep``, the task reads every ``.log`` file and checks its hash and each batch. In any case it reads the small
-    files of the segments, such as indexes.
+    The task reads the small files of the segments, such as indexes. If ``deep`` is True, it also reads every ``.log``
+    file and checks its hash and each batch.
     """
 
     segments: tuple[tuple[TopicPartition, TopicId, StoredSegment], ...]
@@ -44,7 +44,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class CheckPlan:
-    """Result of ``plan_checks``: the checked logs, the findings so far, and the checks that tasks must still run."""
+    """Result of ``plan_checks``: the logs, the findings so far, and the checks that tasks must run by ``check``."""
 
     logs: tuple[TopicPartition, ...]
     found: tuple[Finding, ...]
@@ -58,11 +58,11 @@ def plan_checks(
     """Check all roots, pages and object sizes of a tier, and divide its segments into checks of their content.
 
     Args:
-        source: a tier in its current state.
+        source: a tier, without ``as_of``.
         topics: check only these topics; None checks all.
-        deep: see ``Check``.
-        checks: maximal number of checks. Each reads about the same number of bytes. There are fewer checks if each
-            would read less than about 4 MiB.
+        deep: True to read every ``.log`` file in the checks, False to read only the small files.
+        checks: maximal number of checks, each of which reads about the same number of bytes. There are fewer checks if
+            each would read less than about 4 MiB.
 
     Raises:
         ConfigError: the source is not a tier, or is an earlier state of a tier (``as_of``).
@@ -96,9 +96,10 @@ def plan_checks(
 
 @checked
 def check(source: ReadSource, work: Check) -> Iterator[tuple[StoredSegment, list[Finding]]]:
-    """Run one check of a plan, in any process; yield each segment of the check with the findings about this segment.
+    """Run one check of a plan, in any process; yield each segment with its findings, an empty list without damage.
 
     Raises:
+        ConfigError: the key of a segment is missing.
         StoreError: the tier cannot be read.
         UnknownComponentError: the layout of a segment is not installed.
     """
@@ -130,7 +131,7 @@ def _chosen(tier: Tier, topics: Iterable[str] | None) -> list[TierLogName]:
 def _divided(
     segments: Sequence[tuple[TopicPartition, TopicId, StoredSegment]], checks: int, *, deep: bool
 ) -> Iterator[Check]:
-    """Return checks of about equal cost: each segment, largest first, goes to the check with the least cost so far."""
+    """Return checks of about equal size: each segment, largest first, goes to the smallest check so far."""
     total = sum(_weight(stored, deep=deep) for _, _, stored in segments)
     count = min(checks, len(segments), -(-total // SMALLEST_SPLIT_BYTES))
     groups: list[list[tuple[TopicPartition, TopicId, StoredSegment]]] = [[] for _ in range(count)]

@@ -1,4 +1,4 @@
-"""Opening of the components that plugins offer, for an engine or a reader. A component is opened once, at first use."""
+"""Components (codecs, formats, indexes, layouts, policies, stores) of one engine or reader, opened at first use."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ class ComponentHost(Closeable):
     Args:
         registry: the installed plugins and their offers.
         settings: settings of the engine.
-        env: the outside world.
+        env: clock, files and random numbers.
 
     Attributes:
-        handles: the pool of file descriptors that the components share; ``close`` closes it.
+        handles: the pool of file descriptors that the components share; ``close`` closes the pool.
         opener: opens one component.
     """
 
@@ -79,10 +79,10 @@ class ComponentHost(Closeable):
         return found
 
     def available_components(self, config: TopicConfig) -> tuple[Components, PluginError | None]:
-        """Return components for logs with these settings, and the error if such logs can only be read; otherwise None.
+        """Return components for reading logs with these settings, and the error because of which they cannot write.
 
-        Extra indexes that cannot be opened are left out. Other index formats that cannot be opened are replaced by
-        ``MISSING_INDEXES``, which read the log itself: opening and searching a log then takes longer.
+        The error is None if the logs can also be written. Extra indexes that cannot be opened are left out, which is no
+        error. Other index formats that cannot be opened are replaced by ``MISSING_INDEXES``, which read the log itself.
 
         Raises:
             PluginError: ``index.formats`` does not give exactly one format for each role, even with the replacements.
@@ -113,10 +113,7 @@ class ComponentHost(Closeable):
         return True
 
     def _stand_ins(self, names: tuple[str, ...], error: PluginError) -> dict[IndexRole, IndexFormat[Any]]:
-        """Return the formats with these names, and a replacement for each one that cannot be opened.
-
-        Raise ``error`` if the available formats and the replacements do not give one format for each role.
-        """
+        """Return the formats with these names, with replacements for missing ones; raise ``error`` if none fits."""
         found, catalogue = dict[IndexRole, IndexFormat[Any]](), self.registry.index_formats()
         missing = 0
         for name in names:
@@ -133,9 +130,10 @@ class ComponentHost(Closeable):
         return {**MISSING_INDEXES, **found}
 
     def reading_components(self, config: TopicConfig | None = None) -> Components:
-        """Return the components of a reader: index formats, and all installed extra indexes, opened at first use.
+        """Return the components of a reader: the topic's index formats, and all installed extra indexes.
 
         ``config`` has the settings of the topic, which name its index formats; None means the default index formats.
+        Raises the errors of ``available_components``.
         """
         catalogue, providers = self.registry.extra_indexes(), list[Provider[ExtraIndex]]()
         for name in catalogue.names():
@@ -148,7 +146,10 @@ class ComponentHost(Closeable):
     def segment_store(self, location: str, *, read_only: bool) -> SegmentStore:
         """Return a store for a log directory, selected by the scheme of ``location``; the caller closes the store.
 
+        A path without a scheme is a folder on local disk.
+
         Raises:
+            ConfigError: ``location`` has the form ``scheme:/rest``.
             UnknownComponentError: no installed plugin supports the scheme.
             PluginError, LogDirError: the store cannot be opened.
         """
@@ -199,13 +200,15 @@ class ComponentHost(Closeable):
         return self.opener.open(catalogue, catalogue.by_name(name))
 
     def check_topic_config(self, config: TopicConfig, changed: Collection[str] | None = None) -> None:
-        """Raise UnknownComponentError if the settings of a topic name a component that is not installed.
-
-        Indexes are also opened; a PluginError is raised if one cannot be opened.
+        """Raise an error if the settings of a topic name a component that cannot be used.
 
         Args:
             config: the settings of the topic.
             changed: check only the settings with these names; None checks all.
+
+        Raises:
+            UnknownComponentError: a component is not installed, or ``index.formats`` lacks or repeats a role.
+            PluginError: an index cannot be opened.
         """
         if changed is None or not {"index.formats", "index.extra"}.isdisjoint(changed):
             self.components(config)
@@ -219,15 +222,15 @@ class ComponentHost(Closeable):
             self.registry.tier_layouts().by_name(config.tier_layout)
 
     def opened_in_time(self, work: Callable[[], T], close: Callable[[T], object], advice: str = "") -> T:
-        """Return the result of ``work``, which opens components.
+        """Return the result of ``work``, which opens components; raise an error if a call into a plugin never returns.
 
-        If a call into a component that does not come with stratalog exceeds ``plugin.deadline.ms``, this method raises
-        and ``work`` continues on its own thread. If ``work`` still returns a result, ``close`` is called with the
-        result.
+        After that error, ``work`` continues on its own thread. If it returns a result later, ``close`` is called with
+        the result.
 
         Raises:
-            PluginError: a call did not return within ``plugin.deadline.ms``; the text names the call and ends with
+            PluginError: a call into a plugin did not return within ``plugin.deadline.ms``; the text ends with
                 ``advice``.
+            The errors of ``work``.
         """
         if not self.registry.has_strangers:
             return work()
@@ -237,11 +240,11 @@ class ComponentHost(Closeable):
             raise PluginError(f"{error}{advice}") from error
 
     def close(self) -> None:
-        """Close the pool of file descriptors, ``handles``; components are not closed. A second call does nothing."""
+        """Close the file descriptors of ``handles``; components are not closed. A second call does nothing."""
         self.handles.close()
 
     def _open_layout(self, provider: Provider[TierLayout]) -> TierLayout:
-        """Open a layout at its first use. Its context contains the table of all layouts, so it may use another one."""
+        """Open a layout with a context that contains the table of all layouts, because it may use another one."""
         catalogue = self.registry.tier_layouts()
         return catalogue.open(provider, dataclasses.replace(self.opener.context(provider), layouts=self.layouts))
 
@@ -276,7 +279,7 @@ _NEARLY_URI: Final = re.compile("([a-z][a-z0-9]+):/(?!/)(.*)")
 
 
 def split_scheme(location: str) -> tuple[str, str]:
-    """Split ``scheme://rest`` into (scheme, rest); a plain path has the scheme ``""``.
+    """Split ``scheme://rest`` into (scheme in lower case, rest); return ("", location) for a plain path.
 
     Raises:
         ConfigError: the location has the form ``scheme:/rest``, with one slash, and no such path exists.

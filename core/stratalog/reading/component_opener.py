@@ -36,12 +36,15 @@ class ComponentOpener:
     Args:
         registry: the installed plugins and their offers.
         settings: settings of the engine.
-        env: the outside world.
-        handles: the descriptors that the components share.
+        env: clock, files and random numbers.
+        handles: the pool of file descriptors that the components share.
 
     Attributes:
         codecs: all installed codecs, each opened at first use.
         formats: all installed record formats, each opened at first use.
+
+    Raises:
+        ConfigError: a setting of a codec or record format is wrong.
     """
 
     def __init__(self, registry: Registry, settings: Settings, env: Env, handles: HandlePool) -> None:
@@ -65,7 +68,7 @@ class ComponentOpener:
                 self.context(provider)
 
     def open(self, catalogue: Catalogue[C], provider: Provider[C]) -> C:
-        """Return the component of ``provider``, which ``catalogue`` contains; the first call opens the component.
+        """Return the component of ``provider``, which ``catalogue`` contains; open it unless an earlier call did.
 
         Raises:
             The errors of ``Catalogue.open``.
@@ -96,6 +99,9 @@ class ComponentOpener:
 
         The environment overrides ``[plugins.NAME]``. An entry of ``options`` with the name of a setting overrides both,
         and is not in ``OpenContext.options``. An entry with the value None is ignored.
+
+        Raises:
+            ConfigError: a setting is unknown or wrong.
         """
         given = {name: value for name, value in (options or {}).items() if value is not None}
         kind = provider.engine_section
@@ -112,9 +118,9 @@ class ComponentOpener:
         )
 
     def quarantined(self) -> dict[tuple[str, str], StorageError]:
-        """Open all codecs, record formats and index formats; return the errors by kind and name.
+        """Open all codecs, record formats and index formats; return the errors of those that cannot be opened.
 
-        A key of the result is, for example, ``("codecs", "zstd")``. Components without an error are left out.
+        A key of the result is, for example, ``("codecs", "zstd")``. The result is empty if all can be opened.
         """
         indexes = self._registry.index_formats()
         found = {("index_formats", name): self._refusal(indexes, name) for name in indexes.names()}
@@ -123,21 +129,21 @@ class ComponentOpener:
         return {key: error for key, error in found.items() if error is not None}
 
     def _section(self, kind: type[Section], name: str, options: dict[str, object]) -> Section:
-        """Return the settings of a provider. Entries of ``options`` that are settings are removed from ``options``."""
+        """Return the settings of a provider; remove the entries that are settings from ``options``."""
         section = kind.from_mapping(self._settings.plugins.get(name, {}), f"[plugins.{name}]")
         section = section.replaced(self._variables.get(name, {}), "environment")
         named = {setting: options.pop(setting) for setting in kind.keys() if setting in options}  # noqa: SIM118 - a classmethod
         return section.replaced(named, "tier options")
 
     def _lock(self, key: tuple[str, str]) -> threading.RLock:
-        """Return the lock of one component. While a component opens, other components can be opened, also by itself."""
+        """Return the lock of one component: other components can be opened while this one opens."""
         return self._locks.setdefault(key, threading.RLock())
 
     def _openers(self, catalogue: Catalogue[C]) -> dict[str, Callable[[], C]]:
         return {name: partial(self._tried, catalogue, name) for name in catalogue.names()}
 
     def _tried(self, catalogue: Catalogue[C], name: str) -> C:
-        """Return a component, opened once. If that fails, each call raises the same error, which names the plugin."""
+        """Return a component, opened once. After a failure, each call raises the same error, which names the plugin."""
         key = (catalogue.title, name)
         with self._lock(key):
             if key in self._failed:

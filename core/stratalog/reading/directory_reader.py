@@ -56,8 +56,8 @@ class DirectoryReader(Reader):
     """Reader of the logs of one or more log directories, and of their tier if there is one.
 
     A log is read up to its high watermark in the directory's checkpoint. It is read to its end if the checkpoint does
-    not contain the log, or if the directory's writer has stopped without a clean shutdown. If there are several
-    directories, the settings of topics are in the first.
+    not contain the log, or if the directory's writer has stopped without a clean shutdown. The settings of topics are
+    those in the first directory.
     """
 
     def __init__(self, location: str, host: ComponentHost, stores: Sequence[SegmentStore], tier: Tier | None) -> None:
@@ -82,7 +82,7 @@ class DirectoryReader(Reader):
         return found, TopicTable(self._stores[0], settings.topic_defaults, has_tier=has_tier, sections=sections)
 
     def refresh(self) -> tuple[TopicPartition, ...]:
-        """Update the logs to the current files, as ``Reader.refresh``; return the opened logs that have changed."""
+        """Update all logs to the current files, as ``Reader.refresh``; return the opened logs that have changed."""
         if self._closed:
             raise ClosedError("the reader is closed")
         self._folders, self._topics = self._listed()
@@ -101,11 +101,7 @@ class DirectoryReader(Reader):
         return tuple(sorted(changed))
 
     def _stamp(self, name: TopicPartition) -> _Stamp:
-        """Return facts about a log that change whenever its visible records change.
-
-        If the writer is running, records are visible up to the high watermark checkpoint. Then the sizes of the files
-        do not matter, and are 0 in the result.
-        """
+        """Return facts about a log that change when its visible records change: sizes only if no writer is running."""
         folder = self._folders[name][0]
         state = folder.state
         files = frozenset((file.name, 0 if state.live else file.size_bytes) for file in folder.files().list())
@@ -169,10 +165,7 @@ class DirectoryReader(Reader):
         return StaticLog(view, topic_id, components, tuple(loaded.producers.entries()), state.dirty_starts.get(name))
 
     def _tiered(self, name: TopicPartition, topic_id: TopicId, files: LogFiles, loaded: LoadedLog) -> RemoteView:
-        """Return the part of the tier that belongs to the history of the local log, up to the first divergence.
-
-        If stratalog has stored nothing of the log in the tier, segments that a Kafka broker uploaded are used.
-        """
+        """Return the state in the tier, up to its first divergence from the local log, or of a broker's segments."""
         assert self.tier is not None
         remote = self.tier.log(name, topic_id)
         view = tier_at_opening(remote, files, loaded)

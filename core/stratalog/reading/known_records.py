@@ -15,7 +15,7 @@ _UNKNOWN: Final = -1  # the timestamp of a record without one is also -1
 
 
 class TimestampRange(NamedTuple):
-    """Offsets [start, end) in which records may have a timestamp of the requested range.
+    """Offsets [start, end) at which records may have timestamps in a requested range.
 
     ``is_certain`` is True if the timestamps of all records at these offsets are in the range.
     """
@@ -28,9 +28,9 @@ class TimestampRange(NamedTuple):
 def timestamp_ranges(log: LogReader, start: int, end: int, first_ms: int, last_ms: int) -> Iterator[TimestampRange]:
     """Yield the parts of [start, end) that may have records with timestamps in [``first_ms``, ``last_ms``], ascending.
 
-    Records need not be in the order of their timestamps. Therefore a segment is left out only if its largest timestamp
-    is below ``first_ms`` or its smallest timestamp is above ``last_ms``. The smallest timestamp is known only for
-    segments in a tier, and not for those that an early release stored. No record is read.
+    A part is within one segment. A segment is left out only if its largest timestamp is below ``first_ms`` or its
+    smallest timestamp is above ``last_ms``. The smallest timestamp is known only if the manifest of a tier has it. No
+    record is read.
 
     Raises:
         StoreError, CorruptManifestError: the tier cannot be read.
@@ -51,9 +51,12 @@ def least_timestamp_ms(segment: ReadableSegment) -> int:
 def records_of(part: ReadRange, hidden: Sequence[AbortedTransaction]) -> int | None:
     """Return the number of records that a reader of ``part`` gets; None if it is unknown without reading them.
 
+    The number is known only if ``part`` is a whole segment, its manifest entry contains the number, and no transaction
+    in ``hidden`` overlaps it.
+
     Args:
-        part: a part of a segment. The number is known only for a whole segment whose manifest entry contains it.
-        hidden: the aborted transactions whose records the reader does not get.
+        part: a part of a segment.
+        hidden: aborted transactions, whose records the reader does not get.
     """
     segment = part.segment
     if not isinstance(segment, RemoteSegment) or (part.start, part.end) != (segment.base_offset, segment.end_offset):

@@ -1,4 +1,4 @@
-"""``open_reader`` opens the directory of an engine or of a Kafka broker, or a tier alone, without a lock or a write."""
+"""Opening of a directory of an engine or of a Kafka broker, or of a tier alone, for reading."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def open_reader(
 ) -> Reader:
     """Open logs for reading, without an engine.
 
-    Nothing is locked, written, truncated or deleted. If the directory was not closed cleanly, the reader does in memory
-    what a recovery would do on disk. The reader belongs to this process: in a forked child each use raises ClosedError.
+    Nothing is locked, written, truncated or deleted. If the directory was not closed cleanly, the reader recovers the
+    logs in memory only. In a forked child process, each use of the reader raises ClosedError.
 
     Args:
         location: a log directory (of an engine, or of a Kafka broker that has stopped or is running), or the URI of a
@@ -43,9 +43,10 @@ def open_reader(
         tier_options: options for the library that accesses the store (credentials, endpoint); never logged.
         as_of: selects an earlier state of a tier that is read alone: a version of each log's manifest, or a timestamp.
             A timestamp selects the newest state that was committed at or before it. ``tier.history.ms`` limits how long
-            earlier states are kept.
-        config: a ``stratalog.toml``, or its contents as a mapping; None reads the file that ``STRATALOG_CONFIG`` names.
-        plugins: modules with hooks, in addition to the installed ones.
+            earlier states are kept. None selects the latest state.
+        config: path of a ``stratalog.toml``, or its contents as a mapping; None reads the file that
+            ``STRATALOG_CONFIG`` names, if any.
+        plugins: modules with hooks, in addition to the installed plugins.
         env: clock, files and random numbers; None means those of the system.
 
     Raises:
@@ -86,16 +87,15 @@ def open_settled(
     """Open logs like ``open_reader``, with the same errors, for callers that have parsed the settings already.
 
     Args:
-        text: location, as for ``open_reader``.
+        text: ``location`` of ``open_reader``.
         settings: the settings.
         tier: as for ``open_reader``.
         tier_options: as for ``open_reader``.
         as_of: as for ``open_reader``.
         plugins: as for ``open_reader``.
         env: as for ``open_reader``.
-        allow_offline: open a directory even if the store of its tier does not answer. Then the logs' start offsets come
-            from the notes about the tier in the directory, and reads of records that are only in the tier raise
-            TierUnavailableError. ``reader.tier.availability.away`` is the error of the store.
+        allow_offline: open a directory even if the store of its tier does not answer. Then the logs' start offsets are
+            those that local disk has, and reads of records that are only in the tier raise TierUnavailableError.
         others: further log directories of the same engine.
         topics: show only these topics of a tier that is read alone, and list only their objects; None shows all.
     """
@@ -134,9 +134,9 @@ def _opened(
 
 
 def is_tier(host: ComponentHost, text: str) -> bool:
-    """Return True if ``text`` is the URI of a tier.
+    """Return True if ``text`` is the URI of a tier, not a path or the URI of a log directory.
 
-    A path is no tier. A URI is no tier if only stores for log directories serve its scheme.
+    The result is also True if no installed plugin supports the scheme. Raises the errors of ``split_scheme``.
     """
     scheme, _ = split_scheme(text)
     registry = host.registry
@@ -152,7 +152,7 @@ def open_tier(
     read_only: bool,
     allow_offline: bool = False,
 ) -> Tier:
-    """Open the tier at a URI; the caller closes it. ``allow_offline`` is as in ``Tier.open``.
+    """Return the tier at a URI; the caller closes it. ``allow_offline`` is as in ``Tier.open``.
 
     Raises:
         ConfigError: ``uri`` is a path without a scheme, or ``options`` has a wrong value.

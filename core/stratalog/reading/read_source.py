@@ -33,11 +33,11 @@ class ReadSource:
     config: str | Mapping[str, object] | None = None
 
     def settings(self) -> Settings:
-        """Return the settings from the configuration and this process's environment; errors as ``read_settings``."""
+        """Return the settings of ``config`` and this process's environment; raise the errors of ``read_settings``."""
         return read_settings(self.config, os.environ)
 
     def open(self, *, peek: bool = False, topics: Collection[str] | None = None) -> Reader:
-        """Open the source; errors as ``open_reader``.
+        """Open the source and return a reader, as ``open_reader``, with the same errors.
 
         Args:
             peek: True if the caller only searches for offsets and timestamps. Then the reader reads small chunks and

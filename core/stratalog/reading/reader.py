@@ -40,7 +40,7 @@ class TopicInfo:
 
     @property
     def config(self) -> TopicConfig:
-        """Settings of the topic. A reader of a tier alone reads them at the first access, with at most a few requests.
+        """Settings of the topic. A reader of a tier alone may read them from the tier.
 
         Raises:
             StoreError, CorruptManifestError: the settings cannot be read from the tier.
@@ -90,7 +90,7 @@ class StaticLog(LogReader):
 
     @property
     def components(self) -> Components:
-        """The components that reads of the log use."""
+        """The formats, codecs and indexes with which the log is read."""
         return self._components
 
     @property
@@ -106,16 +106,17 @@ class StaticLog(LogReader):
         return self._view
 
     def show(self, view: LogView) -> None:
-        """Replace the state of the log by ``view``. Running reads continue with the earlier view.
+        """Replace the state of the log by ``view``; reads in progress continue with the earlier view.
 
-        Only the log's reader calls this method.
+        Only the log's ``Reader`` calls this method.
         """
         self._view = view
 
     def replace(self, newer: StaticLog) -> None:
-        """Replace the state of the log by that of ``newer``, and own the segments of ``newer``; called by the reader.
+        """Replace the state of the log by that of ``newer``, and own the segments of ``newer``.
 
-        Running reads continue in the new segments, up to the end offset at which they were to stop before.
+        Reads in progress continue in the new segments, up to their earlier end offset. Only the log's ``Reader`` calls
+        this method.
         """
         replaced, self._view = self._view.segments, newer._view
         self.producers, self.dirty_start = newer.producers, newer.dirty_start
@@ -130,12 +131,12 @@ class StaticLog(LogReader):
 
 
 class Reader(CheckedArguments, Closeable):
-    """All logs of one directory or one tier, for reading. A context manager.
+    """All logs of one or more log directories, or of one tier, for reading. A context manager.
 
-    Logs are opened at first use; later calls of ``log`` return the same object.
+    ``log`` opens a log at its first call, and later returns the same object.
 
     Attributes:
-        location: the directory's path or the tier's URI.
+        location: the directories' paths or the tier's URI.
         tier: the opened tier; None if there is none.
     """
 
@@ -150,11 +151,11 @@ class Reader(CheckedArguments, Closeable):
         return f"Reader({self.location!r})"
 
     def partitions(self) -> tuple[TopicPartition, ...]:
-        """Return the names of all logs, sorted; a reader of a tier lists the tier at the first call."""
+        """Return the names of all logs, sorted. A reader of a tier alone may list the tier, and raise StoreError."""
         return tuple(sorted(self._names()))
 
     def topics(self) -> dict[str, TopicInfo]:
-        """Return all topics, by name."""
+        """Return all topics, by name; raise the errors of ``partitions``."""
         grouped: dict[str, list[TopicPartition]] = {}
         for name in self.partitions():
             grouped.setdefault(name.topic, []).append(name)
@@ -178,12 +179,12 @@ class Reader(CheckedArguments, Closeable):
         return None
 
     def log(self, topic: str, partition: int | None = None) -> StaticLog:
-        """Return one log. ``partition`` may be left out if the topic has one partition.
+        """Return one log. ``partition`` may be left out if the topic has only one partition.
 
         Raises:
             UnknownTopicError: there is no such log.
             ConfigError: ``partition`` is left out, and the topic has several partitions. Or the log is in several log
-                directories, or cannot be read in the earlier state (``as_of``).
+                directories. Or the log has no state at the version or timestamp ``as_of``.
             CorruptionError: a file or manifest that describes the log is malformed.
             LogDirError, StoreError: the directory or the tier cannot be read.
             ClosedError: the reader is closed.
@@ -200,7 +201,7 @@ class Reader(CheckedArguments, Closeable):
         return self._logs[name]
 
     def open_logs(self, names: Iterable[TopicPartition]) -> None:
-        """Open several logs in parallel; ``log`` then returns them without a request. Raise the errors of ``log``."""
+        """Open several logs in parallel, which ``log`` then returns at once. Raise the errors of ``log``."""
         if self._closed:
             raise ClosedError("the reader is closed")
         wanted = [name for name in names if name not in self._logs]
@@ -212,7 +213,7 @@ class Reader(CheckedArguments, Closeable):
             self._logs[name] = opened
 
     def release(self, name: TopicPartition) -> None:
-        """Close a log and free its memory. A later call of ``log`` opens the log again, in its state at that time."""
+        """Close a log and free its memory; do nothing if the log is not open. ``log`` opens the log again."""
         found = self._logs.pop(name, None)
         if found is not None:
             found.close()
@@ -247,17 +248,19 @@ class Reader(CheckedArguments, Closeable):
     def refresh(self) -> tuple[TopicPartition, ...]:
         """Update all logs to their current state in the directory or the tier, for example to follow a running writer.
 
-        New topics become visible. If a topic was deleted and created again, its logs are closed: call ``log`` again.
+        New topics become visible. If a topic was deleted, or deleted and created again, its logs are closed: call
+        ``log`` again.
 
-        For a tier, a refresh lists the objects, one request for each 1,000, and sends one or two requests for each open
-        log that has changed. For a directory, each open log that has changed is opened again, which checks its segments
-        after the recovery point. Records of a running writer are visible up to its last high watermark checkpoint.
+        A refresh of a tier lists its objects, and sends one or two requests for each open log that has changed. A
+        refresh of a directory checks the segments after the recovery point of each open log that has changed. Records
+        of a running writer are visible up to its last high watermark checkpoint.
 
         Returns:
             The opened logs that have changed, sorted, including those that were closed.
 
         Raises:
             ConfigError: the reader shows an earlier state (``as_of``).
+            ClosedError: the reader is closed.
             StoreError, CorruptManifestError, LogDirError: the refresh failed; some logs may not have been updated.
         """
         raise ConfigError(f"{self.location} is read in an earlier state: open it without as_of to read changes")
@@ -266,7 +269,7 @@ class Reader(CheckedArguments, Closeable):
     def topic_config(self, name: TopicPartition) -> TopicConfig:
         """Return the settings of a log's topic; for a tier that is read alone, those in the log's manifest.
 
-        If the settings are unknown, the result has unlimited retention unless ``[topic_defaults]`` limits it.
+        If the topic's settings are unknown, the result has unlimited retention unless ``[topic_defaults]`` limits it.
         """
 
     def policies(self, config: TopicConfig) -> dict[str, CleanupPolicy]:

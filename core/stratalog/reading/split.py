@@ -1,4 +1,4 @@
-"""Splits of a read, each the work of one task, and their encoding as messages from the planner to the tasks."""
+"""Splits of a read plan, each the work of one task, and their encoding as messages from the planner to the tasks."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _COMPRESSOR: Final = _Compressor()
 
 
 class PackedSegment(NamedTuple):
-    """A segment's manifest entry as JSON text, which needs less memory: a plan may contain very many entries."""
+    """The manifest entry of a segment as JSON text, which needs less memory than a StoredSegment."""
 
     text: str
 
@@ -48,7 +48,7 @@ class PackedSegment(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """A part of one segment: records with offsets in [start, end).
+    """A part of one segment to read: records with offsets in [start, end).
 
     Attributes:
         log: the log.
@@ -56,21 +56,22 @@ class Piece(NamedTuple):
         start: first offset to read.
         end: exclusive end offset.
         position: position in the segment (bytes) where a batch at or before ``start`` begins, according to the index.
-        end_position: position at which all batches below ``end`` have ended, according to the index; the size of the
-            segment if the index has no such position.
+        end_position: position (bytes, exclusive) up to which to read for all batches below ``end``, according to the
+            index; the size of the segment if the index has no such position.
         base_offset: base offset of the segment.
-        end_offset: end offset of the segment.
+        end_offset: exclusive end offset of the segment.
         size_bytes: size of the segment when the plan was made.
         place: name of the ``.log`` file in the log's folder, or the segment's entry in the tier's manifest; "" if
             nothing is read.
         is_active: True for the active segment.
-        aborted: transactions whose records are left out.
-        damage: the error that a reader of the log's end must report; such a piece has no records.
+        aborted: aborted transactions whose records are left out.
+        damage: damage at the end of the log, which the scan must report; the piece then has no records. None for other
+            pieces.
         file_start: position (bytes) in the file where the segment begins. It is above 0 only for a file that is read as
             several segments, as Kafka before 2.0 may have written it.
         file_bytes: size of the whole file; 0 means ``size_bytes``.
-        records: number of the records if only the number is requested and the manifest contains it: then nothing is
-            read.
+        records: number of the records, if only the number is requested and the manifest contains it; nothing is read
+            then. None for other pieces.
     """
 
     log: TopicPartition
@@ -96,10 +97,10 @@ class Piece(NamedTuple):
         return self.end_position - self.position
 
     def stored(self) -> StoredSegment | None:
-        """Return the entry of the segment in the tier's manifest, checked; None if the segment is local.
+        """Return the entry of the segment in the tier's manifest; None if the segment is local, or if nothing is read.
 
         Raises:
-            StorageError, TypeError, ValueError, KeyError: the text is not an entry.
+            StorageError, TypeError, ValueError, KeyError: ``place`` is not a manifest entry.
         """
         if not isinstance(self.place, PackedSegment):
             return None
@@ -124,10 +125,8 @@ class Split:
         return sum(piece.span_bytes for piece in self.pieces)
 
     def to_message(self) -> bytes:
-        """Return the split as bytes for ``from_message``: compressed lines of JSON.
-
-        The first line is the split without manifest entries; each entry follows on a line of its own.
-        """
+        """Return the split as bytes for ``from_message``."""
+        # Compressed lines of JSON: the split without manifest entries, then a line for each entry.
         logs: dict[tuple[TopicPartition, TopicId | None], int] = {}
         rows, lines = list[tuple[object, ...]](), list[str]()
         for piece in self.pieces:
@@ -143,7 +142,7 @@ class Split:
 
     @classmethod
     def from_message(cls, data: bytes) -> Self:
-        """Return the split that ``to_message`` encoded, after a check of each value.
+        """Return the split that ``to_message`` encoded as ``data``.
 
         Raises:
             StorageError, TypeError, ValueError, KeyError: the bytes are not a result of ``to_message``.
@@ -173,7 +172,7 @@ def _log(item: object) -> tuple[TopicPartition, TopicId | None]:
 
 
 def _piece(row: list[object], logs: list[tuple[TopicPartition, TopicId | None]], entries: Iterator[str]) -> Piece:
-    """Return the piece of one row of a message. If the piece is in a tier, take its entry from ``entries``."""
+    """Return the piece of one row of a message; if it is in a tier, consume its manifest entry from ``entries``."""
     number, place, is_active, records, aborted, damage, *numbers = row
     index = exactly(int, number, "log")
     if not 0 <= index < len(logs):

@@ -29,7 +29,7 @@ _SMALLEST_CHUNK_BYTES: Final = 1 << 16
 
 
 class SplitOpener:
-    """Opens the segments of a split's pieces. Used by one thread; a context manager.
+    """Opens the segments of a split's pieces. Not thread-safe. A context manager.
 
     The directory and the tier are opened only when a piece needs them.
 
@@ -51,13 +51,14 @@ class SplitOpener:
 
     @contextmanager
     def segment(self, piece: Piece) -> Iterator[ReadableSegment]:
-        """Open the segment of a piece, and close it at the end of the ``with`` block.
+        """Return a context whose value is the segment of a piece; the segment is closed at the end.
 
         Raises:
             SegmentGoneError: since the plan was made, the file was deleted, replaced or truncated, or its topic was
                 deleted and created again.
             LogDirNotFoundError: the folder of the log was deleted.
             ConfigError: the piece is in a tier, and the source has no tier.
+            The errors of ``open_tier``.
         """
         stored = piece.stored()
         if stored is not None:
@@ -92,7 +93,7 @@ class SplitOpener:
             segment.close()
 
     def reader(self) -> Reader:
-        """Return a reader of the whole source, always the same; the first call opens it."""
+        """Return the reader of the whole source, which the first call opens; raise the errors of ``open_reader``."""
         if self._reader is None:
             self._reader = self._opened.enter_context(self._source.open())
         return self._reader
@@ -122,7 +123,7 @@ class SplitOpener:
 
 
 def _suited(settings: Settings, split: Split) -> Settings:
-    """Return settings for a split. If all its pieces are small, the tier is read in small chunks without prefetch."""
+    """Return settings for a split; if all its pieces are small, with small chunks and without prefetching."""
     widest = max((piece.span_bytes for piece in split.pieces), default=0)
     suited = max(widest // _REQUESTS_A_PIECE, _SMALLEST_CHUNK_BYTES)
     limits = settings.limits

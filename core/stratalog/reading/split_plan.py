@@ -1,8 +1,8 @@
 """Plan of a read: ranges of offsets are divided into splits, each the work of one task.
 
 The offsets in a plan determine which records each split contains, even if an index is wrong. The plan also contains
-positions from indexes. They let a task read only the bytes that it needs, without an index. A task checks each position
-against the log before it uses the position.
+positions from indexes, with which a task reads only the bytes that it needs. A task checks each position against the
+log before it uses the position.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ USUAL_SPLITS: Final = 8  # for reads of up to 8 of the largest splits: enough to
 @checked
 @dataclass(frozen=True, slots=True)
 class OffsetRange:
-    """Records of one log with offsets in [start, end).
+    """Records of one log with offsets in [start, end), to plan a read of them.
 
     ``is_counted`` is True if only the number of records is requested. Then segments whose manifest entry has the number
     are not read.
@@ -65,19 +65,19 @@ def plan_splits(
     min_splits: Positive = 1,
     usual_splits: Positive = USUAL_SPLITS,
 ) -> list[Split]:
-    """Cut ranges into splits of about equal size: parts of large segments, and groups of small segments.
+    """Return splits of ranges of about equal size: parts of large segments, and groups of small segments.
 
     No ``.log`` file is read. Indexes are read only for segments that are cut, or that are partly outside of a range.
-    If the plan has more than 10,000 segments, the reader releases each log after its segments are planned. The memory
-    is then that of the splits, about 1.5 KB for each segment.
+    If the plan has more than 10,000 segments, the reader releases each log after its segments are planned, to use less
+    memory.
 
     Args:
-        reader: reader of a directory or a tier; the plan is for the state of the logs when the reader opened them.
+        reader: reader of a directory or a tier; the plan is for the state of the logs in this reader.
         ranges: one for each log, consumed one by one; offsets outside of a log are ignored.
         isolation: isolation level. For ``read_committed``, the plan determines the aborted transactions from the
             transaction indexes.
-        split_bytes: target size of a split. None: the total size divided by ``usual_splits``, but from 4 to 128 MiB. It
-            is larger if there would be more than 20,000 splits.
+        split_bytes: target size of a split. None means the total size divided by ``usual_splits``, but at least 4 MiB
+            and at most 128 MiB, or more than 128 MiB if there would be more than 20,000 splits.
         split_records: maximal number of offsets of a split; None for no limit.
         min_splits: minimal number of splits; there can be fewer if the indexes have too few entries to cut at.
         usual_splits: target number of splits if ``split_bytes`` is None, such as the number of tasks that run at the
@@ -104,11 +104,7 @@ def plan_splits(
 
 
 def _packed(pieces: Sequence[Piece], total: int, count: int, most_records: int | None) -> Iterator[list[Piece]]:
-    """Yield ``count`` groups of adjacent pieces, of about the same size in bytes.
-
-    There are fewer groups if a piece is larger than a group, and more if groups would have more than ``most_records``
-    offsets.
-    """
+    """Yield about ``count`` groups of adjacent pieces, of about the same size and at most ``most_records`` offsets."""
     group: list[Piece] = []
     number, done, records = 0, 0, 0
     for piece in pieces:
@@ -124,7 +120,7 @@ def _packed(pieces: Sequence[Piece], total: int, count: int, most_records: int |
 
 
 class _Part(NamedTuple):
-    """A piece before it is cut. ``segment`` is the segment of the piece if it is on local disk, otherwise None."""
+    """A piece before it is cut. ``segment`` is its segment if it is on local disk, otherwise None."""
 
     piece: Piece
     segment: ReadableSegment | None
@@ -161,7 +157,7 @@ class _Part(NamedTuple):
 
 
 def _parts(log: LogReader, wanted: OffsetRange, isolation: Isolation, most_records: int | None) -> Iterator[_Part]:
-    """Yield the segments of a range, ascending, each in parts of at most ``most_records`` offsets."""
+    """Yield the segments of a range, ascending, each in pieces of at most ``most_records`` offsets."""
     view = log.view()
     bound = view.bound(isolation)
     start, end = max(wanted.start, view.offsets.log_start), min(wanted.end, bound)
@@ -181,7 +177,7 @@ def _parts(log: LogReader, wanted: OffsetRange, isolation: Isolation, most_recor
 
 
 def _end(log: LogReader, bound: int, damage: CorruptBatchError) -> Piece:
-    """Return a piece without records, at the end of a log, whose reader reports the damage of the log."""
+    """Return a piece without records, at the end of a log, which makes the scan report the damage of the log."""
     return Piece(log.name, log.topic_id, bound, bound, 0, 0, bound, bound, 0, "", damage=damage)
 
 

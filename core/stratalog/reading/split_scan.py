@@ -1,4 +1,4 @@
-"""Reading of one split of a plan, in any process, as Arrow batches."""
+"""Read of one split of a read plan, in any process, as Arrow batches."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ LARGEST_BATCH_BYTES: Final = 4 << 20
 
 
 class Scanned(NamedTuple):
-    """Records of one log as a batch with the chosen columns of ``arrow_schema()``."""
+    """Records of one log as an Arrow batch with the chosen columns of ``arrow_schema()``."""
 
     log: TopicPartition
     batch: pyarrow.RecordBatch
@@ -45,9 +45,9 @@ class Scanned(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DamagedRange:
-    """A damaged range of a log that the scan skipped: no record with an offset in [start, end) was read.
+    """A damaged range of a log that ``scan`` skipped: no record with an offset in [start, end) was read.
 
-    The scan skipped ``size_bytes`` bytes from ``position`` of ``file``. ``reason`` describes the damage.
+    ``scan`` skipped ``size_bytes`` bytes from ``position`` of ``file``. ``reason`` describes the damage.
     """
 
     log: TopicPartition
@@ -61,10 +61,10 @@ class DamagedRange:
 
 @dataclass(frozen=True, slots=True)
 class MissingRange:
-    """Records with offsets in [start, end) that existed when the plan was made, and no longer exist.
+    """Offsets [start, end) of a plan whose records no longer exist, for example after retention.
 
-    ``log_start`` and ``log_end`` are the bounds of the records that can be read now; both are 0 if the topic was
-    deleted.
+    ``log_start`` and ``log_end`` (exclusive) are the bounds of the records that can be read now; both are 0 if the
+    topic was deleted.
     """
 
     log: TopicPartition
@@ -83,13 +83,12 @@ def scan(
     on_damage: Callable[[DamagedRange], None] | None = None,
     on_loss: Callable[[MissingRange], None] | None = None,
 ) -> Iterator[Scanned]:
-    """Yield the records of a split in Arrow batches of about 1 to 5 MiB, ascending within each piece.
+    """Yield the records of a split in Arrow batches of about 1 to 5 MiB, ascending by offset within each piece.
 
-    A batch may be smaller if it is the last one of a partition, or the rest of a large batch that was cut. A batch with
-    one record may be larger. CRCs are checked. Control records are left out and, for ``read_committed``, records of
-    aborted transactions. A piece with a known number of records (``Piece.records``) is not read, and gives no batch. If
-    a segment was deleted by retention or replaced by compaction after the
-    plan was made, the scan opens the whole source, including the tier, and reads the records from there.
+    A batch may be smaller at the end of a partition and next to a large batch, and larger if a single record is larger.
+    CRCs are checked. Control records are left out and, for ``read_committed``, records of aborted transactions. A piece
+    with a known number of records (``Piece.records``) is not read, and gives no batch. If a segment was deleted or
+    replaced after the plan was made, the scan opens the whole source, and reads the current segments of the log.
 
     Args:
         source: source of the plan; this call opens it.
@@ -113,7 +112,7 @@ def scan(
 
 
 def _by_log(pieces: Iterable[Piece]) -> Iterator[tuple[TopicPartition, list[Piece]]]:
-    """Yield the pieces in groups: each log with its consecutive pieces."""
+    """Yield each log with its consecutive pieces."""
     run: list[Piece] = []
     for piece in pieces:
         if run and run[-1].log != piece.log:
@@ -125,7 +124,7 @@ def _by_log(pieces: Iterable[Piece]) -> Iterator[tuple[TopicPartition, list[Piec
 
 
 class PieceReader:
-    """Reader of pieces of one log."""
+    """Reads pieces of one log; the arguments are those of ``scan``."""
 
     def __init__(
         self,
@@ -201,10 +200,7 @@ class PieceReader:
         self._on_damage(DamagedRange(piece.log, start, end, error.file, error.position, size_bytes, error.reason))
 
     def _read_where_stored_now(self, piece: Piece) -> Iterator[pyarrow.RecordBatch]:
-        """Yield the rest of a piece after its segment is gone: from the current segments of the log.
-
-        Records that no longer exist are reported.
-        """
+        """Yield the rest of a piece whose segment is gone from the current segments of the log; report lost records."""
         reader = self._place.reader()
         try:
             log = reader.log(*piece.log)

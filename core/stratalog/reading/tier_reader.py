@@ -1,4 +1,4 @@
-"""Reads of a tier alone, without a directory or an engine, from the newest manifest root of each log."""
+"""Reads of a tier alone, without a directory or an engine."""
 
 from __future__ import annotations
 
@@ -27,11 +27,17 @@ KAFKA_LAYOUT: Final = "kafka_local_tiered"
 
 
 class BucketReader(Reader):
-    """Reader of the logs of one tier.
+    """Reader of the logs of one tier, without a directory.
 
-    Records are uploaded only below the last stable offset of their log. But the marker that ends a transaction may be
-    in a segment that the tier does not have. Therefore the last stable offset of a log that is read from its tier alone
-    is the first offset of the first such transaction.
+    The tier may have records of a transaction whose marker is in a segment that the tier does not have. Then the last
+    stable offset, up to which ``read_committed`` reads, is the first offset of the first such transaction.
+
+    Args:
+        location: URI of the tier.
+        host: components to read the logs with; ``close`` closes it.
+        tier: the opened tier; ``close`` closes it.
+        as_of: read the state at this version of each log's manifest, or at this time; None reads the latest state.
+        topics: show only these topics; None shows all.
     """
 
     def __init__(
@@ -69,7 +75,7 @@ class BucketReader(Reader):
         return self._ids
 
     def _newest(self, ids: Mapping[TopicId, Sequence[TopicPartition]]) -> TopicId:
-        """Return the id of the latest of several topics that had the same name."""
+        """Return the id of the topic that was written last, of several topics with the same name."""
         if len(ids) == 1:
             return next(iter(ids))
         found = {topic_id: [self._bucket.log(name, topic_id).root for name in names] for topic_id, names in ids.items()}
@@ -80,9 +86,10 @@ class BucketReader(Reader):
         return self._names()[name]
 
     def topic_config(self, name: TopicPartition) -> TopicConfig:
-        """Return the topic's settings in the log's latest manifest root, which is read unless it is known.
+        """Return the topic's settings in the log's latest manifest root.
 
-        If the root has no settings, the result has unlimited retention unless ``[topic_defaults]`` limits it.
+        If the root has no settings, the result has unlimited retention unless ``[topic_defaults]`` limits it. The call
+        may raise StoreError, CorruptManifestError and ClosedError.
         """
         root = self._bucket.log(name, self._names()[name]).root
         plain = TopicConfig(sections=self._host.registry.topic_sections())
@@ -107,7 +114,7 @@ class BucketReader(Reader):
         return StaticLog(tier_view(name, remote, self._components), topic_id, self._components)
 
     def _newest_view(self, name: TopicPartition, topic_id: TopicId) -> RemoteView:
-        """Return the view of the log's manifest version in the last listing."""
+        """Return the state of the log in the tier at its newest version in the last listing."""
         assert self._listing is not None  # made with the names
         version = self._listing.versions[TierLogName(name, topic_id)]
         return self._bucket.log(name, topic_id).refresh_listed(version, self._listing.began)
@@ -150,8 +157,7 @@ class BucketReader(Reader):
 def tier_view(name: TopicPartition, remote: RemoteView, components: Components) -> LogView:
     """Return the view of a log that is read from its tier alone.
 
-    Raises:
-        The errors of ``stable_end``, which may read the last segments of the tier.
+    The call may read the last segments of the log in the tier, and raises the errors of these reads.
     """
     end = remote.end_offset
     offsets = LogOffsets(

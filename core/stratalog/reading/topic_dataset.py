@@ -29,7 +29,7 @@ _LAST_MS: Final = ((1 << 63) - 1) // 1000  # Arrow stores microseconds in 64 bit
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """Offsets [start, end) of one segment of a log. ``segment`` is None for the damaged end of a log."""
+    """Offsets [start, end) of one segment of a log. ``segment`` is None if a read there raises the log's damage."""
 
     log: LogReader
     segment: ReadableSegment | None
@@ -38,18 +38,17 @@ class _Piece:
 
 
 class TopicDataset(ds.Dataset):
-    """The records of a topic, in ``arrow_schema()``. Each read uses the state of the logs at its start.
+    """The records of a topic as a pyarrow dataset, in ``arrow_schema()``. Each read uses the current state of the logs.
 
     A filter by partition or offset skips parts of segments. A lower bound of the timestamp skips segments whose largest
-    timestamp is below it. An upper bound skips segments whose smallest timestamp is above it, which is known only for
-    segments in a tier.
+    timestamp is below the bound. An upper bound skips segments in a tier whose smallest timestamp is above the bound.
 
     Args:
         logs: returns the logs of all partitions.
         isolation: isolation level.
 
     Attributes:
-        error: the last error of a read; None if no read failed. Query engines hide it behind an error of their own.
+        error: the last error of a read; None if no read failed. Query engines may hide the error behind another one.
     """
 
     def __init__(self, logs: Callable[[], Sequence[LogReader]], isolation: str) -> None:
@@ -86,10 +85,7 @@ class TopicDataset(ds.Dataset):
             raise
 
     def _ranges(self, wanted: ds.Expression | None) -> Iterator[tuple[LogReader, int, int]]:
-        """Yield the ranges of offsets that may contain matching records: log, start and exclusive end.
-
-        Adjacent pieces are joined to one range.
-        """
+        """Yield the largest ranges of offsets that may contain matching records: log, start and exclusive end."""
         pieces = [piece for log in self._logs() for piece in self._pieces(log)]
         kept = pieces if wanted is None else _matching(pieces, wanted)
         start = None
@@ -114,7 +110,7 @@ class TopicDataset(ds.Dataset):
 
 
 class TopicScanner(ds.Scanner):
-    """A scan of a topic. It reads on the caller's thread, so no Arrow thread runs Python code while the program ends.
+    """A scan of a topic, which reads on the caller's thread. Each method that returns records starts a new read.
 
     Args:
         batches: starts a read and yields its batches, in ``schema``.
@@ -160,7 +156,7 @@ class TopicScanner(ds.Scanner):
         return self.to_reader().read_all()
 
     def head(self, num_rows: int) -> pa.Table:
-        """Return the first matching records, at most ``num_rows``."""
+        """Return the first matching records as a table, at most ``num_rows``; fewer if fewer match."""
         found, left = list[pa.RecordBatch](), num_rows
         for batch in self.to_batches():
             found.append(batch.slice(0, left))
@@ -170,7 +166,7 @@ class TopicScanner(ds.Scanner):
         return pa.Table.from_batches(found, schema=self.projected_schema)
 
     def count_rows(self) -> int:
-        """Return the number of the matching records; all of them are read."""
+        """Return the number of the matching records, after reading all of them."""
         return sum(batch.num_rows for batch in self.to_batches())
 
     def _of(self, table: pa.Table) -> pa.Table:
@@ -181,10 +177,7 @@ class TopicScanner(ds.Scanner):
 
 
 def _names_in(columns: Columns, wanted: ds.Expression | None) -> list[str]:
-    """Return the columns that a scan must decode: those of the result, and those that an expression may refer to.
-
-    The names are searched in the text of the expressions. An extra column costs only time.
-    """
+    """Return the columns that a scan must decode: those of the result, and all whose names are in the expressions."""
     if columns is None:
         return list(ARROW_COLUMNS)
     listed = isinstance(columns, dict)
@@ -193,11 +186,9 @@ def _names_in(columns: Columns, wanted: ds.Expression | None) -> list[str]:
 
 
 def _matching(pieces: Sequence[_Piece], wanted: ds.Expression) -> list[_Piece]:
-    """Return the pieces that may have a matching record.
-
-    pyarrow evaluates the filter. It gets a dataset with one imaginary file for each piece, and an expression that all
-    records of the piece satisfy. It then returns the files that the filter does not exclude, without opening them.
-    """
+    """Return the pieces that may have a matching record."""
+    # pyarrow evaluates the filter: it gets a dataset with one imaginary file for each piece, and an expression that all
+    # records of the piece satisfy. It returns the files that the filter does not exclude, without opening them.
     schema = arrow_schema()
     by_time = "timestamp" in str(wanted)
     listed = ds.FileSystemDataset.from_paths(

@@ -33,10 +33,7 @@ _NS_IN_MS: Final = 1_000_000
 
 
 class _Part(NamedTuple):
-    """Offsets [start, end) of one log.
-
-    ``end`` None means the end that the isolation level allows. A read to that end raises the damage of a damaged log.
-    """
+    """Offsets [start, end) of one log to read; ``end`` None means up to the bound of the isolation level."""
 
     log: LogReader
     start: int
@@ -44,13 +41,13 @@ class _Part(NamedTuple):
 
 
 class TopicReader(CheckedArguments):
-    """All partitions of one topic of a reader. Created by ``Reader.topic``. Thread-safe.
+    """All partitions of one topic, for reading. ``Reader.topic`` creates it. Thread-safe.
 
     Args:
         name: name of the topic.
-        log: returns the log of a partition.
+        log: returns the log of a topic and partition.
         partitions: returns the numbers of all partitions, as of the last refresh.
-        refresh: refreshes the reader.
+        refresh: updates the logs to their current state.
         clock: clock of the reader.
 
     Attributes:
@@ -91,18 +88,19 @@ class TopicReader(CheckedArguments):
         Args:
             columns: names of the columns, in the order of the result; only these are decoded. None means all:
                 partition, offset, timestamp, timestamp_type, key, value, headers, leader_epoch.
-            start: first offset, for all partitions or by partition. A partition without one starts at its log start, as
-                does a partition whose log start is higher.
-            end: exclusive end offset, for all partitions or by partition. A partition without one is read to the end
-                that the isolation level allows.
-            since: each partition starts at its first record with this timestamp or a later one; a partition without
-                such a record is not read. If ``start`` is given too, the later offset counts.
+            start: first offset, for all partitions or by partition. A partition without a value, or whose log start is
+                higher, is read from its log start.
+            end: exclusive end offset, for all partitions or by partition. A partition without a value, or with a higher
+                one, is read to the bound of the isolation level.
+            since: each partition is read from its first record with this timestamp or a later one; a partition without
+                such a record is not read. If ``start`` is given, too, the higher offset counts.
             isolation: ``read_uncommitted``, ``read_committed`` or ``log_end``.
             partitions: numbers of the partitions to read; None means all.
 
         Raises:
             ConfigError: there is no such column or isolation level, or ``since`` is a datetime without a time zone.
             UnknownTopicError: there is no such partition.
+            ClosedError: the reader is closed.
         """
         chosen_columns(columns)
         Isolation.of(isolation)
@@ -142,11 +140,11 @@ class TopicReader(CheckedArguments):
         poll_ms: Positive = POLL_MS,
         timeout_ms: int | None = None,
     ) -> Iterator[Record]:
-        """Iterate over the records of the partitions and wait for new ones: refresh the reader when all are read.
+        """Return an iterator over the records of the partitions that waits for new records and refreshes the reader.
 
-        Records of one partition are in the order of their offsets. New partitions are read from their log start. In a
-        directory, records of a running writer are visible after its next high watermark checkpoint, which Kafka writes
-        every 5 seconds by default.
+        Records of one partition are in the order of their offsets. If ``partitions`` is None, new partitions are read
+        from their log start. In a directory, records of a running writer are visible after its next high watermark
+        checkpoint, which Kafka writes every 5 seconds by default.
 
         Args:
             start: first offset, as for ``scan``. None means the log start.
@@ -154,7 +152,7 @@ class TopicReader(CheckedArguments):
             isolation: ``read_uncommitted``, ``read_committed`` or ``log_end``.
             partitions: numbers of the partitions to read; None means all.
             poll_ms: wait between two refreshes, in milliseconds.
-            timeout_ms: end the iteration after this time without a new record; None waits without limit.
+            timeout_ms: end the iteration after this time in milliseconds without a new record; None waits forever.
 
         Raises:
             OffsetOutOfRangeError: retention has deleted records that were not read.
@@ -235,7 +233,7 @@ class TopicScan:
         topic: name of the topic.
         columns: names of the columns; None for all.
         isolation: isolation level.
-        parts: returns the offsets to read of each log.
+        parts: returns the logs to read, each with its offsets.
     """
 
     def __init__(
@@ -260,7 +258,7 @@ class TopicScan:
         return arrow_schema(self._columns)
 
     def batches(self) -> Iterator[pyarrow.RecordBatch]:
-        """Yield the records in batches of about 4 MiB of log, one partition after the other.
+        """Yield the records in Arrow batches, each from about 4 MiB of log, partition by partition.
 
         Raises:
             The errors of ``LogReader.to_arrow``.
@@ -274,7 +272,7 @@ class TopicScan:
     def reader(self) -> pyarrow.RecordBatchReader:
         """Return the batches as a stream for libraries that use Arrow.
 
-        Such a library may replace an error of a read by an error of its own.
+        If reading the stream fails, pyarrow may raise another error than ``batches`` would.
         """
         schema = self.schema
         reader: pyarrow.RecordBatchReader = import_module("pyarrow").RecordBatchReader.from_batches(
@@ -289,7 +287,7 @@ class TopicScan:
         return capsule
 
     def to_arrow(self) -> pyarrow.Table:
-        """Return all records as one table; ``limits.arrow.threads`` threads read long ranges on local disk.
+        """Return all records as one Arrow table.
 
         Raises:
             The errors of ``LogReader.to_arrow``.
@@ -327,7 +325,10 @@ class TopicScan:
 
 
 def timestamp_ms(since: Since | None) -> int | None:
-    """Return a timestamp as milliseconds, rounded up; raise ConfigError for a datetime without a time zone."""
+    """Return a timestamp in milliseconds since 1970 (UTC); a datetime is rounded up.
+
+    Return None if ``since`` is None. Raise ConfigError for a datetime without a time zone.
+    """
     if not isinstance(since, dt.datetime):
         return since
     if since.tzinfo is None:

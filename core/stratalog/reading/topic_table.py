@@ -27,7 +27,7 @@ KEEP_EVERYTHING: Final[Mapping[str, object]] = {"retention.ms": -1}
 
 @dataclass(frozen=True, slots=True)
 class TopicEntry:
-    """Stored data of a topic: its id, and the settings that were set explicitly for it."""
+    """Stored data of a topic: its id, and the topic's own settings, without defaults."""
 
     topic_id: TopicId
     config: Mapping[str, object]
@@ -51,14 +51,19 @@ class TopicSetting(NamedTuple):
 
 
 class TopicTable:
-    """The stored topics, and the effective settings of stored and other topics.
+    """The topics that an engine stores in its first log directory, and the effective settings of all topics.
 
     Args:
         store: the first log directory; not closed here.
         defaults: ``[topic_defaults]``.
-        sections: default values of the plugins' topic settings, by provider name.
         has_tier: True if the engine has a tier: ``remote.storage.enable`` is then on by default.
+        sections: default values of the plugins' topic settings, by provider name.
         entries: the topics, if the directory with the file cannot be read; None reads the file.
+
+    Raises:
+        CorruptCheckpointError: the file is malformed, or was written by a later release.
+        LogDirError: the file cannot be read.
+        ConfigError: ``defaults`` has an unknown or wrong setting.
     """
 
     def __init__(
@@ -94,20 +99,20 @@ class TopicTable:
         return self._entries
 
     def entry(self, topic: str) -> TopicEntry | None:
-        """Return the entry of a topic; None for a topic that is not stored, such as one of a Kafka broker."""
+        """Return the entry of a topic; None for a topic that is not stored, such as a topic of a Kafka broker."""
         return self._entries.get(topic)
 
     def topic_id(self, topic: str) -> TopicId | None:
-        """Return the stored id of a topic; None for a topic that is not stored, such as one of a Kafka broker."""
+        """Return the stored id of a topic; None for a topic that is not stored, such as a topic of a Kafka broker."""
         entry = self.entry(topic)
         return entry.topic_id if entry is not None else None
 
     def config(self, topic: str) -> TopicConfig:
         """Return the effective settings of a topic: its stored settings, and the defaults for all others.
 
-        A topic without stored settings, such as one of a Kafka broker, has unlimited retention unless
-        ``[topic_defaults]`` limits it: its real settings are unknown, and a wrong guess would delete records. Stored
-        settings that contradict changed defaults are accepted without an error: the stricter of two limits applies.
+        A topic that is not stored, such as a topic of a Kafka broker, has unlimited retention unless
+        ``[topic_defaults]`` limits it. Stored settings that contradict the defaults are no error: the stricter of two
+        limits applies.
         """
         entry = self._entries.get(topic)
         if entry is None:
@@ -118,10 +123,7 @@ class TopicTable:
         return found
 
     def _stored_config(self, topic: str, entry: TopicEntry) -> TopicConfig:
-        """Return the effective settings of an entry. A missing plugin, or one that refuses its settings, is no error.
-
-        If a plugin refuses its settings, they are left out, and ``TopicConfig.refusal`` is the reason.
-        """
+        """Return the effective settings of an entry, without settings that plugins refuse (``TopicConfig.refusal``)."""
         kept, source = self.defaults.recognised(entry.config), f"topic {topic}"
         try:
             return self.defaults.merged(kept, source)
@@ -133,10 +135,10 @@ class TopicTable:
             return dataclasses.replace(self.defaults.merged(own, source), refusal=str(error))
 
     def chosen(self, topic: str) -> dict[str, object]:
-        """Return the settings of a topic that override the defaults: the stored settings.
+        """Return the stored settings of a topic, which override the defaults.
 
-        For a topic without stored settings, the result is unlimited retention, unless ``[topic_defaults]`` sets
-        retention.
+        For a topic that is not stored, the result is unlimited retention, or {} if ``[topic_defaults]`` sets
+        ``retention.ms``.
         """
         entry = self._entries.get(topic)
         if entry is not None:
@@ -159,23 +161,27 @@ class TopicTable:
         return result
 
     def unknown(self, topic: str) -> dict[str, object]:
-        """Return the stored settings of a topic that no installed plugin knows, such as those of a removed plugin."""
+        """Return the stored settings of a topic that neither stratalog nor an installed plugin knows."""
         chosen = self.chosen(topic)
         return {name: value for name, value in chosen.items() if name not in self.defaults.recognised(chosen)}
 
     def checked(self, config: Mapping[str, object], source: str) -> TopicConfig:
-        """Return ``config`` merged with the defaults; raise the errors of ``Section.from_mapping``.
+        """Return ``config`` merged with the defaults; raise ConfigError if it has an unknown or wrong setting.
 
         ``source`` names the origin of ``config`` in error texts.
         """
         return self.defaults.replaced(config, source)
 
     def put(self, topic: str, entry: TopicEntry | None) -> None:
-        """Store a topic, or remove it if ``entry`` is None; durable on return. A failed call changes nothing."""
+        """Store a topic, or remove it if ``entry`` is None, as ``put_all``."""
         self.put_all({topic: entry})
 
     def put_all(self, changed: Mapping[str, TopicEntry | None]) -> None:
-        """Store several topics, or remove those with entry None; durable on return. A failed call changes nothing."""
+        """Store several topics, or remove those whose entry is None; durable on return.
+
+        A failed call changes nothing. It raises LogDirError if the file cannot be written, or StorageError if an entry
+        cannot be parsed.
+        """
         merged = {**self._entries, **changed}
         entries = {name: entry for name, entry in merged.items() if entry is not None}
         # Unchanged entries were read from the file, or were parsed when they were added.
