@@ -92,7 +92,7 @@ class LogHead(CheckedArguments):
             return self._publish(head.root if head else None)[1]
 
     def refresh_listed(self, version: int, began: ClockReading) -> RemoteView:
-        """Read the latest root as ``refresh``, with fewer requests, after a listing of the tier that began at ``began``.
+        """Read the latest root as ``refresh``, with fewer requests, after a listing of the tier began at ``began``.
 
         ``version`` is the version of the log's newest root in the listing. The call usually sends no request if that
         root was read before, and one otherwise.
@@ -103,7 +103,7 @@ class LogHead(CheckedArguments):
             return self._publish(head.root if head else None)[1]
 
     def view_as_of(self, wanted: AsOf) -> RemoteView:
-        """Return the state of the log in the tier at an earlier version or timestamp; raise the errors of ``History``."""
+        """Return the state of the log in the tier at an earlier version or time; raise errors as ``History.as_of``."""
         head = History(self.new_finder()).as_of(wanted)
         return self._view_of(head.root if head else None)
 
@@ -194,7 +194,7 @@ class LogHead(CheckedArguments):
         check_stored(self._tier.store, segments_prefix(self._finder.prefix), entries)
 
     def expect(self, version: int, identity: str) -> None:
-        """Set the version and ``Root.identity`` of a root, known from local disk, that the next head must be or continue.
+        """Set the version and ``Root.identity`` of a root, known from local disk, that the head must be or continue.
 
         Otherwise the next read of the head raises TamperedManifestError. Nothing is compared if ``identity`` is "".
         """
@@ -203,7 +203,7 @@ class LogHead(CheckedArguments):
     # --- while the store is unavailable ------------------------------------------------------------------------------
 
     def may_open_without(self, error: StoreError) -> bool:
-        """Return True if the log may be opened without the tier after ``view`` raised ``error``: then call ``assume``."""
+        """Return True if the log may be opened without the tier (``assume``) after ``view`` raised ``error``."""
         return self._tier.availability.may_open_without(error)
 
     def assume(self, view: RemoteView) -> None:
@@ -282,7 +282,7 @@ class LogHead(CheckedArguments):
         return self._seen
 
     def _check_noted(self, root: Root | None, version: int, identity: str) -> None:
-        """Raise TamperedManifestError unless ``root`` is the root that was set by ``expect``, or continues that root."""
+        """Raise TamperedManifestError unless ``root`` is or continues the root that was set by ``expect``."""
         wrong = ""
         # A repair may have replaced the noted root; then later roots have its stand-in id.
         known = {identity.partition(" ")[0], stand_in(self._finder.prefix, version)}

@@ -57,7 +57,7 @@ class TierLog(LogHead):
         return (0 if root is None else root.version) >= self._committer.tried_version
 
     def rejoin(self) -> Root | None:
-        """Rejoin the tier as ``LogHead.rejoin``; later commits use single-writer mode if the store requires that now."""
+        """Rejoin the tier as ``LogHead.rejoin``; later commits use single-writer mode if the store requires it now."""
         root = super().rejoin()
         self._committer.shared = self._tier.availability.shared
         return root
@@ -90,7 +90,7 @@ class TierLog(LogHead):
             yield
 
     def uploader(self, layout: str, section: Section | None) -> SegmentUploader:
-        """Return an uploader that writes with ``layout``; ``section`` has the topic's settings of the layout, if any."""
+        """Return an uploader that writes with ``layout``; ``section`` has the topic's settings of it, or is None."""
         label, found = self.layouts.label(layout), self.layouts.by_name(layout)
         return SegmentUploader(self._tier.store, self._tier.env, label, found, section, self.commit, self._uploads)
 
@@ -174,7 +174,7 @@ class TierLog(LogHead):
             return self.commit(leader_epoch, created(LogBounds(leader_epoch, log_start, high_watermark, topic)))
 
     def rewrap(self) -> RewrapReport:
-        """Encrypt the data keys of all segments with the active key; return the numbers of checked and changed segments.
+        """Encrypt the data keys of all segments with the active key; return the numbers of checked and changed ones.
 
         At the end the latest root has a MAC of the active key, if the layout authenticates roots. After an
         interruption, another call continues.

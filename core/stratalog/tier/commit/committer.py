@@ -162,7 +162,7 @@ class Committer:
         return root.version > self._known_version and root.commit_id not in self._own
 
     def _was_rewrapped_alone(self, head: Root) -> bool:
-        """Return True if all roots by other writers since the last accepted root only rewrap keys; they do not fence."""
+        """Return True if all roots by other writers since the last accepted root only rewrap keys, so none fences."""
         if head.change != ChangeKind.REWRAP:
             return False
         for version in range(self._known_version + 1, head.version):
@@ -212,7 +212,7 @@ class Committer:
     # --- steps 3 and 4 -------------------------------------------------------------------------------------------
 
     def _confirm(self, head: Head) -> Head:
-        """Return ``head`` if its root is committed (steps 3 and 4); otherwise, or if unknown, raise FencedEpochError."""
+        """Return ``head`` if its root is certainly committed (steps 3 and 4), otherwise raise FencedEpochError."""
         root = head.root
         asked = ClockReading.of(self._env.clock)
         above = [version for version, _ in self._finder.roots_above(root.version)]

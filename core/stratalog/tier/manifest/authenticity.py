@@ -146,7 +146,7 @@ class Authenticity:
     # --- inside ------------------------------------------------------------------------------------------------------
 
     def _check_mac(self, found: ManifestAuthenticator, before: Root, digest: str) -> None:
-        """Raise PluginError if a plugin's authenticator returns a changed MAC for ``before``, or ``digest`` for both."""
+        """Raise PluginError if a plugin's authenticator returns another MAC for ``before`` now, or ``digest``."""
         commit_id, content = self._contents.get(before.prefix, ("", ""))
         if before.mac is None or commit_id != before.commit_id:
             return
@@ -182,7 +182,7 @@ class Authenticity:
         )
 
     def _expected(self, root: Root) -> str | None:
-        """Return the layout, of the root's own entries or its topic settings, that must authenticate it; None if none."""
+        """Return the name of the layout, of an entry or of the topic, that must authenticate a root; None if none."""
         names = {_name(label) for label in {entry.layout for entry in root.entries}}
         layout = root.topic.config.get(_LAYOUT_SETTING) if root.topic is not None else None
         if isinstance(layout, str):
@@ -194,7 +194,7 @@ class Authenticity:
         return Unauthenticated.ACCEPT if found is None else found.unauthenticated
 
     def _of(self, name: str) -> ManifestAuthenticator | None:
-        """Return the authenticator of a layout; None if the layout is not installed, or has no authenticator or keys."""
+        """Return the authenticator of a layout; None if the layout is not installed, or has no authenticator or key."""
         if name not in self._known:
             self._known[name] = self._opened(name)
         return self._known[name]

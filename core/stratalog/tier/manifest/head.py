@@ -29,7 +29,7 @@ _LIST_TRIES: Final = 4  # a listed root may be superseded and collected before i
 
 @dataclass(frozen=True, slots=True)
 class ClockReading:
-    """A point in time on two clocks: the monotonic clock stops while a machine sleeps, the wall clock may be changed."""
+    """A time on two clocks: the monotonic clock stops while a machine sleeps, and the wall clock may be changed."""
 
     monotonic_ns: int
     now_ms: int
@@ -148,7 +148,7 @@ class HeadFinder:
         self._verified = None
 
     def read(self, version: int) -> Head | None:
-        """Return the root of this version, or None if it does not exist; send one request. Raise the errors of ``find``."""
+        """Return the root of this version, None if there is none; send one request. Raise the errors of ``find``."""
         found = self.read_unchecked(version)
         if found is not None and self.authenticity is not None:
             with self._store.guard.suspected():

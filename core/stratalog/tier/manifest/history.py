@@ -49,7 +49,7 @@ class History:
             yield found
 
     def as_of(self, wanted: AsOf) -> Head | None:
-        """Return the root of a version, or the latest root at or before a timestamp; None if the log has no root at all.
+        """Return the root of a version, or the latest root at or before a timestamp; None if the log has no root.
 
         Raises:
             ConfigError: the root was deleted, does not exist yet, or is older than the erasure of a key.
@@ -92,7 +92,7 @@ class History:
         return newer is None or may_continue(found, newer)
 
     def _check_anchored(self, versions: Sequence[int], found: Head) -> None:
-        """Raise TamperedManifestError unless a chain of hashes links ``found``, which has no MAC, to a root with a MAC."""
+        """Raise TamperedManifestError unless a chain of hashes links ``found``, without a MAC, to a root with a MAC."""
         last = found
         for version in versions[versions.index(found.root.version) + 1 :]:
             newer = self._finder.read(version)
@@ -107,7 +107,7 @@ class History:
         )
 
     def _at(self, versions: Sequence[int], moment: datetime) -> Head | None:
-        """Return the latest root created at or before a timestamp; binary search assumes that all writers' clocks agree."""
+        """Return the latest root created at or before a timestamp, by binary search: the writers' clocks must agree."""
         moment_ms = unix_ms(moment)
         best: Head | None = None
         low, high = 0, len(versions)

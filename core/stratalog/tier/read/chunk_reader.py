@@ -79,7 +79,7 @@ class ReadPath:
             following = self.successor(following)
 
     def spans(self, start: int) -> Iterator[ObjectRange]:
-        """Yield the chunks of this segment from position ``start`` of the object on; ``start`` is a border of a chunk."""
+        """Yield the chunks of this segment from position ``start`` of the object on, which is a border of a chunk."""
         place = self.stored.slices[FileKind.LOG]
         end = known_ends(self.stored)[place.key]
         for begin in range(start, place.position + place.size_bytes, self.chunk_bytes):

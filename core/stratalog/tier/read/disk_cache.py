@@ -119,7 +119,7 @@ class DiskCache:
         return False
 
     def is_cached(self, group: str, item: str) -> bool:
-        """Return True if ``get`` has returned the item, and its file is probably in the operating system's page cache."""
+        """Return True if ``get`` has returned the item, and its file is probably in the system's page cache."""
         name = _file_name(group, item)
         with self._lock:
             if name not in self._checked:

@@ -70,7 +70,7 @@ class PagedSegments(RemoteSegments):
         return self._root.end_offset if self._root.segments else None
 
     def coarse(self, detailed_to: int, bound: int) -> Iterator[PageRef | StoredSegment]:
-        """Yield the segments of the root, ascending, with one PageRef for each page between two offsets, without reading it.
+        """Yield the segments of the root, ascending. Pages between two offsets are not read: each is one PageRef.
 
         Args:
             detailed_to: yield single segments of pages that begin below this offset or below the log start.

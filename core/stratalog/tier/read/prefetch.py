@@ -34,7 +34,7 @@ class ObjectRange(NamedTuple):
 
 
 class Pool:
-    """A limited number of threads that begin jobs in submission order. Threads start when they get a job. Thread-safe."""
+    """A limited number of threads that begin jobs in submission order. Threads start when needed. Thread-safe."""
 
     def __init__(self, threads: int, name: str) -> None:
         self._idle = [Worker(f"{name}-{number}", limit=0) for number in range(threads)]  # under _lock
@@ -168,7 +168,7 @@ class Prefetcher:
                     self._release(span)
 
     def holds(self, span: ObjectRange) -> bool:
-        """Return True if a prefetch of ``span`` was requested, and its result was neither returned by ``take`` nor dropped.
+        """Return True if a prefetch of ``span`` was requested, and its result was neither taken (``take``) nor dropped.
 
         The prefetch may be in progress, or may have failed.
         """

@@ -108,7 +108,7 @@ class GuardedLayout(TierLayout):
     def read_arrow(
         self, segment: StoredSegment, start: int, end: int, columns: Sequence[str] | None, fetch: RangeReader
     ) -> Iterator[pyarrow.RecordBatch] | None:
-        """Return the batches of ``TierLayout.read_arrow``, each after a check of its schema; None if it returns None."""
+        """Return the batches of ``TierLayout.read_arrow``, after a check of their schema; None if it returns None."""
         with self.guard.calling("read_arrow"):
             found = self._layout.read_arrow(segment, start, end, columns, fetch)
         return None if found is None else self._checked_batches(found, columns)

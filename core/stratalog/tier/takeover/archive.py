@@ -52,7 +52,7 @@ _IDS: Final = uuid.UUID("6f0f5d0e-3c5b-5a0e-9d55-6d1f1b0c7a41")  # persistent: n
 
 
 class ArchiveGapError(StorageError):
-    """The broker deleted segments before they were archived. Continue after them (``skip_gaps``), or archive elsewhere."""
+    """The broker deleted segments before they were archived. Use ``skip_gaps`` to continue after them."""
 
 
 @dataclass(frozen=True, slots=True)

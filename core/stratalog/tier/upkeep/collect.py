@@ -124,7 +124,7 @@ class Collector:
         return CollectReport(roots, objects, orphans, left=len(kept) + young + awaits_its_end)
 
     def _collect_roots(self, listed: Sequence[tuple[int, ObjectInfo]], head: Head) -> tuple[int, int]:
-        """Delete superseded roots, oldest first; return the numbers of deleted roots and of objects deleted with them."""
+        """Delete superseded roots, oldest first; return the numbers of deleted roots and of deleted objects."""
         roots = objects = 0
         current = self._finder.read_unchecked(listed[0][0])
         for (version, _), (following, info) in pairwise(listed):

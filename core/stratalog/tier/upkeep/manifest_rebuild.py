@@ -157,7 +157,7 @@ class Rebuilder:
         )
 
     def batches(self) -> Iterator[tuple[StoredSegment, ...]]:
-        """Yield the entries of the chain that ``run`` found, ascending, in groups of at most 256; none before ``run``."""
+        """Yield the entries of the chain that ``run`` found, ascending, in groups of at most 256 entries."""
         for start in range(0, len(self._chain), PAGE_ITEMS):
             yield tuple(self._unpacked(segment) for segment in self._chain[start : start + PAGE_ITEMS])
 

@@ -164,7 +164,7 @@ class ManifestRepair:
         return min(int(found[1]), MAX_EPOCH) if found else 0
 
     def _next(self, before: Head | None, version: int, epoch: int) -> Root:
-        """Return the root that replaces a damaged head: the newest good root with the later segments; store its pages."""
+        """Return the root that replaces a damaged head: the newest good root with later segments; store its pages."""
         root = before.root if before is not None else None
         end = root.end_offset if root is not None else 0
         rebuilder = self._rebuilder(end)

@@ -136,7 +136,7 @@ class TierLogCheck:
     def check(self, stored: StoredSegment, on_bytes: OnBytes = uncounted) -> list[Finding]:
         """Return the findings about one segment: ``presence``, and unless an object is missing, ``contents``.
 
-        ``on_bytes`` is called with numbers of bytes. Their sum is the size of the ``.log`` file, even if it is not read.
+        ``on_bytes`` is called with numbers of bytes. Their sum is the size of the ``.log`` file, also if it is unread.
         """
         left_bytes = stored.info.size_bytes
 
@@ -299,7 +299,7 @@ class TierLogCheck:
         return self._layout(stored).read(stored, start, end, self._store.read_exactly)
 
     def _hashed(self, stored: StoredSegment, pieces: Iterable[memoryview]) -> Iterable[memoryview]:
-        """Return the pieces of a ``.log`` file; check its hash at the end, unless the layout is bundled and does that."""
+        """Return the pieces of a ``.log`` file; check its hash at the end, if the layout is a plugin's."""
         if self._layout(stored).guard.is_bundled:
             return pieces
 
@@ -334,7 +334,7 @@ class TierLogCheck:
 def is_broken(before: Head, after: Head) -> bool:
     """Return True if ``after``, the next root in the store, does not continue ``before``.
 
-    That is so if only ``before`` has a MAC, or if the version of ``after`` is the next one and its parent hash is wrong.
+    That is so if only ``before`` has a MAC, or if ``after`` has the next version and another parent hash.
     """
     if before.root.mac is not None and after.root.mac is None:
         return True
@@ -363,7 +363,7 @@ class _StreamedSegment(StoredBounds):
         self._held, self._start = bytearray(), 0  # bytes that may still be read, and their position
 
     def read(self, position: int, size_bytes: int) -> memoryview:
-        """Return up to ``size_bytes`` from ``position``, fewer at the end; ``position`` must not decrease between calls."""
+        """Return up to ``size_bytes`` from ``position``, which must not decrease between calls; fewer at the end."""
         self._held = self._held[position - self._start :]
         self._start = position
         while len(self._held) < size_bytes and (piece := next(self._pieces, None)) is not None:

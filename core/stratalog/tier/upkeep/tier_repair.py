@@ -90,7 +90,7 @@ class TierRepair:
         self._log, self._copies = log, copies
 
     def manifest(self) -> Iterator[Repair]:
-        """Repair damaged roots and pages of the manifest, as ``ManifestRepair.run``. Stop all engines of the log first."""
+        """Repair damaged roots and pages of the manifest, as ``ManifestRepair.run``. Stop the log's engine first."""
         return ManifestRepair(self._log).run()
 
     def segments(self, findings: Sequence[Finding]) -> list[Repair]:
@@ -190,7 +190,7 @@ class TierRepair:
 def _with_extras(
     store: TierStore, layout: GuardedLayout, stored: StoredSegment, source: SegmentSource
 ) -> SegmentSource:
-    """Return ``source`` with the extra indexes of the tier in place of its own, unless those in the tier are damaged."""
+    """Return ``source`` with the extra indexes of the tier in place of its own, unless the former are damaged."""
     files = dict(source.files)
     if FileKind.EXTRA not in stored.slices:
         files.pop(FileKind.EXTRA, None)

@@ -304,7 +304,7 @@ class _Noted:
 
 
 def _position_of(segment: Segment, offset: int) -> int:
-    """Return the byte position of the first batch at or above ``offset``; raise StorageError if it is inside a batch."""
+    """Return the byte position of the first batch at or above ``offset``; raise StorageError inside a batch."""
     for chunk in walk(segment, 0, segment.components, check_crc=False):
         for batch in chunk.batches():
             if batch.base_offset >= offset:

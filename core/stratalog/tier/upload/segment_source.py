@@ -94,7 +94,7 @@ def segment_source(
 def built_source(
     built: BuiltSegment, log: TopicPartition, topic_id: TopicId, facts: SegmentFacts, config: TopicConfig
 ) -> SegmentSource:
-    """Return the source for the upload of a segment of built batches, with the EXTRA indexes of the topic's settings."""
+    """Return the source for the upload of a built segment, with the EXTRA indexes that ``config`` names."""
     info = SegmentInfo(
         log=log,
         topic_id=topic_id,

@@ -75,7 +75,7 @@ class GivenSegment:
         return ""
 
     def read_back(self, stored: StoredSegment, store: TierStore, layout: GuardedLayout) -> None:
-        """Read the segment back by its entry, and compare every byte; raise the errors of the function ``read_back``."""
+        """Read the segment back by its entry, and compare every byte; raise errors as the function ``read_back``."""
         read_back(stored, self.sha256, self.source.files, store, layout)
 
 

@@ -35,7 +35,7 @@ class Uploads:
             self._left = True
 
     def deleted(self, keys: Iterable[str], failed: Collection[str]) -> None:
-        """Remove ``keys``, whose objects were deleted; if ``failed``, keys that could not be deleted, set ``has_left``."""
+        """Remove ``keys``, which this process tried to delete; set ``has_left`` if ``failed`` has keys of failures."""
         self.end(keys)
         if failed:
             self.leave(failed)
@@ -47,7 +47,7 @@ class Uploads:
 
     @property
     def has_left(self) -> bool:
-        """True if objects that this process did not commit may be stored, and no search for such objects began since."""
+        """True if this process may have left objects without a commit since the last search for such objects began."""
         return self._left
 
     def looked(self) -> None:
