@@ -78,6 +78,6 @@ class GroupStates(Protocol):
         leaving is not stored. An offset with its own expiry time, which old clients store, expires at that time. An
         offset that an open transaction would replace is kept.
 
-        Returns:
-            True if neither an offset nor the state of the group remains.
+        Return True if neither an offset nor the state of the group remains. Raise StorageError if the deletion could
+        not be appended.
         """

@@ -128,14 +128,14 @@ class ProducerState:
     # --- drafts ------------------------------------------------------------------------------------------------------
 
     def draft(self) -> ProducerState:
-        """Return a copy of this state for an append; changes of the copy do not change this state."""
+        """Return a draft for an append: a state that continues this one, and whose changes do not change this one."""
         draft = ProducerState()
         draft.end_offset, draft._beneath = self.end_offset, self.producers
         draft.open_transactions, draft._unreplicated = dict(self.open_transactions), dict(self._unreplicated)
         return draft
 
     def adopt(self, draft: ProducerState) -> None:
-        """Replace this state by ``draft``, a result of ``self.draft()`` since which this state has not changed."""
+        """Replace this state by ``draft``. This state must not have changed since ``draft()`` returned the draft."""
         self.producers.update(draft.producers)
         self.end_offset, self._unreplicated = draft.end_offset, draft._unreplicated
         self.open_transactions = draft.open_transactions
@@ -201,7 +201,8 @@ class ProducerState:
     def first_unstable(self, high_watermark: int) -> int | None:
         """Return the first offset of the oldest transaction that bounds the last stable offset; None if there is none.
 
-        Such a transaction is open, or its marker is not below the high watermark. The call forgets all others.
+        Such a transaction is open, or its marker is not below the high watermark. The call forgets ended transactions
+        whose markers are below the high watermark.
         """
         if not self.open_transactions and not self._unreplicated:
             return None
@@ -231,9 +232,9 @@ class ProducerState:
     # --- appends -----------------------------------------------------------------------------------------------------
 
     def duplicate_of(self, batch: RecordBatch) -> SeenBatch | None:
-        """Return the one of the producer's last five batches that has the epoch and sequences of ``batch``, or None.
+        """Return the batch, of the producer's last five, with the epoch and sequences of ``batch``; None without one.
 
-        None also means that ``batch`` has no sequences or the producer is unknown.
+        The result is also None if ``batch`` has no sequences, or if the producer is unknown.
         """
         producer = self.producers.get(batch.producer_id)
         if producer is None or batch.producer_epoch != producer.epoch or batch.base_sequence < 0:

@@ -130,7 +130,7 @@ class DirectoryReader(Reader):
             places = ", ".join(found.store.path() for found in (folder, *others))
             raise ConfigError(f"{name} is in several log directories: {places}")
         is_new = name not in self._stamps
-        self._stamps[name] = self._stamp(name)  # taken before the files are read, so that a later change is noticed
+        self._stamps[name] = self._stamp(name)  # before the files are read: a later change is detected
         state, files = folder.state, folder.files()
         watermark = state.high_watermarks.get(name)
         request = LoadRequest(
@@ -165,7 +165,7 @@ class DirectoryReader(Reader):
         return StaticLog(view, topic_id, components, tuple(loaded.producers.entries()), state.dirty_starts.get(name))
 
     def _tiered(self, name: TopicPartition, topic_id: TopicId, files: LogFiles, loaded: LoadedLog) -> RemoteView:
-        """Return the state in the tier, up to its first divergence from the local log, or of a broker's segments."""
+        """Return the log's state in the tier up to its divergence from the local log; without a root, a broker's."""
         assert self.tier is not None
         remote = self.tier.log(name, topic_id)
         view = tier_at_opening(remote, files, loaded)

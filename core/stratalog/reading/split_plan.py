@@ -33,7 +33,7 @@ from stratalog.tier.tier import Tier
 LARGEST_SPLIT_BYTES: Final = 128 << 20  # also Spark's usual size for a task that reads files
 SMALLEST_SPLIT_BYTES: Final = 4 << 20
 MOST_SPLITS: Final = (
-    20_000  # Spark's driver takes milliseconds and kilobytes for each task; beyond it, splits are larger
+    20_000  # Spark's driver needs milliseconds and kilobytes for each task; otherwise, splits are larger
 )
 _KEPT_SEGMENTS: Final = 10_000  # with more segments, the plan releases each log after it was read
 USUAL_SPLITS: Final = 8  # for reads of up to 8 of the largest splits: enough to keep a few cores busy to the end

@@ -200,7 +200,7 @@ class PieceReader:
         self._on_damage(DamagedRange(piece.log, start, end, error.file, error.position, size_bytes, error.reason))
 
     def _read_where_stored_now(self, piece: Piece) -> Iterator[pyarrow.RecordBatch]:
-        """Yield the rest of a piece whose segment is gone from the current segments of the log; report lost records."""
+        """Yield the rest of a piece, whose segment is gone, from the log's current segments; report lost records."""
         reader = self._place.reader()
         try:
             log = reader.log(*piece.log)

@@ -70,7 +70,7 @@ class TopicReader(CheckedArguments):
 
     @property
     def partitions(self) -> tuple[int, ...]:
-        """The numbers of the partitions, ascending."""
+        """The numbers of the partitions, ascending; raises ClosedError if the reader is closed."""
         return tuple(self._all())
 
     def scan(

@@ -32,7 +32,7 @@ class TierCollection:
         self._swept: dict[TierLogName, int] = {}  # leader epoch up to which orphans were deleted; under _lock
 
     def collect(self, remote: TierLog, leader_epoch: int | None) -> CollectReport:
-        """Delete superseded roots and unneeded objects of one log, as ``TierLog.collect``.
+        """Delete superseded roots and unneeded objects of one log, as ``TierLog.collect``; return their numbers.
 
         The call deletes nothing and returns an empty report if the log has no root, or only the root that created the
         log. It does the same if an earlier call left nothing to delete, and no commit and no failed upload followed.

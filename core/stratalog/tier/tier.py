@@ -203,7 +203,7 @@ class Tier(CheckedArguments, Closeable):
 
         Args:
             topics: names of the topics to list; None lists all.
-            known: ``versions`` of an earlier listing, so that this one sends fewer requests.
+            known: ``versions`` of an earlier listing, which save requests.
         """
         began, found = ClockReading.of(self._components.env.clock), dict[TierLogName, int]()
         for start in [""] if topics is None else sorted(f"{topic}-" for topic in topics):

@@ -177,10 +177,7 @@ class TierLog(LogHead):
         """Encrypt the data keys of all segments with the active key; return the numbers of checked and changed ones.
 
         At the end the latest root has a MAC of the active key, if the layout authenticates roots. After an
-        interruption, another call continues.
-
-        Raises:
-            The errors of ``Rewrapping.decide`` and ``offload``.
+        interruption, another call continues. Raises the errors of ``Rewrapping.decide`` and ``offload``.
         """
         self.check_writable()
         with self._duty:
@@ -200,10 +197,7 @@ class TierLog(LogHead):
         """Commit an empty change, after which earlier commit attempts of this process can no longer take effect.
 
         Call this if a commit failed with an error that does not show if its root was created, and will not be retried.
-        If the log has no root, the call does nothing.
-
-        Raises:
-            The errors of ``offload``.
+        If the log has no root, the call does nothing. It raises the errors of ``offload``.
         """
         self.check_writable()
         with self._duty:
@@ -239,18 +233,15 @@ class TierLog(LogHead):
     def expire(self, log_start: int, *, leader_epoch: int, reason: str) -> ExpireReport:
         """Raise the log start, and remove the segments below it from the tier, in one commit.
 
-        Returns:
-            The removed segments, and the committed log start. ``collect`` deletes the objects later.
-
-        Raises:
-            The errors of ``offload``.
+        Return the number and bytes of the removed segments, and the committed log start. ``collect`` deletes the
+        objects later. Raises the errors of ``offload``.
         """
         return self._expire(leader_epoch, Expiry(log_start, reason))
 
     def cut_back(self, offset: int, *, leader_epoch: int, reason: str) -> None:
         """Remove the segments from ``offset`` on, in one commit, because another leader wrote them.
 
-        ``offset`` must be the end offset of a segment, or the log start.
+        ``offset`` must be the end offset of a segment, or the log start. If the tier ends at or below it, do nothing.
 
         Raises:
             StorageError: ``offset`` is below the log start or inside a segment.
@@ -309,7 +300,7 @@ class TierLog(LogHead):
 
     @property
     def has_leftovers(self) -> bool:
-        """True if an upload failed since the last ``collect`` with orphans; some of its objects may be in the store."""
+        """True if this process may have left objects without a commit since the last ``collect`` with orphans."""
         return self._uploads.has_left
 
     @contextlib.contextmanager

@@ -63,15 +63,14 @@ class TierPublisher:
     def upload(self, source: SegmentSource) -> StoredSegment:
         """Store a segment under new keys, and return its manifest entry. Readers see the segment after its commit.
 
-        Raises:
-            The errors of ``SegmentUploader.upload``.
+        Raises the errors of ``SegmentUploader.upload``.
         """
         layout = self._config.tier_layout
         uploader = self.log.uploader(layout, self._config.sections.get(layout))
         return uploader.upload(source, self.log.prefix, self.leader_epoch)
 
     def upload_built(self, built: BuiltSegment, facts: SegmentFacts) -> StoredSegment:
-        """Store a built segment as ``upload``, and remove its local files, also after an error; return its entry."""
+        """Store a built segment as ``upload``, and remove its local files, also after an error."""
         try:
             return self.upload(built_source(built, self.log.log, self.log.topic_id, facts, self._config))
         finally:

@@ -23,7 +23,7 @@ from stratalog.tier.manifest.root import BULK, Change, ChangeKind, Root, TopicNo
 
 
 class EndMovedError(StorageError):
-    """The segments do not begin at the log's end, because another writer appended. Assign new offsets to them."""
+    """The segments do not begin at the log's end: another writer appended. Assign new offsets to the records."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,8 +33,8 @@ class Appending:
     Attributes:
         entries: the segments, ascending, without gaps.
         log_start: start offset of the log, used only if the log never had a record.
-        mark: progress of a writer that numbers its writes. If the log's latest root already has this number or a higher
-            one of the writer, nothing is committed. None for other writers.
+        mark: progress of a writer that numbers its writes. Nothing is committed if the log's latest root already has
+            this number, or a higher one, of the writer. None for other writers.
         topic: number of partitions and settings of the topic; None keeps those in the latest root.
         reason: text for people; if it is empty, the number and offsets of the segments.
     """
@@ -148,7 +148,7 @@ def offloading(stored: StoredSegment, at: LogBounds) -> Decide:
 
 
 def is_covered(root: Root | None, info: SegmentInfo, at: LogBounds) -> bool:
-    """Return True if the tier has all offsets of the segment, or if the other offsets are below the log start.
+    """Return True if the tier has all offsets of the segment that are at or above the log start.
 
     Args:
         root: the latest manifest root of the log; None if there is none.
@@ -211,7 +211,10 @@ def check_joins(root: Root | None, info: SegmentInfo, at: LogBounds) -> None:
 
 
 def created(at: LogBounds) -> Decide:
-    """Return a function for ``Committer.commit`` that creates a root without segments if ``is_unknown`` is True."""
+    """Return a function for ``Committer.commit`` that creates a root without segments for an unknown log.
+
+    A log is unknown if the tier does not list it (``is_unknown``).
+    """
 
     def decide(root: Root | None) -> Change | None:
         if not is_unknown(root):

@@ -58,7 +58,7 @@ class SwapDecision:
     def decide(self, root: Root | None) -> Change | None:
         """Return the change to commit on top of ``root``, the latest root; None if nothing would change.
 
-        With the kind ERASE, the result is None only if ``root`` has no segments or already has that kind.
+        The kind ERASE is committed even without swaps, unless ``root`` has no segments or already has that kind.
         """
         self.placed = ()
         if root is None or not root.segments:

@@ -36,9 +36,9 @@ class Expiry:
         self._before: Root | None = None
 
     def decide(self, root: Root | None) -> Change | None:
-        """Return the change to commit on top of ``root``, the latest root.
+        """Return the change to commit on top of ``root``, the latest root; None if ``root`` is None.
 
-        Return None if ``root`` is None, if EXPIRE would not raise the log start, or if ``root`` already has the kind.
+        The result is also None if EXPIRE would not raise the log start, or if CLEAR or DELETE already made ``root``.
         """
         self._before = root
         if root is None or self._is_done(root):

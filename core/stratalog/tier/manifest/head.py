@@ -51,7 +51,7 @@ class ClockReading:
 class HeadFinder:
     """Finds the head of one log, which is its latest manifest root. Not thread-safe: the caller holds a lock.
 
-    It keeps the head with the time of its last verification: a request showed that no newer root exists.
+    The finder keeps the head and the time of its last verification, when a request showed that no newer root exists.
 
     Args:
         store: stores the roots.
@@ -115,7 +115,7 @@ class HeadFinder:
         return self._find_by_listing()
 
     def find_listed(self, version: int, began: ClockReading) -> Head | None:
-        """Return the latest root after a listing of the tier.
+        """Return the latest root after a listing of the tier; None if all roots of the log were deleted meanwhile.
 
         The call sends no request if the last known root has this version, or if it has a higher version and was
         verified recently.

@@ -53,7 +53,7 @@ class History:
 
         Raises:
             ConfigError: the root was deleted, does not exist yet, or is older than the erasure of a key.
-            TamperedManifestError: the root has no MAC, and no later root with a MAC proves that it is genuine.
+            TamperedManifestError: the latest root has a MAC, and the found root is not linked to a root with a MAC.
             CorruptManifestError, StoreError: as for ``newest_first``.
         """
         if type(wanted) is not int and not isinstance(wanted, datetime):

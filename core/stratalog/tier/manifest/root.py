@@ -101,7 +101,7 @@ class WriteMark:
     """Progress of a writer that numbers its writes, such as a streaming query that numbers its micro-batches.
 
     The log has all records of write ``number`` and of earlier writes, so the writer can skip a repeated write.
-    ``writer`` is its permanent id of 1 to 128 printable characters, for example the id of a streaming query.
+    ``writer`` is the permanent id of the writer, 1 to 128 printable characters: for example, the streaming query's id.
     """
 
     writer: str
@@ -249,7 +249,7 @@ def marked(marks: Iterable[WriteMark], mark: WriteMark | None) -> tuple[WriteMar
 
 
 def segment_time_ms(entry: StoredSegment) -> int:
-    """Return the time from which retention of a segment counts: its largest timestamp, or its file's if it has none."""
+    """Return the time from which a segment's retention counts: its largest timestamp, or else that of the file."""
     info = entry.info
     return info.max_timestamp_ms if info.max_timestamp_ms >= 0 else info.modified_ms
 
@@ -257,7 +257,8 @@ def segment_time_ms(entry: StoredSegment) -> int:
 def newest_topic(topics: Mapping[TopicId, Sequence[Root]]) -> TopicId:
     """Return the id of the topic that was written last, of several topics with the same name.
 
-    Deleted topics are considered only if all topics are deleted.
+    Deleted topics are considered only if all topics are deleted. The file time of the last segment is compared, or the
+    time of the last commit if a topic has no segment.
 
     Args:
         topics: by topic id, the latest roots of the topic's logs; at least one topic, and one root for each.

@@ -155,7 +155,7 @@ def sealed(body: bytes) -> bytes:
 
 
 def parse_root(data: bytes, log: TopicPartition, topic_id: TopicId, version: int, *, limit_bytes: int) -> Head:
-    """Return the root with the bytes ``data``, with its hashes; check everything except the MAC.
+    """Return the root that ``data`` encodes, and its hashes, after all checks except that of the MAC.
 
     Args:
         data: the bytes that were read.

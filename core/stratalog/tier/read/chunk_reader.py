@@ -16,7 +16,7 @@ from stratalog.tier.read.disk_cache import DiskCache
 from stratalog.tier.read.prefetch import ObjectRange, Prefetcher
 from stratalog.tier.store.store import TierStore
 
-_BESIDE_BYTES: Final = 64 << 10  # a fetch may read so many more bytes to find its first batch
+_BESIDE_BYTES: Final = 64 << 10  # a fetch may read this many more bytes to find its first batch
 
 Successor: TypeAlias = Callable[[StoredSegment], StoredSegment | None]
 """Function that returns the segment after a given segment, or None if there is none yet.

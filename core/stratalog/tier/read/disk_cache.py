@@ -73,7 +73,7 @@ class DiskCache:
         self._lock = threading.Lock()
         self._hits = self._misses = self._temporaries = 0  # under _lock
         self._silent_until_ns = 0  # under _lock
-        self._checked: dict[str, _Checked] = {}  # files found sound, by name; under _lock
+        self._checked: dict[str, _Checked] = {}  # files found undamaged, by name; under _lock
         self._handles = HandlePool(env.files, _OPEN_FILES)
         ends_with_fork(self)
         self._load()
@@ -88,7 +88,7 @@ class DiskCache:
             try:
                 found = self._read(name, key)
             except OSError as error:
-                known = error.errno not in TRANSIENT_ERRNOS  # on a transient error the file may be sound
+                known = error.errno not in TRANSIENT_ERRNOS  # after a transient error the file may be undamaged
         with self._lock:
             if found is not None:
                 self._hits += 1

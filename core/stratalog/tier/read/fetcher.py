@@ -223,7 +223,10 @@ class CombinedRead:
         return self._data is not None
 
     def fetch(self, key: str, start: int, end: int) -> bytes:
-        """Return bytes [start, end) of an object. If they are bytes of the files, the first call reads all files."""
+        """Return bytes [start, end) of an object.
+
+        If the files are close to each other, the first call for bytes of a file reads all files.
+        """
         if not self._is_worth or key != self._key or start < self._start or end > self._end:
             return self._read(self._stored, key, start, end)
         if self._data is None:

@@ -110,7 +110,7 @@ class Prefetcher:
         self._lock = threading.Lock()
         self._held: OrderedDict[ObjectRange, _Held] = OrderedDict()  # oldest first; under _lock
         self._held_bytes = 0  # under _lock, as are all below
-        self._expected: OrderedDict[Hashable, _Stream] = OrderedDict()  # by the name of the next span, oldest first
+        self._expected: OrderedDict[Hashable, _Stream] = OrderedDict()  # by the id of the next span, oldest first
         self._steps = 0
         self._closed = False
         ends_with_fork(self)

@@ -93,8 +93,7 @@ class RemoteSegment(StoredBounds, ReadOn):
     def read_over(self, position: int, into: memoryview) -> memoryview:
         """Return up to ``len(into)`` bytes from ``position``, fewer at the end; they may be in the memory of ``into``.
 
-        Raises:
-            The errors of ``Fetcher.read_log``.
+        Raises the errors of ``Fetcher.read_log``.
         """
         end = min(position + len(into), self.size_bytes)
         if position >= end:
@@ -113,8 +112,7 @@ class RemoteSegment(StoredBounds, ReadOn):
     def index_entries(self, role: IndexRole) -> Buffer:
         """Return the entries of an index as bytes; empty if the segment has no index with this role.
 
-        Raises:
-            The errors of ``Fetcher.read_log``.
+        Raises the errors of ``Fetcher.read_log``.
         """
         kind = INDEX_KINDS.get(role)
         return self.read_file(kind) if kind is not None else b""
@@ -141,8 +139,7 @@ class RemoteSegment(StoredBounds, ReadOn):
     def read_file(self, kind: FileKind) -> bytes:
         """Return the original bytes of a small file (an index, the snapshot, the epochs); empty if there is none.
 
-        Raises:
-            The errors of ``Fetcher.read_log``.
+        Raises the errors of ``Fetcher.read_log``.
         """
         return self._fetcher.read_index(self.stored, kind)
 

@@ -29,11 +29,11 @@ from stratalog.spi.providers import Provider, Section
 if TYPE_CHECKING:
     import pyarrow  # noqa: ICN001 - only for type checkers
 
-_STEP_BYTES: Final = 64 << 20  # a layout gets one more deadline for each so many bytes
+_STEP_BYTES: Final = 64 << 20  # a layout gets one more deadline for each 64 MiB
 
 
 class GuardedAuthenticator(ManifestAuthenticator):
-    """An authenticator that calls that of a plugin's layout, converts its errors, and checks its results.
+    """An authenticator that calls another authenticator, converts its errors, and checks its results.
 
     Args:
         found: the authenticator to call.
@@ -66,7 +66,7 @@ class GuardedAuthenticator(ManifestAuthenticator):
 
 
 class GuardedLayout(TierLayout):
-    """A layout that calls a plugin's layout, converts its errors to StorageErrors, and checks the types of its results.
+    """A layout that calls another layout, converts its errors to StorageErrors, and checks the types of its results.
 
     Args:
         layout: the layout to call.

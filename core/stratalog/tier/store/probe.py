@@ -19,9 +19,9 @@ _TRIES: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
-    """Result of a test of a store: True in ``shared`` means that several writers may use it.
+    """Result of a test of a store. ``shared`` is True if several writers may use the store.
 
-    Otherwise ``reason`` says why not. ``breaks_promise`` is True if the store declares that it creates objects
+    Otherwise ``reason`` is the reason. ``breaks_promise`` is True if the store declares that it creates objects
     atomically, but does not.
     """
 

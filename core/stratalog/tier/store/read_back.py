@@ -43,6 +43,6 @@ class Verification:
             return kind not in self._verified
 
     def passed(self, kind: str) -> None:
-        """Record that an object of this kind was read back without a difference: mode ``first`` needs no other."""
+        """Record that an object of this kind was read back and was correct; ``first`` then reads back no other one."""
         with self._lock:
             self._verified.add(kind)

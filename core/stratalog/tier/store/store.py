@@ -19,7 +19,7 @@ from stratalog.tier.store.requests import Requests
 
 LIST_LIMIT: Final = 1000  # keys a page, as in S3
 DELETE_LIMIT: Final = 1000  # keys a request, as in S3
-UPLOAD_STEP_BYTES: Final = 64 << 20  # an upload gets one more deadline for each so many bytes
+UPLOAD_STEP_BYTES: Final = 64 << 20  # an upload gets one more deadline for each 64 MiB
 _LOGGER: Final = logging.getLogger(__name__)
 _SLACK: Final = 16  # a layout may store 1/16 more than the bytes of a file, for example for authentication tags
 
@@ -103,7 +103,7 @@ class TierStore:
         return self._requests.metrics()
 
     def sent(self) -> Mapping[str, int]:
-        """Return the numbers of HTTP or other requests that the store itself counted, by name: ``ObjectStore.sent``."""
+        """Return the numbers of requests that the store has sent, by the store's own names, as ``ObjectStore.sent``."""
         with self.guard.calling("sent"):
             found = self._store.sent()
         self.guard.check_type("sent", found, Mapping)

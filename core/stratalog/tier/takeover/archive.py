@@ -116,7 +116,9 @@ class Archiver:
         self._written: dict[TierLogName, int] = {}  # logs with commits since their last collection, and their epochs
 
     def run(self) -> Iterator[ArchivedLog]:
-        """Archive each log, and yield the result of each; errors of one log are in its result. A later call continues.
+        """Archive the closed segments of each log, from the end offset of its archive on; yield a result for each log.
+
+        The error of a log is in its result. A later call archives later segments, and those that were not archived.
 
         A log is skipped without a result if its last pass succeeded and its high watermark has not changed since, or if
         its folder was deleted or moved after the directory was listed.

@@ -123,7 +123,7 @@ def copy_segments(plan: RestorePlan, files: LogFiles, on_bytes: Callable[[int], 
 
     Args:
         plan: the plan of the copy.
-        files: the folder. Segments and their files that are not in the plan are deleted.
+        files: the folder. Files of segments that are not in the plan are deleted, except producer snapshots.
         on_bytes: called with the number of bytes of each piece of a ``.log`` file that is copied or skipped.
         only_epoch: leader epoch to write into all batches; None keeps those of the tier.
 

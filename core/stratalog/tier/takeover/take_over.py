@@ -48,7 +48,7 @@ class AttachedLog:
         log: name of the log.
         topic_id: id of its topic, as before.
         leader_epoch: the new leader epoch, which fences the previous writer.
-        log_start: the first offset that readers may ask for.
+        log_start: the first offset that readers may read.
         log_end: the offset of the next record: the end offset of the tier.
         high_watermark: high watermark of the log at the last commit of the previous writer. If it is above ``log_end``,
             the records between were only on that writer's disk and are lost. Their offsets are assigned again.
@@ -127,7 +127,7 @@ def chosen_logs(names: Iterable[TierLogName], wanted: Collection[str] | None, ur
 
 
 def has_log(remote: TierLog) -> bool:
-    """Return True if the log has a root in the tier, and its latest change is not CLEAR or DELETE."""
+    """Return True if the log's latest root is not from CLEAR or DELETE; False without one. Raises as ``refresh``."""
     return remote.root is not None and remote.root.change not in EMPTYING
 
 

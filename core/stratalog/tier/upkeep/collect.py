@@ -98,7 +98,7 @@ class Collector:
     def collect(self) -> CollectReport:
         """Delete superseded roots and unneeded objects that are old enough, and return the numbers of deleted items.
 
-        If the topic was deleted, the last call also deletes all other objects of the log and the latest root.
+        If the topic was deleted, and all roots of the log are old enough, delete all its roots and objects.
 
         Raises:
             StoreError: the store failed or refused; a later call deletes the rest.

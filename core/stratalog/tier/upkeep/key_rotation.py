@@ -38,7 +38,7 @@ def spans(root: Root, pages: Pages) -> Iterator[tuple[int, int]]:
 
 
 def authenticated(root: Root | None) -> Change | None:
-    """Return a change that keeps all entries; its commit adds a MAC of the active key. None if there is no root."""
+    """Return a change that keeps all entries, and whose commit adds a MAC of the active key; None without a root."""
     return None if root is None else root.unchanged(ChangeKind.REWRAP, "the root is authenticated by the active key")
 
 
@@ -61,7 +61,7 @@ class Rewrapping:
         self.report = RewrapReport()
 
     def decide(self, root: Root | None) -> Change | None:
-        """Return the change to commit on top of ``root``; None if all keys are encrypted with the active key.
+        """Return the change to commit on top of ``root``; None if no key needs the change, or if there is no root.
 
         Raises:
             ConfigError: a key is missing.

@@ -157,10 +157,10 @@ class TierLogCheck:
         return list(self._objects(stored))
 
     def contents(self, stored: StoredSegment, on_bytes: OnBytes = uncounted) -> list[Finding]:
-        """Return the findings about the small files of a segment, and if ``contents`` is True, about its ``.log`` file.
+        """Return the findings about the small files of a segment, and about its ``.log`` file if the check reads it.
 
-        ``on_bytes`` is called with the numbers of bytes of the ``.log`` file that were read. Several threads may call
-        this method, and ``roots`` need not be called before.
+        The argument ``contents`` of the class determines that. ``on_bytes`` is called with the numbers of bytes of the
+        ``.log`` file that were read. Several threads may call this method, and ``roots`` need not be called before.
         """
         indexes = dict[IndexRole, StoredIndex]()
         findings = [*self._files(stored, indexes), *self._further(stored)]
@@ -173,7 +173,7 @@ class TierLogCheck:
     def orphans(self) -> Iterator[Finding]:
         """Yield findings about objects that no existing root names, and about uncompleted uploads, also in progress.
 
-        The result is empty if there is no readable root, or if a root or page is damaged or missing.
+        The result is empty if there is no readable root, if a root is damaged, or if a page is damaged or missing.
         """
         if self._head is None or not self._is_whole:
             return

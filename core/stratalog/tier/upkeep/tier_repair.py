@@ -60,7 +60,7 @@ class FolderCopies:
     def opened(self, stored: StoredSegment) -> Iterator[SegmentSource | None]:
         """Return a context whose value is the segment of the folder with the same offsets; None if there is none.
 
-        The context raises StorageError at its start if a batch of the segment is damaged.
+        The context raises StorageError at its start if the segment cannot be read or has a damaged batch.
         """
         wanted = (stored.info.base_offset, stored.info.end_offset)
         with ExitStack() as opened:
@@ -194,7 +194,7 @@ def _with_extras(
     files = dict(source.files)
     if FileKind.EXTRA not in stored.slices:
         files.pop(FileKind.EXTRA, None)
-    with contextlib.suppress(CorruptObjectError, ObjectNotFoundError):  # if they are damaged, the copy's own are used
+    with contextlib.suppress(CorruptObjectError, ObjectNotFoundError):  # then the copy's own indexes are used
         data = layout.read_index(stored, FileKind.EXTRA, store.read_exactly)
         if data is not None:
             files[FileKind.EXTRA] = data

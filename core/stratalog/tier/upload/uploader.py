@@ -169,9 +169,9 @@ class SegmentUploader:
         return OffloadReport(tuple(committed), skipped)
 
     def upload(self, source: SegmentSource, prefix: str, leader_epoch: int) -> StoredSegment:
-        """Store a segment under new keys and return its manifest entry, without a commit. After an error, delete it.
+        """Store a segment under new keys and return its manifest entry, without a commit.
 
-        If ``tier.verify`` requires it, the segment is read back.
+        If ``tier.verify`` requires it, the segment is read back. After an error, the uploaded objects are deleted.
 
         Raises:
             StorageError: the segment cannot be read.
@@ -204,6 +204,6 @@ class SegmentUploader:
         try:
             given.read_back(stored, self._store, self._layout)
         except PluginError:
-            put_objects.check()  # raises if the store is the cause
+            put_objects.check()  # raises a PluginError of the store if the store is the cause
             raise
         self._store.verification.passed(self._label)

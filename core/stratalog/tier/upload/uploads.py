@@ -35,7 +35,10 @@ class Uploads:
             self._left = True
 
     def deleted(self, keys: Iterable[str], failed: Collection[str]) -> None:
-        """Remove ``keys``, which this process tried to delete; set ``has_left`` if ``failed`` has keys of failures."""
+        """Remove ``keys``, whose objects this process tried to delete.
+
+        ``failed`` has the keys of objects that could not be deleted. If it is not empty, set ``has_left``.
+        """
         self.end(keys)
         if failed:
             self.leave(failed)
