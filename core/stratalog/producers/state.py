@@ -59,7 +59,10 @@ class CompletedTransaction:
 
 @dataclass(slots=True)
 class ProducerHistory:
-    """State of one producer id. ``transaction_first_offset`` is None without an open transaction."""
+    """State of one producer id. ``transaction_first_offset`` is None without an open transaction.
+
+    In the other fields, -1 means "none".
+    """
 
     producer_id: int
     epoch: int = -1

@@ -20,7 +20,10 @@ INLINE_PAGES: Final = 512  # references of one level in a root; more of them mov
 
 
 class ChangeKind(StrEnum):
-    """The kind of change that a commit made. The words are stored in roots, and must not change."""
+    """The kind of change that a commit made. The words are stored in roots, and must not change.
+
+    APPEND and REPLACE are changes by bulk writers. CLAIM begins a leader epoch. CLEAR and DELETE remove all segments.
+    """
 
     CREATE = "create"
     CLAIM = "claim"

@@ -15,7 +15,8 @@ class Verification:
     """Decides by the setting ``tier.verify`` which objects of a tier are read back. Thread-safe.
 
     Args:
-        mode: ``auto``, ``first``, ``always`` or ``never``.
+        mode: ``always`` or ``never`` for all objects; ``first`` reads back the objects of a kind until one was correct;
+            ``auto`` reads back all objects of plugins, and others as ``first``, or never if ``trusts_store``.
         is_bundled: True if the store comes with stratalog, and is no plugin.
         trusts_store: True if the store comes with stratalog, and either verifies checksums of uploads or keeps files on
             this machine.

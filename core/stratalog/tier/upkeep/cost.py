@@ -26,7 +26,10 @@ _THOUSAND: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """Prices in any currency. Default: S3 Standard in us-east-1, in US dollars, as published in 2025."""
+    """Prices of 1,000 writes, 1,000 reads, and of 1 GiB stored for a month, in any currency.
+
+    The defaults are those of S3 Standard in us-east-1, in US dollars, as published in 2025.
+    """
 
     thousand_writes: float = 0.005
     thousand_reads: float = 0.0004
