@@ -51,7 +51,7 @@ class LogHead(CheckedArguments):
     last.
 
     If the store was unavailable when the log was opened, the log is in the assumed state until ``rejoin``. Then
-    ``view`` returns the last known state from local disk, and methods that read the head raise TierUnavailableError.
+    ``view`` returns the last known state from local disk, and ``refresh`` and ``root`` raise TierUnavailableError.
     """
 
     def __init__(self, log: TopicPartition, topic_id: TopicId, components: TierComponents) -> None:
