@@ -31,7 +31,7 @@ def append(
     origin: AppendOrigin = _CLIENT,
     sync: Sync | None = None,
 ) -> AppendResult:
-    """Commit prepared batches, and wait until they are durable if ``durability`` or ``flush.messages`` requires it.
+    """Commit prepared batches, then wait until they are durable if ``durability`` or ``flush.messages`` requires it.
 
     Raises the same errors as ``commit`` and ``flush``.
 
@@ -39,8 +39,9 @@ def append(
         state: the log.
         batches: the prepared batches.
         durability: the requested durability.
-        origin: the encoder of the batches.
-        sync: called instead of the wait, with the log and the exclusive end offset of the batches; None to wait.
+        origin: CLIENT for batches of a producer, COORDINATOR for batches of a coordinator.
+        sync: replaces the wait. It is called only if durability is required, with the log and the exclusive end offset
+            of the batches.
     """
     if durability is _DURABLE and sync is None and _may_queue(state, batches):
         return _append_queued(state, batches)
@@ -65,7 +66,7 @@ def append_marker(
     Source: apache/kafka MemoryRecords.withEndTransactionMarker, UnifiedLog.appendAsLeader with the origin COORDINATOR.
 
     Raises:
-        ConfigError: a number is negative, or too large for its field.
+        ConfigError: the producer id or an epoch is negative, or too large for its field.
     """
     for (name, bits), value in zip(
         _MARKER_BITS.items(), (producer_id, producer_epoch, marker.coordinator_epoch), strict=True
@@ -85,13 +86,10 @@ def append_marker(
 
 
 def _may_queue(state: LogState, batches: PreparedBatches) -> bool:
-    """Return True if the batches may be written together with batches of other threads.
-
-    Batches with a producer id are written alone, because they may be a retry. Batches of a tiered log with
-    ``local.hard.limit.bytes`` are written alone, because a wait for room would delay all appends in the same write.
-    """
-    if batches.has_producer or batches.is_control:
+    """Return True if one write may contain these batches together with batches of other threads."""
+    if batches.has_producer or batches.is_control:  # a batch with a producer id may be a retry
         return False
+    # Below a local limit, an append may wait for room, which would delay all appends of the same write.
     return state.settings.remote is None or state.settings.config.local_hard_limit_bytes < 0
 
 

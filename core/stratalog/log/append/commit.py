@@ -1,7 +1,7 @@
 """Commit of prepared batches: assign their offsets, write and index them, and publish the new log end.
 
-All appends end here. Appends of a leader and of a follower differ only in the preparation of the batches, and in the
-replica that assigns their offsets. The caller holds the log's lock.
+Appends of a leader and of a follower end here. A leader assigns offsets, and a follower keeps the offsets of its
+leader. The caller holds the log's lock.
 
 Source: apache/kafka UnifiedLog.append.
 """
@@ -34,9 +34,9 @@ _WRITTEN: Final = Watermark.WRITTEN
 class AppendResult(NamedTuple):
     """Offsets of appended records: [base_offset, last_offset], both inclusive.
 
-    ``duplicate`` is True for a retry that was recognised and not written again. ``append_time_ms`` is the time of the
-    append by the log's clock (ms since 1970). For a duplicate, it is the largest timestamp in the last batch of the
-    earlier append.
+    ``append_time_ms`` is the time of the append by the log's clock (ms since 1970). ``duplicate`` is True for a retry
+    of an idempotent producer, which was not written again. The offsets are then those of the earlier append, and
+    ``append_time_ms`` is the largest timestamp in its last batch.
     """
 
     base_offset: int
@@ -48,19 +48,19 @@ class AppendResult(NamedTuple):
 def commit(state: LogState, batches: PreparedBatches, origin: AppendOrigin = _CLIENT) -> AppendResult:
     """Append prepared batches as leader, with one write into one segment: either all batches, or none.
 
-    As in Kafka, an append never spans segments: if it does not fit into the active segment, that segment is closed
-    first. If the process or the power fails during the write, the log may keep the first batches of the append. It
-    never keeps a batch of the append without the batches before it. While the process runs, readers see either all
-    batches of the append or none.
+    As in Kafka, an append never spans segments: if it does not fit into the active segment, the log rolls first. If the
+    process or the power fails during the write, the log may keep the first batches of the append. The log never keeps a
+    batch of the append without the batches before it. While the process runs, readers see all batches of the append, or
+    none.
 
     Args:
         state: the log.
         batches: the prepared batches. After an error, the caller may pass the same value again.
-        origin: the encoder of the batches. Sequence numbers are checked only if it is a client.
+        origin: CLIENT or COORDINATOR. Sequence numbers are checked only for CLIENT.
 
     Raises:
-        ClosedError: the log is closed.
-        StorageError: the damage of the log, or the error that took it out of service.
+        ClosedError: the log is closed, or a failed write could not be undone.
+        StorageError: the log is damaged or out of service.
         NotLeaderOrFollowerError: the log follows a leader.
         RecordBatchTooLargeError: the batches together have more bytes than ``segment.bytes``.
         InvalidRecordError: more than five batches are from one idempotent producer, or a control batch is malformed.
@@ -68,10 +68,10 @@ def commit(state: LogState, batches: PreparedBatches, origin: AppendOrigin = _CL
             sequence number, producer epoch, transaction state or coordinator epoch is not valid.
         OffsetsExhaustedError: the append needs offsets above 2^63 - 2, the last possible offset.
         LocalLimitError: the append exceeds ``local.hard.limit.bytes``, and ``tier.outage.policy`` refuses it.
-        DiskFullError: no space; the log is unchanged and can still be read.
+        DiskFullError, SystemLimitError: no space or no file descriptor. No record was written, and the log stays in
+            service.
         LogDirOfflineError: writing failed; the log is out of service.
-        KeyboardInterrupt and other exceptions that are not a StorageError: the log is out of service; the next opening
-            recovers it.
+        KeyboardInterrupt: if it interrupts the write, the log is out of service, and the next opening recovers the log.
     """
     health, role, settings = state.health, state.role, state.settings
     if health.closed or health.failure or health.damage or not role.is_leader:
@@ -90,7 +90,7 @@ def commit(state: LogState, batches: PreparedBatches, origin: AppendOrigin = _CL
         has_waited = wait_for_room(state, batches.size_bytes)
         result = _duplicate(state, batches) if has_waited and is_numbered else None
         if result is not None:
-            return result  # another try was written during the wait
+            return result  # another attempt of the same append was written during the wait
     base, epoch = state.writes.segments[-1].end_offset, role.leader_epoch
     if base > MAX_OFFSET - batches.span:
         raise OffsetsExhaustedError(f"log {state.log} ends at offset {base}")
@@ -109,10 +109,7 @@ def commit(state: LogState, batches: PreparedBatches, origin: AppendOrigin = _CL
 def _admitted(
     state: LogState, batches: PreparedBatches, *, in_sequence: bool
 ) -> tuple[ProducerState, dict[int, AbortedTransaction]]:
-    """Check batches; return a draft of the producers' state after them, and the transactions that they abort.
-
-    The transactions are listed by the offset of their marker. The log's own state does not change.
-    """
+    """Check batches; return a draft of the producers' state after them, and aborted transactions by marker offset."""
     draft, aborted = state.writes.producers.draft(), dict[int, AbortedTransaction]()
     for batch in batches.table:
         ended = admit(draft, batches.data, batch, state.settings.components, in_sequence=in_sequence)
@@ -122,7 +119,10 @@ def _admitted(
 
 
 def commit_fetched(state: LogState, batches: PreparedBatches) -> None:
-    """Append batches that a follower fetched, with their offsets and leader epochs, with one write into one segment."""
+    """Append batches that a follower fetched, with one write into one segment. They keep their offsets and epochs.
+
+    Raises DiskFullError, SystemLimitError, ClosedError and LogDirOfflineError as ``commit``.
+    """
     first, draft, aborted = batches.table[0], None, dict[int, AbortedTransaction]()
     if batches.has_producer:
         draft = state.writes.producers.draft()
@@ -141,16 +141,10 @@ def _write(
     draft: ProducerState | None = None,
     aborted: Mapping[int, AbortedTransaction] = NONE_ABORTED,
 ) -> None:
-    """Write batches that have their offsets, with one write and one call of each index, and publish them.
+    """Write, index and publish batches that have their offsets. If a new segment begins, its base offset is ``base``.
 
-    Args:
-        state: the log.
-        batches: the batches.
-        base: an offset at or below all offsets of the batches. If the batches begin a new segment, it is the base
-            offset.
-        epoch: leader epoch of all batches; None to use the epochs in the batches.
-        draft: state of the producers after the batches; None if no batch has a producer id.
-        aborted: the transactions that the batches abort, by the offset of their marker.
+    ``epoch`` None means the epochs in the batches. ``draft`` is the producers' state after them; None without producer
+    ids.
     """
     writes, appender, published = state.writes, state.writes.appender, state.published
     size_bytes, last_offset, largest_ms = batches.size_bytes, batches.last_offset, batches.largest_ms
@@ -187,11 +181,8 @@ def _write(
 
 
 def _duplicate(state: LogState, batches: PreparedBatches) -> AppendResult | None:
-    """Return the result of the earlier append if all batches are a retry of it, otherwise None.
-
-    Raises:
-        InvalidRecordError: a producer has more batches in this append than a log remembers of one producer.
-    """
+    """Return the result of the earlier append if all batches are a retry of it, otherwise None."""
+    # The log remembers five batches of a producer: a retry of more batches would not be recognised.
     ids = Counter(found for found in batches.table.producer_id if found > NO_PRODUCER)
     if max(ids.values()) > REMEMBERED_BATCHES:
         raise InvalidRecordError(f"an append holds at most {REMEMBERED_BATCHES} batches of an idempotent producer")

@@ -30,15 +30,17 @@ from stratalog.segment.framing import MAX_RELATIVE_OFFSET
 def append_as_follower(
     state: LogState, data: Buffer, leader_high_watermark: int, leader_log_start: int, durability: Durability
 ) -> LogOffsets:
-    """Append batches unchanged from the leader's log, then adopt its high watermark and log start.
+    """Append batches unchanged from the leader's log, then adopt the leader's high watermark and log start.
 
-    Batches may leave gaps, for example after compaction. A batch of a later epoch than the log follows is ignored, and
-    so are all batches after it: the leader of that epoch sends them again. Producers' sequences are not checked,
-    because the leader checked them. Unlike in Kafka, a fetch or even a batch above ``segment.bytes`` is accepted,
+    The high watermark is limited to the log end, and the log start to the high watermark.
+
+    Batches may leave gaps, for example after compaction. If a batch has a later leader epoch than the log follows, that
+    batch and all batches after it are ignored: the leader of the later epoch sends them again. Sequence numbers are not
+    checked, because the leader checked them. Unlike in Kafka, a fetch and even a batch may be above ``segment.bytes``,
     because a retry would not be smaller.
 
-    If the log is empty and its end is inside the first batch, the log restarts at that batch: the leader's log start
-    may be inside a batch.
+    If the log is empty and its end is inside the first batch, the log restarts at the first offset of that batch. The
+    reason is a leader whose log start is inside a batch.
 
     Returns:
         All bounds after the append. ``log_end`` is the next offset to fetch.
@@ -51,6 +53,7 @@ def append_as_follower(
         OffsetsExhaustedError: the last offset is not below 2^63 - 1. Nothing was written.
         DiskFullError, LogDirOfflineError: as ``commit``. Batches in segments that were filled before the error stay
             written.
+        StorageError: the log is closed, damaged or out of service.
     """
     batches = _checked(state, data)
     view = memoryview(data)
@@ -67,7 +70,7 @@ def append_as_follower(
         if batches:
             _check_begin(state, batches)
             if any(batch.magic < 2 for batch in batches):
-                # batches of magic 0 and 1 have no epoch: no epochs are better than wrong ones
+                # Batches of magic 0 and 1 have no epoch: without epochs, no comparison of epochs is wrong.
                 store_epochs(state, EpochCache())
             for group in _groups(state, batches):
                 own = bytearray(view[group[0].position : group[-1].position + group[-1].size_bytes])
@@ -115,11 +118,7 @@ def _check_begin(state: LogState, batches: Sequence[RecordBatch]) -> None:
 
 
 def _groups(state: LogState, batches: Sequence[RecordBatch]) -> Iterator[Sequence[RecordBatch]]:
-    """Yield groups that are written together: batches of one magic that fit one segment.
-
-    Other reasons to roll a segment are checked when a group is written. Each control batch is a group of its own,
-    because the transaction that it ends is known only after the batches before it are written.
-    """
+    """Yield groups of batches to write together: each group has one magic, and fits one segment or is one batch."""
     limit_bytes, size, group = state.settings.config.segment_bytes, 0, list[RecordBatch]()
     for batch in batches:
         if group and not _may_follow(batch, group):
@@ -138,7 +137,8 @@ def _groups(state: LogState, batches: Sequence[RecordBatch]) -> Iterator[Sequenc
 
 
 def _may_follow(batch: RecordBatch, group: Sequence[RecordBatch]) -> bool:
-    """Return True if a batch may join the group of the batches before it, apart from the size of the group."""
+    """Return True if a batch may join the group of the batches before it. The size of the group is not checked here."""
+    # A control batch is alone: its transaction is known only after the batches before it are written.
     if batch.is_control or group[-1].is_control or batch.magic != group[0].magic:
         return False
     return batch.last_offset - group[0].base_offset <= MAX_RELATIVE_OFFSET

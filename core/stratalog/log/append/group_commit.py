@@ -1,9 +1,9 @@
-"""Group commit: concurrent durable appends are written together, with one call to the disk.
+"""Group commit: concurrent durable appends are written together, with one write to the file.
 
-Each thread puts its batches at the end of a queue. The first thread in the queue also writes the batches that
-arrive while it writes. Therefore a thread waits only once, until its batch is durable, and waits for no lock before
-that: 64 threads that acquire the interpreter's lock and the log's lock in turn spend more time on the locks than on
-their work. A syncing thread first writes the batches that are still in the queue, so the queue is empty at each sync.
+Each thread adds its batches to the end of a queue. The first thread in the queue also writes the batches that arrive
+during its write. Each other thread waits once, until its batches are durable, and waits for no other lock. If 64
+threads acquired the log's lock in turn, the locks would cost more time than the work. A syncing thread first writes the
+batches that are still in the queue, so the queue is empty at each sync.
 
 The result is the same as with single appends: the same segments, and for each append its own offsets or its own error.
 """
@@ -25,9 +25,10 @@ _CREATE_TIME: Final = "CreateTime"
 
 
 class QueuedAppend(Waiter):
-    """Batches to write, and the thread that waits until they are durable.
+    """Batches in the queue of group commit, and the thread that waits until they are durable.
 
-    ``end`` is the exclusive end offset of the batches after they are written, or ``REFUSED`` after an error.
+    ``end`` is ``NOT_WRITTEN`` before the write, then the exclusive end offset of the batches, or ``REFUSED`` after an
+    error.
     """
 
     __slots__ = ("batches", "error", "result")
@@ -43,12 +44,12 @@ class QueuedAppend(Waiter):
         self.result, self.end = result, result.last_offset + 1
 
     def refused(self, error: Exception) -> None:
-        """Record that the batches were not written; the waiting thread raises ``error``."""
+        """Record that ``error`` prevented the write of the batches. The waiting thread raises ``error``."""
         self.error, self.end = error, REFUSED
 
 
 def commit_queued(state: LogState) -> None:
-    """Write all queued batches. Each waiting thread gets the error of its own batches.
+    """Write all queued batches. The error of an append is raised by the thread that waits for it, not by this function.
 
     The caller holds the log's lock.
     """
@@ -71,11 +72,7 @@ def _commit_all(state: LogState, came: Sequence[QueuedAppend]) -> None:
 
 
 def _committed_together(state: LogState, came: Sequence[QueuedAppend]) -> bool:
-    """Write the batches of several appends with one commit, or return False and write nothing.
-
-    One commit is possible if the log has no tier and uses CreateTime, and if the batches have magic 2, have together at
-    most 1 MiB, and fit the active segment, which must not be empty.
-    """
+    """Write the batches of several appends with one commit, or return False and write nothing."""
     pieces = [waiter.batches for waiter in came]
     size, base, settings = sum(piece.size_bytes for piece in pieces), state.log_end, state.settings
     end, largest_ms = base + sum(piece.span for piece in pieces), max(piece.largest_ms for piece in pieces)

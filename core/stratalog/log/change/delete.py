@@ -32,9 +32,10 @@ def check_may_delete(topic: str, config: TopicConfig) -> None:
 
 
 def delete_records(state: LogState, before: int) -> int:
-    """Raise the log start on behalf of a user, store it durably if there is space, and return it.
+    """Raise the log start to ``before`` for a user of the log, and return the new log start.
 
-    ``before=-1`` means the high watermark. Raises the same errors as ``Log.delete_records``.
+    -1 means the high watermark. The new log start is durable on return, unless the disk is full. Raises the same errors
+    as ``Log.delete_records``.
     """
     state.role.check_leads()
     check_may_delete(state.log.topic, state.settings.config)
@@ -67,13 +68,14 @@ def raise_log_start(state: LogState, offset: int) -> int:
 
 
 def drop_segments(state: LogState, end: int) -> list[Segment]:
-    """Remove local segments that end at or below ``end``. Roll first if the active segment must be removed too.
+    """Remove the local segments that end at or below ``end``. Roll first if the active segment is one of them.
 
-    The caller has made sure that no record is lost: the log start is above the segments, or the tier has them. While
-    the tier is unavailable, nothing is removed, even if the tier is assumed to have the segments.
+    The files are renamed to ``.deleted``, and deleted after ``file.delete.delay.ms``. The caller has made sure that the
+    log start is above the segments, or that the tier has them. While the tier is unavailable, nothing is removed. If
+    there is no space to roll, the active segment stays.
 
     Returns:
-        The removed segments, closed.
+        The removed segments, closed; empty if no segment was removed.
 
     Raises:
         StorageError: the log is not writable, or the disk failed. A failure during the removal takes the log out of
@@ -105,9 +107,10 @@ def drop_segments(state: LogState, end: int) -> list[Segment]:
 
 
 def retire_segment(state: LogState, segment: Segment, names: Collection[str] | None = None) -> None:
-    """Close a segment that is no longer part of the log; its files are deleted after ``file.delete.delay.ms``.
+    """Close a segment that is no longer part of the log, and rename its files to ``.deleted``.
 
-    ``names`` are the existing file names, if the caller knows them.
+    ``delete_expired`` deletes the files after ``file.delete.delay.ms``. ``names`` are the names of all existing files;
+    None to list the folder.
     """
     segment.close()
     due_ns = state.settings.components.env.clock.monotonic_ns() + state.settings.config.file_delete_delay_ms * 1_000_000
@@ -115,7 +118,10 @@ def retire_segment(state: LogState, segment: Segment, names: Collection[str] | N
 
 
 def delete_expired(state: LogState, *, all_now: bool = False) -> int:
-    """Delete the ``.deleted`` files whose delay is over, or all if ``all_now``; return the number of deleted files."""
+    """Delete the ``.deleted`` files that are due, or all if ``all_now`` is True; return the number of deleted files.
+
+    A file is due ``file.delete.delay.ms`` after its segment was removed.
+    """
     with state.lock:
         pending = state.writes.pending_deletes
         due = pending.due(state.settings.components.env.clock.monotonic_ns(), all_now=all_now)

@@ -71,9 +71,9 @@ def make_extras(state: LogState) -> ExtrasResult:
 
 
 def packed_extras(segment: ReadableSegment, info: SegmentInfo, components: Components, config: TopicConfig) -> bytes:
-    """Return the extra indexes to upload with a closed segment, and build missing ones; ``b""`` if there are none.
+    """Return the bytes of the extra indexes to upload with a closed segment. Missing indexes are built.
 
-    If a builder fails or the segment is damaged, the segment is uploaded without extra indexes.
+    The result is ``b""`` if the topic has no extra indexes, if a builder fails, or if the segment cannot be read.
     """
     if not components.extras.labels:
         return b""
@@ -86,9 +86,9 @@ def packed_extras(segment: ReadableSegment, info: SegmentInfo, components: Compo
 
 
 def packed_extras_of(built: BuiltSegment, info: SegmentInfo, components: Components, config: TopicConfig) -> bytes:
-    """Return the extra indexes to upload with a segment that was written for a tier; ``b""`` if there are none.
+    """Return the result of ``packed_extras`` for ``built``, a finished segment that was written for a tier.
 
-    If a builder fails or the segment is damaged, the segment is uploaded without extra indexes.
+    Raises StorageError if the segment's file cannot be opened.
     """
     if not components.extras.labels:
         return b""
@@ -97,7 +97,7 @@ def packed_extras_of(built: BuiltSegment, info: SegmentInfo, components: Compone
 
 
 def found_extras(segment: Segment, info: SegmentInfo) -> bytes:
-    """Return the extra indexes that are stored beside a segment, in their form for the tier; ``b""`` if there are none.
+    """Return the bytes to upload of the extra indexes in the file beside a segment; ``b""`` if there are none.
 
     Missing indexes are not built, because another process may own the log's folder.
     """
@@ -148,10 +148,7 @@ def _write(segment: Segment, packed: list[Buffer]) -> int:
 
 
 def _remove_unwanted(state: LogState, labels: frozenset[str]) -> int:
-    """Remove the extra index files of segments that no longer exist; if ``labels`` is empty, remove all.
-
-    Return the number of removed files. Kafka does not know these files, and leaves them when it deletes a segment.
-    """
+    """Remove the extra index files without a segment (all files if ``labels`` is empty), and return their number."""
     with state.lock:
         state.health.check_writable()
         kept = {segment.base_offset for segment in state.writes.segments[:-1]} if labels else set[int]()

@@ -1,7 +1,7 @@
 """Publication of finished segments in an open log: in place of existing segments, or at the log end.
 
-``swap_files`` documents the order of the renames and the effects of a crash. A reader that holds a replaced segment
-open continues with it. Other readers find the new segment.
+``swap_files`` documents the order of the renames and the effects of a crash. A read of a replaced segment is retried
+with the new segment.
 
 Source: apache/kafka LocalLog.replaceSegments, LogLoader.
 """
@@ -33,15 +33,15 @@ class LocalPublisher:
         state: state of the log.
 
     Attributes:
-        generation: value of ``CleaningState.generation`` when this publisher was made. If the value has changed since,
-            ``replace`` does nothing and returns False.
+        generation: value of ``CleaningState.generation`` when this publisher was made. After a truncation, that value
+            has changed, and ``replace`` publishes nothing.
     """
 
     def __init__(self, state: LogState) -> None:
         self._state, self.generation = state, state.cleaning.generation
 
     def begin(self, base_offset: int) -> SegmentBuilder:
-        """Return the builder of a new segment in the log's folder; raise an error if the log is not writable."""
+        """Return the builder of a new segment in the log's folder; raise StorageError if the log is not writable."""
         state = self._state
         state.health.check_writable()
         return SegmentBuilder(state.files, base_offset, state.settings.components, state.settings.config)
@@ -55,8 +55,8 @@ class LocalPublisher:
             old: the segments to replace. Their records were read after this publisher was made.
 
         Returns:
-            True if the segments were replaced. False if the log has changed since this publisher was made, or if the
-            tier has one of the segments.
+            True if the segments were replaced. False if the log was truncated since this publisher was made, if the log
+            no longer has the old segments, if one of them is active, or if the tier has one of them.
 
         Raises:
             ClosedError: the log is closed.
@@ -80,22 +80,22 @@ class LocalPublisher:
     def add(self, built: Sequence[BuiltSegment], mark: tuple[str, int] | None = None) -> None:
         """Add finished segments at the log end, durably: all of them, or none, even after a crash.
 
-        The segments must not contain records of an idempotent producer or of a transaction: the producers' state is not
-        updated.
+        The segments must not contain records of an idempotent producer or of a transaction, because the producers'
+        state is not updated.
 
         Args:
             built: new segments, ascending. The first begins at the log end, and each ends where the next begins. Their
                 files are removed unless they are published.
-            mark: a writer's name and the number of its round (see ``write_rounds``); None for no round. The round is
-                stored if and only if the segments are added, even after a crash.
+            mark: the name of a writer and the number of its write (a round, see ``write_rounds``); None if the write
+                has no number. The number is stored if and only if the segments are added, even after a crash.
 
         Raises:
             ConfigError: ``built`` is empty.
             OffsetsOutOfOrderError: the log ends at another offset; nothing was added.
-            NotLeaderOrFollowerError: the log does not lead; nothing was done.
-            OutOfResourcesError: no space or no descriptors. If the files were not renamed yet, nothing was added, and
-                the log stays in service.
-            StorageError: the log was not writable, and nothing was done; or the disk failed, and the log is out of
+            NotLeaderOrFollowerError: the log does not lead; nothing was added.
+            OutOfResourcesError: no space or no descriptors. Before the first rename, nothing was added, and the log
+                stays in service. After the first rename, the log is out of service.
+            StorageError: the log was not writable, and nothing was added; or the disk failed, and the log is out of
                 service. The next opening then completes the change or undoes it.
         """
         if not built:

@@ -1,9 +1,9 @@
 """Truncation of a log, and restart of a log at another offset.
 
-At every step of a truncation, the files on disk are a prefix of the log. A truncation first removes the snapshots above
-the new end. Then it removes whole segments, the last one first, each durably before the one before it. Then it
-truncates the last remaining segment, and finally the epochs. After a crash, the log may be longer than requested, and
-the caller can truncate it again. The order prevents a hole in the log, because nothing would detect it.
+At every step of a truncation, the files on disk are a prefix of the log. Nothing would detect a hole in the log.
+Therefore a truncation first removes the snapshots above the new end. Then it removes whole segments from the last one
+backwards; each removal is durable before the next begins. Then it truncates the last remaining segment, and finally the
+epochs. After a crash, the log may be longer than requested, and the caller can truncate it again.
 
 Source: apache/kafka UnifiedLog.truncateTo, truncateFullyAndStartAt; LogSegment.truncateTo.
 """
@@ -34,20 +34,19 @@ from stratalog.segment.segment import Segment
 def truncate_to(state: LogState, offset: int) -> bool:
     """Drop the records from ``offset`` on. Return True if the log end was above ``offset``.
 
-    A batch that contains ``offset`` is dropped as a whole. The log then ends at ``offset``, also when it is opened
-    again. For this, a new segment begins at ``offset`` if ``offset`` is inside a batch or a gap. In Kafka, the log
-    would end after its last batch when it is opened again. Epochs that begin at ``offset`` or later are dropped, even
-    if they have no records. The result is durable on return, including the bounds in the directory's checkpoints.
+    A batch that contains ``offset`` is dropped as a whole. The log then ends at ``offset``, also after it is opened
+    again: if ``offset`` is inside a batch or a gap, a new segment begins there. In Kafka, the reopened log would end
+    after its last batch. Epochs that begin at the new log end or later are dropped, even if they have no records. The
+    result is durable on return, including the bounds in the directory's checkpoints.
 
-    A follower may truncate to any offset. If a follower's first local offset is above ``offset``, the log ends at a
-    segment boundary of the tier at or below ``offset``: the tier has the records below it, and fetching continues
-    there.
+    If ``offset`` is below the first local segment, all local records are dropped, and the log continues at ``offset``.
+    If the tier has ``offset``, the log continues at the base offset of the tier's segment that contains ``offset``.
 
     Raises:
         ConfigError: ``offset`` is negative, or above 2^63 - 1.
         OffsetInTierError: the log leads, and the tier has committed records at or above ``offset``.
-        StoreError, CorruptBatchError: the tier cannot be read; nothing was truncated.
-        StorageError: the log was not writable, and nothing was truncated; or the disk failed, and the log is out of
+        StoreError, CorruptionError: the tier cannot be read; nothing was truncated.
+        StorageError: the log was not writable, and nothing was truncated; or a file failed, and the log is out of
             service. Open it and truncate it again.
     """
     with _no_offload(state), state.durability.syncing:
@@ -77,18 +76,19 @@ def truncate_to(state: LogState, offset: int) -> bool:
 
 
 def truncate_fully(state: LogState, offset: int, log_start: int | None = None) -> None:
-    """Drop all local records and restart at any ``offset``; forget producers and epochs.
+    """Drop all local records, and continue the log at ``offset``, which may be any offset.
 
-    A follower that is too far behind its leader restarts this way. ``log_start`` is the first offset for readers if a
-    tier has the records from ``log_start`` on; None means ``offset``. If the tier has the records from ``log_start`` to
-    ``offset``, the epochs and the producers' state below ``offset`` are read from the tier. The result is durable on
+    A follower that is too far behind its leader restarts this way. The log end and the high watermark are then
+    ``offset``. ``log_start`` is the first offset for readers, if a tier has the records from ``log_start`` on; None
+    means ``offset``. If the tier has the records from ``log_start`` to ``offset``, the epochs and the producers' state
+    at ``offset`` are read from the tier. Otherwise the log has no epochs and no producers. The result is durable on
     return.
 
     Raises:
         ConfigError: ``offset`` is negative or above 2^63 - 1, or ``log_start`` is not in [0, offset].
-        OffsetInTierError: the log leads, and the tier has committed records at or above ``offset``: new records
-            would get the same offsets.
-        StoreError, CorruptBatchError: the producers' state cannot be read from the tier; nothing was truncated.
+        OffsetInTierError: the log leads, and the tier has committed records at or above ``offset``: new records would
+            get the same offsets.
+        StoreError, CorruptionError: the producers' state cannot be read from the tier; nothing was truncated.
         StorageError: as ``truncate_to``.
     """
     start = offset if log_start is None else log_start
@@ -114,7 +114,7 @@ def _check(state: LogState, offset: int) -> None:
 
 
 def _end_in_tier(state: LogState, offset: int) -> int:
-    """Return the new end of a log whose local disk begins above ``offset``: a segment boundary in the tier."""
+    """Return the log end after a truncation to ``offset``: a segment boundary if only the tier has ``offset``."""
     remote = state.view.remote
     if remote is None or offset >= state.writes.segments[0].base_offset:
         return offset
@@ -129,10 +129,7 @@ def _tier_end(state: LogState) -> int:
 
 @contextmanager
 def _no_offload(state: LogState) -> Iterator[None]:
-    """Wait for an offload in progress, and block new ones while the guarded block runs.
-
-    An offload could otherwise commit records that are truncated.
-    """
+    """Block offloads while the guarded block runs: an offload could commit records that are truncated."""
     if state.settings.remote is None:
         yield
         return
@@ -142,10 +139,7 @@ def _no_offload(state: LogState) -> Iterator[None]:
 
 @contextmanager
 def _in_service(state: LogState) -> Iterator[None]:
-    """Take the log out of service if the guarded block, a step of a truncation, raises an error.
-
-    The log's files are then consistent, but its state in memory may be wrong.
-    """
+    """Take the log out of service if the guarded block raises an error: its state in memory may then be wrong."""
     try:
         yield
     except BaseException as error:
@@ -156,8 +150,8 @@ def _in_service(state: LogState) -> Iterator[None]:
 def _store_bounds(state: LogState) -> None:
     """Store the log's bounds in the directory's checkpoints, before any later append can become durable.
 
-    The sync of a later append waits, because the caller holds ``DurabilityState.syncing``. Otherwise a stored log start
-    above the log end, for example, would make the next opening drop all records.
+    The caller holds ``DurabilityState.syncing``. A stale log start above the log end would make the next opening drop
+    all records.
     """
     if state.store_bounds is not None:
         with _in_service(state):
@@ -196,17 +190,16 @@ def _cut_back(state: LogState, offset: int) -> None:
 
 
 def _keep_end(state: LogState) -> None:
-    """Begin a segment at the log end if the log was truncated inside a batch or a gap.
-
-    The new segment stores the log end for the next opening. Without it the log would end after its last batch, as in
-    Kafka.
-    """
+    """Begin a segment at the log end if the log was truncated inside a batch or a gap: its name stores the log end."""
     if batches_end(state.writes.segments[-1], state.settings.components) < state.log_end:
         roll(state)
 
 
 def batches_end(segment: Segment, components: Components) -> int:
-    """Return the first offset after the last batch of a segment; its base offset if it has no batch."""
+    """Return the first offset after the last batch of a segment; the segment's base offset if the segment has no batch.
+
+    Raises CorruptBatchError if an entry after the last indexed batch is damaged.
+    """
     end = segment.base_offset
     for chunk in walk(segment, last_indexed_position(segment, components), components, check_crc=False):
         end = chunk.tables[-1].last_offset[-1] + 1
@@ -216,8 +209,7 @@ def batches_end(segment: Segment, components: Components) -> int:
 class _Cut:
     """Truncation of one segment. Readers see ``shown`` during the truncation, and the result of ``made`` after it.
 
-    The new segment has its own file handle and its own entry in the index cache. Readers of the old segment get a
-    SegmentGoneError.
+    Readers of the old segment get a SegmentGoneError.
     """
 
     def __init__(self, old: Segment, offset: int) -> None:
@@ -267,11 +259,7 @@ def _lower_bounds(state: LogState, end: int) -> None:
 
 
 def _producers_at(state: LogState, end: int) -> ProducerState:
-    """Return the producers' state below ``end``, from the newest remaining snapshot and the batches after it.
-
-    Producers that were silent for ``producer.id.expiration.ms`` are not restored from the snapshot, as when a log is
-    loaded.
-    """
+    """Return the producers' state below ``end``, from the newest remaining snapshot and the batches after it."""
     found = newest_snapshot(state.files, snapshot_offsets(file_names(state.files)), end) or ProducerState()
     found.forget_silent(state.settings.components.env.clock.now_ms() - state.writes.producer_expiration_ms)
     replay_range(
@@ -289,16 +277,14 @@ def _producers_at(state: LogState, end: int) -> ProducerState:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """Producers' state and epochs of the records below the first local offset."""
+    """Producers' state and epochs of the records below the new first local offset."""
 
     producers: ProducerState = field(default_factory=ProducerState)
     epochs: EpochCache = field(default_factory=EpochCache)
 
 
 def _known_at(state: LogState, offset: int, log_start: int) -> _Known:
-    """Return the producers' state and epochs at ``offset``, read from the tier.
-
-    They are empty if the tier does not have the records from ``log_start`` up to ``offset``.
+    """Return the producers' state and epochs at ``offset``, empty if the tier lacks a record in [log_start, offset).
 
     Source: KIP-405, building a follower's auxiliary state.
     """
@@ -310,10 +296,9 @@ def _known_at(state: LogState, offset: int, log_start: int) -> _Known:
 
 
 def _begin_again(state: LogState, offset: int, log_start: int, known: _Known) -> None:
-    """Reduce the log to one empty segment at ``offset``.
+    """Reduce the log to one empty segment at ``offset``. ``known`` has the producers and epochs below ``offset``.
 
-    All records are removed before that segment is created. Therefore the log never has a hole before it. ``log_start``
-    is the new log start. ``known`` is the producers' state and the epochs below ``offset``.
+    All records are removed before that segment is created. Therefore the log never has a hole before it.
     """
     state.writes.snapshots_changed()
     first = state.writes.segments[0]
