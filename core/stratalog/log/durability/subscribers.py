@@ -1,6 +1,6 @@
-"""Background work of a log: syncs for callers that do not wait, and notifications to subscribers about moved offsets.
+"""Background work of a log: syncs for callers that do not wait, and calls of subscribers after offsets have changed.
 
-One engine owns the threads, for all its logs. The threads start on first use.
+An engine has one ``Background`` for all its logs. The threads start on first use.
 """
 
 from __future__ import annotations
@@ -33,11 +33,10 @@ class Background:
         self._notifying = Worker("stratalog-subscribers", _NO_LIMIT)
 
     def when_durable(self, state: LogState, end: int, result: R) -> Future[R]:
-        """Return a future of ``result`` that is done when the records below offset ``end`` are durable.
+        """Return a future that holds ``result`` when the records below offset ``end`` are durable.
 
         If the sync fails, the future holds the error. If ``end`` is 0, the future is done at once. The future cannot be
-        cancelled, because the records are already written. One sync of a log completes all earlier requests for that
-        log.
+        cancelled, because the records are already written. After ``close``, this method syncs in the calling thread.
         """
         done: Future[R] = Future()
         done.set_running_or_notify_cancel()
@@ -58,7 +57,7 @@ class Background:
         return done
 
     def notify(self, job: Job) -> None:
-        """Run ``job`` soon, on the thread that notifies subscribers; do nothing after ``close``."""
+        """Run ``job`` soon, on the thread that calls the subscribers; do nothing after ``close``."""
         self._notifying.submit(job)
 
     def close(self) -> None:
@@ -68,9 +67,10 @@ class Background:
 
 
 class Subscribers:
-    """Callbacks that are called when the offsets of one log have moved. Thread-safe.
+    """Callbacks that are called after the offsets of one log have changed. Thread-safe.
 
-    Offsets may move several times between two calls. A callback gets the bounds at the time of the call.
+    Offsets may change several times between two calls. A callback gets the log's ``LogOffsets`` at the time of the
+    call.
 
     Args:
         log: the log.
@@ -78,7 +78,7 @@ class Subscribers:
         background: calls the callbacks, one after the other, with no lock held.
 
     Attributes:
-        failures: number of exceptions that callbacks raised.
+        failures: number of exceptions that callbacks raised. Each exception is logged.
     """
 
     def __init__(self, log: TopicPartition, offsets: Callable[[], LogOffsets], background: Background) -> None:
@@ -90,7 +90,7 @@ class Subscribers:
         ends_with_fork(self)
 
     def add(self, callback: Callable[[LogOffsets], object]) -> Callable[[], None]:
-        """Notify ``callback`` from now on; return a function that unsubscribes it.
+        """Call ``callback`` after future changes; return a function that unsubscribes ``callback``.
 
         Unsubscribing does not wait for a call that is in progress.
         """
@@ -105,7 +105,10 @@ class Subscribers:
         return unsubscribe
 
     def moved(self) -> None:
-        """Schedule a notification that offsets have moved. Returns at once; the caller may hold any locks."""
+        """Schedule one call of each callback, because offsets have changed.
+
+        Returns at once; the caller may hold any locks.
+        """
         with self._lock:
             if self._is_scheduled or not self._callbacks:
                 return

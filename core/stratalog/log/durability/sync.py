@@ -1,7 +1,7 @@
 """Durability of a log: flushes, syncs, and waits for a sync.
 
-Appends that arrive while a sync runs share the next sync. Before that sync begins, its thread waits a short time,
-because the appenders that the last sync woke may append again.
+Appends that arrive during a sync share the next sync. Before the next sync begins, its thread waits a short time,
+because the threads whose appends are now durable may append again.
 
 A sync holds ``DurabilityState.syncing`` throughout, and the log's own lock only before and after the disk work. While
 one thread syncs, other threads append and wait together for the next sync. Different logs sync in parallel, and the
@@ -25,18 +25,18 @@ _LONGEST_GATHERING_NS: Final = 5_000_000
 
 
 def flush(state: LogState, *, with_queued: bool = True) -> int:
-    """Make everything written durable, including indexes, and return the new recovery point.
+    """Make everything written durable, including indexes, and return the new recovery point (offset).
 
-    If ``with_queued`` is True, write the queued batches first. Then sync the segments' logs and indexes, and after them
-    the folder that names the files. Only then, the recovery point rises. If all records and file names are durable
-    already, nothing is synced, not even indexes that ``sync_records`` has left. A sync that fails takes the log out of
-    service and is not retried.
+    If ``with_queued`` is True, write the queued batches first. Then sync the ``.log`` files and indexes, and after them
+    the folder that names the files. If all records and file names are durable already, nothing is synced, not even
+    indexes that ``sync_records`` has left. A sync that fails takes the log out of service and is not retried.
 
     Raises:
         ClosedError: the log is closed.
-        SystemLimitError: the process has too many open files. Nothing was synced, and the log stays in service.
+        SystemLimitError: the process has too many open files. The recovery point is unchanged, and the log stays in
+            service.
         FileReplacedError: another process removed, replaced or truncated a ``.log`` file.
-        StorageError: the error that took the log out of service.
+        StorageError: the log is out of service, or the sync failed.
     """
     with state.durability.syncing:
         return _sync(state, indexes=True, with_queued=with_queued)
@@ -45,8 +45,8 @@ def flush(state: LogState, *, with_queued: bool = True) -> int:
 def sync_records(state: LogState, end: int) -> None:
     """Wait until the records below offset ``end`` are durable, by a sync of this thread or of another one.
 
-    Only transaction indexes are synced with the records. Other indexes may be lost in a crash, because every read
-    checks them against the log; ``flush`` syncs them. Raises the same errors as ``flush``.
+    Of the indexes, only transaction indexes are synced. A crash may lose other indexes, because they can be rebuilt
+    from the log; ``flush`` syncs them. Raises the same errors as ``flush``.
     """
     wait_until_durable(state, Waiter(end))
 
@@ -54,8 +54,8 @@ def sync_records(state: LogState, end: int) -> None:
 def wait_until_durable(state: LogState, waiter: Waiter) -> None:
     """Wait until the records below ``waiter.end`` are durable, by a sync of this thread or of another one.
 
-    If the waiter has queued batches, they are written and durable on return, or refused. Raises the same errors as
-    ``flush``.
+    If the waiter has queued batches, the batches are durable on return, unless ``waiter.end`` is ``REFUSED``. Raises
+    the same errors as ``flush``.
     """
     try:  # begins before take(): on Ctrl-C between take() and the sync, leave() must run, or others wait for ever
         while waiter.end != REFUSED and (state.durability.recovery_point < waiter.end or state.durability.folder_dirty):
@@ -73,9 +73,10 @@ def wait_until_durable(state: LogState, waiter: Waiter) -> None:
 
 
 def is_sync_due(state: LogState, interval_ms: int) -> bool:
-    """Return True if unsynced records have waited for the shorter of ``interval_ms`` and ``flush.ms``.
+    """Return True if the log has unsynced records, and the last sync is too long ago.
 
-    The result is False if the log is closed or out of service.
+    The limit is the shorter of ``interval_ms`` and ``flush.ms``. Before the first sync, any unsynced record is due. The
+    result is False if the log is closed or out of service.
     """
     with state.lock:
         if state.health.closed or state.health.failure is not None or state.durability.recovery_point >= state.log_end:

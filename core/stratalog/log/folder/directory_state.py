@@ -52,10 +52,11 @@ _OF_LOGS: Final = (PARTITION_METADATA_FILE, LEADER_EPOCHS_FILE)
 
 @dataclass(frozen=True, slots=True)
 class DirectoryState:
-    """Contents of the small files of a log directory, read once.
+    """Contents of the checkpoints of a log directory, read once. Each mapping has one offset for each log.
 
     ``clean`` is True if the last writer stopped cleanly and no writer has the directory open. ``live`` is True if a
-    writer has the directory open now. ``dirty_starts`` has the first offset of each log that is not compacted yet.
+    writer has the directory open now. ``dirty_starts`` has the first offset of a log that the cleaner has not
+    compacted.
     """
 
     clean: bool
@@ -69,8 +70,8 @@ class DirectoryState:
 def read_directory(store: SegmentStore, *, live: bool) -> DirectoryState:
     """Return the state of a log directory, from its checkpoints and the clean-shutdown file.
 
-    As in Kafka, a damaged checkpoint counts as empty, with a warning in the log of the program: recovery then starts
-    earlier.
+    As in Kafka, a damaged checkpoint counts as empty, and recovery then starts earlier. The error is logged as a
+    warning.
     """
     return DirectoryState(
         clean=_is_marked_clean(store) and not live,
@@ -99,9 +100,10 @@ def _is_marked_clean(store: SegmentStore) -> bool:
 
 
 def partition_folders(store: SegmentStore) -> dict[TopicPartition, str]:
-    """Return the folders of a directory that are named like logs: the name of each folder, by log, sorted.
+    """Return the names of a directory's folders that are named like logs, by log. The logs are sorted.
 
-    Folders with Kafka's suffixes ``-delete``, ``-future`` and ``-stray`` are left out.
+    Folders with Kafka's suffixes ``-delete``, ``-future`` and ``-stray`` are left out. Raises LogDirNotFoundError if
+    the directory does not exist.
     """
     found: dict[TopicPartition, str] = {}
     for name in store.logs():
@@ -116,7 +118,8 @@ def partition_folders(store: SegmentStore) -> dict[TopicPartition, str]:
 def is_log_directory(store: SegmentStore) -> bool:
     """Return True if a directory has files of logs, or files that engines and brokers write beside logs.
 
-    A folder's name alone proves nothing: ``/etc/dbus-1`` could also be the folder of a log.
+    A folder's name alone is no proof: ``/etc/dbus-1`` also has the form of a log's folder, TOPIC-PARTITION. Raises
+    LogDirNotFoundError if the directory does not exist.
     """
     if any(_has(store, name) for name in DIRECTORY_FILES):
         return True
@@ -138,9 +141,8 @@ def check_log_directory(store: SegmentStore) -> None:
 def check_may_become_log_directory(store: SegmentStore) -> None:
     """Raise LogDirNotFoundError if no logs may be created in a directory.
 
-    A log's folder cannot become a log directory. A directory whose folders are named like logs, but contain no log,
-    belongs to another program and cannot become a log directory either. A missing directory, or a directory without
-    such folders, may become a log directory.
+    The folder of a log cannot become a log directory. If folders in a directory are named like logs, but none contains
+    a log, the directory belongs to another program, and no logs may be created in it. A missing directory is accepted.
     """
     try:
         folders = partition_folders(store)
@@ -184,7 +186,7 @@ def read_topic_id(files: LogFiles) -> TopicId | None:
 
 
 def parse_topic_id(data: bytes, path: str) -> TopicId:
-    """Return the topic id in the bytes of ``partition.metadata``; ``path`` is for errors.
+    """Return the topic id in the bytes of ``partition.metadata``. Errors name ``path``.
 
     Raises:
         CorruptCheckpointError: the file is malformed.

@@ -45,7 +45,11 @@ def open_segments(
 ) -> list[Segment]:
     """Open the live segments of a folder, ascending, after completing or undoing an interrupted replacement.
 
-    Each segment ends where the next one begins; the last one's end is ``UNKNOWN_END``.
+    Each segment ends where the next one begins; the ``end_offset`` of the last one is ``UNKNOWN_END``. If a segment
+    that replaces others is incomplete or damaged, it replaces only the offsets of its whole batches. Recovery truncates
+    it after the last whole batch, as any other segment.
+
+    Source: apache/kafka LogLoader.load, LogSegment.readNextOffset.
 
     Args:
         files: the folder.
@@ -54,10 +58,9 @@ def open_segments(
         writable: if False, no file is renamed or removed; segments are read under their current names.
         names: the names of all files, if the caller has them already. The list is updated if files change.
 
-    If a segment that replaces others is torn or damaged, it replaces only the offsets of its whole batches. Recovery
-    truncates it after the last whole batch, as any other segment.
-
-    Source: apache/kafka LogLoader.load, LogSegment.readNextOffset.
+    Raises:
+        LogDirError: a file cannot be opened, renamed or removed.
+        PluginError: the segment store of a plugin returns contradictory sizes.
     """
 
     def next_offset(name: str) -> int:
@@ -115,7 +118,7 @@ def checked_file_names(files: LogFiles) -> list[str]:
     Raises:
         NotAFileError: a folder, a FIFO or another entry that is not a file has the name of a segment's file. Without
             the check, the log would open without the segment.
-        PluginError: the list leaves out a ``.log`` file.
+        PluginError: the segment store's list leaves out a ``.log`` file.
     """
     listed = files.list()
     for found in listed:
@@ -153,11 +156,10 @@ def _renamed(live: Mapping[str, str]) -> dict[int, dict[str, str]]:
 def set_aside(
     files: LogFiles, segment: Segment, *, keep_snapshot: bool = False, names: Collection[str] | None = None
 ) -> list[str]:
-    """Rename a segment's files to ``.deleted``, the log first; return the new names, for a later removal.
+    """Rename a segment's files to ``.deleted``, the log first; return the new names. Do not sync the folder.
 
     Files that describe the segment (``DESCRIBING_SUFFIXES``) are removed at once. If ``keep_snapshot`` is True, the
-    producer snapshot keeps its name. ``names`` are the existing file names. Pass them to avoid a listing for each of
-    many segments.
+    producer snapshot keeps its name. ``names`` are the names of all existing files; None to list the folder.
     """
     suffixes = [LOG_SUFFIX, *(found.suffix for found in segment.components.indexes.values())]
     suffixes += [] if keep_snapshot else [SNAPSHOT_SUFFIX]
@@ -177,10 +179,10 @@ def set_aside(
 
 
 def write_index(segment: Segment, role: IndexRole, entries: bytes, max_bytes: int) -> None:
-    """Write ``entries`` as the contents of an index file that is not open; ``max_bytes`` is its later maximum size.
+    """Replace the contents of an index file, which is not open, with ``entries``.
 
-    A transaction index is durable on return, because it cannot be rebuilt from its segment alone. An empty transaction
-    index has no file.
+    The file may later grow to ``max_bytes``. A transaction index is durable on return, because it cannot be rebuilt
+    from its segment alone. An empty transaction index has no file.
     """
     found, files = segment.components.indexes[role], segment.files
     name = segment.file_name(found.suffix)
@@ -200,10 +202,10 @@ def write_index(segment: Segment, role: IndexRole, entries: bytes, max_bytes: in
 
 
 def write_index_if_room(segment: Segment, role: IndexRole, entries: bytes, max_bytes: int) -> None:
-    """Write an index with ``write_index``, but raise no error if the disk is full.
+    """Write an index as ``write_index`` does. If the disk is full, log a warning and remove the index file.
 
-    The loader calls it, because reads, offload and eviction must work even on a full disk. An index without a file is
-    empty, and the next opening rebuilds it. For a transaction index, the error is raised, because readers rely on it.
+    The loader calls this function, because reads, offload and eviction must work even on a full disk. Without an index,
+    searches read more of the log. For a transaction index, the error is raised instead, because readers rely on it.
     """
     try:
         write_index(segment, role, entries, max_bytes)
@@ -216,15 +218,17 @@ def write_index_if_room(segment: Segment, role: IndexRole, entries: bytes, max_b
 
 
 def read_epochs(files: LogFiles) -> EpochCache:
-    """Return the stored leader epochs, none if there is no file; raise CorruptCheckpointError if it is malformed."""
+    """Return the stored leader epochs, none if there is no file; raise CorruptCheckpointError for a malformed one."""
     return EpochCache(parse_epochs(files.read_small(LEADER_EPOCHS_FILE) or b"", files.path(LEADER_EPOCHS_FILE)))
 
 
 def with_next_epoch(epochs: EpochCache, files: LogFiles, log_end: int) -> EpochCache:
-    """Return the epochs, plus the stored next epoch at the log end if it is later than all of them.
+    """Return ``epochs``, and after them the epoch that ``write_next_epoch`` stored. It begins at ``log_end``.
+
+    The result is ``epochs`` if no epoch was stored, or if it is not later than ``epochs``.
 
     Raises:
-        CorruptCheckpointError: the file with the next epoch is malformed.
+        CorruptCheckpointError: the file with the stored epoch is malformed.
     """
     entries = parse_epochs(files.read_small(NEXT_EPOCH_FILE) or b"", files.path(NEXT_EPOCH_FILE))
     latest = max((entry.epoch for entry in entries), default=NO_EPOCH)
@@ -232,10 +236,10 @@ def with_next_epoch(epochs: EpochCache, files: LogFiles, log_end: int) -> EpochC
 
 
 def write_next_epoch(files: LogFiles, epoch: int, log_end: int) -> None:
-    """Store durably that the log continues in ``epoch``, in which nothing was appended yet.
+    """Store durably that ``epoch`` begins at ``log_end``, before anything is appended in it.
 
-    ``leader-epoch-checkpoint`` cannot store such an epoch: loading a log drops epochs that begin at its end, as in
-    Kafka.
+    ``leader-epoch-checkpoint`` cannot store such an epoch: as in Kafka, loading a log drops epochs that begin at the
+    log end.
     """
     store_epochs(files, NEXT_EPOCH_FILE, [EpochEntry(epoch, log_end)])
 

@@ -23,15 +23,15 @@ from stratalog.spi.segment_store import LogFiles
 def publish_files(
     files: LogFiles, built: Sequence[BuiltSegment], set_aside: Callable[[Sequence[BuiltSegment]], Iterable[str]]
 ) -> list[str]:
-    """Give finished segments their final names in place of the replaced ones; the change is atomic, even in a crash.
+    """Rename finished segments to their final names, in place of the replaced ones: all or none, even after a crash.
 
     After an error, delete no file: only the next opening of the log can complete or undo the change.
 
     Args:
         files: the log's folder.
-        built: the new segments, ascending.
-        set_aside: called when the new segments are live, with these segments under their present names. It renames the
-            files of the replaced segments to ``.deleted`` and returns the new names.
+        built: the new segments, ascending, under ``.cleaned`` names.
+        set_aside: called when the new segments count as part of the log, with the new segments under ``.swap`` names.
+            It renames the files of the replaced segments to ``.deleted`` and returns the new names.
 
     Returns:
         The names that ``set_aside`` returned.
@@ -60,6 +60,6 @@ def publish_files(
 
 
 def _renamed(segment: BuiltSegment, state: str) -> BuiltSegment:
-    """Return a segment with the file names of a state, such as ``.swap``. Renames no file."""
+    """Return ``segment`` with the file names of ``state``, such as ``.swap``. Rename no file."""
     names = {suffix: segment_file(segment.base_offset, suffix) + state for suffix in segment.names}
     return replace(segment, names=names)

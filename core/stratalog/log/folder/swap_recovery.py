@@ -31,14 +31,14 @@ _DELETED_CHECKPOINT: Final = (
 
 @dataclass(frozen=True, slots=True)
 class SwapPlan:
-    """Files to remove and to rename, and the segment files that are live afterwards.
+    """Files to remove and to rename after an interrupted replacement, and the segment files that are live afterwards.
 
-    The order is important if a crash interrupts the plan. First, durably remove ``undone``, the ``.swap`` files of an
-    uncommitted replacement: without the ``.cleaned`` files beside them they would count as committed. Then do
-    ``removals``, then ``renames``, logs before their indexes: while a log is still ``.swap``, final names in its offset
-    range belong to old segments and are removed again.
+    The order matters, because a crash may interrupt the plan. First remove ``undone``, durably: without the
+    ``.cleaned`` files beside them, these ``.swap`` files of an uncommitted replacement would count as committed. Then
+    do ``removals``, then ``renames``, logs before their indexes: while a ``.log.swap`` file exists, the next opening
+    removes files with final names in its offset range.
 
-    ``live`` maps each final name to the current name of the file. A reader, which must not rename, uses it.
+    ``live`` maps each final name to the current name of the file, for a reader, which must not rename.
     """
 
     undone: tuple[str, ...]
@@ -55,14 +55,14 @@ class SwapPlan:
 def plan_swap(
     names: Sequence[str], next_offset: Callable[[str], int], first_end: Callable[[str], int] | None = None
 ) -> SwapPlan:
-    """Return the plan for the files of a log's folder. Changes no file.
+    """Return the plan for the files of a log's folder. Change no file.
 
     Args:
         names: the names of all files.
         next_offset: returns the first offset after the records of a ``.log.swap`` file, given its name.
-        first_end: returns the first offset after the first batch of a ``.log`` file, given its name. It finds a segment
-            that was split: the base offset of the first new segment is the first offset in it, which may be above the
-            base offset of the split segment. Kafka then keeps both segments; stratalog removes the split one.
+        first_end: returns the first offset after the first batch of a ``.log`` file, given its name. With it, the plan
+            removes a segment that was split, even if the first new segment begins above the base offset of the split
+            one. Kafka would keep both. None: such a segment is kept.
     """
     parsed = {name: found for name in names if (found := parse_segment_file(name)) is not None}
     deleted = [name for name in names if name.endswith(DELETED_SUFFIX) and not name.endswith(_DELETED_CHECKPOINT)]

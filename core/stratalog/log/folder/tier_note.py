@@ -29,7 +29,8 @@ FORMAT_VERSION: Final = 1
 class TierNote:
     """Contents of the tier note: a ``RemoteView`` without its segments.
 
-    ``segments`` is the number of segments. ``end_offset`` is their exclusive end, or the log start if there were none.
+    ``version`` is the version of the manifest root. ``segments`` is the number of segments. ``end_offset`` is the
+    exclusive end of the last segment, or the log start if there was none.
     """
 
     version: int = 0
@@ -80,7 +81,7 @@ def read_note(files: LogFiles) -> TierNote | None:
 
 
 def parse_note(data: bytes, path: str) -> TierNote:
-    """Return the note in the file's bytes; ``path`` is for errors.
+    """Return the note in the file's bytes. Errors name ``path``.
 
     Raises:
         CorruptCheckpointError: the file is damaged, or a later release wrote it.

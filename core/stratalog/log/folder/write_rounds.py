@@ -1,8 +1,10 @@
-"""Progress of writers that write in numbered rounds, in a small file in the log's folder.
+"""Progress of writers that number their writes, in a small file in the log's folder.
 
-Before a round is written, the file stores the round with the offsets that its records will have. The write is atomic:
-after a crash, it is either complete or undone. When the log is opened for writing, the round counts as written if the
-log ends at or above the round's end offset. Kafka ignores the file, as any plain file in a log's folder.
+A round is one numbered write: a set of records that becomes visible in one step. The writer repeats a round only if the
+file does not have its number, so no round is written twice. Before a round is written, the file stores the round as
+pending, with the offsets that its records will have. After a crash, the round is complete or undone. When the log is
+opened for writing, the pending round counts as written if the log ends at or above the end offset of the round. Kafka
+ignores the file.
 
 docs/formats/marks.md describes the file.
 """
@@ -25,7 +27,7 @@ MAX_MARKS: Final = 64  # maximum number of stored writers; the writer with the o
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """A round that was begun. It was written if the log end is at or above ``end_offset``."""
+    """A round whose write was begun. The round was written if the log end is at or above ``end_offset``."""
 
     writer: str
     number: int
@@ -35,7 +37,7 @@ class Pending:
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """Contents of the file: number of the last round of each writer, with the most recent writer at the end.
+    """Contents of the file: number of the last written round of each writer, with the most recent writer at the end.
 
     ``pending`` is a round that was begun, and whose result is not stored yet; None if there is none.
     """
@@ -44,7 +46,7 @@ class Marks:
     pending: Pending | None = None
 
     def number_of(self, writer: str) -> int:
-        """Return the number of a writer's last round, -1 if there is none."""
+        """Return the number of the last written round of ``writer``, -1 if there is none."""
         return dict(self.rounds).get(writer, -1)
 
 
@@ -55,7 +57,7 @@ def read_marks(files: LogFiles) -> Marks:
 
 
 def parse_marks(data: bytes, path: str) -> Marks:
-    """Return the rounds in the file's bytes; ``path`` is for errors.
+    """Return the rounds in the file's bytes. Errors name ``path``.
 
     Raises:
         CorruptCheckpointError: the file is malformed, or a later release wrote it.
@@ -73,14 +75,15 @@ def parse_marks(data: bytes, path: str) -> Marks:
 
 
 def begin_round(files: LogFiles, pending: Pending) -> None:
-    """Store durably that a round is about to be written."""
+    """Store durably that the write of a round begins."""
     _write(files, read_marks(files).rounds, pending)
 
 
 def end_round(files: LogFiles, log_end: int) -> Marks:
-    """Store durably whether the begun round was written, and return the new contents of the file.
+    """Store durably if the pending round was written, and return the new contents of the file.
 
-    The round was written if ``log_end`` is at or above its end offset. Without a begun round, nothing is stored.
+    The pending round was written if ``log_end`` is at or above its end offset. Without a pending round, the file does
+    not change.
     """
     found = read_marks(files)
     pending = found.pending
