@@ -16,7 +16,7 @@ PRODUCER_EXPIRATION_MS: Final = 86_400_000
 
 @dataclass(frozen=True, slots=True)
 class LoadRequest:
-    """Facts that the log directory knows about a log before the log's folder is opened.
+    """Facts about a log that are known before its folder is opened, most of them from the directory's checkpoints.
 
     Attributes:
         clean: True if the last writer stopped cleanly.
@@ -40,12 +40,12 @@ class LoadRequest:
 class LoadedLog:
     """State of a loaded log. The segments are open, and the last one is the active one.
 
-    ``log_start`` is the checkpoint's value. It is 0 if there is no checkpoint; ``has_start`` is then False. Without a
-    tier, the log starts at its first segment or later. ``segments`` is empty if a reader loads a folder without
-    segments. ``left`` has the names of the ``.deleted`` files of segments that recovery dropped. ``recovered_segments``
-    and ``truncated_bytes`` count the work of recovery. ``damage`` is the error beyond whose position the log cannot be
-    read; None if there is none. ``producer_expiration_ms`` is copied from the request. ``snapshot_offset`` is the
-    offset of the newest good producer snapshot; 0 or -1 if there is none.
+    ``segments`` is empty if a reader loads a folder without segments. ``log_start`` is the checkpoint's value; without
+    a checkpoint, it is 0 and ``has_start`` is False. Without a tier, the log starts at its first segment or later.
+    ``left`` has the names of the ``.deleted`` files of segments that recovery dropped. ``recovered_segments`` and
+    ``truncated_bytes`` count the work of recovery. ``damage`` is the error at which reads of the log end; None if there
+    is none. ``producer_expiration_ms`` is copied from the request. ``snapshot_offset`` is the offset of the newest good
+    producer snapshot; 0 or -1 if there is none.
     """
 
     segments: list[Segment]

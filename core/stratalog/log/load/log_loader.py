@@ -58,17 +58,18 @@ def load(
     request: LoadRequest,
     progress: Progress = no_progress,
 ) -> LoadedLog:
-    """Return a log loaded from its folder, with open segments, which the caller closes.
+    """Load a log from its folder. The caller closes the segments of the result.
 
-    Damage of the records raises no error: it is in ``LoadedLog.damage``. Several threads can load different logs at the
-    same time.
+    After an unclean stop, the log ends before the first damaged entry above the recovery point; if ``writable``, the
+    files are truncated there. Other damage of records raises no error: it is in ``LoadedLog.damage``. Several threads
+    can load different logs at the same time.
 
     Raises:
         CorruptCheckpointError: a file of leader epochs or of write rounds is malformed.
-        NotAFileError: a directory entry that is not a file has the name of a log file.
+        NotAFileError: a directory entry that is not a file has the name of a segment's file.
         LogDirError: a file cannot be read, or a repair cannot be written.
-        UnknownComponentError, PluginError: the topic names a record format that is not installed, or cannot be opened.
-            Without the format, recovery would take the records for damage, and truncate them.
+        UnknownComponentError, PluginError: the log is opened for writing, and the record format that the topic names is
+            not installed or cannot be opened. Recovery would take the records for damage, and truncate them.
     """
     if request.writable and isinstance(config.record_version, str):
         components.formats.chosen(config.record_version)
@@ -319,7 +320,7 @@ class _Loader:
         write_index_if_room(segment, role, entries, self.config.segment_index_bytes)
 
     def _check_overflow(self, segment: Segment, error: CorruptBatchError) -> None:
-        """Raise SegmentOverflow if the apparent damage is a segment that must be split."""
+        """Raise SegmentOverflow if ``error`` is no damage, but a segment that must be split."""
         is_active = segment is self.loaded.segments[-1]
         known_end = segment.end_offset
         if is_active:
@@ -334,9 +335,8 @@ class _Loader:
     def _repair_indexes(self) -> None:
         """Rebuild missing offset indexes, and transaction indexes that contradict the log.
 
-        If a segment has no offset index, all its indexes are rebuilt. Transaction indexes are rebuilt from the
-        producers' state before the segment, also if the format of transaction indexes is not installed. Other indexes
-        whose format is not installed are ignored.
+        If a segment has no offset index, all its indexes are rebuilt. Transaction indexes need the producers' state
+        before it.
         """
         suffixes = {role: found.suffix for role, found in self.components.indexes.items()}
         there, absent = set(self._names()), missing_roles(self.components)

@@ -1,4 +1,4 @@
-"""View of the tier of a log that is being opened, with or without its store."""
+"""View of the tier of a log that is being opened, also while the tier's store is unavailable."""
 
 from __future__ import annotations
 
@@ -20,16 +20,15 @@ _LOGGER: Final = logging.getLogger(__name__)
 
 
 def tier_at_opening(remote: RemoteLog, files: LogFiles, loaded: LoadedLog) -> RemoteView:
-    """Return the tier's view of a log that is being opened.
+    """Return the contents of the tier of a log that is being opened.
 
-    If the store fails and the log may open without its tier, return the view that local disk implies (see
-    ``assumed_view``).
+    If the store fails and the log may open without its tier, the log uses the result of ``assumed_view`` instead.
 
     Raises:
-        TamperedManifestError: a key authenticates the tier of the log, and the tier is older than the note, or is not
-            the tier of the note.
+        TamperedManifestError: a key authenticates the tier, and the tier's newest root is neither the root that the
+            tier note names nor a successor of that root.
         StoreError: the store failed, and the log may not open without its tier.
-        CorruptCheckpointError: the store is unavailable, and the note is damaged.
+        CorruptCheckpointError: the store is unavailable, and the tier note is damaged.
         Others as ``RemoteLog.view``.
     """
     with contextlib.suppress(CorruptCheckpointError):
@@ -69,12 +68,12 @@ def _evicted_offsets(note: TierNote, loaded: LoadedLog) -> range:
 
 
 def assumed_view(note: TierNote | None, loaded: LoadedLog, why: Callable[[], StoreError]) -> RemoteView:
-    """Return the view of an unavailable tier that local disk implies.
+    """Return the contents of an unavailable tier, as far as local disk shows them.
 
     A segment leaves local disk only after the tier has it. Therefore the tier holds all records between the log start
-    and the first local segment, even those committed after the note. Without a note (earlier releases wrote none), a
-    checkpoint with a log start below the first segment has the same meaning. ``why`` returns the error that a read from
-    the tier raises.
+    and the first local segment, even those committed after the tier note. ``note`` is None if an earlier release wrote
+    none. A checkpoint with a log start below the first segment then has the same meaning. ``why`` returns the error
+    that a read from the tier raises.
     """
     known = note or TierNote()
     evicted = _evicted_offsets(known, loaded)
@@ -93,7 +92,10 @@ def assumed_view(note: TierNote | None, loaded: LoadedLog, why: Callable[[], Sto
 
 
 def report_losses(name: TopicPartition, tiered: RemoteView, files: LogFiles, loaded: LoadedLog) -> None:
-    """Log an error if the tier has lost evicted records because it was emptied or rolled back."""
+    """Log an error if the tier has lost records that the tier note lists and that local disk no longer has.
+
+    Nothing is checked without a readable tier note.
+    """
     with contextlib.suppress(CorruptCheckpointError):
         note = read_note(files)
         if note is None or not note.segments or not loaded.segments:
@@ -113,7 +115,10 @@ def report_losses(name: TopicPartition, tiered: RemoteView, files: LogFiles, loa
 
 
 def check_not_taken(name: TopicPartition, tiered: RemoteView, epochs: Sequence[EpochEntry], log_end: int) -> None:
-    """Raise FencedEpochError if the tier holds records that only another engine, after a takeover, can have written."""
+    """Raise FencedEpochError if the tier has records above ``log_end``, or of other leader epochs than ``epochs``.
+
+    Only another engine that took the log over can have written such records.
+    """
     if not tiered.segments:
         return
     end = tiered.end_offset

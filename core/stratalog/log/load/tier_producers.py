@@ -17,20 +17,20 @@ from stratalog.segment.readable import ReadableSegment
 
 @runtime_checkable
 class TieredSegment(ReadableSegment, Protocol):
-    """A segment that was uploaded to its tier together with its small files."""
+    """A segment in a tier whose other files, such as the producer snapshot, can be read."""
 
     def read_file(self, kind: FileKind) -> bytes:
-        """Return the original bytes of a small file; empty if there is none."""
+        """Return the original bytes of a file that was uploaded with the segment; empty if there is none."""
 
 
 def producers_at(remote: RemoteView, offset: int, components: Components) -> ProducerState:
     """Return the producers' state at ``offset``, which is at or below the tier's end.
 
-    The state begins with the last readable snapshot of a segment that ends at or below ``offset``, or empty at the
-    tier's start if there is none. The batches after it, up to ``offset``, are replayed.
+    The state is that of the last readable snapshot of a segment that ends at or below ``offset``, plus the batches from
+    there to ``offset``. Without such a snapshot, all batches from the tier's start are read.
 
     Raises:
-        CorruptBatchError: an entry that is replayed is damaged.
+        CorruptBatchError: a batch that must be read is damaged.
         CorruptObjectError, CorruptManifestError: an object or a manifest page is damaged.
         StoreError: the store failed or refused.
     """
@@ -45,7 +45,7 @@ def producers_at(remote: RemoteView, offset: int, components: Components) -> Pro
 
 
 def stable_end(remote: RemoteView, components: Components) -> int:
-    """Return the tier's last stable offset: the tier has the end marker of each transaction with records below it.
+    """Return the tier's last stable offset: for each transaction with records below it, the tier has the end marker.
 
     Raises the same errors as ``producers_at``.
     """

@@ -60,17 +60,19 @@ class _Set:
 def prepare_batches(
     data: Buffer, config: TopicConfig, components: Components, *, origin: AppendOrigin = AppendOrigin.CLIENT
 ) -> list[PreparedBatches]:
-    """Check encoded batches. Batches that fit the topic stay unchanged; others are encoded again.
+    """Check encoded batches. Batches that fit the topic are kept; others are encoded again.
 
-    Consecutive uncompressed messages of magic 0 or 1 become one batch if the topic's record format has batches. A
-    trailing partial entry is ignored, as in Kafka. Unlike in Kafka, several batches and base offsets other than 0 are
-    accepted; these base offsets are ignored. Therefore batches fetched from another log can be appended unchanged.
+    Consecutive uncompressed messages of magic 0 or 1 become one batch if the topic's record format has batches. An
+    incomplete entry at the end is ignored, as in Kafka. Unlike in Kafka, several batches and base offsets other than 0
+    are accepted; these base offsets are ignored. Therefore batches fetched from another log can be appended. The result
+    is empty if ``data`` has no complete batch.
 
     Raises:
         CorruptBatchError: framing or a CRC is wrong; the error's ``file`` is "append", its ``position`` is that in
             ``data``.
-        RecordTooLargeError: a batch is above ``max.message.bytes``.
-        InvalidRecordError: a batch or record breaks a rule of the topic, or cannot be written in its magic.
+        RecordTooLargeError: a batch is above ``max.message.bytes``, before or after it is encoded again.
+        InvalidRecordError, InvalidTimestampError: a batch or record breaks a rule of the topic, or cannot be written in
+            its magic.
         UnsupportedCompressionError: the codec of a batch or of the topic is not installed, or the topic's magic does
             not have the codec.
         DecompressedSizeError: a batch decompresses past ``limits.decompressed.bytes``.
@@ -85,7 +87,7 @@ def prepare_batches(
 
 
 def whole_batches(data: Buffer, components: Components) -> tuple[BatchTable, ...]:
-    """Check the CRCs of ``data``, and return its complete batches; a trailing partial entry is ignored.
+    """Check the CRCs of ``data``, and return its complete batches; an incomplete entry at the end is ignored.
 
     Raises:
         CorruptBatchError: framing or a CRC is wrong; the error's ``file`` is "append", its ``position`` is that in
@@ -162,10 +164,9 @@ def _prepared(given: _Set) -> list[PreparedBatches]:
 
 
 def _check_inside(given: _Set, columns: RecordColumns) -> list[int]:
-    """Check the messages inside a compressed message, and return their stored offsets.
+    """Check the CRC and magic of the messages inside a compressed message, and return their stored offsets.
 
-    The inner messages have their own CRCs and magic, which readers ignore. ``columns.arena`` contains the decompressed
-    inner messages.
+    ``columns.arena`` contains the decompressed inner messages.
     """
     arena = columns.arena
     inside = given.format.scan(arena, 0, memoryview(arena).nbytes, check_crc=True)
@@ -181,10 +182,7 @@ def _check_inside(given: _Set, columns: RecordColumns) -> list[int]:
 
 
 def _fits(given: _Set, offsets: list[int]) -> bool:
-    """Return True if only the offsets and timestamps of a set must change before it is written.
-
-    The set then has the topic's magic and codec, and its relative ``offsets`` are 0, 1, 2, ...
-    """
+    """Return True if only the offsets and timestamps of a set must change before the set is written."""
     first, config = given.first, given.config
     if first.magic != given.components.formats.chosen(config.record_version).magic:
         return False

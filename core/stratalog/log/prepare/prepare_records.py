@@ -30,12 +30,12 @@ _LEAST_MS: Final = -(1 << 63)
 def prepare_records(records: Sequence[Record], config: TopicConfig, components: Components) -> list[PreparedBatches]:
     """Encode records as batches no larger than ``max.message.bytes``, in the topic's format and codec.
 
-    A record without a timestamp gets the time of the clock.
+    A record with the timestamp -1 gets the time of the clock.
 
     Raises:
-        InvalidRecordError: there are no records, or a record breaks a rule; the error's ``record_errors`` has the
-            indexes.
-        RecordTooLargeError: one record alone is above ``max.message.bytes``.
+        InvalidRecordError, InvalidTimestampError: there are no records, or a record breaks a rule; the error's
+            ``record_errors`` has the indexes.
+        RecordTooLargeError: a batch of one record is above ``max.message.bytes``.
         UnsupportedCompressionError: the topic's codec is not installed, or its record format does not have the codec.
     """
     if not records:
@@ -70,7 +70,7 @@ def prepare_records(records: Sequence[Record], config: TopicConfig, components: 
 
 
 def batch_limit_bytes(config: TopicConfig) -> int:
-    """Return the size limit (bytes) of a new batch before compression."""
+    """Return the size (bytes, before compression) at which a new batch ends, unless it has only one record."""
     return min(BATCH_BYTES_WANTED, config.max_message_bytes, config.segment_bytes)
 
 
@@ -87,10 +87,10 @@ def _groups(records: Sequence[Record], limit: int) -> Iterator[Survey]:
 
 
 def may_break_a_rule(least_ms: int, largest_ms: int, null_key: object, config: TopicConfig, now_ms: int) -> bool:
-    """Return True if a record of a group may break a rule of the topic; the caller then checks each record.
+    """Return True if a record of a group may lack a required key, or may have a timestamp that the topic refuses.
 
-    ``least_ms`` and ``largest_ms`` are the least and the largest timestamp of the group. ``null_key`` is true if a key
-    is null.
+    The caller then checks each record. ``least_ms`` and ``largest_ms`` are the least and the largest timestamp of the
+    group. ``null_key`` is true if a key is null.
     """
     if null_key and COMPACT in config.cleanup_policy:
         return True
@@ -107,7 +107,7 @@ def encoded(
     ``encode`` returns the bytes of the records with the indexes [start, end).
 
     Raises:
-        RecordTooLargeError: one record alone is above ``max.message.bytes``.
+        RecordTooLargeError: a batch of one record is above ``max.message.bytes``.
     """
 
     def pieces(start: int, end: int) -> list[PreparedBatches]:
@@ -126,9 +126,9 @@ def encoded(
 
 
 def counted(table: BatchTable, count: int) -> BatchTable:
-    """Return ``table``, with the record count set if it is one compressed message.
+    """Return ``table``; if it is one compressed message, set its record count to ``count``.
 
-    A scan does not know the count of a compressed message; ``assign`` needs it.
+    A scan does not know the count of a compressed message, which ``RecordFormat.assign`` needs.
     """
     if table.record_count[0] >= 0:
         return table
@@ -138,11 +138,12 @@ def counted(table: BatchTable, count: int) -> BatchTable:
 
 
 def check_records(records: Sequence[Record], config: TopicConfig, now_ms: int) -> None:
-    """Check keys on compacted topics and timestamps on CreateTime topics. Raise after a check of all records.
+    """Check the keys and timestamps of records. An error is raised after all records were checked.
 
     Raises:
-        InvalidTimestampError: a timestamp is too far from the clock, even if other rules are broken too.
-        InvalidRecordError: another rule is broken.
+        InvalidTimestampError: on a CreateTime topic, a timestamp is too far from the clock, even if other rules are
+            broken too.
+        InvalidRecordError: on a compacted topic, a record has no key; or on any topic, a timestamp is below -1.
     """
     rows = ((record.key is None, record.timestamp_ms, False) for record in records)
     _check(rows, config, now_ms, least_ms=NO_TIMESTAMP)
@@ -151,11 +152,11 @@ def check_records(records: Sequence[Record], config: TopicConfig, now_ms: int) -
 def check_columns(
     columns: RecordColumns, config: TopicConfig, now_ms: int, *, first_index: int = 0, position: int = 0
 ) -> None:
-    """Check records that a client encoded, as ``check_records`` does, but accept negative timestamps.
+    """Check records that a client encoded, as ``check_records`` does, but accept timestamps below -1.
 
     ``first_index`` is the index of the first record in its batch, and ``position`` is the batch's position in the
-    append; errors name both. As in Kafka, a batch with the timestamp type LogAppendTime is refused, unless the topic
-    uses CreateTime and all records of the batch have a timestamp.
+    append; errors name both. As in Kafka, records with the timestamp type LogAppendTime raise InvalidTimestampError,
+    unless the topic uses CreateTime and the records have a timestamp.
     """
     no_keys = (size < 0 for size in columns.key_size)
     stamped = (kind == TimestampType.LOG_APPEND_TIME for kind in columns.timestamp_type)
@@ -213,7 +214,7 @@ def _window(config: TopicConfig, now_ms: int) -> tuple[int, int]:
 
 
 def is_create_time(config: TopicConfig) -> bool:
-    """Return True if records keep the producer's time."""
+    """Return True if records keep the producer's timestamp (``message.timestamp.type=CreateTime``)."""
     return config.message_timestamp_type == CREATE_TIME
 
 
@@ -223,7 +224,9 @@ def timestamp_type(config: TopicConfig) -> TimestampType:
 
 
 def codec_of(config: TopicConfig, components: Components, source_codec: int) -> tuple[Codec | None, int | None]:
-    """Return the codec (None: no compression) and its level for records that arrived with codec ``source_codec``.
+    """Return the codec for records that arrived with the codec id ``source_codec`` (0 for none), and the codec's level.
+
+    The codec is None for no compression. The level is None for the codec's default level, and without a codec.
 
     Raises:
         UnsupportedCompressionError: the codec is not installed.

@@ -24,12 +24,12 @@ from stratalog.segment.components import Components
 class Preparer:
     """Maker of prepared batches with the settings of one topic. Immutable and thread-safe.
 
-    The record format prepares nearly all appends in one call. If it declines an append, each record is encoded or
-    decoded, and checked separately.
+    The record format prepares nearly all appends in one call. If the format declines an append, the records are checked
+    one by one.
 
     Attributes:
         format: the record format of the topic's ``record.version``.
-        now_ms: returns the time of the clock.
+        now_ms: returns the time of the clock (ms since 1970).
 
     Raises:
         UnknownComponentError, PluginError: the format of the topic's ``record.version`` is not installed, or cannot be
@@ -62,7 +62,7 @@ class Preparer:
         return PreparedBatches.joined(prepare_records(records, self._config, self._components))
 
     def batches(self, data: Buffer, origin: AppendOrigin) -> PreparedBatches:
-        """Check encoded batches, encode those again that do not fit the topic, and return all batches.
+        """Return encoded batches after a check. Batches that do not fit the topic are encoded again.
 
         Raises:
             InvalidRecordError: the data contains no complete batch.
