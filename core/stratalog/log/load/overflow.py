@@ -2,7 +2,7 @@
 
 No index can store such offsets. When a log is opened for writing, each of these segments is split, with the protocol
 that replaces cleaned segments. Therefore the cleaner and the tier never process such a segment. A reader of the folder
-does not change the file, and reads its parts as separate segments. Unlike stratalog, Kafka splits a segment when
+changes no file: it reads each part of the segment as a separate segment. Unlike stratalog, Kafka splits a segment when
 recovery or the cleaner finds the overflow.
 
 Source: apache/kafka LocalLog.splitOverflowedSegment, LogSegment.appendFromFile, LogLoader.retryOnOffsetOverflow.
@@ -37,7 +37,7 @@ _PEEK_BYTES: Final = 4096  # a check of one batch should not read a megabyte
 
 @dataclass(frozen=True, slots=True)
 class OverflowRange:
-    """Part of a segment that becomes a segment of its own.
+    """Part of a segment that becomes a separate segment.
 
     ``base_offset`` is the first offset in the part, as in Kafka. The part's positions (bytes) are ``[start, end)``.
     """
@@ -48,7 +48,7 @@ class OverflowRange:
 
 
 class SegmentOverflow(Exception):  # noqa: N818 - no error: loading restarts with other segments
-    """Signal that loading found a segment that must be split."""
+    """Signal of the loader that ``segment`` must be split into ``spans``, after which loading starts again."""
 
     def __init__(self, segment: Segment, spans: Sequence[OverflowRange]) -> None:
         super().__init__(segment, spans)
@@ -59,7 +59,7 @@ class SegmentOverflow(Exception):  # noqa: N818 - no error: loading restarts wit
 
 
 def closed_spans(segment: Segment, components: Components) -> list[OverflowRange]:
-    """Return the ranges that a closed segment must be split into; empty if it needs no split.
+    """Return the ranges that a closed segment must be split into; empty if the segment needs no split or is damaged.
 
     The file is read only if the segment's offset range allows an overflow, usually from the last index entry on.
     """
@@ -69,10 +69,10 @@ def closed_spans(segment: Segment, components: Components) -> list[OverflowRange
 
 
 def active_spans(segment: Segment, components: Components, known_end: int) -> list[OverflowRange]:
-    """Return the ranges that the active segment must be split into; empty if it needs no split.
+    """Return the ranges that the active segment must be split into; empty if the segment needs no split or is damaged.
 
-    The end of the active segment is always read. ``known_end`` is the exclusive end offset of the log that a checkpoint
-    proves.
+    The file is always read, usually from the last index entry on. ``known_end`` is the largest log end in a checkpoint:
+    an overflowing offset below it is no damage.
     """
     return _spans(segment, components, below=None, known_end=known_end)
 
@@ -91,15 +91,15 @@ def spans_at(
 ) -> list[OverflowRange]:
     """Return the ranges that a segment must be split into because of ``error``; empty if ``error`` is real damage.
 
-    The CRC of a batch does not cover its offset, so an offset that is too high may be damage. It is no damage if a good
-    batch follows whose offset is higher still. If no good batch follows, it is no damage if it is below ``known_end``.
+    The CRC of a batch does not cover the offset, so an offset that is too high may be damage. It is no damage if a good
+    batch with a higher offset follows, or if no good batch follows and the offset is below ``known_end``.
 
     Args:
         error: the error that ended a walk through the segment; everything before its position is good.
         segment: the segment.
         components: the log's components.
-        below: the offset that no batch may reach; None for the active segment.
-        known_end: the exclusive end offset of the log that a checkpoint or the next segment proves.
+        below: exclusive upper bound of the segment's offsets; None for the active segment.
+        known_end: the largest exclusive end offset of the log that a checkpoint or the next segment proves.
     """
     if not isinstance(error, OffsetOverflowError) or not _is_believed(
         segment, error.position, components, below, known_end
@@ -132,10 +132,7 @@ def _is_believed(segment: Segment, position: int, components: Components, below:
 
 
 def _first_offset(segment: Segment, position: int, components: Components) -> int:
-    """Return the offset of the first record of the good batch at ``position``.
-
-    For a compressed message of magic 0 or 1, it is the offset of the first inner message.
-    """
+    """Return the offset of the first record (or inner message, if compressed) of the good batch at ``position``."""
     found = _good_at(segment, position, components)
     assert found is not None  # the caller's walk has passed this batch
     chunk, table = found
@@ -148,10 +145,7 @@ def _first_offset(segment: Segment, position: int, components: Components) -> in
 
 
 def _good_at(segment: Segment, position: int, components: Components) -> tuple[Chunk, BatchTable] | None:
-    """Return the good batch at ``position`` as a table of one row, at any offset above the segment's base.
-
-    Returns None if there is no good batch.
-    """
+    """Return the good batch at ``position`` as a table of one row, even if its offset is too high; None if none."""
     head = segment.read(position, FRAME_BYTES) if position < segment.size_bytes else b""
     if len(head) < FRAME_BYTES:
         return None
@@ -167,7 +161,7 @@ def _good_at(segment: Segment, position: int, components: Components) -> tuple[C
 
 
 def pieces_of(segment: Segment, spans: Sequence[OverflowRange], opened: ExitStack) -> list[Segment]:
-    """Return the parts of an overflowed segment as segments that share its file; ``opened`` closes them."""
+    """Return the parts of an overflowed segment as segments over the same file; ``opened`` closes them."""
     name, ends = segment.file_name(LOG_SUFFIX), [*(span.base_offset for span in spans[1:]), segment.end_offset]
     pieces = list[Segment]()
     for span, end in zip(spans, ends, strict=True):
@@ -189,7 +183,7 @@ def pieces_of(segment: Segment, spans: Sequence[OverflowRange], opened: ExitStac
 def open_pieces(
     files: LogFiles, components: Components, opened: ExitStack, *, names: list[str] | None = None
 ) -> list[Segment]:
-    """Open the live segments of a folder read-only. Return the parts of an overflowed closed segment instead of it."""
+    """Open the live segments of a folder read-only. The parts of an overflowed closed segment are separate segments."""
     segments = list[Segment]()
     for segment in open_segments(files, components, opened, writable=False, names=names):
         spans = closed_spans(segment, components) if segment.end_offset != UNKNOWN_END else []
@@ -200,13 +194,13 @@ def open_pieces(
 
 
 def split_segment(segment: Segment, spans: Sequence[OverflowRange], config: TopicConfig) -> list[str]:
-    """Replace a segment with its parts, which get their own indexes, and close it.
+    """Replace an overflowed segment with its parts, which get their own indexes, and close the overflowed segment.
 
-    The replacement is atomic, even in a crash. The bytes of the log do not change. Damaged bytes at its end stay at the
-    end of the last piece.
+    The replacement is atomic, even in a crash. The bytes of the log do not change. Damaged bytes at the end of the
+    segment stay at the end of the last part.
 
     Returns:
-        The ``.deleted`` files of the segment, to be removed later.
+        The names of the segment's ``.deleted`` files, which the caller removes later.
 
     Raises:
         DiskFullError: the disk has no room for a second copy of the segment; nothing is changed.
@@ -233,10 +227,7 @@ def split_segment(segment: Segment, spans: Sequence[OverflowRange], config: Topi
 
 
 def _aborted(segment: Segment) -> dict[int, AbortedTransaction] | None:
-    """Return the aborted transactions of the segment's index, by the offset of their marker.
-
-    Returns None if the indexes must be rebuilt.
-    """
+    """Return the aborted transactions in the segment's index, by marker offset; None if the indexes must be rebuilt."""
     has_offsets = segment.file_name(segment.components.indexes[IndexRole.OFFSET].suffix) in file_names(segment.files)
     if not has_offsets or not segment.is_sound(IndexRole.TRANSACTION):
         return None
@@ -244,7 +235,7 @@ def _aborted(segment: Segment) -> dict[int, AbortedTransaction] | None:
 
 
 def _copy(piece: Segment, into: SegmentBuilder, aborted: dict[int, AbortedTransaction]) -> None:
-    """Write the valid batches of a piece of a split segment, and then the bytes after them."""
+    """Write the valid batches of a part of a split segment, and then the bytes after them."""
     position = 0
     try:
         for chunk in walk(piece, 0, piece.components):

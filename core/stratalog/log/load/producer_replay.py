@@ -40,7 +40,7 @@ def read_marker(data: Buffer, batch: RecordBatch, components: Components) -> End
 
 
 def replay(state: ProducerState, data: Buffer, batch: RecordBatch, components: Components) -> AbortedTransaction | None:
-    """Update ``state`` with one batch; return the index entry of the transaction that it aborts, None if none."""
+    """Update ``state`` with one batch; return the transaction that ``batch`` aborts as an index entry, or None."""
     if batch.producer_id <= NO_PRODUCER:
         state.end_offset = batch.next_offset
         return None
@@ -50,9 +50,9 @@ def replay(state: ProducerState, data: Buffer, batch: RecordBatch, components: C
 def admit(
     state: ProducerState, data: Buffer, batch: RecordBatch, components: Components, *, in_sequence: bool = True
 ) -> AbortedTransaction | None:
-    """Check one batch that a leader is about to write, then call ``replay`` and return its result.
+    """Check one batch that a leader is about to write, and update ``state``, a draft, with the batch.
 
-    ``state`` is a draft. Sequence numbers are checked only if ``in_sequence`` is True.
+    Return the same result as ``replay``. Sequence numbers are checked only if ``in_sequence`` is True.
 
     Raises:
         InvalidRecordError: a producer's control batch has records but no end marker. An empty control batch is valid.
@@ -75,7 +75,14 @@ def _noted(state: ProducerState, batch: RecordBatch, marker: EndMarker | None) -
 def replay_range(
     state: ProducerState, segments: Iterable[ReadableSegment], start: int, end: int, components: Components
 ) -> None:
-    """Update ``state`` with every batch of ``segments`` with offsets in [start, end)."""
+    """Update ``state`` with every batch of ``segments`` whose last offset is in [start, end).
+
+    The end offset of ``state`` is then at least ``end``. CRCs are not checked.
+
+    Raises:
+        CorruptBatchError: the framing of an entry is damaged.
+        StorageError: a segment cannot be read.
+    """
     for segment in segments:
         if segment.end_offset <= start or segment.base_offset >= end:
             continue
@@ -96,8 +103,7 @@ def replay_table(
 ) -> dict[int, AbortedTransaction]:
     """Update ``state`` with all batches of a table, which is not empty; return the aborted transactions by row.
 
-    A data batch is skipped if later batches of the table replace its effect on the state. The result is the same as
-    ``replay`` of every row.
+    The result is the same as ``replay`` of every row. Batches whose effect later batches replace are skipped.
     """
     aborted = {}
     for row in _telling_rows(table):
@@ -109,12 +115,7 @@ def replay_table(
 
 
 def _telling_rows(table: BatchTable) -> list[int]:
-    """Return the rows that replay needs, ascending.
-
-    All control batches are needed. Between two control batches, three kinds of data batches are needed for each
-    producer: the first batch, the first transactional batch, because it may open a transaction, and the last
-    ``REMEMBERED_BATCHES`` batches.
-    """
+    """Return the rows that replay needs, ascending: all control batches, and some data batches between two of them."""
     ids = table.producer_id
     if ids.tobytes() == _NO_PRODUCER_BYTES * len(ids):
         return []
@@ -170,7 +171,7 @@ def newest_snapshot(files: LogFiles, offsets: Iterable[int], at_most: int) -> Pr
 
 
 def write_snapshot(files: LogFiles, offset: int, state: ProducerState) -> None:
-    """Store the producers' state below ``offset``, durably. Called at each roll, clean close and recovery.
+    """Store the producers' state below ``offset``, durably, as the snapshot ``offset``.
 
     No file is written at offset 0, as in Kafka: there are no batches below it.
     """
@@ -179,10 +180,10 @@ def write_snapshot(files: LogFiles, offset: int, state: ProducerState) -> None:
 
 
 def write_snapshot_if_room(files: LogFiles, offset: int, state: ProducerState) -> bool:
-    """Store the producers' state below ``offset`` if the disk has room; return True if it was stored.
+    """Store the producers' state below ``offset``; if the disk is full, log a warning. Return True if it was stored.
 
-    The loader calls it, because reads, offload and eviction must work even on a full disk. Without the snapshot, the
-    next opening reads more batches.
+    The loader calls this function, because reads, offload and eviction must work even on a full disk. An older snapshot
+    at ``offset`` is then removed, and the next opening reads more batches.
     """
     try:
         write_snapshot(files, offset, state)
@@ -194,9 +195,10 @@ def write_snapshot_if_room(files: LogFiles, offset: int, state: ProducerState) -
 
 
 def remove_stray_snapshots(files: LogFiles, listed: Collection[int], bases: Collection[int], log_end: int) -> None:
-    """Delete the ``listed`` snapshots that are above the log end, or at no segment's base offset.
+    """Delete the snapshots above the log end, and those that are not at the base offset of a segment.
 
-    The newest snapshot at no base offset is kept if it is above all base offsets: a clean close wrote it.
+    One snapshot that is not at a base offset is kept: the newest, if it is above all base offsets. A clean close wrote
+    it. ``listed`` are the offsets of all snapshots, and ``bases`` are the base offsets of the segments.
 
     Source: apache/kafka ProducerStateManager.removeStraySnapshots, truncateAndReload.
     """
