@@ -41,22 +41,21 @@ def convert(
 ) -> Converted:
     """Convert the batches of ``data`` above ``magic`` to ``magic``, and copy the other batches unchanged.
 
-    A truncated entry at the end is left out.
-
-    A conversion to magic 1 loses headers, the fields of producers, transactional flags, leader epochs, control batches,
-    and the boundaries of uncompressed batches. A conversion to magic 0 also loses timestamps and their type. Offsets
-    with their gaps, keys and values stay.
+    A truncated entry at the end is left out. A conversion to magic 1 loses headers, the fields of producers,
+    transactional flags, leader epochs, control batches, and the boundaries of uncompressed batches. A conversion to
+    magic 0 also loses timestamps and their type. Offsets with their gaps, keys and values are kept.
 
     Args:
         data: whole batches, as a fetch returns them.
         formats: formats of all magics in ``data``, and of ``magic``.
         codecs: codecs of the batches.
         magic: the highest magic that the reader knows.
-        first_offset: records below it are left out of uncompressed batches; compressed ones stay whole.
+        first_offset: records below it are left out of uncompressed batches; compressed batches stay whole.
         limit_bytes: maximum size (bytes) of a decompressed batch.
 
     Raises:
-        UnsupportedCompressionError: a batch is compressed with zstd, which older magics do not have.
+        UnsupportedCompressionError: a batch above ``magic`` is compressed with zstd, which older magics do not have, or
+            with a codec that is not installed.
         CorruptBatchError: an entry or its records are damaged; the error's ``position`` is in ``data``, its ``file`` is
             "".
         DecompressedSizeError: a batch decompresses past ``limit_bytes``.
@@ -97,10 +96,7 @@ def _columns(
 
 
 def _encoded(columns: RecordColumns, batch: RecordBatch, target: RecordFormat, codecs: CodecTable) -> bytearray:
-    """Encode the records with the target's magic.
-
-    The result is one compressed message if ``batch`` is compressed, otherwise one message for each record.
-    """
+    """Encode the records with the target's magic: as one message if ``batch`` is compressed, else one per record."""
     is_append_time = batch.timestamp_type is TimestampType.LOG_APPEND_TIME
     header = BatchHeader(
         base_offset=columns.offset[0],

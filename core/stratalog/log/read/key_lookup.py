@@ -25,8 +25,8 @@ _HAS_KEY: Final = 1
 class SegmentExtra(NamedTuple):
     """An extra index of one segment, whose offsets are [base_offset, end_offset).
 
-    ``reader`` is None if there is no usable index: for the active segment, for a recently closed segment, and if the
-    index is damaged or empty. Then the records must be read.
+    ``reader`` is None if the records must be read instead: for the active segment, for a segment whose index is not
+    built yet, and if the index is damaged or empty.
     """
 
     base_offset: int

@@ -35,12 +35,12 @@ _of: Final = tuple.__new__  # creates a named tuple from all its fields, with on
 class LogReader(CheckedArguments, ABC):
     """One log over both tiers, for reading. Thread-safe. A read holds no lock that appends wait for.
 
-    Isolation is ``"read_uncommitted"`` (up to the high watermark), ``"read_committed"`` (up to the last stable offset,
-    without aborted transactions) or ``"log_end"`` (up to the log end).
+    ``isolation`` is ``"read_uncommitted"`` (up to the high watermark), ``"read_committed"`` (up to the last stable
+    offset, without aborted transactions) or ``"log_end"`` (up to the log end).
 
     Attributes:
         name: topic and partition.
-        topic_id: the topic's id, None for directories older than topic ids.
+        topic_id: the topic's id; None for directories older than topic ids.
     """
 
     def __init__(self, name: TopicPartition, topic_id: TopicId | None) -> None:
@@ -54,14 +54,14 @@ class LogReader(CheckedArguments, ABC):
     @property
     @abstractmethod
     def components(self) -> Components:
-        """The components that reads of the log use."""
+        """The formats, codecs, indexes, limits and caches that reads of the log use."""
 
     @abstractmethod
     def view(self) -> LogView:
         """Return the segments, bounds and epochs that readers see now, as one immutable value."""
 
     def offsets(self) -> LogOffsets:
-        """Return all bounds of the log, at one point in time."""
+        """Return the log start, high watermark, last stable offset, log end and other bounds, at one point in time."""
         return self.view().offsets
 
     @property
@@ -76,7 +76,7 @@ class LogReader(CheckedArguments, ABC):
         isolation: str = "read_uncommitted",
         fields: Fields = Fields.ALL,
     ) -> Iterator[RecordColumns]:
-        """Yield records as columns, about 1 MiB of log at a time.
+        """Yield records as columns, about ``limits.read.bytes`` of log at a time.
 
         ``fields`` are the columns to decode; offsets are always decoded. The other arguments and the errors are those
         of ``records``.
@@ -85,6 +85,8 @@ class LogReader(CheckedArguments, ABC):
 
     def records(self, start: int = 0, end: int | None = None, isolation: str = "read_uncommitted") -> Iterator[Record]:
         """Return an iterator over the records with offsets in [start, end), in order; control records are omitted.
+
+        Errors are raised during the iteration, not by this call.
 
         Args:
             start: first offset; 0 means the log start.
@@ -115,7 +117,8 @@ class LogReader(CheckedArguments, ABC):
             isolation: upper bound of the read; see the class.
 
         Raises:
-            StorageError: any error of ``records``; damage in a skipped segment is not detected.
+            StorageError: any error of ``records``, raised during the iteration. Damage in a skipped segment is not
+                detected.
             TypeError: the key is not bytes.
         """
         return records_with_key(self.view, self.components, key, start, end, isolation, self.name.partition)
@@ -167,23 +170,25 @@ class LogReader(CheckedArguments, ABC):
         current_leader_epoch: int | None = None,
         last_fetched_epoch: int | None = None,
     ) -> Fetched:
-        """Return raw whole batches of one segment, from the batch that contains ``offset``.
+        """Return raw whole batches of one segment, from the first batch that ends at or above ``offset``.
+
+        The result is empty at the isolation's bound. As in Kafka, the CRCs of batches on local disk are not checked.
 
         Args:
             offset: the first requested offset; the first batch may begin below it.
             max_bytes: maximum total size of the batches.
             isolation: upper bound of the read; replicas read with ``"log_end"``.
-            min_one_batch: if True, return the first batch even if it is larger than ``max_bytes``. Otherwise a reader
-                could make no progress.
+            min_one_batch: True to return the first batch even if it is larger than ``max_bytes``. If False, the result
+                is then empty.
             current_leader_epoch: the leader epoch that the caller expects; None is not checked.
             last_fetched_epoch: epoch of the replica's last record before ``offset``. If the replica's log diverges from
                 this one, the result has no batches, and ``diverging`` is set.
 
         Raises:
             OffsetOutOfRangeError: ``offset`` is below the log start or above the log end, or ``last_fetched_epoch`` is
-                not known here.
+                -1 or later than all known epochs.
             StaleLeaderEpochError, UnknownLeaderEpochError: ``current_leader_epoch`` is not the log's.
-            CorruptBatchError: the batch at ``offset`` is damaged.
+            CorruptBatchError: the batch at ``offset`` is damaged, or the log is damaged and ends at ``offset``.
             StorageError: a segment cannot be read from disk or from the tier.
         """
         asked = _of(
@@ -210,7 +215,6 @@ class LogReader(CheckedArguments, ABC):
         """Return the batches of ``fetch``, ready to be sent to a socket.
 
         If ``max_bytes`` is above 64 KiB, only the headers of the first and the last batches are read from a local file.
-
         ``Transfer.size_bytes`` is known before the first byte is sent, for protocols that send the size first. The
         arguments and errors are those of ``fetch``.
         """
@@ -228,7 +232,7 @@ class LogReader(CheckedArguments, ABC):
         Raises:
             OSError: the socket failed; the number of sent bytes is not reported. Use ``transfer`` to continue after
                 errors.
-            StorageError: any error of ``fetch``.
+            StorageError: any error of ``fetch`` or of ``Transfer.send``.
         """
         sending = self.transfer(offset, max_bytes, isolation)
         try:
@@ -239,7 +243,7 @@ class LogReader(CheckedArguments, ABC):
         return sending
 
     def end_offset_for_epoch(self, epoch: int, current_leader_epoch: int | None = None) -> EpochEnd:
-        """Return the end of a leader epoch in this log. A replica uses its leader's answer to find a divergence.
+        """Return the end of a leader epoch in this log. A replica compares its log with the end in the leader's log.
 
         Args:
             epoch: the latest epoch in the replica's log.
@@ -276,7 +280,8 @@ class LogReader(CheckedArguments, ABC):
     def largest_timestamp(self, isolation: str = "read_uncommitted") -> TimestampOffset | None:
         """Return the largest timestamp of the log, and the offset of the first record that has it.
 
-        The result is None if no record has a timestamp, or if ``isolation`` does not show that record.
+        The result is None if no record has a timestamp, or if ``isolation`` does not show that record. Raises
+        StorageError if a segment cannot be read.
 
         Source: apache/kafka ListOffsetsRequest.MAX_TIMESTAMP.
         """
@@ -284,12 +289,19 @@ class LogReader(CheckedArguments, ABC):
         return largest_timestamp(self.view, self.components, isolation, fences)
 
     def segments(self) -> tuple[SegmentSummary, ...]:
-        """Return a summary of each segment of both tiers, oldest first. A segment in both tiers is listed once."""
+        """Return a summary of each segment of both tiers, oldest first. A segment in both tiers is listed once.
+
+        Raises StorageError if the tier's list of segments cannot be read.
+        """
         return summaries(self.view())
 
 
 def summaries(view: LogView) -> tuple[SegmentSummary, ...]:
-    """Return a summary of each segment of a view, oldest first. A segment in both tiers is listed once."""
+    """Return a summary of each segment of a view, oldest first. A segment in both tiers is listed once.
+
+    If local segments have the last offsets of a segment in the tier, its size is estimated for the other offsets.
+    Raises StorageError if the tier's list of segments cannot be read.
+    """
     remote_end = view.remote.end_offset if view.remote is not None and view.remote.segments else -1
     local_start = view.segments[0].base_offset if view.segments else view.offsets.log_end
     listed = []

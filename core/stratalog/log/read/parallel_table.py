@@ -32,12 +32,8 @@ def read_table(
 ) -> pyarrow.Table:
     """Return the records of ``read_arrow`` in one table.
 
-    A long range on local disk is split into pieces of a few MiB, which ``limits.arrow.threads`` threads read. Each
-    piece is read separately, with all checks, from the batch before it on. Therefore a wrong index entry at a split
-    costs time, but loses no records. A slow thread reads fewer pieces.
-
-    Raises:
-        As ``read_arrow``. If several errors occur, the first one in the log is raised.
+    A long range on local disk is split into pieces of a few MiB, which ``limits.arrow.threads`` threads read. Raises
+    the same errors as ``read_arrow``; of several errors, the first one in the log.
     """
     threads = components.limits.arrow_threads
     plan = plan_read(views(), components, start, end, isolation)
@@ -93,10 +89,7 @@ def _shares(plan: ReadPlan) -> list[_Share]:
 
 
 def _cut(share: _Share, distance_bytes: int, components: Components) -> int:
-    """Return the offset of a batch start, from the index, about ``distance_bytes`` into the share.
-
-    Returns the share's first offset if the index has no such entry.
-    """
+    """Return the offset of a batch start about ``distance_bytes`` into the share; its first offset without an index."""
     if distance_bytes <= 0:
         return share.span.start
     wanted = share.span.start + len(share.span) * distance_bytes // share.size_bytes

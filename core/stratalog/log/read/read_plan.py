@@ -21,14 +21,14 @@ Ranges: TypeAlias = Callable[[LogView, int], Iterator[ReadRange]]
 
 
 class ReadPlan(NamedTuple):
-    """Plan of one read, made from the view at the start of the read.
+    """Plan of one read.
 
     Attributes:
         view: the view at the start of the read.
         span: range of offsets.
         hidden: aborted transactions whose records are omitted.
-        meets_damage: True if the read wants records beyond ``span``, so that it ends with an error if the log is
-            damaged at its end.
+        meets_damage: True if the read requests offsets above ``span``. The read then ends with the view's ``damage``,
+            if there is any.
     """
 
     view: LogView
@@ -68,7 +68,7 @@ def read_all(
     ranges: Ranges,
     read: Callable[[ReadRange], Iterator[tuple[_T | None, int]]],
 ) -> Iterator[_T]:
-    """Yield the pieces that ``read`` returns for each range from ``start`` on.
+    """Yield the pieces that ``read`` yields for each range from ``start`` on.
 
     If a segment is removed or replaced during the read, continue with the newest view.
 

@@ -14,13 +14,13 @@ READ_ERRORS: Final = (SegmentGoneError, CorruptionError)  # after these, ``ReadR
 
 
 class DamagedReads:
-    """Damaged ranges that were read again once, because the bytes may have been damaged in transfer."""
+    """Positions of damage that were read again once, because bytes from a tier may be damaged in transfer."""
 
     def __init__(self) -> None:
         self._seen = set[tuple[str, int]]()  # labels, because each view of a tier creates new segment objects
 
     def should_repeat(self, error: CorruptionError, segment: ReadableSegment) -> bool:
-        """Return True if ``segment`` may return other bytes now, and was not read again at this position yet."""
+        """Return True if a second read of ``segment`` may return other bytes. True at most once for each position."""
         place = segment.label, error.position
         if place in self._seen:
             return False
@@ -31,9 +31,9 @@ class DamagedReads:
 class ReadRetry:
     """Retry decisions for one read.
 
-    If retention removed a segment or a truncation shortened it during the read, the read continues with a newer view,
-    in which the tier or a later segment has the offsets. The number of retries is limited by the number of removed
-    segments and of damaged batches.
+    If a segment is removed, truncated or replaced during the read, the read continues with a newer view, in which the
+    tier or another segment has the offsets. The number of retries is limited by the number of removed segments and of
+    damaged batches.
 
     Args:
         views: returns the newest view.
@@ -48,7 +48,7 @@ class ReadRetry:
         self._damaged = DamagedReads()
 
     def should_retry(self, error: SegmentGoneError | CorruptionError, segment: ReadableSegment | None) -> bool:
-        """Return True if the read may succeed now, with ``view``, which may be a newer one.
+        """Return True if the read may succeed now with ``self.view``, which this call may replace by a newer view.
 
         Args:
             error: the error of the read of ``segment`` in ``view``.

@@ -17,8 +17,8 @@ from stratalog.segment.readable import ReadableSegment
 class RemoteSegments(Sequence[ReadableSegment]):
     """The segments of a log's tier, ascending, without gap or overlap. Immutable, thread-safe.
 
-    A tier may have very many segments; then the list is read page by page. Every access except the bounds and the
-    length may read from the store, and raises the errors of ``RemoteLog.view``.
+    A long list is read page by page. Every access except the offsets and the length may read from the store, and raises
+    the errors of ``RemoteLog.view``.
     """
 
     __slots__ = ("_segments",)
@@ -49,7 +49,7 @@ class RemoteSegments(Sequence[ReadableSegment]):
         return self._segments[-1].end_offset if self._segments else None
 
     def from_offset(self, offset: int, *, since_ms: int | None = None) -> Iterator[ReadableSegment]:
-        """Return the segments that end above ``offset``, ascending.
+        """Return an iterator over the segments that end above ``offset``, ascending.
 
         Args:
             offset: segments that end at or below it are skipped.
@@ -66,7 +66,7 @@ class RemoteSegments(Sequence[ReadableSegment]):
 
 @dataclass(frozen=True, slots=True)
 class RemoteView:
-    """Contents of one manifest root of a log. It is immutable; readers need no lock.
+    """Contents of a log's tier, as one manifest root (one version of the list of segments) has them. Immutable.
 
     Segments cover [start_offset, end_offset) without gap or overlap. Each offset below ``end_offset`` is committed in
     the tier, or is below ``log_start``: a local segment may be evicted if its end offset is at or below ``end_offset``.
@@ -132,7 +132,7 @@ class _SegmentsUpTo(RemoteSegments):
         self._all, self._end = segments, end
 
     def __bool__(self) -> bool:
-        """Return True if there may be segments. Does not read the list, because each append calls it."""
+        """Return True if there may be segments, without reading the list: each append calls this method."""
         start = self._all.start_offset
         return start is not None and start < self._end
 
@@ -173,7 +173,7 @@ class OfflineSegments(RemoteSegments):
     """The segments of an unavailable tier: their start, their end and their approximate number are known.
 
     Args:
-        start: offset of the first segment.
+        start: base offset of the first segment.
         end: exclusive end offset of the last segment.
         count: number of segments; at least 1.
         why: returns the error to raise when a segment is accessed.
@@ -214,11 +214,14 @@ class OfflineSegments(RemoteSegments):
         return self._end
 
     def up_to(self, end: int) -> RemoteSegments:
-        """Return the segments that end at or below ``end``, as if one of them ended exactly there."""
+        """Return the segments up to ``end``, as if one of them ended exactly there.
+
+        The result is empty if ``end`` is at or below the start offset.
+        """
         return OfflineSegments(self._start, end, self._count, self._why) if end > self._start else RemoteSegments()
 
     def from_offset(self, offset: int, *, since_ms: int | None = None) -> Iterator[ReadableSegment]:
-        """Return an empty iterator if the segments end at or below ``offset``; otherwise raise the store's error."""
+        """Return an empty iterator if the segments end at or below ``offset``; otherwise raise the error of ``why``."""
         del since_ms
         if offset < self._end:
             self._raise()
@@ -278,7 +281,7 @@ class RemoteLog(Protocol):
 
 
 def merged_epochs(runs: Iterable[Iterable[EpochEntry]]) -> tuple[EpochEntry, ...]:
-    """Return the epochs of consecutive segments as one ascending run, each epoch with its first start offset."""
+    """Return the epochs of consecutive segments as one ascending list, each epoch with its first start offset."""
     merged: list[EpochEntry] = []
     for run in runs:
         merged.extend(entry for entry in run if not merged or entry.epoch > merged[-1].epoch)

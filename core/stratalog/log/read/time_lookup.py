@@ -62,9 +62,10 @@ class TimeFences:
 def offset_for_timestamp(
     views: ViewSource, components: Components, timestamp_ms: int, isolation: str, fences: TimeFences
 ) -> TimestampOffset | None:
-    """Return timestamp and offset of the first record at or above ``timestamp_ms``; None if the isolation shows none.
+    """Return timestamp and offset of the first record with a timestamp at or after ``timestamp_ms``.
 
-    ``fences`` is the object of the log for its local segments.
+    The result is None if ``isolation`` shows no such record. ``fences`` is the log's own object. Raises StorageError if
+    a segment cannot be read.
     """
     view, retry = views(), None
     while True:
@@ -93,7 +94,8 @@ def largest_timestamp(
 ) -> TimestampOffset | None:
     """Return timestamp and offset of the first record with the largest timestamp of the log.
 
-    The result is None if no record has a timestamp, or if the isolation hides that record.
+    The result is None if no record has a timestamp, or if ``isolation`` does not show that record. Raises StorageError
+    if a segment cannot be read.
     """
     view = views()
     start = view.offsets.log_start

@@ -23,12 +23,12 @@ _MS: Final = 1000
 class Transfer:
     """Whole batches to send to a socket. The file stays open until all batches are sent or the transfer is released.
 
-    It is a context manager. Only one thread at a time may use it. The bytes are read from the file when they are sent:
-    a truncation in the meantime changes or ends them. Only followers truncate, and only above the committed records.
+    A context manager. Only one thread at a time may use it. The bytes are read from the file when they are sent: a
+    truncation in the meantime changes or ends them. Only followers truncate, and only above the committed records.
 
     Attributes:
         offset: the requested offset.
-        next_offset: the offset after these batches.
+        next_offset: the offset after these batches; ``offset`` if there are none.
         size_bytes: total size of all batches.
         sent_bytes: number of bytes sent so far.
         offsets: all bounds of the log at the time of the fetch.
@@ -48,10 +48,11 @@ class Transfer:
         return self.size_bytes - self.sent_bytes
 
     def send(self, to: socket.socket) -> int:
-        """Send bytes until the socket would block, and return their number. A blocking socket gets all bytes.
+        """Send bytes until the socket would block, and return the number of bytes that this call sent.
 
-        The transfer is released after the last byte. After an error of the socket, call ``send`` again or ``release``;
-        ``sent_bytes`` is the number of bytes sent so far.
+        A blocking socket gets all bytes, and so does a socket with a timeout. The transfer is released after the last
+        byte. After an error of the socket, call ``send`` again or ``release``; ``sent_bytes`` is the number of bytes
+        sent so far.
 
         Args:
             to: any socket. Sockets that are not plain, such as encrypting ones, get copies of the bytes.
@@ -80,7 +81,7 @@ class Transfer:
         return self.sent_bytes - before
 
     def read(self) -> memoryview:
-        """Return all bytes in memory, instead of sending them. The bytes are valid until ``release``.
+        """Return the bytes of all batches, also of those already sent. The bytes are valid until ``release``.
 
         After ``release``, and after ``send`` has sent all bytes, the result is empty.
 
