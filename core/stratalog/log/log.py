@@ -115,17 +115,18 @@ class Log(LogReader):
                 clock's time.
             durability: ``"written"`` or ``"durable"``; None means the engine's setting.
             wait: if False, write the records and return a future. The future is done when the records are as durable as
-                requested, or holds the error. Another thread completes the future. It cannot be cancelled, and it is
-                done before the engine closes.
+                requested, or holds the error of the sync; other errors are raised by this call. The future cannot be
+                cancelled, and is done before the engine closes.
 
         Raises:
             NotLeaderOrFollowerError: the log follows a leader.
             InvalidRecordError, InvalidTimestampError: a record breaks a rule of the topic; nothing was written.
             RecordTooLargeError: one record is above ``max.message.bytes``; nothing was written.
             RecordBatchTooLargeError: all records together are above ``segment.bytes``; nothing was written.
+            UnsupportedCompressionError: the topic's codec is not installed; nothing was written.
             DiskFullError: no space; the log can still be read.
             LocalLimitError: local disk is at ``local.hard.limit.bytes``, and ``tier.outage.policy`` refuses the append.
-            StorageError: the log is closed or out of service, or writing failed.
+            StorageError: the log is closed, damaged or out of service, or writing failed.
         """
         if type(records) is not list and type(records) is not tuple:
             _check_sequence(records)
@@ -155,9 +156,9 @@ class Log(LogReader):
         numbers are not checked.
 
         Raises:
-            CorruptBatchError: framing or a CRC is wrong; nothing was written.
-            OutOfOrderSequenceError, InvalidProducerEpochError, InvalidTxnStateError: a batch breaks the rules of
-                idempotent producers or of transactions; nothing was written.
+            CorruptBatchError, DecompressedSizeError: framing, a CRC or compressed data is wrong; nothing was written.
+            OutOfOrderSequenceError, InvalidProducerEpochError, InvalidTxnStateError, TransactionCoordinatorFencedError:
+                a batch breaks the rules of idempotent producers or of transactions; nothing was written.
             OffsetsExhaustedError: the log has no offsets left.
             StorageError: any error of ``append``.
         """
@@ -178,7 +179,8 @@ class Log(LogReader):
         """Append batches fetched from the leader without changing them; adopt the leader's bounds.
 
         Args:
-            data: batches, from the log end on. Gaps are allowed. A partial batch at the end is ignored.
+            data: batches, from the log end on. Gaps are allowed. A partial batch at the end is ignored, and so are all
+                batches from the first one with a later leader epoch on.
             leader_high_watermark: this log's high watermark becomes the lower of this value and the log end.
             leader_log_start_offset: this log's start offset rises to this value, but not above the high watermark.
             durability: ``"written"`` or ``"durable"``; None means the engine's setting.
@@ -188,9 +190,10 @@ class Log(LogReader):
 
         Raises:
             NotLeaderOrFollowerError: the log leads.
-            CorruptBatchError, OffsetsOutOfOrderError, UnexpectedAppendOffsetError: nothing was written.
+            CorruptBatchError, OffsetsOutOfOrderError, OffsetsExhaustedError, UnexpectedAppendOffsetError: nothing was
+                written.
             DiskFullError: no space; the batches in segments that were filled before stay written.
-            StorageError: the log is closed or out of service, or writing failed.
+            StorageError: the log is closed, damaged or out of service, or writing failed.
         """
         wanted = self._durability_of(durability)
         return append_as_follower(self._state, data, leader_high_watermark, leader_log_start_offset, wanted)
@@ -211,12 +214,12 @@ class Log(LogReader):
 
         Raises:
             NotLeaderOrFollowerError: the log follows a leader.
-            ConfigError: a number does not fit Kafka's fields; nothing was written.
+            ConfigError: the producer id or an epoch is negative, or too large for Kafka's field; nothing was written.
             InvalidProducerEpochError: a newer epoch of the producer has already written.
             TransactionCoordinatorFencedError: a coordinator of a newer epoch has already written a marker for the
                 producer.
             DiskFullError: no space; the log can still be read.
-            StorageError: the log is closed or out of service, or writing failed.
+            StorageError: the log is closed, damaged or out of service, or writing failed.
         """
         marker = EndMarker(ControlType.COMMIT if commit else ControlType.ABORT, coordinator_epoch)
         return append_marker(self._state, producer_id, producer_epoch, marker, self._durability_of(durability))
@@ -259,9 +262,9 @@ class Log(LogReader):
         at or below ``offset``.
 
         Raises:
-            ConfigError: ``offset`` is negative.
+            ConfigError: ``offset`` is negative or above 2^63 - 1.
             OffsetInTierError: the log leads, and the tier has committed records at or above ``offset``.
-            StoreError: the tier cannot be read; nothing was truncated.
+            StoreError, CorruptionError: the tier cannot be read; nothing was truncated.
             StorageError: the log is not writable, or the disk failed; after a failure of the disk, the log is out of
                 service until it is opened again.
         """
@@ -275,7 +278,7 @@ class Log(LogReader):
             log_start: first offset for readers, if a tier has the records below ``offset``. None means ``offset``.
 
         Raises:
-            ConfigError: ``offset`` is negative, or ``log_start`` is not in [0, ``offset``].
+            ConfigError: ``offset`` is negative or above 2^63 - 1, or ``log_start`` is not in [0, ``offset``].
             OffsetInTierError: the log leads, and the tier has committed records at or above ``offset``.
             StorageError: any other error of ``truncate_to``.
         """
@@ -308,7 +311,7 @@ class Log(LogReader):
     def roll(self) -> int:
         """Close the active segment and begin a new one at the log end; return the base offset of the new segment.
 
-        An active segment without records stays; its base offset is then returned.
+        If the active segment has no records, it stays, and its base offset is returned.
 
         Raises:
             OutOfResourcesError: no space or no descriptors for the new segment; the log is unchanged.
@@ -331,16 +334,16 @@ class Log(LogReader):
             NotLeaderOrFollowerError: the log follows a leader, which sends its log start.
             PolicyViolationError: ``cleanup.policy`` is compact without delete: the newest record of each key must stay.
             InvalidTopicError: the topic is one of Kafka's internal topics.
-            OffsetOutOfRangeError: ``before`` is above the high watermark.
+            OffsetOutOfRangeError: ``before`` is above the high watermark or below -1.
             StorageError: the log is not writable, or the disk failed.
         """
         return delete_records(self._state, before)
 
     def subscribe(self, callback: Callable[[LogOffsets], object]) -> Callable[[], None]:
-        """Call ``callback`` with the bounds after they have moved; return a function that unsubscribes it.
+        """Call ``callback`` with the log's offsets after they have changed; return a function that unsubscribes it.
 
-        A thread of the engine calls ``callback`` later, with no lock held. Moves that follow each other closely cause
-        one call. An exception of the callback is logged. A slow callback delays the other subscribers, but no append.
+        A thread of the engine calls ``callback`` later, with no lock held. Changes in quick succession cause one call.
+        An exception of the callback is logged. A slow callback delays the other subscribers, but no append.
         """
         with self._state.lock:
             if self._subscribers is None:

@@ -56,9 +56,10 @@ class CheckpointOffset:
 class LogReport:
     """Result of the check of a log's folder.
 
-    ``batches`` and ``records`` count the good ones; ``records`` is None unless every record was checked. ``size_bytes``
-    is the size of all segments. ``log_end`` is the end of the good part of the last segment. ``known_end`` is the
-    largest offset in a checkpoint. ``epochs`` are the leader epochs of the batches.
+    ``batches`` and ``records`` are the numbers of good ones; ``records`` is None unless every record was checked.
+    ``size_bytes`` is the size of all segments. ``log_end`` is the end offset of the good part of the last segment.
+    ``known_end`` is the largest offset in a checkpoint, 0 if there is none. ``epochs`` are the leader epochs of the
+    batches.
     """
 
     segments: int = 0
@@ -80,7 +81,7 @@ def check_log(
     was_clean: bool = False,
     on_bytes: OnBytes = uncounted,
 ) -> LogReport:
-    """Check every file of a log's folder. Writes nothing, and keeps one chunk of a segment in memory at a time.
+    """Check every file of a log's folder. Write nothing, and keep one chunk of a segment in memory at a time.
 
     Args:
         files: the folder.
@@ -88,7 +89,7 @@ def check_log(
         records: True to decompress and decode every record, in addition to the CRC checks.
         checkpoints: the log's offsets in the checkpoints of its directory.
         was_clean: True if the directory was closed cleanly: then a log that ends below a checkpoint has lost its end.
-        on_bytes: called with the number of bytes that were checked.
+        on_bytes: called with the number of bytes that were checked since the last call.
 
     Raises:
         LogDirError: a file cannot be read.
@@ -181,7 +182,7 @@ class _SegmentsCheck:
 
 
 def _in_file(findings: Sequence[Finding], segment: Segment, label: str) -> Iterator[Finding]:
-    """Return findings of a segment, or of a part of an overflowed one, with the path and the position in its file."""
+    """Return findings of a segment, or of a part of an overflowed one, with the path and the positions in its file."""
     if not segment.start:
         return iter(findings)
     return (replace(finding, place=label, position=finding.position + segment.start) for finding in findings)

@@ -36,7 +36,7 @@ def is_repairable(finding: Finding) -> bool:
 def repair_log(
     files: LogFiles, components: Components, config: TopicConfig, report: LogReport, log_start: int | None
 ) -> list[Repair]:
-    """Repair the repairable findings of ``check_log``, and return the repairs. Without such findings, do nothing.
+    """Repair the repairable findings of ``check_log``, and return the repairs; empty if there are no such findings.
 
     Repairs are: truncate a torn tail, split overflowed segments, complete or undo a replacement of segments, and
     rebuild indexes, snapshots and leader epochs. The caller has locked the directory, and has made sure that the next

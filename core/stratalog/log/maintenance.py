@@ -45,9 +45,9 @@ class LogMaintenance:
         self._state.notify(event)
 
     def sync_if_due(self, interval_ms: int) -> bool:
-        """Flush if unsynced records have waited for the shorter of ``interval_ms`` and ``flush.ms``.
+        """Flush if the log has unsynced records, and the last sync is too long ago. Return True if the log was flushed.
 
-        Return True if the log was flushed. Raises the same errors as ``flush``.
+        The limit is the shorter of ``interval_ms`` and ``flush.ms``. Raises the same errors as ``flush``.
         """
         due = is_sync_due(self._state, interval_ms)
         if due:
@@ -57,8 +57,8 @@ class LogMaintenance:
     def forget_producers(self, silent_ms: int) -> int:
         """Forget producers whose last batch is ``silent_ms`` old or older; return the number of forgotten producers.
 
-        The batch's own timestamp decides. Producers with an open transaction are kept. A forgotten producer may
-        continue at any sequence number. Raises StorageError if the log is not writable.
+        The age counts from the batch's own timestamp. Producers with an open transaction are kept. A forgotten producer
+        may continue at any sequence number. Raises StorageError if the log is not writable.
         """
         state = self._state
         with state.lock:
@@ -116,7 +116,7 @@ class LogMaintenance:
         self._state.health.refuse(error)
 
     def fail(self, error: StorageError) -> None:
-        """Take the log out of service, and also its directory if ``error`` is a disk failure. Reads continue."""
+        """Take the log out of service; if ``error`` is a LogDirOfflineError, also its directory. Reads continue."""
         self._state.health.fail(error)
 
     @contextlib.contextmanager
@@ -139,14 +139,18 @@ class LogMaintenance:
     def raise_log_start(self, before: int) -> int:
         """Raise the log start to ``before``, also on a follower and with any ``cleanup.policy``; return the log start.
 
-        Raises the same errors as ``raise_log_start`` of the module ``delete``.
+        Raises:
+            OffsetOutOfRangeError: ``before`` is above the high watermark or negative.
+            StorageError: the log is not writable, or the disk failed.
         """
         return raise_log_start(self._state, before)
 
     def drop_local(self, end: int) -> list[Segment]:
         """Remove the segments that end at or below ``end`` from local disk; return the removed segments, closed.
 
-        Retention calls it after its own checks. If the active segment must be removed too, the log rolls first.
+        If the active segment is one of them, the log rolls first. Nothing is removed while the tier is unavailable. The
+        caller has made sure that no record is lost. Raises StorageError if the log is not writable, or if the disk
+        failed.
         """
         return drop_segments(self._state, end)
 
@@ -166,19 +170,19 @@ class LogMaintenance:
             self.cleaning.cleaned_up_to(end, generation)
 
     def publisher(self) -> LocalPublisher:
-        """Return a publisher of finished segments, which replaces none after a later change below the log end."""
+        """Return a publisher of finished segments. It replaces no segments after a later truncation of the log."""
         return LocalPublisher(self._state)
 
     def new_spooled(self, base_offset: int) -> SegmentBuilder:
-        """Return the builder of a segment for an upload to the tier; raise an error if the log is not writable."""
+        """Return the builder of a segment for an upload to the tier; raise StorageError if the log is not writable."""
         state = self._state
         state.health.check_writable()
         return SegmentBuilder.for_upload(state.files, base_offset, state.settings.components, state.settings.config)
 
     def marks(self) -> Marks:
-        """Return the progress of writers that write in numbered rounds.
+        """Return the progress of writers that number their writes (see ``write_rounds``).
 
-        If the result of the latest round is not stored yet, the call first stores whether the round was written.
+        If a write was begun and its result is not stored yet, the call first stores the result.
 
         Raises:
             CorruptCheckpointError: the progress file cannot be read.
@@ -214,8 +218,8 @@ class LogMaintenance:
     def settle_remote(self) -> bool:
         """Return True if the tier's contents are known, or if the log has no tier; False while the tier is unavailable.
 
-        If the reply to a commit was lost, the tier is first read again. Raises the same errors as
-        ``RemoteLog.refresh``.
+        If the reply to a commit was lost, the tier is first read again. The result is False if the commit may still
+        take effect. Raises the same errors as ``RemoteLog.refresh``.
         """
         remote = self._state.settings.remote
         if remote is None or remote.is_settled:
@@ -227,7 +231,10 @@ class LogMaintenance:
         return remote.is_settled
 
     def refresh_remote(self) -> None:
-        """Publish the tier's latest commit to readers, and update the tier note on local disk."""
+        """Publish the tier's last read contents to readers, and store them in the tier note on local disk.
+
+        Raises the same errors as ``TierLink.save_note``.
+        """
         with self._state.lock:
             self._state.publish()
         self._state.tier.save_note(self._state.settings.remote)

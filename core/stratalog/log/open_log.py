@@ -42,7 +42,7 @@ class OpenRequest:
         files: the log's folder.
         loaded: result of the loading.
         high_watermark: checkpoint of the high watermark; None means the log end.
-        refusal: error that writes raise; None if the log accepts them.
+        refusal: error that every change raises, because the log is out of service; None if the log accepts changes.
     """
 
     name: TopicPartition
@@ -77,12 +77,13 @@ class LogEnvironment:
 def begin(request: OpenRequest, settings: LogSettings, environment: LogEnvironment) -> LogState:
     """Return the state of a loaded log, open for writing.
 
-    A replica with fewer records than the tier follows until ``lead`` is called.
+    If ``watermark`` is ``external``, a log with fewer records than the tier follows until ``lead`` is called.
 
     Raises:
         FencedEpochError: the tier holds more records than the directory, or different ones. Only another engine that
             took the log over can have written them. Not raised if ``watermark`` is ``external``.
-        Others as ``tier_at_opening``, and those of the index files.
+        LogDirError: an index file cannot be opened.
+        Others as ``tier_at_opening``.
     """
     name, files, loaded, refusal = request.name, request.files, request.loaded, request.refusal
     config, components, remote = settings.config, settings.components, settings.remote
@@ -134,9 +135,10 @@ def begin(request: OpenRequest, settings: LogSettings, environment: LogEnvironme
 
 
 def end(state: LogState) -> bool:
-    """Stop the log and close its files, even if an error is raised; return True if the stop was clean.
+    """Stop the log and close its files; return True if the stop was clean.
 
-    If the log is damaged or out of service, nothing is written, and the result is False. The caller holds
+    A clean stop writes the closing snapshot and index entries, and flushes. If the log is damaged or out of service,
+    nothing is written, and the result is False. The files are closed even if an error is raised. The caller holds
     ``DurabilityState.syncing`` and the log's lock.
 
     Raises:
@@ -160,7 +162,7 @@ def end(state: LogState) -> bool:
 
 
 def close_segments(segments: Iterable[Segment]) -> None:
-    """Close all segments. If closing one of them raises an error, the error is raised after the others are closed."""
+    """Close all segments. An error is raised after all segments were closed, as far as possible."""
     with ExitStack() as closing:
         for segment in segments:
             closing.callback(segment.close)

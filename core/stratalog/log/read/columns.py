@@ -49,8 +49,8 @@ def read_columns(
     """Yield the data records with offsets in [start, end), as columns.
 
     ``start`` 0 means the log start. The read ends at the upper bound of ``isolation``, as it is when iteration begins.
-    Control records are omitted, and for read_committed also aborted records. CRCs are checked. If retention removes a
-    segment during the read, the read continues from the tier.
+    Control records are omitted, and for read_committed also aborted records. CRCs are checked. If a segment is removed
+    during the read, the read continues in the tier or, if the log start has risen, at the new log start.
 
     Raises:
         OffsetOutOfRangeError: ``start`` is below the log start (and not 0) or above the log end.
@@ -79,12 +79,10 @@ def read_arrow(
 ) -> Iterator[pyarrow.RecordBatch]:
     """Yield the same records as ``read_columns``, as Arrow batches in ``arrow_schema(columns)``.
 
-    Batches of the log that are completely in the range are decoded directly to Arrow.
-
     Raises:
-        OffsetOutOfRangeError, CorruptBatchError: as ``read_columns``.
         ConfigError: there is no such column.
         PluginImportError: pyarrow is not installed; the text names the extra.
+        Others as ``read_columns``.
     """
     plan = plan_read(views(), components, start, end, isolation)
     yield from planned_arrow(plan, views, components, plan.span, partition, columns)
@@ -128,7 +126,7 @@ def segment_arrow(
         columns: names of the columns; None means all of ``arrow_schema()``.
 
     Yields:
-        A batch, or None if there are no records to show, with the offset at which to continue after it.
+        A batch, or None if there are no records to show, with the offset at which to continue after the batch.
     """
     hidden = _by_producer(aborted)
     stored = _stored_arrow(segment, span, hidden, columns)
@@ -143,9 +141,9 @@ def _stored_arrow(
     hidden: Mapping[int, list[AbortedTransaction]],
     columns: Sequence[str] | None,
 ) -> Iterator[tuple[pyarrow.RecordBatch | None, int]] | None:
-    """Return the result of ``segment_arrow`` for a segment that is stored as columns; None if it is stored as batches.
+    """Return the result of ``segment_arrow`` from stored columns; None if the segment's batches must be decoded.
 
-    The result is also None if aborted transactions must be omitted, because the columns include their records.
+    Stored columns also have the records of aborted transactions, so they are not used if there are any to omit.
     """
     if not isinstance(segment, StoresArrow):
         return None
@@ -202,9 +200,10 @@ def read_pieces(
     read_bytes: int,
     is_without: Callable[[ReadableSegment], bool] | None = None,
 ) -> Iterator[_T]:
-    """Yield the pieces that ``decoded`` returns for batches with records in [start, end), read by ``read_bytes`` bytes.
+    """Read the batches with records in [start, end), and yield the pieces that ``decoded`` makes of the batches.
 
-    Closed segments for which ``is_without`` returns True are skipped. Raises the same errors as ``read_columns``.
+    ``read_bytes`` is the size of a read. Closed segments for which ``is_without`` returns True are skipped. Raises the
+    same errors as ``read_columns``.
     """
     plan = plan_read(views(), components, start, end, isolation)
     yield from _planned(plan, plan.span, views, components, decoded, read_bytes, is_without)
@@ -220,10 +219,7 @@ def _planned(
     is_without: Callable[[ReadableSegment], bool] | None = None,
     stored: Stored[_T] | None = None,
 ) -> Iterator[_T]:
-    """Yield the pieces of ``span``, which is a part of a plan.
-
-    ``stored`` returns the pieces of segments that it can read, and ``decoded`` those of the other segments.
-    """
+    """Yield the pieces of ``span``, a part of a plan, from ``stored``; where it returns None, from ``decoded``."""
     hidden = _by_producer(plan.hidden)
 
     def read(part: ReadRange) -> Iterator[tuple[_T | None, int]]:
@@ -261,8 +257,8 @@ def _segment_pieces(
 ) -> Iterator[tuple[_T | None, int]]:
     """Yield the pieces of one segment with offsets in ``span``, each with the offset at which to continue after it.
 
-    After the pieces of each table, None is yielded with the offset after the table. Thus the offset also moves past
-    batches without records to show.
+    After the pieces of each table, yield None with the offset after the table, to move past batches without records to
+    show.
     """
     for chunk in chunks:
         for table in chunk.tables:
@@ -277,11 +273,8 @@ def _segment_pieces(
 
 
 def _leaps(table: BatchTable, stop: int) -> bool:
-    """Return True if ``stop`` is in a gap before the last batch of the table.
-
-    Compaction leaves such gaps. A damaged offset looks like a gap; then the next batch is out of order, and reading it
-    raises an error.
-    """
+    """Return True if ``stop`` is in a gap before the last batch of the table."""
+    # Compaction leaves gaps. A damaged offset looks like a gap, but then the next batch is out of order.
     row = bisect_left(table.last_offset, stop - 1)
     return row == len(table) - 1 and table.base_offset[row] >= stop
 
@@ -320,18 +313,14 @@ def _is_aborted(first_offset: int, transactions: Sequence[AbortedTransaction]) -
 
 
 def cut_columns(columns: RecordColumns, span: range) -> RecordColumns:
-    """Return the records with offsets in the range."""
+    """Return the records with offsets in ``span``."""
     if columns.count and columns.offset[0] >= span.start and columns.offset[-1] < span.stop:
         return columns
     return columns.take(bisect_left(columns.offset, span.start), bisect_left(columns.offset, span.stop))
 
 
 def _parts_of(table: BatchTable, span: range) -> Iterator[tuple[BatchTable, bool]]:
-    """Yield runs of batches in order, each with True if it is decoded as a whole.
-
-    The first and the last batch may be partly outside the range. If they are small, they are decoded together with the
-    other batches and then cut by a slice; their extra records stay in memory with the rest.
-    """
+    """Yield runs of batches in order, each with True if the run is decoded as a whole and then cut by a slice."""
     count = len(table)
     if table.magic < 2:  # a compressed message stores only its last offset
         yield table, False
@@ -347,10 +336,7 @@ def _parts_of(table: BatchTable, span: range) -> Iterator[tuple[BatchTable, bool
 
 
 def _cut_batch(batch: pyarrow.RecordBatch, span: range) -> _ArrowBatch:
-    """Return the records in the range, and the offset after them.
-
-    A batch of the log that is completely in the range is not cut, unless its offsets are wrong.
-    """
+    """Return the records in the range, and the offset after them."""
     offsets = _offsets(batch)
     if offsets[0] >= span.start and offsets[-1] < span.stop:
         return batch, offsets[-1] + 1

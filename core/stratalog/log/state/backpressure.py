@@ -19,23 +19,26 @@ def local_bytes(state: LogState) -> int:
 def is_above_limit(state: LogState, more_bytes: int = 0) -> bool:
     """Return True if a tiered log's local bytes plus ``more_bytes`` exceed ``local.hard.limit.bytes``.
 
-    The caller holds the log's lock.
+    The result is False without a tier or without a limit. The caller holds the log's lock.
     """
     limit = state.settings.config.local_hard_limit_bytes
     return limit >= 0 and state.settings.remote is not None and local_bytes(state) + more_bytes > limit
 
 
 def wait_for_room(state: LogState, size_bytes: int) -> bool:
-    """Apply ``tier.outage.policy`` before an append of ``size_bytes``.
+    """Apply ``tier.outage.policy`` if an append of ``size_bytes`` would exceed ``local.hard.limit.bytes``.
 
     The caller holds the log's lock; a wait releases the lock. Listeners are notified once each time a log exceeds its
     limit.
 
     Returns:
-        True if it waited. Other threads may have appended in the meantime.
+        True if the call waited: other threads may have appended in the meantime. False if the limit is not exceeded, or
+        if the policy is ``grow``.
 
     Raises:
-        LocalLimitError: appends are refused, or no room became free in time.
+        LocalLimitError: the policy is ``reject``, or it is ``block`` and no room became free in
+            ``tier.outage.block.ms``.
+        StorageError: during the wait, the log was closed, went out of service, or stopped to lead.
     """
     if not is_above_limit(state, size_bytes):
         state.tier.relieve()

@@ -10,9 +10,10 @@ class CleaningState:
 
     Attributes:
         dirty_start: first offset that is not compacted yet, from the cleaner's checkpoint; None if there is none.
-        generation: number of changes that invalidate a compaction round in progress.
+        generation: number of truncations. A compaction in progress is invalid if the number has changed.
         uncleanable: the reason not to compact the log until it is opened again; "" if there is none.
-        busy: lock held during a round and during an offload, because a segment must not change while it is uploaded.
+        busy: lock held during a compaction and during an offload, because a segment must not change while it is
+            uploaded.
         tier_busy: lock held while committed segments are rewritten.
         tier_uncleanable: the reason not to compact the tier's part of the log; "" if there is none.
         tier_doubt: damage that the last read from the tier found, "" if none. It may be a transfer error.
@@ -27,10 +28,9 @@ class CleaningState:
         self.tier_busy, self.busy = LockRank.TIER_CLEANING.lock(), LockRank.CLEANING.lock()
 
     def void(self, end: int | None = None) -> None:
-        """Invalidate a compaction round that is in progress. The caller holds the log's lock.
+        """Invalidate a compaction that is in progress, because the log is truncated. The caller holds the log's lock.
 
-        Every change of the log below its end calls this method. A truncation passes the new ``end`` offset: nothing
-        above it is compacted.
+        ``end`` is the new log end: nothing at or above it counts as compacted.
 
         Source: apache/kafka LogManager.truncateTo (abortAndPauseCleaning, maybeTruncateCleanerCheckpoint...).
         """
@@ -39,7 +39,7 @@ class CleaningState:
             self.dirty_start = min(self.dirty_start, end)
 
     def resume(self, dirty_start: int | None, log_end: int) -> None:
-        """Set the first dirty offset from a checkpoint. A checkpoint above the log end counts as none: it is stale.
+        """Set the first dirty offset from a checkpoint. A checkpoint above the log end is stale, and counts as none.
 
         The caller holds the log's lock.
         """
@@ -47,7 +47,7 @@ class CleaningState:
         self.dirty_start = dirty_start if is_valid else None
 
     def cleaned_up_to(self, end: int, generation: int) -> None:
-        """Record that everything below ``end`` is compacted, if ``generation`` is still the current one.
+        """Record that everything below ``end`` is compacted, unless ``generation`` has changed in the meantime.
 
         The caller holds the log's lock.
         """
@@ -68,7 +68,7 @@ class CleaningState:
     def doubt_tier(self, damage: str) -> bool:
         """Record the damage that a read from the tier found, "" if none.
 
-        Return True if the previous call recorded the same ``damage``.
+        Return True if the previous read found the same ``damage``.
         """
         before, self.tier_doubt = self.tier_doubt, damage
         return damage == before

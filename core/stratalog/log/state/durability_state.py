@@ -14,7 +14,7 @@ class DurabilityState:
         names_version: number of changes of file names in the folder.
         synced_ns: end of the last sync (monotonic ns); 0 before the first sync.
         sync_took_ns: duration of the last sync (ns); 0 before the first sync.
-        turns: the syncing thread, the waiting threads, and the queue of batches.
+        turns: the syncing thread, the waiting threads, and the queue of batches of group commit.
         syncing: lock held during a sync, a truncation, an addition of finished segments, and the closing of the log.
     """
 
@@ -39,23 +39,26 @@ class DurabilityState:
         return self._synced_version != self.names_version
 
     def names_changed(self) -> None:
-        """Let the next sync also cover the folder, because files were created, renamed or removed."""
+        """Make the next sync also cover the folder, because files were created, renamed or removed."""
         self.names_version += 1
 
     def synced(self, end: int, names_version: int, began_ns: int, now_ns: int) -> None:
-        """Record a sync that has made everything below ``end``, and this version of the file names, durable."""
+        """Record a sync that has made everything below ``end``, and this version of the file names, durable.
+
+        ``began_ns`` and ``now_ns`` are the monotonic times of its start and end.
+        """
         self.raise_to(end)
         self._synced_version = names_version
         self.synced_ns, self.sync_took_ns = now_ns, now_ns - began_ns
 
     def raise_to(self, offset: int) -> None:
-        """Record that everything below ``offset`` is durable or no longer needed."""
+        """Raise the recovery point to ``offset``, because everything below is durable or no longer needed."""
         self.recovery_point = max(self.recovery_point, offset)
 
     def lower_to(self, end: int) -> None:
-        """Record that the log ends at ``end`` after a truncation."""
+        """Lower the recovery point to ``end``, because the log was truncated there."""
         self.recovery_point = min(self.recovery_point, end)
 
     def restart_at(self, offset: int) -> None:
-        """Record that the log has no records and continues at ``offset``."""
+        """Set the recovery point to ``offset``, because the log has no records and continues at ``offset``."""
         self.recovery_point = offset

@@ -1,4 +1,4 @@
-"""Health of a log: whether it accepts changes, and the error that callers get if not."""
+"""Health of a log: if it accepts changes, and if not, the error that callers get."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ class Health:
             raise self.damage.with_traceback(None)
 
     def check_in_service(self) -> None:
-        """Raise the error that makes syncs impossible, if the log is closed or out of service.
+        """Raise ClosedError if the log is closed, or the error that took the log out of service.
 
-        A damaged log can be synced.
+        Damage raises no error here: a damaged log can be synced.
         """
         if self.closed:
             raise ClosedError(f"log {self.log} is closed")
@@ -71,7 +71,7 @@ class Health:
             self.failure = error
 
     def fail(self, error: StorageError) -> None:
-        """Take the log out of service, unless it already is. Report a LogDirOfflineError to the directory in any case.
+        """Take the log out of service, unless it already is; report a LogDirOfflineError to the directory in any case.
 
         Later changes raise ``error``. If ``error`` is a SystemLimitError, which allows a retry, later changes raise a
         ClosedError instead, with the advice to open the log again.
@@ -83,10 +83,11 @@ class Health:
 
     @contextlib.contextmanager
     def guarded(self, what: str) -> Iterator[None]:
-        """Take the log out of service if the guarded block fails; ``what`` describes the block in errors.
+        """Take the log out of service if the guarded block fails, and raise the block's error in any case.
 
-        The log stays in service if disk space or file descriptors are missing, because the failed call has changed
-        nothing. After Ctrl-C, for example, files may contain bytes that the state does not count; recovery finds them.
+        The log stays in service after an OutOfResourcesError (no disk space, no file descriptors), because the failed
+        call has changed nothing. After Ctrl-C, for example, files may contain bytes that the log does not count;
+        recovery finds them. ``what`` describes the block in errors.
         """
         try:
             yield
@@ -95,12 +96,12 @@ class Health:
             raise
 
     def ended_early(self, what: str, error: BaseException) -> None:
-        """Handle ``error`` as ``guarded`` does, for callers that avoid the cost of a context manager."""
+        """Handle ``error`` as ``guarded`` does, without the cost of a context manager. Do not raise ``error``."""
         if not isinstance(error, OutOfResourcesError):
             self.fail_after(what, error)
 
     def fail_after(self, what: str, error: BaseException) -> None:
-        """Take the log out of service, because ``what`` failed with ``error`` and may be half done."""
+        """Take the log out of service, because the change ``what`` failed with ``error`` and may be incomplete."""
         if not isinstance(error, StorageError):
             reason = f"log {self.log} is out of service, because {what} failed ({type(error).__name__}): open it again"
             error = ClosedError(reason)

@@ -77,7 +77,7 @@ def store_epochs(state: LogState, epochs: EpochCache) -> None:
 
 
 def set_high_watermark(state: LogState, offset: int) -> int:
-    """Set the high watermark, limited to the log's bounds, and return it. A leader's high watermark never falls.
+    """Set the high watermark, limited to [log start, log end], and return it. A leader's high watermark never falls.
 
     Raises:
         ConfigError: the log leads, and ``watermark`` is not ``external``: the engine moves the high watermark itself.
@@ -96,7 +96,8 @@ def set_high_watermark(state: LogState, offset: int) -> int:
 def rejoin_tier(state: LogState, leader_epoch: int) -> None:
     """Use the tier again after an outage of its store. Readers see the tier even if this function raises.
 
-    The caller has read the tier's head. A replica with fewer records than the tier no longer accepts leader appends.
+    The caller has read the tier's head (newest manifest root). If ``watermark`` is ``external``, a log with fewer
+    records than the tier stops to lead, and no error is raised. A closed log does not change.
 
     Args:
         state: state of a log that was opened without its tier.

@@ -27,5 +27,5 @@ class LogSettings:
 
     @cached_property
     def preparer(self) -> Preparer:
-        """The maker of prepared batches, made at the first append."""
+        """The ``Preparer`` for these settings, made at the first append."""
         return Preparer(self.config, self.components)

@@ -27,9 +27,9 @@ _of: Final = tuple.__new__  # creates a named tuple from all its fields, with on
 class LogState:
     """State of one open log, in parts. Each part has one owner, and only the owner's methods change its fields.
 
-    Fields are changed under ``lock``, except fields whose owner states another rule. Writers to the log also read them
-    under ``lock``. Without the lock, read single fields only; the value may be stale. Readers of records take no lock:
-    they load ``published``. ``LockRank`` states the order of the locks.
+    Fields are changed under ``lock``, unless the owner's docstring states another rule. Threads that change the log
+    also read the fields under ``lock``. Without the lock, read single fields only; the value may be stale. Readers of
+    records take no lock: they load ``published``. ``LockRank`` states the order of the locks.
     """
 
     log: TopicPartition
@@ -58,7 +58,7 @@ class LogState:
 
     @property
     def takes_appends(self) -> bool:
-        """True if the log is open, healthy and leads."""
+        """True if the log accepts a leader's appends: it is open, in service, not damaged, and leads."""
         return not self.health.closed and self.health.is_good and self.role.is_leader
 
     def configure(self, settings: LogSettings) -> None:

@@ -49,7 +49,7 @@ class PublishedView:
         return view
 
     def replace(self, view: LogView) -> None:
-        """Publish ``view``, and call the subscriber if bounds have moved."""
+        """Publish ``view``, and call the subscriber if offsets have changed."""
         before = None if self._on_moved is None else self.view.offsets
         self._current, self.base = (view, None, 0), view
         self._built = (self._current, view)  # otherwise the earlier view would stay in memory
@@ -57,15 +57,16 @@ class PublishedView:
             self._on_moved()
 
     def grow(self, end: int, recovery_point: int) -> None:
-        """Publish an append: the base view with another log end and recovery point."""
+        """Publish an append: ``base`` with another log end and recovery point."""
         self._current = (self._current[0], end, recovery_point)
         if self._on_moved is not None:
             self._on_moved()
 
     def subscribe(self, on_moved: Callable[[], None]) -> None:
-        """Call ``on_moved`` when bounds have moved, instead of the earlier subscriber.
+        """Call ``on_moved`` each time that offsets have changed, instead of the earlier subscriber.
 
-        The thread that moved the bounds calls it under the log's lock, so it must return at once.
+        The thread that changed the offsets calls ``on_moved`` under the log's lock, so ``on_moved`` must return at
+        once.
         """
         self._on_moved = on_moved
 
@@ -82,7 +83,10 @@ def make_view(
     remote: RemoteView | None,
     damage: CorruptBatchError | None,
 ) -> LogView:
-    """Return the view of a log that is not open for writing, or is about to be opened."""
+    """Return the view of a log that is not open for writing, or that is about to be opened.
+
+    The arguments are limited to the log's bounds, as in ``limited_bounds``.
+    """
     return LogView(
         log,
         tuple(segments),
@@ -102,7 +106,7 @@ def limited_bounds(
     recovery_point: int,
     high_watermark: int,
 ) -> LogOffsets:
-    """Return the bounds of a log, limited so that log start <= last stable offset <= high watermark <= log end.
+    """Return the offsets of a log, limited so that log start <= last stable offset <= high watermark <= log end.
 
     If the tier has segments, the log starts at the tier's log start or later. Otherwise it starts at the first local
     segment, but not below the tier's log start: a log start offset never falls.

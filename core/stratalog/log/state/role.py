@@ -59,8 +59,7 @@ class Role:
     def follow(self, epoch: int, high_watermark: int) -> None:
         """Follow the leader of ``epoch``, which the caller has checked.
 
-        ``high_watermark`` is the current value. A former leader keeps it until the new leader sends one; a follower
-        keeps the value that its leader sent.
+        ``high_watermark`` is the current high watermark. A former leader keeps it until the new leader sends one.
         """
         if self.is_leader:
             self.given_watermark = high_watermark

@@ -19,14 +19,15 @@ from stratalog.segment.segment import Segment
 def roll(state: LogState, first_offset: int = 0) -> int:
     """Begin a new active segment at the log end; return its base offset. An empty active segment there is kept.
 
-    The caller holds the log's lock.
+    The caller holds the log's lock. If ``first_offset``, the offset of the next batch, is above the log end, the
+    segment begins at ``first_offset``: relative to the log end, the offset might not fit into 32 bits.
 
-    If the next batch begins at ``first_offset`` above the log end, that offset becomes the base offset, because the
-    batch's offset relative to the log end might not fit into 32 bits. The offsets in between have no records.
+    The old segment's records are made durable before the new file exists. Otherwise a power loss could lose them and
+    keep later records. Kafka syncs the old segment after the roll, in the background.
 
-    All new files are created before the old segment is closed: if the disk is full, the log does not change. The old
-    segment's records are made durable before the new file exists. Otherwise a power loss could lose them and keep later
-    records. Kafka syncs the old segment after the roll, in the background.
+    Raises:
+        OutOfResourcesError: no space or no descriptors for the new files; the log does not change.
+        StorageError: a file cannot be written or synced; the log is out of service.
     """
     active = state.writes.segments[-1]
     base = max(state.log_end, first_offset)
@@ -50,10 +51,8 @@ def roll(state: LogState, first_offset: int = 0) -> int:
 
 
 def _make_indexes_again(state: LogState, active: Segment) -> None:
-    """Rebuild an empty segment's indexes with the current settings: the old ones have no room for one entry.
-
-    Kafka deletes such a segment and creates it again.
-    """
+    """Rebuild the indexes of an empty segment, which have no room for one entry, with the current settings."""
+    # Kafka deletes such a segment and creates it again.
     active.seal()
     state.writes.replace_appender(new_appender(active, state.settings.components, state.settings.config))
 
@@ -75,7 +74,7 @@ def _begun(state: LogState, active: Segment, base: int) -> tuple[Segment, Append
 def next_segment(state: LogState, base: int) -> tuple[Segment, Appender]:
     """Create the empty files of the next segment; return the segment and its appender.
 
-    The caller adds the segment to the log, or closes the segment if it cannot be added.
+    The caller adds the segment to the log. If that fails, the caller closes the segment.
     """
     remove_leftovers(state, base)
     preallocate = state.settings.config.segment_bytes if state.settings.config.preallocate else 0
@@ -91,8 +90,8 @@ def next_segment(state: LogState, base: int) -> tuple[Segment, Appender]:
 def new_appender(segment: Segment, components: Components, config: TopicConfig, *, is_idle: bool = False) -> Appender:
     """Return an appender for an active segment, with a random jitter in [0, ``segment.jitter.ms``).
 
-    The jitter is also below the time after which segments are rolled. Kafka only limits it to ``segment.ms``, and rolls
-    at each append if ``max.compaction.lag.ms`` is less than the jitter. ``is_idle`` is passed to the appender.
+    The jitter is also below the age at which segments are rolled. Kafka only limits it to ``segment.ms``, and rolls at
+    each append if ``max.compaction.lag.ms`` is less than the jitter. ``is_idle`` is passed to the appender.
     """
     limit = min(config.segment_jitter_ms, roll_after_ms(config))
     jitter_ms = components.env.chance.randrange(limit) if limit > 0 else 0

@@ -1,8 +1,8 @@
 """Turns of syncing threads: one thread syncs for all waiting threads, so appends share one sync.
 
-``SyncTurns`` also has the queue of batches that group commit writes. Each waiter has its own lock and is woken once:
-when its records are durable, or when it has the turn. A condition variable would wake all waiters at each sync, and all
-of them would then queue for its lock.
+A turn is the right to sync. ``SyncTurns`` also has the queue of batches that group commit writes. Each waiter has its
+own lock and is woken once: when its records are durable, or when it has the turn. A condition variable would wake all
+waiters at each sync, and all of them would then queue for its lock.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def _nothing() -> None:
 class Waiter:
     """A thread that waits until everything below offset ``end`` is durable.
 
-    ``end`` is ``NOT_WRITTEN`` while the waiter's batches are not written, and ``REFUSED`` if they were refused.
+    ``end`` is ``NOT_WRITTEN`` while the waiter's batches are not written, and ``REFUSED`` if their write failed.
     """
 
     __slots__ = ("end", "gate")
@@ -68,14 +68,14 @@ class SyncTurns:
             return is_first
 
     def take_queued(self) -> list[Waiter]:
-        """Remove all waiters from the queue and return them. The writing thread repeats it until the queue is empty."""
+        """Remove all waiters from the queue and return them. The writing thread repeats this until none is left."""
         with self._lock:
             came, self._queued = self._queued or [], None
             self._has_writer = bool(came)
             return came
 
     def take(self, waiter: Waiter) -> bool:
-        """Return True if the caller now has the turn.
+        """Take the turn (right to sync) if no other waiter has it. Return True if ``waiter`` now has the turn.
 
         If the result is False, the caller acquires the waiter's ``gate``, checks if its records are durable, and calls
         ``take`` again if not.
@@ -93,7 +93,10 @@ class SyncTurns:
             return False
 
     def gather(self, waiter: Waiter, at_most_s: float) -> None:
-        """Wait up to ``at_most_s`` seconds, until as many waiters have arrived as shared the last sync."""
+        """Wait up to ``at_most_s`` seconds, until as many waiters have arrived as shared the last sync.
+
+        The caller has the turn.
+        """
         with self._lock:
             if at_most_s <= 0 or len(self._waiting or ()) >= self._expected:
                 return
@@ -107,7 +110,7 @@ class SyncTurns:
     def leave(self, waiter: Waiter, done: int) -> None:
         """Remove the waiter, and its batches if they are queued. If it has the turn, give the turn to the next waiter.
 
-        The waiters with ``end`` <= ``done`` are woken too, because their records are durable.
+        ``done`` is the recovery point: if the waiter has the turn, waiters with ``end`` <= ``done`` are woken too.
         """
         with self._lock:
             waiting = self._waiting or []

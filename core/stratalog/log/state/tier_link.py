@@ -19,10 +19,10 @@ _LOGGER: Final = logging.getLogger(__name__)
 
 
 class TierLink:
-    """Link of one log to its tier. The methods are called under the log's lock, except those of the note.
+    """Link of one log to its tier. The methods are called under the log's lock, except those of the tier note.
 
     Attributes:
-        is_pressed: True if the log's local size is above its limit.
+        is_pressed: True if the log's local size is above ``local.hard.limit.bytes``.
         room: condition of the log's lock; notified when ``is_pressed`` may have ended.
         noting: lock held while the tier note is replaced.
         noted_version: manifest version in the stored note; -1 if not known. Changed under ``noting``.
@@ -41,7 +41,7 @@ class TierLink:
     def own_part(self, remote: RemoteLog, epochs: EpochCache) -> RemoteView:
         """Return the part of the tier that belongs to the history of a log with these epochs.
 
-        The comparison runs only after the tier or the epochs have changed, not at each append.
+        The first call may read from the store, and raises the errors of ``RemoteLog.view``.
         """
         seen, known = remote.view(), self._compared
         if known is None or known[0] is not seen or known[1] is not epochs:
@@ -58,10 +58,10 @@ class TierLink:
         self.is_pressed = False
 
     def save_note(self, remote: RemoteLog | None) -> None:
-        """Store the tier note durably, unless it is already up to date.
+        """Store the tier note durably, unless the stored note is up to date.
 
-        Nothing is stored if the log is closed or has no tier, or while the tier is unavailable. On a full disk the
-        earlier note is kept: it is older, but not wrong.
+        Nothing is stored if the log is closed or has no tier, or while the tier is unavailable. On a full disk, the
+        earlier note is kept, which is older but not wrong.
 
         Raises:
             LogDirOfflineError: the disk failed; the log is out of service.
@@ -85,7 +85,8 @@ class TierLink:
     def forget_note(self) -> None:
         """Delete the log's tier note, durably. Call it before the log leaves its tier.
 
-        The note is the file ``TIER_NOTE_FILE``, which names the log's state in the tier.
+        Raises:
+            LogDirOfflineError: the disk failed.
         """
         with self.noting:
             self._files.remove(TIER_NOTE_FILE)

@@ -24,12 +24,12 @@ class PendingDeletes:
         self._names: dict[str, int] = {}
 
     def add(self, names: Iterable[str], due_ns: int) -> None:
-        """Delete the files at ``due_ns`` or later."""
+        """Add files to delete at ``due_ns`` (monotonic ns) or later. A name that was added before keeps its time."""
         for name in names:
             self._names.setdefault(name, due_ns)
 
     def remove(self, names: Iterable[str]) -> None:
-        """Forget these names, because their files are deleted."""
+        """Remove the names of deleted files."""
         for name in names:
             del self._names[name]
 
@@ -38,7 +38,7 @@ class PendingDeletes:
         return sorted(name for name, due_ns in self._names.items() if all_now or due_ns <= now_ns)
 
     def items(self) -> list[tuple[str, int]]:
-        """Return all names with the time when each file is deleted, in the order of ``add``."""
+        """Return all names with the time (monotonic ns) when each file is deleted, in the order of ``add``."""
         return list(self._names.items())
 
 
@@ -94,7 +94,7 @@ class WriteState:
         self.appender = appender
 
     def replace_segments(self, first: int, count: int, made: Sequence[Segment]) -> None:
-        """Replace ``count`` segments from index ``first`` on with ``made``. The replaced ones are not closed."""
+        """Replace ``count`` segments from index ``first`` on with ``made``. The replaced segments are not closed."""
         self.segments = (*self.segments[:first], *made, *self.segments[first + count :])
 
     def keep_last(self, count: int) -> None:
@@ -107,7 +107,7 @@ class WriteState:
         self.epochs = epochs
 
     def forget_epochs(self, left: EpochCache) -> None:
-        """Reduce the epochs to ``left``.
+        """Replace the epochs by ``left``, a part of them.
 
         If there is no space to write the file, the old file stays, because a deletion of records must work on a full
         disk. The old file only has more epochs than needed, and the next loading removes them.
@@ -125,7 +125,7 @@ class WriteState:
         self.producers = producers
 
     def snapshots_changed(self) -> None:
-        """Record that the newest snapshot found at loading may be removed."""
+        """Record that the newest snapshot at the time of loading may be obsolete."""
         self.snapshot_offset = -1
 
     def set_log_start(self, offset: int) -> None:
