@@ -131,7 +131,10 @@ _MODULES: Final = frozenset({"aio", "errors"})
 if not TYPE_CHECKING:  # a type checker that saw __getattr__ would accept every name
 
     def __getattr__(name: str) -> object:
-        """Import a public name at its first use: this keeps `import stratalog` fast. Source: PEP 562."""
+        """Import a public name at its first use, because this keeps `import stratalog` fast.
+
+        Raise AttributeError for other names. Source: PEP 562.
+        """
         if name in _MODULES:
             return import_module(f"stratalog.{name}")
         home = next((module for module, names in _HOMES.items() if name in names), None)

@@ -1,9 +1,9 @@
 """Producers, consumers and logs as coroutines, for programs with an event loop.
 
 ``AsyncProducer``, ``AsyncConsumer`` and ``AsyncLog`` wrap a ``Producer``, a ``Consumer`` and a ``Log``. Each coroutine
-calls the method of the same name on a thread, with the same arguments, result and errors. A producer or consumer is
-closed with its wrapper. If a coroutine of a producer or consumer is cancelled, a call that has begun continues on its
-thread. The coroutine and the next call of the object wait until it has ended, and its result is discarded.
+calls the method of the same name on a thread, with the same arguments, result and errors. If a coroutine of a producer
+or consumer is cancelled during the call, the thread finishes the call, and the result is discarded. The coroutine and
+the next call of the object wait until the thread has finished.
 
 ::
 
@@ -101,7 +101,8 @@ class AsyncProducer(_Calls):
         """Queue a record as ``Producer.send`` does; wait while the buffer is full.
 
         Returns:
-            A future of the event loop: its result is the record's metadata after the record is written.
+            A future of the event loop. Its result is the record's metadata after the write; it holds the error of a
+            failed write.
         """
         queued = await self._call(
             self._producer.send,
@@ -153,9 +154,10 @@ class AsyncConsumer(_Calls, Generic[RecordType]):
         return await self._call(self._consumer.poll, max_records, timeout_ms)
 
     async def records(self, timeout_ms: int = 0) -> AsyncIterator[tuple[TopicPartition, RecordType]]:
-        """Iterate over records, each with its partition; end after ``timeout_ms`` without a record.
+        """Yield each record with its partition; end after ``timeout_ms`` without a record.
 
-        Records are polled one by one. Therefore the consumer's position is after the last record that was yielded.
+        With the default 0, the iteration ends when no record is available. Records are polled one by one. Therefore the
+        consumer's position is after the last record that was yielded.
         """
         while found := await self._call(self._consumer.poll, 1, timeout_ms):
             for name, records in found.items():
@@ -220,7 +222,7 @@ class AsyncLog:
     async def records(
         self, start: int = 0, end: int | None = None, isolation: str = "read_uncommitted"
     ) -> AsyncIterator[Record]:
-        """Iterate over the records of ``LogReader.records``; each call on a thread reads up to 500 records."""
+        """Yield the records of ``LogReader.records``; each call on a thread reads up to 500 records."""
         records = self._log.records(start, end, isolation)
         while group := await asyncio.to_thread(lambda: list(islice(records, _CHUNK_RECORDS))):
             for record in group:

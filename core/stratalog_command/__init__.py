@@ -11,7 +11,7 @@ INTERRUPTED = 130
 
 
 def main() -> None:
-    """Import the command line and run it, with its exit codes. After Ctrl-C during the import, exit with code 130."""
+    """Run the command line, and exit with its code. After Ctrl-C during its import, the code is 130."""
     try:
         from stratalog.cli import main as run  # noqa: PLC0415 - see above
 

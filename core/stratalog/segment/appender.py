@@ -43,9 +43,9 @@ def _batch_without_bytes(largest: TimestampOffset) -> PreparedBatches:
 class Appender:
     """Writer of one active segment. It is used only under the log's lock.
 
-    The index files of an empty segment are created at once, so that a full disk fails early. Unlike them, the file of
-    the transaction index is created with its first entry. The index files of an existing segment are opened by the
-    first append, because an engine may open 10,000 logs and write to few of them.
+    The index files of an empty segment are created at once, so that a full disk fails early; the transaction index gets
+    its file with its first entry. The first append opens the index files of an existing segment, because an engine may
+    open 10,000 logs and write to few of them.
 
     Args:
         segment: the active segment. The log closes it, not the appender.
@@ -122,12 +122,12 @@ class Appender:
     def prepare(self) -> None:
         """Open the index files now instead of at the first append.
 
-        Needed before ``finish`` of a truncated segment, whose indexes have lost their closing entries.
+        Call it before ``finish`` of a truncated segment: the truncation removed the closing entries of its indexes.
         """
         self._open_indexes()
 
     def should_roll(self, size_bytes: int, last_offset: int, max_timestamp_ms: int) -> bool:
-        """Return True if a record set with this size, last offset and timestamp must go to a new segment.
+        """Return True if batches with this size, last offset and largest timestamp must go to a new segment.
 
         The call opens the index files if necessary, and may update ``room_bytes`` and ``room_ms``.
         """
@@ -170,7 +170,7 @@ class Appender:
     def append(self, batches: PreparedBatches, aborted: Mapping[int, AbortedTransaction] = NONE_ABORTED) -> None:
         """Write batches that have their offsets: either all, or none.
 
-        A full offset or time index gets no further entry; a search then scans more bytes of the log.
+        A full offset or time index gets no further entry; a search then reads more of the log.
 
         Args:
             batches: the batches.
@@ -222,7 +222,7 @@ class Appender:
         return self._growing
 
     def finish(self) -> None:
-        """Write the closing entries and seal the segment.
+        """Write the closing index entries and seal the segment.
 
         If nothing was appended since the segment was opened, its closing entries are already in the files. After a
         truncation, the closing entries are missing: call ``prepare`` first.
@@ -242,11 +242,8 @@ class Appender:
     def _take_back(self, start: int) -> None:
         """Undo a failed append: truncate the ``.log`` file to ``start``, and remove the index entries of the append.
 
-        The builders have received these batches, so new builders replace them and continue after the remaining entries.
-
-        Raises:
-            ClosedError: no descriptors or no space for the truncation; the files contain bytes that the log does not
-                count.
+        Raise ClosedError if there is no space or descriptor for that: the files then contain bytes that the log does
+        not count.
         """
         try:
             self._cut_to(start)
@@ -270,10 +267,7 @@ class Appender:
         return zip(self._components.indexes, self._builders, strict=True)
 
     def _entries(self, role: IndexRole, found: IndexFormat[Any]) -> bytes:
-        """Return the stored entries of an index; rebuild them if the last entry of a time index contradicts the log.
-
-        Such an entry fits the segment's bounds and passes the usual check, but no correct entry could follow it.
-        """
+        """Return the stored entries of an index; rebuild them if the last entry of a time index contradicts the log."""
         segment, largest = self.segment, self.segment.largest
         entries = bytes(segment.index_entries(role))
         if role is IndexRole.TIME and entries:
@@ -286,8 +280,7 @@ class Appender:
     def _begun(self, role: IndexRole, found: IndexFormat[Any], entries: bytes) -> tuple[IndexBuilder, bytes]:
         """Return the builder that continues after ``entries``, and the entry bytes that must be written at once.
 
-        The entries of a time index may lack the segment's largest timestamp. The index must have that timestamp before
-        it gets an entry of a later batch, because each entry states that no earlier batch has a larger timestamp.
+        A time index must have the segment's largest timestamp before it gets an entry of a later batch.
         """
         segment, largest = self.segment, self.segment.largest
         builder = found.builder(segment.base_offset, self._config, entries=entries)

@@ -46,10 +46,10 @@ class BuiltSegment:
         components: the log's components.
         base_offset: base offset of the segment.
         end_offset: first offset after the segment.
-        modified_ms: time of the last write to the segment.
+        modified_ms: time of the last write to the segment (ms since 1970).
         names: present names of its files, by suffix, the log first. An empty transaction index has no file.
         size_bytes: size of the batches.
-        largest: largest timestamp, and an offset that belongs to it.
+        largest: largest timestamp, and the last offset of the first batch that has it.
         entries: contents of the indexes.
     """
 
@@ -169,7 +169,7 @@ class SegmentBuilder:
 
         Args:
             end_offset: first offset after the segment.
-            modified_ms: modification time: that of the replaced segments, or the present time.
+            modified_ms: modification time (ms since 1970): that of the replaced segments, or the present time.
 
         Raises:
             LogDirError: a file could not be written or synced.
@@ -230,7 +230,7 @@ class RollingBuilder:
 
     Args:
         begin: returns the builder of a segment with the given base offset.
-        done: receives each finished segment, and owns its files unless it raises an error.
+        done: receives each finished segment, and owns its files unless ``done`` raises an error.
         clock: returns the modification time of a finished segment.
         base_offset: base offset of the first segment.
         limit_bytes: maximum size of a segment, unless a single write is larger.
@@ -253,7 +253,7 @@ class RollingBuilder:
         self._has_failed = False
 
     def append(self, data: Buffer, first: int, last: int) -> None:
-        """Write whole batches with the offsets ``first`` to ``last``.
+        """Write whole batches with the offsets ``first`` to ``last``, both inclusive.
 
         Raises:
             OffsetsOutOfOrderError: ``first`` is below ``next_offset``.
@@ -290,9 +290,9 @@ class RollingBuilder:
             self._finish(end)
 
     def discard(self) -> None:
-        """Remove the unfinished segment.
+        """Remove the unfinished segment, and continue after the last finished one.
 
-        The next batch follows the last finished segment, and may have the offsets of the removed batches.
+        The next batch may have the offsets of the removed batches.
         """
         if self._builder is not None:
             self._builder.discard()
@@ -339,7 +339,7 @@ class CopyCounts:
 
 
 def unchanged(chunk: Chunk, table: BatchTable) -> Iterable[Buffer]:
-    """Return the batches of a table as they are; a ``Transform``."""
+    """Return the batches of a table without changes. The function is a ``Transform``."""
     return [chunk.data[table.position[0] : table.position[-1] + table.size_bytes[-1]]]
 
 

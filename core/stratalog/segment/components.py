@@ -55,7 +55,7 @@ class FormatTable:
         """Return the format of this magic.
 
         Raises:
-            CorruptBatchError: no format has this magic; ``file`` and ``position`` are those of the error.
+            CorruptBatchError: no format has this magic. The error has ``file`` and ``position``.
             Others as ``get``.
         """
         found = self.opened.get(magic) or self.get(magic)
@@ -98,8 +98,8 @@ class ExtraTable:
     """Extra indexes by label (``name@version``), opened when they are first used. Thread-safe.
 
     Args:
-        offers: functions that open an index, by label. Several threads that first use an index at the same time may
-            each call its function, so the function returns the same object each time.
+        offers: functions that open an index, by label. Each function returns the same object each time, because several
+            threads may call it.
         guards: guards of the calls into each index, by label.
 
     Attributes:
@@ -116,7 +116,7 @@ class ExtraTable:
         self.failures: dict[tuple[str, str], StorageError] = {}
 
     def of(self, label: str) -> ExtraIndex:
-        """Return the index with this label, one of ``labels``; raise PluginError if it cannot be opened here."""
+        """Return the index with this label, one of ``labels``; raise PluginError if the index cannot be opened."""
         found = self._opened.get(label)
         if found is None:
             found = self._opened[label] = self._offers[label]()
@@ -127,9 +127,9 @@ class ExtraTable:
         return self._guards.get(label) or Guard(f"extra index {label}", "")
 
     def failed(self, label: str, method: str, where: str, error: StorageError) -> None:
-        """Record that a method of an index or its reader broke the contract; log only the first failure.
+        """Record that a method of an index or its reader broke the contract. Only a method's first failure is logged.
 
-        The segment is read without this index.
+        ``where`` names the segment, which is read without this index.
         """
         if self.failures.setdefault((label, method), error) is error:
             _LOGGER.error(

@@ -61,7 +61,7 @@ def control_batch(
     Args:
         form: a format of magic 2.
         record: content of the record.
-        timestamp_ms: timestamp of the record.
+        timestamp_ms: timestamp of the record (ms since 1970).
         base_offset: offset of the record.
         leader_epoch: leader epoch of the log; only needed in the log of a KRaft quorum.
         producer_id: id of the producer whose transaction ends.

@@ -53,7 +53,7 @@ class HasExtras(Protocol):
     """A segment that may have extra indexes."""
 
     def extra_index(self, label: str) -> bytes:
-        """Return the index of this ``name@version``; ``b""`` if none fits the segment, or it is empty."""
+        """Return the extra index with this label (``name@version``); ``b""`` if it is missing, damaged or empty."""
 
 
 def extra_index(segment: ReadableSegment, label: str) -> bytes:
@@ -138,8 +138,8 @@ def _trailer(directory_bytes: int, count: int, found: Identity, crc: int) -> byt
 def stored_extras(segment: Segment, labels: Collection[str]) -> dict[str, bytes]:
     """Return the extra indexes of a closed segment from the file beside it, by label.
 
-    Missing and damaged indexes are left out. The result is empty if there is no such file, or if the file describes
-    other bytes than the segment has.
+    Missing and damaged indexes are left out. The result is empty if there is no such file, or if the file was made for
+    other bytes than the segment has now.
     """
     try:
         with contextlib.closing(segment.files.open_segment(segment.file_name(EXTRA_SUFFIX))) as file:
@@ -153,7 +153,7 @@ def stored_extras(segment: Segment, labels: Collection[str]) -> dict[str, bytes]
 def stored_labels(segment: Segment) -> tuple[str, ...]:
     """Return the labels in the extra index file of a closed segment, without reading the indexes.
 
-    The result is empty if there is no such file, or if the file describes other bytes than the segment has.
+    The result is empty if there is no such file, or if the file was made for other bytes than the segment has now.
     """
     try:
         with contextlib.closing(segment.files.open_segment(segment.file_name(EXTRA_SUFFIX))) as file:
@@ -176,7 +176,7 @@ def build_extras(
 ) -> dict[str, Buffer]:
     """Return the bytes of the extra indexes of a closed segment, by label, built in one pass over its records.
 
-    An index above 64 MiB is replaced by ``b""``, with a warning in the log of the program.
+    An index above 64 MiB is replaced by ``b""``, with a logged warning.
 
     Raises:
         CorruptBatchError: a batch is damaged; no index is built.

@@ -1,4 +1,4 @@
-"""Reads of ``.log`` files, with checks for segment stores that do not come with stratalog."""
+"""Reads of ``.log`` files, with checks for the segment stores of plugins."""
 
 from __future__ import annotations
 
@@ -26,11 +26,12 @@ def file_chunks(
 ) -> Iterator[Buffer]:
     """Yield the bytes of a segment from its start, in pieces of at most ``chunk_bytes``.
 
-    ``files`` is the folder of the segment. If the segment store does not come with stratalog, the CRC of each batch is
-    checked: such a store may return wrong bytes, and after the upload, the segment is deleted from local disk.
+    ``files`` is the folder of the segment. If a plugin provides the segment store, the CRC of each batch is checked:
+    such a store may return wrong bytes, and after the upload, the segment is deleted from local disk.
 
     Raises:
-        CorruptBatchError: a batch from a store that does not come with stratalog is damaged.
+        CorruptBatchError: a batch from the store of a plugin is damaged.
+        SegmentGoneError: the segment was closed or deleted.
     """
     if guard_of(files) is None:
         for position in range(0, segment.size_bytes, chunk_bytes):
@@ -43,16 +44,10 @@ def file_chunks(
 
 
 def check_listed(files: LogFiles, names: Iterable[str]) -> None:
-    """Raise an error if a folder lists the offset index of a segment, but not its ``.log`` file, which has bytes.
+    """Raise PluginError if a folder lists the offset index of a segment, but not its ``.log`` file, which has bytes.
 
-    Without the ``.log`` file, records would be missing. A folder of a store that comes with stratalog is not checked.
-
-    Args:
-        files: the folder.
-        names: the listed names.
-
-    Raises:
-        PluginError: the list leaves out a ``.log`` file.
+    ``names`` are the listed names. Without the ``.log`` file, records would be missing. Only folders in a segment store
+    of a plugin are checked.
     """
     guard = guard_of(files)
     if guard is None:
@@ -68,12 +63,9 @@ def check_listed(files: LogFiles, names: Iterable[str]) -> None:
 
 
 def check_sizes(files: LogFiles, segments: Iterable[Segment]) -> None:
-    """Raise an error if an opened ``.log`` file does not have its listed size, before recovery truncates a file.
+    """Raise PluginError if an opened ``.log`` file does not have its listed size, before recovery truncates a file.
 
-    A folder of a store that comes with stratalog is not checked.
-
-    Raises:
-        PluginError: a file has another size than the folder lists.
+    Only folders in a segment store of a plugin are checked.
     """
     guard = guard_of(files)
     if guard is None:
@@ -94,17 +86,10 @@ def _has_bytes(files: LogFiles, name: str) -> bool:
 
 
 def check_same_bytes(log: SegmentFile, position: int) -> None:
-    """Raise an error if a file does not end at its ``size_bytes``, or if two different reads return different bytes.
+    """Raise PluginError if a file does not end at its ``size_bytes``, or if two different reads return different bytes.
 
-    Recovery calls this before it truncates a file at ``position``. A file of a store that comes with stratalog is not
-    read.
-
-    Args:
-        log: the file.
-        position: first byte to compare.
-
-    Raises:
-        PluginError: two reads returned different bytes for the same positions, or the file has bytes after its end.
+    Recovery calls this before it truncates a file at ``position``; the bytes from ``position`` on are read. Only files
+    in a segment store of a plugin are read.
     """
     guard = guard_of(log)
     if guard is None:

@@ -59,7 +59,7 @@ class Repair:
 
     Attributes:
         finding: the finding.
-        done: what was done; "" if it could not be repaired.
+        done: description of the repair; "" if the finding could not be repaired.
         failure: the error that prevented the repair, "" if there was none.
     """
 

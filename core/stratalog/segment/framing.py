@@ -26,8 +26,7 @@ MAX_RELATIVE_OFFSET: Final = (1 << 31) - 1  # largest distance of an offset from
 class OffsetOverflowError(CorruptBatchError):
     """The batch at ``position`` is good, except that its offset is too far above the base offset of its segment.
 
-    The distance is above 2^31 - 1. Either the offset is damaged, or Kafka before 2.0 wrote the segment: its cleaner and
-    followers made such segments.
+    The distance is above 2^31 - 1. Either the offset is damaged, or Kafka before 2.0 wrote the segment.
     """
 
 
@@ -35,7 +34,7 @@ class MixedScan(NamedTuple):
     """Result of a scan: one table for each run of batches of equal magic.
 
     ``stop`` is the reason for the end of the scan, ``stop_position`` its position in the buffer (bytes), and ``reason``
-    the description of damage.
+    the description of damage, "" if there is none.
     """
 
     tables: tuple[BatchTable, ...]
@@ -73,9 +72,8 @@ def scan(formats: FormatTable, data: Buffer, start: int, end: int, *, check_crc:
 class EpochSetter:
     """Converter that sets the leader epoch of all batches in a file that is read in pieces.
 
-    The CRCs stay valid, because no CRC covers the leader epoch.
-
-    Batches of magic 0 and 1 have no epoch and stay as they are. All bytes after an invalid entry stay as well.
+    The CRCs stay valid, because no CRC covers the leader epoch. Batches of magic 0 and 1 have no epoch and stay
+    unchanged, and so do all bytes after an invalid entry.
 
     Args:
         epoch: the new leader epoch.
@@ -87,7 +85,7 @@ class EpochSetter:
         self._rest = bytearray()  # first bytes of the next batch's frame
 
     def feed(self, piece: Buffer) -> bytearray:
-        """Return the converted bytes of the next piece. An incomplete frame at its end is kept for the next call."""
+        """Return the converted bytes of the next piece. An incomplete header at its end is kept for the next call."""
         data = self._rest + piece
         at = self._ahead
         while at + FRAME_BYTES <= len(data):
@@ -103,7 +101,7 @@ class EpochSetter:
         return data[:decided]
 
     def rest(self) -> bytearray:
-        """Return the incomplete frame that ``feed`` has kept. Call it after the last piece of the file."""
+        """Return the incomplete header that ``feed`` has kept. Call it after the last piece of the file."""
         return self._rest
 
 
@@ -140,9 +138,7 @@ def walk(
 ) -> Iterator[Chunk]:
     """Yield the batches of a segment from ``position`` (the start of a batch) to its end.
 
-    Unlike in Kafka, offsets must ascend from batch to batch, because no CRC covers them. Each read returns a whole
-    batch, or the next read asks for more bytes, or the walk raises an error. A walk therefore always ends, also if the
-    file is too short.
+    Unlike in Kafka, offsets must ascend from batch to batch, because no CRC covers them.
 
     Args:
         segment: the segment, local or in a tier.
@@ -159,6 +155,7 @@ def walk(
         CorruptBatchError: an entry is damaged or truncated, or the file is shorter than the segment. All good entries
             before it were yielded.
         OffsetOverflowError: the entry is good, except that its offset exceeds ``relative_to`` by more than 2^31 - 1.
+        Others as ``ReadableSegment.read``.
     """
     end, after = segment.size_bytes, segment.base_offset - 1
     beyond = (segment.base_offset if relative_to is None else relative_to) + MAX_RELATIVE_OFFSET + 1
@@ -205,9 +202,9 @@ def ascending(
 ) -> tuple[tuple[BatchTable, ...], RecordBatch | None, int]:
     """Return the batches before the first misplaced batch, that batch or None, and the offset that it had to be below.
 
-    Offsets must be above ``after``, above those of earlier batches, and below ``beyond``. If two batches contradict
-    each other, the second is misplaced. If the second begins exactly where it would after a correct first batch, the
-    first is misplaced.
+    Offsets must be above ``after``, above those of earlier batches, and below ``beyond``. If a batch begins at or below
+    the end of the batch before it, the later batch is misplaced. The earlier batch is misplaced instead if the later
+    batch begins exactly where a correct earlier batch would have ended.
     """
     for number, table in enumerate(tables):
         firsts, lasts = table.base_offset, table.last_offset
@@ -226,11 +223,7 @@ def ascending(
 
 
 def _entry_bytes(data: memoryview, segment: ReadableSegment, position: int, components: Components) -> int:
-    """Return the size of the entry at the start of ``data``, which has only a part of it.
-
-    Raises:
-        CorruptBatchError: the segment ends inside the entry, the entry is too large, or its format refuses it.
-    """
+    """Return the size of the entry of which ``data`` has only the start; raise CorruptBatchError for a wrong size."""
     left = segment.size_bytes - position
     if left < FRAME_BYTES or len(data) < FRAME_BYTES:
         raise CorruptBatchError(f"the last entry is cut off after {left} bytes", segment.label, position)

@@ -60,10 +60,10 @@ class IndexEntries:
 
 
 def rebuilt_entries(segment: ReadableSegment, role: IndexRole, components: Components) -> bytes:
-    """Rebuild the entries of an offset or time index from the batches up to the first damaged one.
+    """Return the entries of an offset or time index, rebuilt from the batches up to the first damaged one.
 
-    A transaction index cannot be rebuilt from its segment alone, because a transaction may begin before the segment. It
-    is left empty here, and the log rebuilds it from the state of its producers.
+    For a transaction index, the result is empty: it cannot be rebuilt from its segment alone, because a transaction may
+    begin before the segment. The log rebuilds a transaction index from the state of its producers.
     """
     if role is IndexRole.TRANSACTION:
         return b""

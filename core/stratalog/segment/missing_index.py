@@ -26,7 +26,7 @@ class MissingIndex(IndexFormat[Any]):  # Any: entries of every kind
     """Base of the replacements: an index format without files."""
 
     def kept_bytes(self, entries: Buffer, base_offset: int, end_offset: int) -> int:
-        """Return the size of all entries: nothing is truncated."""
+        """Return the size of all entries: a truncation keeps all."""
         del base_offset, end_offset
         return memoryview(entries).nbytes
 
@@ -75,7 +75,7 @@ class HeldTransactions(MissingIndex):
         """Return a reader of the entries in memory.
 
         Raises:
-            UnknownComponentError: the entries come from a tier and have the format that is not installed.
+            UnknownComponentError: the entries come from a tier, and have the format that is not installed.
         """
         del base_offset
         found = []

@@ -26,7 +26,7 @@ class ReusedReads:
     """Reads of segments into buffers that are used again when no view of them is left.
 
     A buffer is not reused while the caller keeps a view of its bytes, or columns over them. One thread at a time may
-    use this object. As a context manager, it passes its buffers to the next reader at the end.
+    use this object. A context manager: at the end, the next reader gets its buffers.
 
     Args:
         usual_bytes: size of a usual read; a larger read gets its own memory.

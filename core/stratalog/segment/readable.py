@@ -63,17 +63,17 @@ class ReadableSegment(Protocol):
 
     @property
     def age_from_ms(self) -> int:
-        """Timestamp from which time-based retention counts: the largest timestamp, or the last write to the file."""
+        """Timestamp (ms) from which time-based retention counts: the largest one or, without one, the last write."""
 
     @property
     def label(self) -> str:
         """Path of the ``.log`` file, or key of the object, for error texts."""
 
     def read(self, position: int, size_bytes: int) -> memoryview:
-        """Return up to ``size_bytes`` from ``position``, fewer at the end of the segment."""
+        """Return up to ``size_bytes`` bytes from ``position``, fewer at the end of the segment."""
 
     def index_entries(self, role: IndexRole) -> Buffer:
-        """Return the entries of an index as bytes; empty if the segment has none of this role."""
+        """Return the entries of an index as bytes; empty if the segment has no index of this role."""
 
     def forget(self) -> bool:
         """Drop the cached bytes, because they turned out to be damaged.

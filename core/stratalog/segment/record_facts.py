@@ -19,11 +19,11 @@ _LOGGER: Final = logging.getLogger(__name__)
 
 
 def with_record_facts(info: SegmentInfo, segment: ReadableSegment, components: Components) -> SegmentInfo:
-    """Return ``info`` with the number of data records of the segment, and their least timestamp.
+    """Return ``info`` with the number of the segment's data records and their smallest timestamp (-1 without records).
 
-    Records are decoded without keys and values, because a batch header has only the timestamp of its first record, and
-    later records may be older. With LogAppendTime, the headers suffice. If a batch is damaged, or its codec is not installed, both
-    facts stay unknown, with a warning in the log of the program.
+    Records are decoded, because a batch header has only the timestamp of its first record, and later records may be
+    older. If a batch is damaged, or its codec is not installed, a warning is logged, and ``info`` is returned
+    unchanged.
 
     Raises:
         StorageError: a read failed.
@@ -45,7 +45,7 @@ def with_record_facts(info: SegmentInfo, segment: ReadableSegment, components: C
 def _of_table(
     chunk: Chunk, table: BatchTable, segment: ReadableSegment, components: Components
 ) -> list[tuple[int, int]]:
-    """Return the number of data records and their least timestamp (ms), for each part of a table."""
+    """Return the number of data records and their smallest timestamp (ms), for each part of a table."""
     if table.magic < 2:
         shown = table
     elif any(map(CONTROL_BIT.__and__, table.attributes)):

@@ -29,8 +29,9 @@ markers of the table end, by the row of the marker."""
 class Recovered:
     """Good part of a segment, as a scan found it.
 
-    ``valid_bytes`` and ``end_offset`` are the end of the good part. ``damage`` is the error that stopped the scan; None
-    if the whole segment is good. ``entries`` has the contents of each index.
+    ``valid_bytes`` and ``end_offset`` are the end of the good part, and ``largest`` is its largest timestamp.
+    ``damage`` is the error that stopped the scan; None if the whole segment is good. ``entries`` has the contents of
+    each index.
     """
 
     valid_bytes: int
@@ -52,7 +53,7 @@ def recovered(
     """Scan a segment once, with CRCs, up to the first entry that is damaged or truncated. Writes nothing.
 
     ``replay`` receives the good batches. ``on_bytes`` is called with the size of each checked chunk. ``below`` is the
-    offset that no batch may reach: the base offset of the next segment.
+    offset that no batch may reach: the base offset of the next segment. None means that there is no limit.
     """
     entries = IndexEntries(components.indexes, segment.base_offset, config)
     valid_bytes, end_offset = 0, segment.base_offset

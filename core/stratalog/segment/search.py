@@ -56,7 +56,7 @@ def transaction_index(segment: ReadableSegment, components: Components) -> Index
 def index_floor(segment: ReadableSegment, offset: int, components: Components) -> OffsetPosition | None:
     """Return the last index entry at or below ``offset``; None if there is none, or if the index is damaged.
 
-    An entry at position 0 is ignored. If the index is right, a batch ends with the entry's offset.
+    An entry at position 0 is ignored. If the index is right, the entry's offset is the last offset of a batch.
     """
     if offset <= segment.base_offset:
         return None
@@ -69,7 +69,7 @@ def index_floor(segment: ReadableSegment, offset: int, components: Components) -
 
 
 def agrees(tables: Sequence[BatchTable], indexed_offset: int) -> bool:
-    """Return True if batches agree with the index entry whose position they were read from.
+    """Return True if ``tables``, which were read from the position of an index entry, fit that entry.
 
     One of the batches must end with ``indexed_offset``. It need not be the first one: Kafka before 4.1 indexes the last
     offset of an append, which may be that of a later batch.
@@ -80,7 +80,7 @@ def agrees(tables: Sequence[BatchTable], indexed_offset: int) -> bool:
 
 
 def checked_position(segment: ReadableSegment, position: int, offset: int, components: Components) -> int:
-    """Return ``position`` (bytes) if a good batch starts there that does not start after ``offset``, otherwise 0."""
+    """Return ``position`` (bytes) if a good batch begins there, at or below ``offset``; otherwise 0."""
     batch = batch_at(segment, position, components) if position > 0 else None
     if batch is None:
         return 0
@@ -89,7 +89,7 @@ def checked_position(segment: ReadableSegment, position: int, offset: int, compo
 
 
 def last_indexed_position(segment: ReadableSegment, components: Components) -> int:
-    """Return the position (bytes) in the last offset index entry if a batch begins there; otherwise 0."""
+    """Return the position (bytes) in the last offset index entry if a good batch begins there; otherwise 0."""
     reader = offset_index(segment, components)
     if not len(reader):
         return 0
@@ -122,8 +122,8 @@ def chunks_from(
 ) -> Iterator[Chunk]:
     """Yield the chunks of a segment, from the batch that contains ``offset`` or an earlier batch on.
 
-    The other arguments and the errors are those of ``walk``. The first read shows if the index is right. If it is
-    wrong, the walk begins at the segment's start: this costs time, but never gives a wrong result.
+    The other arguments and the errors are those of ``walk``. If the index is wrong, the walk begins at the segment's
+    start: this costs time, but never gives a wrong result.
     """
     walked = partial(walk, segment, check_crc=check_crc, read_bytes=read_bytes, below=below, until=until, read=read)
     entry = index_floor(segment, offset, components)
@@ -155,7 +155,7 @@ def byte_range(segment: ReadableSegment, start: int, stop: int, components: Comp
 def end_position(segment: ReadableSegment, offset: int, components: Components) -> int | None:
     """Return a position (bytes) at which all batches below ``offset`` have ended, according to the index.
 
-    The result is None if the index has no such entry, or if ``offset`` is not below the segment's end.
+    The result is None if the index has no such entry or is damaged, or if ``offset`` is not below the segment's end.
     """
     if offset >= segment.end_offset:
         return None
@@ -199,10 +199,10 @@ def find_batch(
 def find_timestamp(
     segment: ReadableSegment, timestamp_ms: int, min_offset: int, components: Components, *, below: int | None = None
 ) -> TimestampOffset | None:
-    """Return timestamp and offset of the first record at or above ``timestamp_ms`` and at or above ``min_offset``.
+    """Return timestamp and offset of the first record from ``min_offset`` on that is not older than ``timestamp_ms``.
 
     The result is None if there is no such record. As in Kafka, records of control batches count. ``below`` is the
-    offset that no batch may reach; None for the active segment.
+    offset that no batch may reach; None for the active segment. Raises the same errors as ``walk`` and ``decode``.
     """
     entry = _time_floor(segment, timestamp_ms, components)
     if entry is not None and entry.offset > min_offset:
@@ -221,11 +221,7 @@ def find_timestamp(
 def _selected_record(
     segment: ReadableSegment, timestamp_ms: int, entry: TimestampOffset, components: Components, below: int | None
 ) -> TimestampOffset | None:
-    """Return the first record at or above ``timestamp_ms``, with one read and without tables of the batches before it.
-
-    The result is None if this is not possible: the indexes disagree, the record is not near the index entry, or the
-    bytes are damaged or have another format.
-    """
+    """Return the first record that is not older than ``timestamp_ms``, with one read; None if a walk must find it."""
     place = index_floor(segment, entry.offset, components)
     if place is None or place.offset != entry.offset:
         return None
@@ -258,7 +254,7 @@ def _first_late(
     components: Components,
     entry: TimestampOffset | None,
 ) -> tuple[bool, TimestampOffset | None]:
-    """Return True if the time index entry is right (or None), and the first record at or above ``timestamp_ms``."""
+    """Return True if ``entry`` is right or None, and the first record that is not older than ``timestamp_ms``."""
     is_checked = entry is None
     for chunk in chunks:
         for table in chunk.tables:
@@ -284,10 +280,7 @@ def _late_record(
     timestamp_ms: int,
     min_offset: int,
 ) -> TimestampOffset | None:
-    """Return the first record of one batch with at least this timestamp and offset; None if there is none.
-
-    Errors name the segment's file and the position in it.
-    """
+    """Return the first record of one batch with at least this timestamp and offset; None if there is none."""
     found = components.formats.get(table.magic) or components.formats.of(table.magic, segment.label, chunk.position)
     batch = table if len(table) == 1 else table.take(row, row + 1)
     limit_bytes = components.limits.decompressed_bytes
@@ -304,8 +297,7 @@ def _late_record(
 def _time_floor(segment: ReadableSegment, timestamp_ms: int, components: Components) -> TimestampOffset | None:
     """Return the last time index entry with a timestamp below ``timestamp_ms``; None if there is none.
 
-    If the entry is right, all records before its offset are older than ``timestamp_ms``. An entry with exactly this
-    timestamp is not used: if its offset were wrong, the search could miss an earlier record.
+    An entry with exactly this timestamp is not used: if its offset were wrong, the search could miss an earlier record.
     """
     try:
         entries = segment.index_entries(IndexRole.TIME)
@@ -318,11 +310,10 @@ def _time_floor(segment: ReadableSegment, timestamp_ms: int, components: Compone
 
 
 def largest_timestamp(segment: ReadableSegment, components: Components) -> TimestampOffset:
-    """Return the largest batch timestamp, and the last offset of the first batch that has it.
+    """Return the largest batch timestamp, and an offset in the first batch that has it.
 
-    If no batch has a timestamp, the result is -1 and the segment's base offset. The search starts from the last time
-    index entry, which is checked, and reads the batches after it, as Kafka does for a segment that it opens for
-    appending.
+    If no batch has a timestamp, the result is -1 and the segment's base offset. The batches after the last time index
+    entry are read. Raises the same errors as ``walk``.
     """
     best, from_offset = TimestampOffset(NO_TIMESTAMP, segment.base_offset), segment.base_offset
     try:
@@ -347,9 +338,8 @@ def aborted_transactions(
 ) -> tuple[AbortedTransaction, ...]:
     """Return the aborted transactions with data in [start, end), from the transaction indexes of ``segments``.
 
-    ``segments`` begins with the segment that holds ``start``.
-
-    The search ends at an entry whose last stable offset is at or above ``end``: later entries have no data below it.
+    ``segments`` begins with the segment that holds ``start``. The search ends at an entry whose last stable offset is
+    at or above ``end``: later entries have no data below it.
 
     Source: apache/kafka TransactionIndex.collectAbortedTxns.
     """
@@ -368,7 +358,7 @@ def decode(
 ) -> Iterator[RecordColumns]:
     """Yield the records of ``table``, which has batches of ``chunk``, as columns of ``fields``.
 
-    Raises the same errors as ``RecordFormat.decode``. A CorruptBatchError names the segment's file and the position in
+    Raises the same errors as ``RecordFormat.decode``. A CorruptBatchError has the segment's file and the position in
     it.
     """
     if not len(table):

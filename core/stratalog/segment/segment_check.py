@@ -57,8 +57,8 @@ class SegmentReport:
         end_offset: exclusive end offset of the good batches.
         valid_bytes: size of the good batches.
         batches: number of good batches.
-        largest_ms: largest timestamp of the good batches.
-        records: number of decoded records, if records were checked.
+        largest_ms: largest timestamp of the good batches, -1 if none has one.
+        records: number of good records; 0 unless records were checked.
         findings: findings about batches and indexes.
         bad_records: findings of batches whose records cannot be decoded.
     """
@@ -102,7 +102,7 @@ def check_segment(
 ) -> SegmentReport:
     """Check a segment of a log folder or of a tier: framing, CRCs, ascending offsets, indexes and records.
 
-    The check ends at the first damaged entry; indexes are then not compared, unless the entry is only torn.
+    The check ends at the first damaged entry. The indexes are then not compared, unless the entry is a torn write.
 
     Args:
         segment: the segment. Unless ``is_last``, no batch may reach its ``end_offset``.
@@ -111,8 +111,8 @@ def check_segment(
         records: True to decompress and decode every record.
         replay: receives the good batches, as in recovery, and returns the entries that the transaction index must have.
             None if the state of the producers is unknown; then no transaction counts as missing in the index.
-        is_last: True for the log's last segment, where a truncated entry may be a torn write.
-        on_bytes: called with the number of bytes that were checked.
+        is_last: True for the log's last segment, where a damaged entry without a good batch after it is a torn write.
+        on_bytes: called with the number of bytes that were checked since the last call.
     """
     report = SegmentReport(segment.base_offset)
     checks = [_CHECKS[role](segment, components, stored) for role, stored in indexes.items()]
@@ -147,9 +147,9 @@ def check_segment(
 
 
 def good_batch_after(segment: ReadableSegment, position: int, end_offset: int, components: Components) -> int | None:
-    """Return the position of the next good batch after a damaged entry; None if there is none.
+    """Return the position (bytes) of the next good batch after ``position``; None if there is none.
 
-    A good batch has a good CRC, and offsets from ``end_offset`` on that are possible in the segment.
+    A good batch has a good CRC. Its offsets are at or above ``end_offset``, and at most 2^31 - 1 above the base offset.
     """
     low, high = end_offset, segment.base_offset + MAX_RELATIVE_OFFSET
     # offsets at both ends of the range begin with the same bytes, which narrow the search
@@ -186,11 +186,7 @@ def good_batch_after(segment: ReadableSegment, position: int, end_offset: int, c
 
 
 def _check_records(chunk: Chunk, table: BatchTable, label: str, components: Components) -> tuple[int, list[Finding]]:
-    """Decode batches whose framing and CRC are good; return the number of good records, and the findings.
-
-    The records of a batch can be bad although its CRC is good: the producer wrote them that way, or the codec is
-    missing. ``label`` names the file of the chunk.
-    """
+    """Decode batches whose framing and CRC are good; return the number of good records, and the findings."""
     records, findings = 0, list[Finding]()
     for row, batch in enumerate(table):
         try:

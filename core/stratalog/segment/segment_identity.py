@@ -18,7 +18,7 @@ _TAIL_BYTES: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Identity of a segment's bytes, found without reading them all. Two states of one segment differ in a field."""
+    """Identity of a segment's bytes, found without reading them all. If the bytes change, a field changes."""
 
     base_offset: int
     end_offset: int
