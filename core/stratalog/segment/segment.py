@@ -97,8 +97,8 @@ class Segment(ReadOn):
     def label(self) -> str:
         """Path of the ``.log`` file, for error texts.
 
-        The text includes the position where the segment begins if it is not 0, and the plugin whose store has the file
-        if the store does not come with stratalog.
+        The text includes the position where the segment begins if it is not 0, and the name of the plugin if a plugin
+        provides the segment store.
         """
         path = self.files.path(self.file_name(LOG_SUFFIX))
         return place_in(self.files, f"{path}[{self.start}:]" if self.start else path)
@@ -116,7 +116,7 @@ class Segment(ReadOn):
 
     @property
     def largest(self) -> TimestampOffset:
-        """Largest timestamp and an offset that belongs to it."""
+        """Largest timestamp, and an offset in a batch that has it; -1 and the base offset if no batch has one."""
         if self._largest is None:
             self._largest = largest_timestamp(self, self.components)
         return self._largest
@@ -133,7 +133,7 @@ class Segment(ReadOn):
 
     @property
     def modified_ms(self) -> int:
-        """Time of the last write to the file."""
+        """Time of the last write to the file (ms since 1970)."""
         return self.log.modified_ms
 
     def file_name(self, suffix: str) -> str:
@@ -141,7 +141,11 @@ class Segment(ReadOn):
         return self.names.get(suffix) or segment_file(self.base_offset, suffix)
 
     def read(self, position: int, size_bytes: int) -> memoryview:
-        """Return up to ``size_bytes`` from ``position``, fewer at the end of the segment."""
+        """Return up to ``size_bytes`` bytes from ``position``, fewer at the end of the segment.
+
+        Raises:
+            SegmentGoneError: the segment's files are closed or deleted.
+        """
         if self._size_bytes is not None:
             size_bytes = min(size_bytes, self._size_bytes - position)
         return self.log.read(self.start + position, size_bytes)
@@ -175,7 +179,7 @@ class Segment(ReadOn):
         return found
 
     def extra_index(self, label: str) -> bytes:
-        """Return an extra index of a closed segment by ``name@version``; ``b""`` if none fits, or it is empty.
+        """Return the extra index with this label (``name@version``); ``b""`` if it is missing, damaged or empty.
 
         Raises:
             SegmentGoneError: the segment's files are closed.
@@ -241,22 +245,22 @@ class Segment(ReadOn):
         self._given = {**self._given, role: entries}
 
     def use_index(self, role: IndexRole, index: IndexFile) -> None:
-        """Use the index in this growing file from now on; the segment owns the file."""
+        """Use ``index``, which grows with the appends, as the index of this role. The segment owns the file."""
         if role in self._given:
             self._given = {other: entries for other, entries in self._given.items() if other is not role}
         self._uncache()
         self._set_opened({**self.indexes(), role: index})
 
     def indexes(self) -> dict[IndexRole, IndexFile]:
-        """Return the growing index files as of now; only the active segment has any."""
+        """Return the index files that grow with the appends; empty unless the segment is active."""
         opened: Any = self._opened
         return dict(zip(opened[::2], opened[1::2], strict=True))
 
     def seal(self) -> None:
         """Trim and close the growing index files: no more appends follow.
 
-        The transaction index is synced first, because it cannot be rebuilt from the segment alone. Other indexes are
-        compared with the log whenever they are read, so losing them only costs time.
+        The transaction index is synced first, because it cannot be rebuilt from the segment alone. A crash may lose
+        other indexes, which can be rebuilt.
         """
         transactions = self.indexes().get(IndexRole.TRANSACTION)
         if transactions is not None:
