@@ -155,7 +155,8 @@ class Appender:
     def has_waited(self) -> bool:
         """Return True if the segment has records and must be rolled because of its age by the clock.
 
-        The age counts from the timestamp of the first batch. The limit is ``roll_after_ms``, less the jitter.
+        The age counts from the largest timestamp of the first batch or, without one, from the creation of the appender.
+        The limit is ``roll_after_ms``, less the jitter.
         """
         now_ms = self._components.env.clock.now_ms()
         return bool(self.segment.size_bytes) and self._waited_ms(now_ms) > self._roll_ms()

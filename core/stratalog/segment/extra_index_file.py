@@ -57,7 +57,7 @@ class HasExtras(Protocol):
 
 
 def extra_index(segment: ReadableSegment, label: str) -> bytes:
-    """Return an extra index of a closed segment; ``b""`` if the segment has none."""
+    """Return the extra index with this label (``name@version``) of a segment; ``b""`` if the segment has none."""
     return segment.extra_index(label) if isinstance(segment, HasExtras) else b""
 
 
@@ -181,7 +181,7 @@ def build_extras(
     Raises:
         CorruptBatchError: a batch is damaged; no index is built.
         PluginError: a builder raised an error that is not a StorageError, returned no index, or returned an index that
-            excludes one of the sampled keys of the segment.
+            excludes a key of the segment.
         StorageError: a builder raised it, a record cannot be decoded, or a read failed.
     """
     extras = {label: components.extras.of(label) for label in labels}

@@ -1,4 +1,4 @@
-"""Reused memory for reads: the system needs as much time to allocate fresh pages as a decoder needs for their bytes."""
+"""Reused memory for reads. Allocating fresh memory would take as long as decoding the bytes in it."""
 
 from __future__ import annotations
 

@@ -80,7 +80,10 @@ def agrees(tables: Sequence[BatchTable], indexed_offset: int) -> bool:
 
 
 def checked_position(segment: ReadableSegment, position: int, offset: int, components: Components) -> int:
-    """Return ``position`` (bytes) if a good batch begins there, at or below ``offset``; otherwise 0."""
+    """Return ``position`` (bytes) if a good batch begins there, at or below ``offset``; otherwise 0.
+
+    A batch of magic 0 or 1 must also end at or below ``offset``, because it may not store its first offset.
+    """
     batch = batch_at(segment, position, components) if position > 0 else None
     if batch is None:
         return 0
@@ -144,8 +147,8 @@ def chunks_from(
 def byte_range(segment: ReadableSegment, start: int, stop: int, components: Components) -> tuple[int, int | None]:
     """Return a position (bytes) at or before the batches with offsets [start, stop), and one at or after their end.
 
-    Both are from the index, which may be wrong, so the caller must check the batches. The second position is None if
-    the index has no entry for it. No index is read for a range of the whole segment.
+    Both are from the index, which may be wrong, so the caller must check the batches. If the index has no entry for a
+    position, the first position is 0, and the second is None.
     """
     floor, end = index_floor(segment, start, components), end_position(segment, stop, components)
     position = 0 if floor is None else floor.position
