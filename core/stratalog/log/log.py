@@ -303,6 +303,7 @@ class Log(LogReader):
         """Make everything written so far durable; return the new recovery point (offset).
 
         Raises:
+            SystemLimitError: the process has too many open files; the log stays in service.
             StorageError: the log is closed or out of service, or the sync failed. A failed sync takes the log out of
                 service.
         """

@@ -232,10 +232,10 @@ class OfflineSegments(RemoteSegments):
 
 
 class RemoteLog(Protocol):
-    """The tiered part of one log. Thread-safe."""
+    """The tiered part of one log. Thread-safe. The head is the newest manifest root of the log."""
 
     def view(self) -> RemoteView:
-        """Return the contents of the head (newest root) as last read.
+        """Return the contents of the head (newest manifest root) as last read.
 
         The first call reads from the store; later calls do no I/O.
 
@@ -248,15 +248,16 @@ class RemoteLog(Protocol):
         """
 
     def refresh(self) -> RemoteView:
-        """Read the head from the store now, and return its contents.
+        """Read the head (newest manifest root) from the store now, and return its contents.
 
         Raises the same errors as ``view``. After an error, ``view`` still returns the contents of the previous head.
         """
 
     def expect(self, version: int, identity: str) -> None:
-        """Set the root that the local tier note names.
+        """Set the manifest root that the local tier note names.
 
-        If a key authenticates the tier, ``view`` raises an error unless the head is this root or one of its successors.
+        If a key authenticates the tier, ``view`` raises TamperedManifestError unless the newest root is this root or
+        one of its successors.
         """
 
     @property

@@ -38,7 +38,7 @@ def wait_for_room(state: LogState, size_bytes: int) -> bool:
     Raises:
         LocalLimitError: the policy is ``reject``, or it is ``block`` and no room became free in
             ``tier.outage.block.ms``.
-        StorageError: during the wait, the log was closed, went out of service, or stopped to lead.
+        StorageError: during the wait, the log was closed, went out of service, or became a follower.
     """
     if not is_above_limit(state, size_bytes):
         state.tier.relieve()

@@ -96,12 +96,12 @@ def set_high_watermark(state: LogState, offset: int) -> int:
 def rejoin_tier(state: LogState, leader_epoch: int) -> None:
     """Use the tier again after an outage of its store. Readers see the tier even if this function raises.
 
-    The caller has read the tier's head (newest manifest root). If ``watermark`` is ``external``, a log with fewer
-    records than the tier stops to lead, and no error is raised. A closed log does not change.
+    The caller has read the tier's newest manifest root. If ``watermark`` is ``external``, a log with fewer records than
+    the tier accepts no more appends of a leader, and no error is raised. A closed log does not change.
 
     Args:
         state: state of a log that was opened without its tier.
-        leader_epoch: leader epoch of the head; -1 if there is none.
+        leader_epoch: leader epoch of the newest manifest root; -1 if there is none.
 
     Raises:
         FencedEpochError: another engine took the log over in the meantime.

@@ -17,10 +17,11 @@ from stratalog.segment.segment import Segment
 
 
 def roll(state: LogState, first_offset: int = 0) -> int:
-    """Begin a new active segment at the log end; return its base offset. An empty active segment there is kept.
+    """Begin a new active segment at the log end; return its base offset.
 
-    The caller holds the log's lock. If ``first_offset``, the offset of the next batch, is above the log end, the
-    segment begins at ``first_offset``: relative to the log end, the offset might not fit into 32 bits.
+    If the active segment has no records and begins there, it is kept. The caller holds the log's lock. If
+    ``first_offset``, the offset of the next batch, is above the log end, the new segment begins at ``first_offset``:
+    relative to the log end, the offset might not fit into 32 bits.
 
     The old segment's records are made durable before the new file exists. Otherwise a power loss could lose them and
     keep later records. Kafka syncs the old segment after the roll, in the background.
@@ -99,6 +100,6 @@ def new_appender(segment: Segment, components: Components, config: TopicConfig, 
 
 
 def remove_leftovers(state: LogState, base_offset: int) -> None:
-    """Delete stray files that already have the names of the next segment's files."""
+    """Delete files that an earlier failed roll left under the names of the next segment's files."""
     for suffix in (LOG_SUFFIX, *(found.suffix for found in state.settings.components.indexes.values())):
         state.files.remove(segment_file(base_offset, suffix))
