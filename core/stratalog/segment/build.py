@@ -332,7 +332,10 @@ def _remove(files: LogFiles, names: Mapping[str, str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class CopyCounts:
-    """Number of bytes that were read, and number of records in them according to the batch headers."""
+    """Number of bytes that were read, and sum of the record counts in the batch headers.
+
+    A compressed message of magic 0 or 1 has no record count, and counts as -1.
+    """
 
     bytes_read: int
     records: int

@@ -156,11 +156,13 @@ class Segment(ReadOn):
         return into[: self.log.read_into(self.start + position, wanted)]
 
     def slice(self, position: int, size_bytes: int) -> FileSlice:
-        """Return a slice of ``size_bytes`` from ``position``. Its bytes are pinned until the slice is released."""
+        """Return a slice of ``size_bytes`` bytes from ``position``. Its bytes are valid until the slice is released."""
         return self.log.slice(self.start + position, size_bytes)
 
     def index_entries(self, role: IndexRole) -> Buffer:
-        """Return the entries of an index: from its file if that fits the log, otherwise rebuilt from the log in memory.
+        """Return the entries of an index: from its file or, if the file does not fit the log, rebuilt in memory.
+
+        A transaction index is not rebuilt here: its entries are then empty.
 
         Raises:
             SegmentGoneError: the segment is closed.

@@ -148,7 +148,7 @@ def _write(segment: Segment, packed: list[Buffer]) -> int:
 
 
 def _remove_unwanted(state: LogState, labels: frozenset[str]) -> int:
-    """Remove the extra index files without a segment (all files if ``labels`` is empty), and return their number."""
+    """Remove the extra index files that have no segment (all files if ``labels`` is empty), and return their number."""
     with state.lock:
         state.health.check_writable()
         kept = {segment.base_offset for segment in state.writes.segments[:-1]} if labels else set[int]()

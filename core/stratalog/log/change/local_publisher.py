@@ -234,6 +234,6 @@ def _opened(state: LogState, built: BuiltSegment) -> Segment:
 
 
 def _delete_later(state: LogState, names: Sequence[str]) -> None:
-    """Delete these files after ``file.delete.delay.ms``."""
+    """Delete these files ``file.delete.delay.ms`` from now."""
     due_ns = state.settings.components.env.clock.monotonic_ns() + state.settings.config.file_delete_delay_ms * 1_000_000
     state.writes.pending_deletes.add(names, due_ns)

@@ -45,8 +45,8 @@ def flush(state: LogState, *, with_queued: bool = True) -> int:
 def sync_records(state: LogState, end: int) -> None:
     """Wait until the records below offset ``end`` are durable, by a sync of this thread or of another one.
 
-    Of the indexes, only transaction indexes are synced. A crash may lose other indexes, because they can be rebuilt
-    from the log; ``flush`` syncs them. Raises the same errors as ``flush``.
+    Of the indexes, only transaction indexes are synced, because the others can be rebuilt from the log after a crash.
+    ``flush`` syncs all. Raises the same errors as ``flush``.
     """
     wait_until_durable(state, Waiter(end))
 

@@ -55,8 +55,7 @@ class DirectoryState:
     """Contents of the checkpoints of a log directory, read once. Each mapping has one offset for each log.
 
     ``clean`` is True if the last writer stopped cleanly and no writer has the directory open. ``live`` is True if a
-    writer has the directory open now. ``dirty_starts`` has the first offset of a log that the cleaner has not
-    compacted.
+    writer has the directory open now. ``dirty_starts`` has, for each log, the first offset that is not compacted yet.
     """
 
     clean: bool
@@ -100,7 +99,7 @@ def _is_marked_clean(store: SegmentStore) -> bool:
 
 
 def partition_folders(store: SegmentStore) -> dict[TopicPartition, str]:
-    """Return the names of a directory's folders that are named like logs, by log. The logs are sorted.
+    """Return the names of the folders that are named like logs, by log. The logs are sorted by name and partition.
 
     Folders with Kafka's suffixes ``-delete``, ``-future`` and ``-stray`` are left out. Raises LogDirNotFoundError if
     the directory does not exist.

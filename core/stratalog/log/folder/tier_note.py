@@ -75,7 +75,7 @@ def write_note(files: LogFiles, note: TierNote) -> None:
 
 
 def read_note(files: LogFiles) -> TierNote | None:
-    """Return the stored note, None if there is none; raise the same errors as ``parse_note``."""
+    """Return the stored note, None if there is no note; raise the same errors as ``parse_note``."""
     data = files.read_small(TIER_NOTE_FILE)
     return None if data is None else parse_note(data, files.path(TIER_NOTE_FILE))
 

@@ -80,7 +80,7 @@ def begin_round(files: LogFiles, pending: Pending) -> None:
 
 
 def end_round(files: LogFiles, log_end: int) -> Marks:
-    """Store durably if the pending round was written, and return the new contents of the file.
+    """Store durably whether the pending round was written, and return the new contents of the file.
 
     The pending round was written if ``log_end`` is at or above its end offset. Without a pending round, the file does
     not change.

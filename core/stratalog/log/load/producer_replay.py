@@ -182,8 +182,8 @@ def write_snapshot(files: LogFiles, offset: int, state: ProducerState) -> None:
 def write_snapshot_if_room(files: LogFiles, offset: int, state: ProducerState) -> bool:
     """Store the producers' state below ``offset``; if the disk is full, log a warning. Return True if it was stored.
 
-    The loader calls this function, because reads, offload and eviction must work even on a full disk. An older snapshot
-    at ``offset`` is then removed, and the next opening reads more batches.
+    The loader calls this function, because reads, offload and eviction must work even on a full disk. If the disk is
+    full, an older snapshot at ``offset`` is removed.
     """
     try:
         write_snapshot(files, offset, state)
@@ -197,8 +197,8 @@ def write_snapshot_if_room(files: LogFiles, offset: int, state: ProducerState) -
 def remove_stray_snapshots(files: LogFiles, listed: Collection[int], bases: Collection[int], log_end: int) -> None:
     """Delete the snapshots above the log end, and those that are not at the base offset of a segment.
 
-    One snapshot that is not at a base offset is kept: the newest, if it is above all base offsets. A clean close wrote
-    it. ``listed`` are the offsets of all snapshots, and ``bases`` are the base offsets of the segments.
+    The newest snapshot that is not at a base offset is kept if it is above all base offsets: a clean close wrote it.
+    ``listed`` are the offsets of all snapshots, and ``bases`` are the base offsets of the segments.
 
     Source: apache/kafka ProducerStateManager.removeStraySnapshots, truncateAndReload.
     """

@@ -115,7 +115,7 @@ def report_losses(name: TopicPartition, tiered: RemoteView, files: LogFiles, loa
 
 
 def check_not_taken(name: TopicPartition, tiered: RemoteView, epochs: Sequence[EpochEntry], log_end: int) -> None:
-    """Raise FencedEpochError if the tier has records above ``log_end``, or of other leader epochs than ``epochs``.
+    """Raise FencedEpochError if the tier has records above ``log_end``, or records of other leader epochs than the log.
 
     Only another engine that took the log over can have written such records.
     """

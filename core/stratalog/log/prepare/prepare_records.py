@@ -224,7 +224,7 @@ def timestamp_type(config: TopicConfig) -> TimestampType:
 
 
 def codec_of(config: TopicConfig, components: Components, source_codec: int) -> tuple[Codec | None, int | None]:
-    """Return the codec for records that arrived with the codec id ``source_codec`` (0 for none), and the codec's level.
+    """Return the codec and its level for records that arrived with the codec id ``source_codec`` (0: not compressed).
 
     The codec is None for no compression. The level is None for the codec's default level, and without a codec.
 

@@ -280,8 +280,9 @@ class LogReader(CheckedArguments, ABC):
     def largest_timestamp(self, isolation: str = "read_uncommitted") -> TimestampOffset | None:
         """Return the largest timestamp of the log, and the offset of the first record that has it.
 
-        The result is None if no record has a timestamp, or if ``isolation`` does not show that record. Raises
-        StorageError if a segment cannot be read.
+        The result is None if no record has a timestamp, or if that record is not visible: above the bound of
+        ``isolation``, or below the log start in a segment that is not deleted yet. Raises StorageError if a segment
+        cannot be read.
 
         Source: apache/kafka ListOffsetsRequest.MAX_TIMESTAMP.
         """

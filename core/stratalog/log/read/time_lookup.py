@@ -94,8 +94,8 @@ def largest_timestamp(
 ) -> TimestampOffset | None:
     """Return timestamp and offset of the first record with the largest timestamp of the log.
 
-    The result is None if no record has a timestamp, or if ``isolation`` does not show that record. Raises StorageError
-    if a segment cannot be read.
+    The result is None if no record has a timestamp, or if that record is not visible: above the bound of ``isolation``,
+    or below the log start in a segment that is not deleted yet. Raises StorageError if a segment cannot be read.
     """
     view = views()
     start = view.offsets.log_start
