@@ -79,11 +79,11 @@ class LogMaintenance:
             return True
 
     def configure(self, config: TopicConfig, components: Components, remote: RemoteLog | None = None) -> None:
-        """Apply new topic settings without reopening the log. They also apply to the active segment.
+        """Apply new topic settings without reopening the log. The settings also apply to the active segment.
 
-        If the record format changes, a new segment begins, and all batches of the earlier format are made durable. If
-        the plugin of that format is removed later, recovery after a crash does not read these batches: it would take
-        them for damage.
+        If the record format changes, a new segment begins, and all batches of the earlier format are made durable.
+        Otherwise recovery after a crash could take these batches for damage, if the plugin of their format is removed
+        in the meantime.
 
         Raises:
             StorageError: the new segment cannot be created, and the settings do not apply; or the last sync failed,
@@ -104,7 +104,7 @@ class LogMaintenance:
             flush(state)
 
     def abandon(self) -> None:
-        """Close without making anything durable, because the log is about to be deleted. May be called twice."""
+        """Close the files and make nothing durable, because the log is about to be deleted. May be called twice."""
         state = self._state
         with state.durability.syncing, state.lock:
             if not state.health.closed:
@@ -139,6 +139,8 @@ class LogMaintenance:
     def raise_log_start(self, before: int) -> int:
         """Raise the log start to ``before``, also on a follower and with any ``cleanup.policy``; return the log start.
 
+        If ``before`` is below the log start, nothing changes.
+
         Raises:
             OffsetOutOfRangeError: ``before`` is above the high watermark or negative.
             StorageError: the log is not writable, or the disk failed.
@@ -160,7 +162,7 @@ class LogMaintenance:
         return self._state.cleaning
 
     def resume_cleaning(self, dirty_start: int | None) -> None:
-        """Set the first dirty offset from a checkpoint. Ignore a checkpoint above the log end offset: it is stale."""
+        """Set the first dirty offset from a checkpoint. A checkpoint above the log end is stale, and counts as none."""
         with self._state.lock:
             self.cleaning.resume(dirty_start, self._state.log_end)
 
@@ -200,11 +202,11 @@ class LogMaintenance:
         return make_extras(self._state)
 
     def delete_expired(self) -> int:
-        """Delete the ``.deleted`` files whose delay is over; return the number of deleted files."""
+        """Delete the ``.deleted`` files whose ``file.delete.delay.ms`` is over; return the number of deleted files."""
         return delete_expired(self._state)
 
     def pending_deletes(self) -> list[tuple[str, int]]:
-        """Return the paths of the remaining ``.deleted`` ``.log`` files, each with its due time (ms since 1970)."""
+        """Return the path of each remaining ``.log.deleted`` file, with the time of its deletion (ms since 1970)."""
         state = self._state
         with state.lock:
             clock = state.settings.components.env.clock
@@ -240,7 +242,7 @@ class LogMaintenance:
         self._state.tier.save_note(self._state.settings.remote)
 
     def rejoin_remote(self, leader_epoch: int) -> None:
-        """Use the tier again after an outage of its store. The caller has read the tier's head.
+        """Use the tier again after an outage of its store. The caller has read the tier's newest manifest root.
 
         Raises the same errors as ``rejoin_tier``. After FencedEpochError, the log refuses appends.
         """

@@ -73,5 +73,5 @@ def rebuilt_entries(segment: ReadableSegment, role: IndexRole, components: Compo
             for table in chunk.tables:
                 entries.add(table, chunk.position)
     except CorruptBatchError:
-        pass  # later batches cannot be found through an index either; a reader that gets there gets this error
+        pass  # a read of the later batches raises this error, also with an index
     return entries.finish()[role]

@@ -51,7 +51,7 @@ def append(
             state.writes.segments[-1].end_offset - state.durability.recovery_point
             >= state.settings.config.flush_messages
         )
-    if due or durability is _DURABLE:  # a retry also waits: its first try may not have waited
+    if due or durability is _DURABLE:  # a retry also waits, because the first attempt may not have waited
         (sync or sync_records)(state, result[1] + 1)
     return result
 

@@ -75,7 +75,7 @@ def commit(state: LogState, batches: PreparedBatches, origin: AppendOrigin = _CL
     """
     health, role, settings = state.health, state.role, state.settings
     if health.closed or health.failure or health.damage or not role.is_leader:
-        health.check_writable()  # raises an error, or the next line does; nearly all appends save both calls
+        health.check_writable()  # this call or the next one raises an error; nearly all appends skip both
         role.check_leads()
     config, preparer = settings.config, settings.preparer
     if batches.size_bytes > config.segment_bytes:

@@ -92,13 +92,13 @@ def drop_segments(state: LogState, end: int) -> list[Segment]:
         gone = [segment for segment in state.writes.segments[:-1] if segment.end_offset <= end]
         if not gone:
             return []
-        # after a partial removal, a later one would leave a gap, which hides records
+        # After a partial removal, another removal would leave a gap, which hides records.
         with state.health.guarded("a removal of segments"):
             state.writes.replace_segments(0, len(gone), ())
             state.publish()
             for segment in gone:
                 retire_segment(state, segment)
-                # sync each: if power loss restored this segment and not the next, the gap would hide tier segments
+                # Sync each removal: a power loss may restore this segment but not the next. The gap would hide the tier.
                 if state.settings.remote is not None or segment is gone[-1]:
                     state.files.sync()
         state.tier.room.notify_all()

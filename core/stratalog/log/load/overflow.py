@@ -214,7 +214,7 @@ def split_segment(segment: Segment, spans: Sequence[OverflowRange], config: Topi
                 with SegmentBuilder(files, piece.base_offset, piece.components, config) as builder:
                     _copy(piece, builder, aborted or {})
                     built.append(builder.finish(piece.end_offset, modified_ms))
-                if aborted is None:  # without it, the loader rebuilds all indexes
+                if aborted is None:  # without an offset index, the loader rebuilds all indexes
                     files.remove(built[-1].names[piece.components.indexes[IndexRole.OFFSET].suffix])
     except BaseException:
         for one in built:
