@@ -151,7 +151,7 @@ def end(state: LogState) -> bool:
             commit_queued(state)
             state.writes.appender.finish()
             delete_expired(state, all_now=True)  # before the snapshot: it may free space on a full disk
-            # An existing snapshot at the log end stays. As in Kafka, it may contain producers that were forgotten since.
+            # An existing snapshot at the log end stays. As in Kafka, it may have producers that were forgotten since.
             if state.writes.snapshot_offset != state.log_end:
                 write_snapshot(state.files, state.log_end, state.writes.producers)
             state.durability.names_changed()

@@ -145,7 +145,7 @@ def stored_extras(segment: Segment, labels: Collection[str]) -> dict[str, bytes]
         with contextlib.closing(segment.files.open_segment(segment.file_name(EXTRA_SUFFIX))) as file:
             packed = _of_now(segment, file)
             found = {} if packed is None else {label: packed.index(label, file.read) for label in labels}
-    except SegmentGoneError:  # no such file, or the segment was deleted; a read of the segment then raises this error too
+    except SegmentGoneError:  # no such file, or the segment was deleted; then reads of it fail too
         return {}
     return {label: data for label, data in found.items() if data is not None}
 

@@ -98,7 +98,7 @@ def drop_segments(state: LogState, end: int) -> list[Segment]:
             state.publish()
             for segment in gone:
                 retire_segment(state, segment)
-                # Sync each removal: a power loss may restore this segment but not the next. The gap would hide the tier.
+                # Sync each removal: a power loss may restore this segment but not the next, and a gap hides the tier.
                 if state.settings.remote is not None or segment is gone[-1]:
                     state.files.sync()
         state.tier.room.notify_all()
