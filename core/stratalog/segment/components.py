@@ -123,7 +123,7 @@ class ExtraTable:
         return found
 
     def guard(self, label: str) -> Guard:
-        """Return the guard of calls into an index and its readers."""
+        """Return the ``Guard`` that checks the calls into an index and its readers."""
         return self._guards.get(label) or Guard(f"extra index {label}", "")
 
     def failed(self, label: str, method: str, where: str, error: StorageError) -> None:

@@ -137,7 +137,7 @@ class Segment(ReadOn):
         return self.log.modified_ms
 
     def file_name(self, suffix: str) -> str:
-        """Return the name of the segment's file with this suffix."""
+        """Return the current name of the segment's file with this suffix."""
         return self.names.get(suffix) or segment_file(self.base_offset, suffix)
 
     def read(self, position: int, size_bytes: int) -> memoryview:

@@ -44,7 +44,7 @@ class TierNote:
 
     @classmethod
     def of(cls, view: RemoteView) -> TierNote:
-        """Return the note for a tier view, without a request to the store."""
+        """Return the tier note for a tier's contents, without a request to the store."""
         return cls(
             view.version,
             view.log_start,
@@ -58,7 +58,7 @@ class TierNote:
 
 
 def write_note(files: LogFiles, note: TierNote) -> None:
-    """Replace the note's file durably; raise the same errors as ``LogFiles.replace_small``."""
+    """Replace the tier note in a log's folder durably; raise the same errors as ``LogFiles.replace_small``."""
     body: dict[str, object] = {
         "version": FORMAT_VERSION,
         "manifest_version": note.version,
@@ -75,13 +75,13 @@ def write_note(files: LogFiles, note: TierNote) -> None:
 
 
 def read_note(files: LogFiles) -> TierNote | None:
-    """Return the stored note, None if there is no note; raise the same errors as ``parse_note``."""
+    """Return the tier note in a log's folder, None if there is none; raise the same errors as ``parse_note``."""
     data = files.read_small(TIER_NOTE_FILE)
     return None if data is None else parse_note(data, files.path(TIER_NOTE_FILE))
 
 
 def parse_note(data: bytes, path: str) -> TierNote:
-    """Return the note in the file's bytes. Errors name ``path``.
+    """Return the tier note in the bytes of its file. Errors name ``path``.
 
     Raises:
         CorruptCheckpointError: the file is damaged, or a later release wrote it.
