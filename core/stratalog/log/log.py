@@ -60,7 +60,7 @@ class Log(LogReader):
 
     @property
     def components(self) -> Components:
-        """The components that the log uses now."""
+        """The formats, codecs, indexes, limits and caches that the log uses now."""
         return self._state.settings.components
 
     @property

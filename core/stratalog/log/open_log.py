@@ -61,8 +61,7 @@ class LogEnvironment:
         notify: sends an event to the listeners.
         durability: default durability of appends.
         watermark: the rule that moves a leader's high watermark.
-        on_offline: called with a disk failure of one log, because the whole directory has failed; None if nobody is
-            notified.
+        on_offline: called with a disk failure of one log, because the whole directory has failed; None to call nothing.
         store_bounds: writes the directory's checkpoints; None to write none.
         background: threads for callers that do not wait; None means that the log starts its own threads.
     """

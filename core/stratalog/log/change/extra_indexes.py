@@ -86,8 +86,9 @@ def packed_extras(segment: ReadableSegment, info: SegmentInfo, components: Compo
 
 
 def packed_extras_of(built: BuiltSegment, info: SegmentInfo, components: Components, config: TopicConfig) -> bytes:
-    """Return the result of ``packed_extras`` for ``built``, a finished segment that was written for a tier.
+    """Return the bytes of the extra indexes to upload with ``built``, a finished segment for a tier.
 
+    The result is ``b""`` if the topic has no extra indexes, if a builder fails, or if a record cannot be decoded.
     Raises StorageError if the segment's file cannot be opened.
     """
     if not components.extras.labels:

@@ -51,13 +51,16 @@ class Marks:
 
 
 def read_marks(files: LogFiles) -> Marks:
-    """Return the stored rounds, empty if there is no file; raise the same errors as ``parse_marks``."""
+    """Return the contents of the file of write rounds, empty if there is no file.
+
+    Raises the same errors as ``parse_marks``.
+    """
     data = files.read_small(MARKS_FILE)
     return Marks() if data is None else parse_marks(data, files.path(MARKS_FILE))
 
 
 def parse_marks(data: bytes, path: str) -> Marks:
-    """Return the rounds in the file's bytes. Errors name ``path``.
+    """Return the contents of the file of write rounds from its bytes. Errors name ``path``.
 
     Raises:
         CorruptCheckpointError: the file is malformed, or a later release wrote it.
@@ -75,7 +78,7 @@ def parse_marks(data: bytes, path: str) -> Marks:
 
 
 def begin_round(files: LogFiles, pending: Pending) -> None:
-    """Store durably that the write of a round begins."""
+    """Store durably that the round (numbered write) ``pending`` begins."""
     _write(files, read_marks(files).rounds, pending)
 
 

@@ -60,9 +60,9 @@ def load(
 ) -> LoadedLog:
     """Load a log from its folder. The caller closes the segments of the result.
 
-    After an unclean stop, the log ends before the first damaged entry above the recovery point; if ``writable``, the
-    files are truncated there. Other damage of records raises no error: it is in ``LoadedLog.damage``. Several threads
-    can load different logs at the same time.
+    After an unclean stop, the segments with offsets from the recovery point on are checked. The log then ends before
+    the first damaged entry in them; if ``writable``, the files are truncated there. Other damage of records raises no
+    error: it is in ``LoadedLog.damage``. Several threads can load different logs at the same time.
 
     Raises:
         CorruptCheckpointError: a file of leader epochs or of write rounds is malformed.
