@@ -102,7 +102,10 @@ def last_indexed_position(segment: ReadableSegment, components: Components) -> i
 
 
 def batch_at(segment: ReadableSegment, position: int, components: Components) -> RecordBatch | None:
-    """Return the batch that starts at ``position``, with its CRC checked; None if no good batch starts there."""
+    """Return the batch that starts at ``position``, with its CRC checked; None if no good batch starts there.
+
+    The ``position`` of the returned batch is 0.
+    """
     if not 0 <= position < segment.size_bytes:
         return None
     try:
@@ -172,10 +175,7 @@ def end_position(segment: ReadableSegment, offset: int, components: Components) 
 
 
 def start_position(segment: ReadableSegment, offset: int, components: Components) -> int:
-    """Return the position (bytes) where a search for ``offset`` begins.
-
-    The position is from the index if that is right; otherwise it is 0.
-    """
+    """Return the position (bytes) where a search for ``offset`` begins; 0 if the index is wrong or has no entry."""
     try:
         first = next(chunks_from(segment, offset, components, read_bytes=_PEEK_BYTES), None)
     except CorruptBatchError:
