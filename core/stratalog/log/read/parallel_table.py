@@ -78,7 +78,7 @@ def pieces_of(plan: ReadPlan, components: Components, threads: int) -> list[rang
 
 
 def _shares(plan: ReadPlan) -> list[_Share]:
-    """Return the plan's shares of local segments; empty if any part of the plan is in the tier."""
+    """Return the shares of the plan's segments; empty if any part of the plan is in the tier."""
     shares = list[_Share]()
     for segment, start, end, _ in plan.view.ranges(plan.span.start, plan.span.stop):
         if not isinstance(segment, Segment):
