@@ -1,7 +1,7 @@
 """The environment of the engine: clock, file system, threads and random source.
 
-The engine uses the clock, the file system and the random source only through an ``Env``. It has the real ones by
-default; tests replace them.
+The engine uses the clock, the file system and the random source only through an ``Env``. By default, an ``Env`` has
+those of the operating system. Tests use others.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class Env:
         clock: source of the time.
         files: file system.
         chance: source of random numbers.
-        helpers: threads with which a reader of a long range works in parallel.
-        spare_buffers: buffers of finished reads, to be reused by later reads.
+        helpers: threads that help a reader of many records.
+        spare_buffers: buffers of finished reads; later reads use them again.
         watch: measures and traces operations.
     """
 

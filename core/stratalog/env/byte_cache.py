@@ -17,7 +17,7 @@ _REMEMBERED: Final = 8  # times the limit; keys are small compared with chunks
 
 @dataclass(frozen=True, slots=True)
 class CacheMetrics:
-    """Size, number of items, hits and misses of a cache."""
+    """Size, number of items, hits and misses of a cache. A look-up that waits for a running load is a miss."""
 
     size_bytes: int
     items: int
@@ -26,7 +26,7 @@ class CacheMetrics:
 
 
 class CacheOrder(Protocol):
-    """Choice of the items that a cache keeps, by key and size. Not thread-safe: the cache calls it under its lock."""
+    """Policy that chooses the items that a cache evicts. Not thread-safe: the cache calls it under the cache's lock."""
 
     @property
     def size_bytes(self) -> int:
@@ -38,13 +38,13 @@ class CacheOrder(Protocol):
         """Record the use of a cached item."""
 
     def add(self, key: Hashable, size_bytes: int) -> list[Hashable]:
-        """Add an item that is not cached yet, and return the keys of items that the cache must evict.
+        """Add an item that is not cached yet, and return the keys of the items that the cache must evict.
 
-        The order has removed these items already. The result is [key] if the new item itself must not be cached.
+        The order has already removed the returned keys. ``key`` is one of them if the new item must not be cached.
         """
 
     def remove(self, key: Hashable) -> bool:
-        """Remove an item that the cache has discarded. Return True if it was present."""
+        """Remove an item that the cache has discarded. Return True if the item was present."""
 
 
 class LeastRecent:
@@ -59,11 +59,11 @@ class LeastRecent:
         return len(self._sizes)
 
     def touch(self, key: Hashable) -> None:
-        """Record the use of a cached item: it is now the most recently used one."""
+        """Make a cached item the most recently used one."""
         self._sizes.move_to_end(key)
 
     def add(self, key: Hashable, size_bytes: int) -> list[Hashable]:
-        """Add an item, and return the keys to evict; [key] if the item is larger than the limit."""
+        """Add an item, and return the keys to evict. If the item is larger than the limit, return [key] only."""
         if size_bytes > self._limit_bytes:
             return [key]
         self._sizes[key] = size_bytes
@@ -76,7 +76,7 @@ class LeastRecent:
         return gone
 
     def remove(self, key: Hashable) -> bool:
-        """Remove an item. Return True if it was present."""
+        """Remove an item. Return True if the item was present."""
         size_bytes = self._sizes.pop(key, None)
         self.size_bytes -= size_bytes or 0
         return size_bytes is not None
@@ -85,16 +85,15 @@ class LeastRecent:
 class TwoQueues:
     """A ``CacheOrder`` that keeps frequently used items even if a reader reads the whole history of a log once.
 
-    A new item enters a queue. Further uses of an item in the queue are ignored, because a reader that reads one chunk
-    in several steps must not count several times. After an item was evicted from the queue, its key is remembered for a
-    while. If the item is added again in that time, it becomes a frequently used item. Of the frequently used items, the
-    least recently used one is evicted first. A reader of history adds each item once, so its items never become
-    frequently used. Items that several readers of the log's end need are added a second time, and then stay.
+    A new item enters a first-in, first-out queue. Uses of an item in the queue are ignored, because a reader may read
+    one chunk in several steps. When the queue evicts an item, the order remembers the item's key. If the item is added
+    again while its key is remembered, the item becomes a frequent item. The order evicts from the queue while the queue
+    uses more than a quarter of the limit, or if there are no frequent items. Otherwise, the order evicts the least
+    recently used frequent item. A reader of history adds each item once, so its items never become frequent.
 
     Source: Johnson and Shasha, "2Q: A Low Overhead High Performance Buffer Management Replacement Algorithm", 1994, the
-    full version. As in the paper, new items may use a quarter of the limit. The paper remembers the keys of items with
-    half of the limit in total. Here, the items of the remembered keys may have eight times the limit, so that a fast
-    read of history does not displace the keys that readers of the log's end need.
+    full version. The paper remembers keys until the sizes of their items add up to half of the limit, and this class
+    until the sizes add up to eight times the limit. A fast read of history therefore displaces fewer remembered keys.
     """
 
     def __init__(self, limit_bytes: int) -> None:
@@ -108,7 +107,7 @@ class TwoQueues:
 
     @property
     def size_bytes(self) -> int:
-        """Total size (bytes) of all cached items, without keys that are only remembered."""
+        """Total size (bytes) of all cached items."""
         return self._new_bytes + self._kept_bytes
 
     def __len__(self) -> int:
@@ -118,16 +117,20 @@ class TwoQueues:
         return key in self._new or key in self._kept
 
     def keys(self) -> list[Hashable]:
-        """Return the keys of all cached items, without keys that are only remembered."""
+        """Return the keys of all cached items."""
         return [*self._new, *self._kept]
 
     def touch(self, key: Hashable) -> None:
-        """Record the use of a cached item; do nothing if the item is in the queue of new items."""
+        """Make a frequent item the most recently used one. Do nothing for an item in the queue of new items."""
         if key in self._kept:
             self._kept.move_to_end(key)
 
     def add(self, key: Hashable, size_bytes: int) -> list[Hashable]:
-        """Add an item, and return the keys to evict; [key] if the item is larger than the limit."""
+        """Add an item, and return the keys to evict.
+
+        If the item is larger than the limit, return [key] only. The result can also contain ``key`` if the item is new
+        and larger than a quarter of the limit.
+        """
         if size_bytes > self._limit_bytes:
             return [key]
         remembered = self._remembered.pop(key, None)
@@ -144,7 +147,7 @@ class TwoQueues:
         return gone
 
     def remove(self, key: Hashable) -> bool:
-        """Remove an item. Return True if it was present."""
+        """Remove a cached item. Return True if the item was present."""
         for sizes in (self._new, self._kept):
             if key in sizes:
                 size_bytes = sizes.pop(key)
@@ -175,11 +178,11 @@ class TwoQueues:
 class ByteCache:
     """A cache of immutable byte strings by key. Thread-safe.
 
-    Only one thread at a time loads a key. Other threads that want the key wait for its load; other keys are not
-    blocked. An item above the limit is loaded but not cached. A failed load is not cached.
+    Only one thread at a time loads a key. Other threads that want this key wait for the load. Loads of other keys run
+    in parallel. An item above the limit is loaded but not cached. A failed load is not cached.
 
     Args:
-        limit_bytes: maximum total size of all items.
+        limit_bytes: maximum total size of all items; ignored if there is an ``order``, which has its own limit.
         order: chooses the items to evict; ``LeastRecent`` if None.
     """
 
@@ -194,7 +197,7 @@ class ByteCache:
     def get_or_load(self, key: Hashable, load: Callable[[], bytes]) -> bytes:
         """Return the item of ``key``. If it is not cached, call ``load``, or wait for the load of another thread.
 
-        If the load fails, all callers that wait for it raise its error.
+        If the load fails, its caller and all threads that wait for the load raise the error of ``load``.
         """
         with self._lock:
             found = self._items.get(key)
@@ -219,17 +222,17 @@ class ByteCache:
         return data
 
     def __contains__(self, key: Hashable) -> bool:
-        """Return True if an item is cached or being loaded. Does not count as a use of the item."""
+        """Return True if an item is cached or being loaded. The call does not count as a use of the item."""
         with self._lock:
             return key in self._items or key in self._loading
 
     def peek(self, key: Hashable) -> bytes | None:
-        """Return the item if it is cached, or None. Does not count as a use of the item."""
+        """Return the item of ``key``, or None if it is not cached. The call does not count as a use of the item."""
         with self._lock:
             return self._items.get(key)
 
     def put(self, key: Hashable, data: bytes) -> None:
-        """Cache ``data`` as the item of ``key``. Do nothing if the item is cached or being loaded."""
+        """Cache ``data`` as the item of ``key``. Do nothing if ``key`` is cached or being loaded."""
         with self._lock:
             if key not in self._items and key not in self._loading:
                 self._keep(key, data)
@@ -237,13 +240,14 @@ class ByteCache:
     def drop(self, wanted: Callable[[Hashable], bool]) -> None:
         """Remove the items for whose keys ``wanted`` returns True.
 
-        The results of running loads of such keys are not cached. ``wanted`` is called under the cache's lock.
+        Running loads of such keys continue, but their results are not cached. ``wanted`` is called under the cache's
+        lock: it must not call the cache.
         """
         with self._lock:
             self._discard([key for key in (*self._items, *self._loading) if wanted(key)])
 
     def discard(self, keys: Iterable[Hashable]) -> None:
-        """Remove the items of these keys. The results of running loads of these keys are not cached."""
+        """Remove the items of ``keys``. Running loads of ``keys`` continue, but their results are not cached."""
         with self._lock:
             self._discard(keys)
 

@@ -11,23 +11,23 @@ class Clock(Protocol):
     """Source of time: wall time for stored timestamps, monotonic time for measured durations."""
 
     def now_ms(self) -> int:
-        """Return milliseconds since 1970, UTC."""
+        """Return the current time in milliseconds since 1970, UTC."""
 
     def monotonic_ns(self) -> int:
-        """Return the time (ns) of a clock that never goes back; only differences have a meaning."""
+        """Return the time (ns) of a clock that never goes back. Only the difference of two results has a meaning."""
 
     def sleep_ms(self, duration_ms: int) -> None:
-        """Wait for ``duration_ms``. For pauses that nothing needs to interrupt; otherwise use ``wait``."""
+        """Wait for ``duration_ms``. Nothing can interrupt this wait: use ``wait`` if an event must end it earlier."""
 
     def wait(self, event: threading.Event, duration_ms: int) -> bool:
-        """Wait until ``event`` is set, at most ``duration_ms``. Return True if the event is set."""
+        """Wait until ``event`` is set, at most for ``duration_ms``. Return True if ``event`` is set."""
 
 
 class SystemClock:
     """The operating system's clocks, as a ``Clock``."""
 
     def now_ms(self) -> int:
-        """Return milliseconds since 1970, UTC."""
+        """Return the current time in milliseconds since 1970, UTC."""
         return time.time_ns() // 1_000_000
 
     def monotonic_ns(self) -> int:
@@ -39,7 +39,7 @@ class SystemClock:
         time.sleep(duration_ms / 1000)  # noqa: TID251 - this is the port
 
     def wait(self, event: threading.Event, duration_ms: int) -> bool:
-        """Wait until an event is set, at most ``duration_ms``. Return True if it is set."""
+        """Wait until ``event`` is set, at most for ``duration_ms``. Return True if ``event`` is set."""
         return event.wait(duration_ms / 1000)
 
 
@@ -50,11 +50,11 @@ class ManualClock:
         self._now_ns = now_ms * 1_000_000
 
     def now_ms(self) -> int:
-        """Return milliseconds since 1970, UTC."""
+        """Return the clock's time in milliseconds since 1970, UTC."""
         return self._now_ns // 1_000_000
 
     def monotonic_ns(self) -> int:
-        """Return the clock's time in nanoseconds; it starts at the ``now_ms`` of the constructor."""
+        """Return the clock's time in nanoseconds since 1970."""
         return self._now_ns
 
     def sleep_ms(self, duration_ms: int) -> None:
@@ -62,13 +62,13 @@ class ManualClock:
         self.advance_ms(duration_ms)
 
     def wait(self, event: threading.Event, duration_ms: int) -> bool:
-        """Advance the clock by ``duration_ms`` without waiting, unless the event is set. Return True if it is set."""
+        """Advance the clock by ``duration_ms`` unless ``event`` is set. Return True if ``event`` is set. Never wait."""
         if not event.is_set():
             self.advance_ms(duration_ms)
         return event.is_set()
 
     def advance_ms(self, duration_ms: int) -> None:
-        """Advance the clock by ``duration_ms``; raise ValueError if it is negative."""
+        """Advance the clock by ``duration_ms``; raise ValueError if ``duration_ms`` is negative."""
         if duration_ms < 0:
             raise ValueError("a clock cannot be set to an earlier time")
         self._now_ns += duration_ms * 1_000_000

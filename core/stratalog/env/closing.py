@@ -14,7 +14,7 @@ class Closeable(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Release all resources. Idempotent."""
+        """Release all resources. Do nothing if the object is closed already."""
 
     def __enter__(self) -> Self:
         return self

@@ -1,4 +1,4 @@
-"""Calls with a deadline: a call that exceeds its deadline continues on its own thread; its caller stops waiting."""
+"""Calls with a deadline. If a call exceeds its deadline, its caller stops waiting, and the call continues on a thread."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ T = TypeVar("T")
 
 
 class OverdueError(Exception):
-    """A call exceeded its deadline, and its result is discarded; or it was refused because earlier calls still run."""
+    """A call did not return in time, or a call was refused because too many earlier calls are still running."""
 
 
 class DeadlineCalls:
     """Runner of calls with deadlines, each on its own thread. Thread-safe.
 
-    A call that exceeds its deadline is a laggard: it continues to run, a warning with its thread's name is logged, and
-    its caller stops waiting. If a component has too many laggards, further calls into it are refused until some of them
-    return. This limits the number of threads.
+    A laggard is a call that exceeded its deadline and still runs. The caller of a laggard has stopped waiting, and a
+    warning with the name of the laggard's thread was logged. Calls into a component with too many laggards are refused
+    until one of the laggards returns.
 
     Args:
-        most: maximum number of laggards of one component.
-        wait_s: default time to wait for a call.
+        most: calls into a component that has this many laggards are refused.
+        wait_s: default time to wait for a call. This class only stores the value for its users.
 
     Attributes:
         wait_s: same as the argument.
@@ -69,12 +69,12 @@ class DeadlineCalls:
             component: name of the called component; laggards are counted for each component.
             method: name of the called method, for log messages.
             work: the call.
-            wait_s: deadline, counted from now.
-            close: called with the result if it comes after the deadline, to close it; None if there is nothing to
-                close.
+            wait_s: deadline, counted from now; ``hurry`` may shorten it.
+            close: closes a result that was returned after the deadline; None if results need no closing.
 
         Raises:
-            OverdueError: the call did not end in time, or was refused because the component has too many laggards.
+            OverdueError: the call did not return in time, or was refused because the component has too many laggards.
+            BaseException: the exception of ``work``.
         """
         with self._lock:
             if self._laggards[component] >= self._most:
@@ -93,16 +93,16 @@ class DeadlineCalls:
         raise OverdueError(f"did not return in {wait_s:.1f} s")
 
     def hurry(self, wait_s: float) -> None:
-        """Set a common deadline, ``wait_s`` from now, for all running and later calls, because the engine closes.
+        """Limit all running and later calls of ``call`` to ``wait_s`` from now, because the engine closes.
 
-        Each call has at least a tenth of a second.
+        An earlier deadline of a call stays. A call may run for at least 0.1 s, unless its own deadline is shorter.
         """
         with self._lock:
             self._hurry_s = _now_s() + wait_s
             self._hurried.notify_all()
 
     def entered(self, call: object) -> None:
-        """Register a call into a component that begins on this thread without a deadline.
+        """Register a call into a component, which begins on this thread without a deadline.
 
         ``call`` is any hashable object; ``str(call)`` describes the call in error texts.
         """
@@ -110,20 +110,19 @@ class DeadlineCalls:
         self._running[call] = _now_s()
 
     def left(self, call: object) -> None:
-        """Remove a call that ``entered`` has registered, because it has returned."""
+        """Remove a call that ``entered`` registered, after its return. Do nothing if ``call`` is not registered."""
         self._running.pop(call, None)
 
     def run_unless_stuck(self, work: Callable[[], None], wait_s: float) -> None:
-        """Run ``work``, but stop waiting for it if a call registered by ``entered`` takes too long.
+        """Run ``work``, and stop waiting for its end if a call registered by ``entered`` takes too long.
 
-        If no call was ever registered, the work runs on the caller's thread, otherwise on its own thread. If the caller
-        stops waiting, the work continues when the call returns, and the next call of this method waits for the same
-        work.
+        If ``entered`` was never called, ``work`` runs on the caller's thread. Otherwise, ``work`` runs on its own
+        thread, and continues there if the caller stops waiting. From then on, each call of this method ignores its own
+        ``work``: it waits for the first one, and raises the exception of the first one.
 
         Args:
-            work: called by each call of this method until it was started on its own thread. Later calls of this method
-                wait for that thread, and do not call ``work`` again.
-            wait_s: how long to wait for one registered call.
+            work: function to run.
+            wait_s: how long to wait for one registered call, from its beginning or, if later, from now.
 
         Raises:
             OverdueError: a registered call did not return in time; the text describes the call.
@@ -138,15 +137,15 @@ class DeadlineCalls:
         self._closing.result()
 
     def open_unless_stuck(self, work: Callable[[], T], close: Callable[[T], object], wait_s: float) -> T:
-        """Return the result of ``work``, but stop waiting for it if a call registered by ``entered`` takes too long.
+        """Return the result of ``work``, and stop waiting for it if a call registered by ``entered`` takes too long.
 
-        The work runs on its own thread. If the caller stops waiting, the work continues when the call returns, and its
-        result is closed.
+        ``work`` runs on its own thread. If the caller stops waiting, ``work`` continues, and ``close`` closes its
+        result.
 
         Args:
             work: opens an object and returns it.
             close: closes the object.
-            wait_s: how long to wait for one registered call.
+            wait_s: how long to wait for one registered call, from its beginning or, if later, from now.
 
         Raises:
             OverdueError: a registered call did not return in time; the text describes the call.
@@ -167,7 +166,7 @@ class DeadlineCalls:
         return call
 
     def _await(self, call: _Call[T], wait_s: float) -> None:
-        """Wait until ``call`` is over; raise OverdueError if a registered call takes longer than ``wait_s``."""
+        """Wait until ``call`` ends; raise OverdueError if a registered call takes longer than ``wait_s``."""
         began_s = _now_s()
         with self._lock:
             while not call.is_over:
@@ -216,7 +215,7 @@ class DeadlineCalls:
 
 
 def _closing(call: _Call[T], close: Callable[[T], object]) -> Callable[[], None]:
-    """Return a function that starts a thread which closes the result of a finished call. Errors are only logged."""
+    """Return a function that closes the result of a finished call on a new thread. Errors are only logged."""
 
     def run() -> None:
         try:
@@ -232,7 +231,7 @@ def _now_s() -> float:
 
 
 class _Call(Generic[T]):
-    """One call on its own thread. ``over`` is notified when the call has ended; the lock of ``over`` protects it."""
+    """One call on its own thread. ``over`` is notified when the call ends, and its lock protects the attributes."""
 
     def __init__(self, work: Callable[[], T], over: threading.Condition) -> None:
         self._work, self._over = work, over
@@ -242,14 +241,14 @@ class _Call(Generic[T]):
         self._follow_ups: list[Callable[[], None]] = []
 
     def then(self, job: Callable[[], None]) -> None:
-        """Run ``job`` when the call is over, or now if it is over already. The caller holds the lock."""
+        """Run ``job`` when the call ends, or now if the call has ended already. The caller holds the lock."""
         if self.is_over:
             job()
         else:
             self._follow_ups.append(job)
 
     def run(self) -> None:
-        """Make the call, store its result or exception, and run the follow-up jobs. Runs on the call's own thread."""
+        """Make the call on this thread, store its result or exception, and run the jobs of ``then``."""
         try:
             self._result = (self._work(),)
         except BaseException as error:  # noqa: BLE001 - the caller raises it
@@ -261,7 +260,7 @@ class _Call(Generic[T]):
                 job()
 
     def result(self) -> T:
-        """Return the result of the finished call, or raise its exception."""
+        """Return the result of the call, or raise its exception. The call must have ended."""
         if self._error is not None:
             raise self._error
         assert self._result is not None

@@ -1,8 +1,8 @@
 """Objects and file locks that only the process that opened them may use, not a forked child.
 
-Threads do not survive a fork, and a lock may stay held forever by a thread that the child does not have. Parent and
-child would also write to the same files at the same positions. In a child, objects that the parent has opened therefore
-raise ClosedError, and the child must open its own objects.
+A forked child has no threads of its parent, and a lock that such a thread holds is never released in the child. Parent
+and child would also write to the same files at the same positions. In a child, the parent's objects therefore raise
+ClosedError, and the child must open its own objects.
 """
 
 from __future__ import annotations
@@ -29,9 +29,8 @@ stays_with_fork: Final = _LOCKS.discard
 def ends_with_fork(owned: object) -> None:
     """Make ``owned`` unusable in every child that is forked from now on.
 
-    In the child, each use of an attribute of ``owned`` raises ClosedError, before any code of its class runs and any
-    lock is taken. The exceptions are ``close``, which does nothing in the child, and special attributes such as
-    ``__class__``. In the parent, calls stay as fast as before.
+    In the child, a ``with`` statement and each use of an attribute of ``owned`` raise ClosedError, before any code of
+    the class runs. Only special attributes such as ``__class__`` can be read, and ``close()`` does nothing.
 
     Args:
         owned: an instance of a Python class that allows weak references. Only a weak reference is kept.
@@ -41,10 +40,7 @@ def ends_with_fork(owned: object) -> None:
 
 @functools.cache
 def _ended(kind: Any) -> type[Any]:  # Any: a class, which mypy regards as unhashable
-    """Return a subclass of ``kind`` with the same layout and name, whose objects raise ClosedError when they are used.
-
-    In a child, objects get this class in place of ``kind``. Therefore no method needs a check of its own.
-    """
+    """Return a subclass of ``kind`` whose objects raise ClosedError when they are used. A child sets it as the class."""
     members = {
         "__slots__": (),
         "__module__": kind.__module__,

@@ -1,4 +1,4 @@
-"""A pool of open descriptors and maps: above its limit, it closes the least recently used ones that are not pinned."""
+"""A pool of open descriptors and maps. Above its limit, the pool closes the least recently used ones without a pin."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class _Handle:
     """An open descriptor or map.
 
     ``pins`` has one item for each pin: ``append`` and ``pop`` of a list are atomic, incrementing a number is not.
-    ``used`` is the time of the last use, as a count of the pool's uses. ``is_leaving`` is True if it is closed or
-    about to close.
+    ``used`` is the time of the last use, as a count of the pool's uses. ``is_leaving`` is True if the handle is closed
+    or about to close.
     """
 
     __slots__ = ("close", "descriptor", "is_leaving", "pins", "used")
@@ -39,11 +39,11 @@ class _Handle:
 class HandlePool:
     """A pool that opens files on demand and keeps at most ``limit`` of them open. Thread-safe.
 
-    More than ``limit`` handles are open only while more than ``limit`` are pinned at the same time. If the process runs
-    out of descriptors earlier, idle handles are closed, too.
+    A handle is an open descriptor or map; it is idle while it is not pinned. More than ``limit`` handles are open only
+    while more than ``limit`` handles are pinned. If the process has no descriptor left, the pool closes idle handles.
 
-    The pool uses at most half of the process's descriptor limit, even if ``limit`` is higher, because the process also
-    has descriptors outside of the pool.
+    If ``limit`` is above half of the process's descriptor limit, that half is the limit, because the process also has
+    descriptors outside of the pool.
 
     Open handles are pinned and unpinned without the lock, because every append does both. A closing thread sets
     ``is_leaving`` first and then checks for pins. A pinning thread adds its pin first and then checks ``is_leaving``.
@@ -62,7 +62,7 @@ class HandlePool:
         ends_with_fork(self)
 
     def pin(self, name: Hashable, opener: Callable[[], int]) -> int:
-        """Return the descriptor for ``name``, opened by ``opener`` if necessary. It stays open until ``unpin``.
+        """Pin the descriptor of ``name``, and return it. If it is not open, ``opener`` opens it.
 
         Raises:
             ClosedError: the pool is closed.
@@ -83,7 +83,7 @@ class HandlePool:
             return handle.descriptor
 
     def pin_open(self, name: Hashable) -> int | None:
-        """Pin ``name`` and return its descriptor if it is open; otherwise pin nothing, and return None."""
+        """Pin the descriptor of ``name``, and return it. If it is not open, pin nothing, and return None."""
         handle = self._handles.get(name)
         if handle is None:
             return None
@@ -96,7 +96,7 @@ class HandlePool:
         return None
 
     def unpin(self, name: Hashable, descriptor: int) -> None:
-        """Release a descriptor that ``pin`` or ``pin_open`` returned. Also call it if ``drop`` was called meanwhile."""
+        """Undo one ``pin`` or ``pin_open``, which returned ``descriptor``; also after ``drop`` or ``close``."""
         handle = self._handles.get(name)
         if handle is not None and handle.descriptor == descriptor:
             handle.pins.pop()
@@ -112,10 +112,7 @@ class HandlePool:
 
     @contextlib.contextmanager
     def using(self, name: Hashable, opener: Callable[[], int]) -> Iterator[int]:
-        """Return a context manager that yields the descriptor of ``name``, and keeps it pinned while the block runs.
-
-        Errors are those of ``pin``.
-        """
+        """Return a context manager that pins and unpins the descriptor of ``name``. Its entry raises as ``pin`` does."""
         descriptor = self.pin(name, opener)
         try:
             yield descriptor
@@ -123,13 +120,13 @@ class HandlePool:
             self.unpin(name, descriptor)
 
     def with_room(self, call: Callable[[], T]) -> T:
-        """Return the result of ``call``, which needs a descriptor outside the pool.
+        """Return the result of ``call``, which opens a descriptor outside of the pool.
 
-        If the process or the system has no descriptor left, one idle handle of the pool is closed at a time, and
-        ``call`` is repeated.
+        If ``call`` fails because the process or the system has no descriptor left, the pool closes one idle handle and
+        repeats ``call``, until ``call`` succeeds.
 
         Raises:
-            OSError: raised by ``call``, when the pool has no idle handle left to close.
+            OSError: another error of ``call``, or no descriptor is left and the pool has no idle handle.
         """
         while True:
             try:
@@ -144,9 +141,9 @@ class HandlePool:
     def keep(self, name: Hashable, close: Callable[[], None]) -> None:
         """Add an open resource that uses a descriptor, such as a map, to the pool. Call the method again at each use.
 
-        ``close`` must close the resource. The pool calls it once, when the resource is evicted or its name is dropped,
-        or at once if the pool is closed. The call is made on any thread, under the pool's lock: ``close`` must not
-        wait, and must not call the pool.
+        ``close`` must close the resource. The pool calls ``close`` once: when the pool evicts the resource, when its
+        name is dropped, or when the pool is closed; at once if the pool is closed already. The call is made on any
+        thread, under the pool's lock: ``close`` must not wait, and must not call the pool.
         """
         with self._lock:
             if self._closed:
@@ -160,12 +157,12 @@ class HandlePool:
             self._shrink()
 
     def drop(self, name: Hashable) -> None:
-        """Remove a name because its file was deleted or renamed. Its handle is closed now, or at the last unpin."""
+        """Remove a name, whose file was deleted or renamed. Close its handle now if it is idle, or at its last unpin."""
         with self._lock:
             self._drop(name)
 
     def close(self) -> None:
-        """Close all idle handles. Pinned handles are closed when they are unpinned. Idempotent."""
+        """Close all idle handles. Each pinned handle is closed at its last unpin. Idempotent."""
         with self._lock:
             self._closed = True
             for name in list(self._handles):
@@ -174,7 +171,7 @@ class HandlePool:
 
     @property
     def open_count(self) -> int:
-        """Number of open descriptors and maps in the pool."""
+        """Number of open descriptors and maps, including dropped ones that are still pinned."""
         with self._lock:
             return len(self._handles) + len(self._dropped)
 
@@ -204,7 +201,7 @@ class HandlePool:
         self._close_dropped(handle)
 
     def _close_dropped(self, handle: _Handle) -> None:
-        """Close a dropped handle if it is no longer pinned."""
+        """Close ``handle`` if it was dropped and is no longer pinned."""
         if not handle.pins and self._dropped.get(handle.descriptor) is handle:
             del self._dropped[handle.descriptor]
             handle.close()
@@ -214,7 +211,7 @@ class HandlePool:
             pass
 
     def _close_oldest(self) -> bool:
-        """Close the least recently used idle handle. Return False if all handles are pinned."""
+        """Close the least recently used idle handle. Return False if no handle is idle."""
         for is_new in (False, True):
             if is_new:
                 idle = [(handle.used, name, handle) for name, handle in self._handles.items() if not handle.pins]
@@ -226,7 +223,7 @@ class HandlePool:
         return False
 
     def _has_closed(self, name: Hashable, handle: _Handle) -> bool:
-        """Close a handle unless it is pinned. Return True if it was closed."""
+        """Close ``handle`` unless it is pinned. Return True if it was closed."""
         handle.is_leaving = True
         if handle.pins:
             handle.is_leaving = False

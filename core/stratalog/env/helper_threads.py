@@ -19,20 +19,20 @@ R = TypeVar("R")
 
 
 class _Offer:
-    """Work that is offered to the helpers. One helper at most may join it, and none after ``end`` was called."""
+    """Work that at most one helper thread joins."""
 
     def __init__(self, work: Callable[[], None]) -> None:
         self._work: Callable[[], None] | None = work
         self._claim, self._working = threading.Lock(), threading.Lock()
 
     def begin(self) -> None:
-        """Join the work on a helper's thread, unless another helper has joined it or ``end`` was called."""
+        """Do the work on this helper thread, unless another helper has joined it or ``end`` was called."""
         with self._working:
             if self._claim.acquire(blocking=False) and self._work is not None:
                 self._work()
 
     def end(self) -> None:
-        """Wait for the helper if one has joined the work; otherwise prevent helpers from joining it."""
+        """Wait for the helper that has joined the work. If there is none, no helper can join any more."""
         if not self._claim.acquire(blocking=False):
             with self._working:
                 pass
@@ -40,11 +40,10 @@ class _Offer:
 
 
 class HelperThreads:
-    """A pool of threads that start on demand, and end after some idle seconds. Thread-safe.
+    """A pool of threads that start on demand, and end after ``idle_s`` seconds without work. Thread-safe.
 
-    A caller works on the items itself until none is left, and waits only for items that a helper has started. If all
-    cores are busy, the caller's thread does all the work. In a forked child, the pool is empty at first, and can be
-    used.
+    The caller's thread works on the items, too. When no item is left, the caller waits only for items that a helper has
+    started. A forked child can use the pool, which then starts its own threads.
 
     Args:
         most: maximum number of threads.
@@ -70,9 +69,10 @@ class HelperThreads:
             threads: maximum number of threads, including the caller's.
 
         Raises:
-            Exception: the exception of the first item that failed; later items may not have been started.
-            BaseException: an exception that is not an Exception, such as KeyboardInterrupt. It is raised after running
-                work has ended.
+            Exception: the exception of the first item that failed, in the order of ``items``. After a failure, no
+                further item is started.
+            BaseException: an exception that is not an Exception, such as KeyboardInterrupt. It is raised after the
+                items in progress are finished.
         """
         if self._process != os.getpid():  # the threads of the parent do not exist here
             self._begin()

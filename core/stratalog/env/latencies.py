@@ -31,7 +31,8 @@ class LatencyCounts(NamedTuple):
     """Snapshot of a histogram.
 
     Attributes:
-        buckets: for each bucket, its upper bound (seconds), and the number of all latencies up to this bound.
+        buckets: pairs of an upper bound (seconds, inclusive) and the number of all latencies up to this bound. The last
+            bound is infinite.
         sum_s: sum of all latencies.
     """
 
@@ -76,10 +77,11 @@ class Latencies:
     """Histograms of the latencies of an engine's operations since the measurement began.
 
     Attributes:
-        append: successful appends of a leader; for durable appends including the wait for the sync.
+        append: successful appends of a leader, without those with ``wait=False``. The latency of a durable append
+            includes the sync.
         fetch: successful fetches, from local disk and from the tier.
-        offload: offloads of one log that had segments to copy.
-        requests: requests to the store, each retry counted separately, by kind of request.
+        offload: offloads of one log with segments to copy, also those that failed.
+        requests: requests to the store by kind, also those that failed. Each retry counts as a request.
     """
 
     __slots__ = ("append", "fetch", "offload", "requests")
@@ -106,7 +108,7 @@ class Watch:
     def observed(
         self, name: str, attributes: Mapping[str, str], latency: Callable[[Latencies], Latency] | None = None
     ) -> AbstractContextManager[object]:
-        """Return a context manager around an operation, which measures and traces it, even if the operation fails.
+        """Return a context manager that measures and traces the operation in its block, even if the operation fails.
 
         Errors of the tracer are logged, and do not affect the operation.
 

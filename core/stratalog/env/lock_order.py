@@ -4,7 +4,7 @@ A thread acquires a lock only if it holds no lock of the same or a higher rank. 
 other. The tests of logs and engines replace the locks by locks that check this order.
 
 All other locks of the core protect a few fields of one object. While a thread holds such a lock, it acquires no lock of
-``LockRank``. A thread waits for the ``gate`` of a ``Waiter`` only while it holds none of these locks.
+``LockRank``. A thread waits for the ``gate`` of a ``Waiter`` only while it holds no lock of ``LockRank``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from enum import IntEnum
 
 
 class LockRank(IntEnum):
-    """Ranks of locks; a thread acquires a lock of a lower rank first."""
+    """Ranks of locks. If a thread needs two locks, it acquires the lock of the lower rank first."""
 
     TOPICS = 1
     """``EngineLogs._changing``: topics are created, altered, moved or deleted."""

@@ -17,13 +17,13 @@ try:
 except ImportError:  # Windows: locks are not available there, but dumps and readers of a tier work
     fcntl = None  # type: ignore[assignment]  # a module elsewhere
 
-# Open-file-description locks. Other systems use another struct layout for them; there flock is used.
+# Open-file-description locks. On other systems, their struct has another layout, and ``flock`` is used instead.
 _OFD_SET_LOCK: Final = getattr(fcntl, "F_OFD_SETLK", None) if sys.platform == "linux" else None
 _OFD_GET_LOCK: Final = getattr(fcntl, "F_OFD_GETLK", None) if sys.platform == "linux" else None
 
 
 def take_lock(path: str) -> int | None:
-    """Take an exclusive lock on a file, and return its descriptor, or None if the lock is held; see ``Vfs.lock``."""
+    """Take an exclusive lock on a file, as ``PosixVfs.lock`` does. Return the descriptor, or None if the lock is held."""
     descriptor = open_regular(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
     try:
         if _try_lock(descriptor) and _same_file(descriptor, path):
@@ -36,7 +36,7 @@ def take_lock(path: str) -> int | None:
 
 
 def is_locked(path: str) -> bool:
-    """Return True if the lock of a file is held, False also if the file does not exist; see ``Vfs.is_locked``."""
+    """Return True if the lock of a file is held; False if it is free or the file does not exist. Take no lock."""
     with _opened(path) as descriptor:
         if descriptor is None:
             return False

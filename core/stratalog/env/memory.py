@@ -11,12 +11,11 @@ _LARGEST_BYTES: Final = (32 << 20) - (64 << 10)  # glibc ignores blocks above 32
 def reuse_large_blocks() -> None:
     """Make glibc reuse freed blocks of several megabytes instead of returning them to the system.
 
-    glibc returns free memory at the top of an arena to the system when it exceeds twice the largest block that was
-    freed so far. A reader of a tier continuously allocates and frees chunks of a few megabytes. The system would
-    provide the memory of each chunk again, page by page and zeroed, which on a virtual machine takes longer than the
-    checksums of the chunk. This function allocates and frees one block of almost 32 MiB, which raises the limit to 64
-    MiB for each arena. The block's pages are never written to, so it uses no memory. On other allocators, the function
-    has no effect.
+    glibc returns the free memory at the top of an arena to the system if it is more than twice the largest block that
+    was ever freed. A reader of a tier continuously allocates and frees chunks of a few megabytes. The system would map
+    and zero the memory of each chunk again, which takes longer than the checksums of the chunk. This function
+    allocates and frees one block of almost 32 MiB, which raises the limit to 64 MiB for each arena. The function writes
+    nothing to the block, so the block uses no memory. With another allocator, the function has no effect.
 
     Source: mallopt(3), M_MMAP_THRESHOLD and M_TRIM_THRESHOLD, "dynamic".
     """

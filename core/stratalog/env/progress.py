@@ -14,12 +14,12 @@ _MARK: Final = "is_from_progress"  # attribute of an exception
 class Progress(Protocol):
     """Callback for the progress of long work.
 
-    The threads that work call it, one at a time. If it raises an exception, the work ends: finished parts stay, and a
-    repeated call of the same function continues the work.
+    Any thread that does the work may call the callback, but only one thread at a time. If the callback raises an
+    exception, the work ends. Finished parts stay, and a later call of the function that does the work continues it.
     """
 
     def __call__(self, done_bytes: int, total_bytes: int, /) -> None:
-        """Receive the number of finished bytes, and the total number as far as known. Neither number ever decreases."""
+        """Receive the number of finished bytes, and the total number that is known so far. Both numbers only grow."""
 
 
 OnBytes: TypeAlias = Callable[[int], None]
@@ -30,7 +30,7 @@ class ProgressSum:
     """Sum of the progress of several parts of the same work. Thread-safe.
 
     Args:
-        report: called with the sums of the finished and of the total bytes; None to report nothing.
+        report: receives the sums of the finished and of the total bytes of all parts; None to report nothing.
     """
 
     def __init__(self, report: Progress | None) -> None:
@@ -38,9 +38,9 @@ class ProgressSum:
         self._done = self._total = 0
 
     def part(self, total_bytes: int = 0) -> Progress:
-        """Add a part, and return the callback for its progress.
+        """Add a part of the work, and return the callback for the progress of this part.
 
-        ``total_bytes`` is added to the total at once. The part may report a larger total later.
+        ``total_bytes`` is reported at once. The callback may report a larger total later, and ignores smaller numbers.
         """
         known_done = known_total = 0
 
@@ -68,12 +68,12 @@ class ProgressSum:
 
 
 def is_from_progress(error: BaseException) -> bool:
-    """Return True if the caller's ``Progress`` callback raised the error, and not the work that called it."""
+    """Return True if ``error`` was raised by the callback of a ``ProgressSum``, not by the work itself."""
     return getattr(error, _MARK, False)
 
 
 def counted(progress: Progress, total_bytes: int) -> OnBytes:
-    """Return a function to call with the size of each finished piece. It reports the sum to ``progress``."""
+    """Return a callback for the size of each finished piece, which reports the sum of the sizes to ``progress``."""
     done_bytes = 0
 
     def count(more_bytes: int) -> None:
@@ -85,9 +85,9 @@ def counted(progress: Progress, total_bytes: int) -> OnBytes:
 
 
 def counters(progress: Progress | None, items: Sequence[T], size_of: Callable[[T], int]) -> list[OnBytes]:
-    """Return for each item a function to call with the sizes of its finished pieces; ``progress`` gets the sums.
+    """Return one callback for each item, for the sizes of the item's finished pieces. ``progress`` receives the sums.
 
-    ``size_of`` returns the size (bytes) of an item. It is not called if ``progress`` is None.
+    ``size_of`` returns the size (bytes) of an item. If ``progress`` is None, ``size_of`` is not called.
     """
     if progress is None:
         return [uncounted for _ in items]
@@ -97,8 +97,8 @@ def counters(progress: Progress | None, items: Sequence[T], size_of: Callable[[T
 
 
 def uncounted(_size_bytes: int) -> None:
-    """Ignore the size of a finished piece, for work whose progress nobody observes."""
+    """Do nothing: an ``OnBytes`` for work without a ``Progress``."""
 
 
 def no_progress(_done_bytes: int, _total_bytes: int) -> None:
-    """Ignore the progress: a ``Progress`` for work that nobody observes."""
+    """Do nothing: a ``Progress`` that ignores the numbers."""

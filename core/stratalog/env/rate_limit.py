@@ -17,7 +17,7 @@ _NS_PER_SECOND: Final = 1_000_000_000
 class Throttle:
     """Limit on the bytes per second that all threads of the cleaner together read and write. Thread-safe.
 
-    Source: apache/kafka Throttler, as LogCleaner uses it.
+    Source: apache/kafka Throttler and LogCleaner.
 
     Args:
         clock: measures the time, and waits.
@@ -30,7 +30,10 @@ class Throttle:
         self._since_ns, self._bytes = clock.monotonic_ns(), 0
 
     def took(self, size_bytes: int) -> None:
-        """Count bytes that were read or written, and wait if the rate is above the limit."""
+        """Count bytes that were read or written, and wait until the rate is at most the limit.
+
+        The rate is checked every 300 ms, and when the bytes of 300 ms at the limit were counted.
+        """
         with self._lock:
             self._bytes += size_bytes
             now_ns = self._clock.monotonic_ns()
@@ -46,9 +49,8 @@ class Throttle:
 class CopyRate:
     """Limit on the rate at which segments are copied to a tier, for all logs together. Thread-safe.
 
-    The whole size of a segment is counted when its upload begins. The next upload waits until the average rate is
-    within the limit. A running upload is not slowed down, because that would use up its deadline. Kafka's
-    RLMQuotaManager has the same limit, but computes the rate over time windows.
+    After an upload begins, the next upload waits for the time that the first segment needs at the limit. A running
+    upload is not slowed down, because it has a deadline. Kafka's RLMQuotaManager computes the rate over time windows.
 
     Args:
         bytes_per_second: the limit; None means no limit.
@@ -71,7 +73,7 @@ class CopyRate:
 
         Args:
             size_bytes: size of the segment.
-            is_wanted: called before the upload, and about once a second during the wait; False ends the wait.
+            is_wanted: called first, and at least about once a second during the wait; False ends the wait.
 
         Returns:
             True if the upload may begin; False if ``is_wanted`` returned False.

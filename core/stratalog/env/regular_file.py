@@ -1,4 +1,4 @@
-"""Opening of paths that must be regular files: any other kind of file raises an error, and the open never blocks."""
+"""Opening of regular files. Another kind of file, such as a FIFO, raises an error and never blocks the caller."""
 
 from __future__ import annotations
 
@@ -23,7 +23,12 @@ _KINDS: Final = (  # the last entry matches every mode
 
 
 def open_regular(path: str, flags: int) -> int:
-    """Open a file with the ``flags`` of ``os.open``; raise IrregularFileError if it is not a regular file."""
+    """Open a file with the ``flags`` of ``os.open``, and return its descriptor.
+
+    Raises:
+        IrregularFileError: the path is not a regular file.
+        OSError: any other error of ``os.open``.
+    """
     try:
         descriptor = os.open(path, flags | _NO_WAIT, _FILE_MODE)
     except OSError as error:
@@ -39,7 +44,7 @@ def open_regular(path: str, flags: int) -> int:
 
 
 def _mode_at(path: str) -> int:
-    """Return the mode (kind and permissions) of the entry at ``path``, or that of a regular file if it is unknown."""
+    """Return the mode of the entry at ``path``, or ``S_IFREG`` if the mode cannot be read."""
     try:
         return os.lstat(path).st_mode
     except OSError:

@@ -34,15 +34,15 @@ class OwnThread(threading.Thread):
 
 
 def is_own_thread() -> bool:
-    """Return True on an ``OwnThread``. An exception that ends such a thread is not raised to any caller."""
+    """Return True if an ``OwnThread`` calls this function. No caller sees an exception that ends such a thread."""
     return isinstance(threading.current_thread(), OwnThread)
 
 
 class Worker:
-    """One named thread that runs jobs in order; the first job starts it. Thread-safe.
+    """One named thread that runs jobs in order. The first job starts the thread. Thread-safe.
 
-    The queue has at most ``limit`` jobs: if it is full, ``submit`` drops the job, and increments ``dropped``. Use
-    ``limit`` 0, which means no limit, only if the number of jobs is limited elsewhere.
+    At most ``limit`` jobs are queued; 0 means no limit. ``dropped`` is the number of jobs that ``submit`` dropped
+    because the queue was full.
     """
 
     def __init__(self, name: str, limit: int = 10_000) -> None:
@@ -57,7 +57,10 @@ class Worker:
         ends_with_fork(self)
 
     def submit(self, job: Job) -> bool:
-        """Queue ``job``. Return False after ``close`` or if the queue is full. Exceptions of the job are logged."""
+        """Queue ``job``, and return True. Drop ``job``, and return False, after ``close`` or if the queue is full.
+
+        Exceptions of ``job`` are logged.
+        """
         with self._lock:
             if self._closed:
                 return False
@@ -72,18 +75,23 @@ class Worker:
             return True
 
     def drain(self) -> None:
-        """Wait until all jobs that were queued before have run. Return at once if a job of this worker calls it."""
+        """Wait until no job is queued or running.
+
+        Return at once if a job of this worker calls the method, or if ``close`` has returned False.
+        """
         if threading.current_thread() is not self._thread and not self._left:
             self._jobs.join()
 
     def close(self, wait_s: float | None = None) -> bool:
-        """Run the queued jobs, then end the thread. Idempotent. Does not wait if a job of this worker calls it.
+        """Run the queued jobs, then end the thread, and wait for its end. Idempotent.
+
+        If a job of this worker calls the method, the method returns True at once.
 
         Args:
             wait_s: how long to wait for the thread to end; None waits without limit.
 
         Returns:
-            False if the thread did not end in time: it ends after the running job, and the queued jobs are not run.
+            False if the thread did not end in time. It then ends after the running job, and drops the queued jobs.
         """
         inside = threading.current_thread() is self._thread
         with self._lock:
@@ -120,11 +128,12 @@ class Worker:
 
 
 class Loop:
-    """One named thread that repeats a step; each step returns the time to wait before the next one. Thread-safe.
+    """One named thread that repeats a function (a step). Thread-safe.
 
     Args:
         name: name of the thread.
-        step: does one step, and returns how long (ms) to wait before the next step.
+        step: returns how long (ms) to wait before the next call. An exception is logged, and the next call follows
+            after one second.
     """
 
     def __init__(self, name: str, step: Callable[[], float]) -> None:
@@ -141,7 +150,7 @@ class Loop:
                 self._thread.start()
 
     def close(self) -> None:
-        """Wait for the running step, then end the thread. Idempotent. Does not wait if the step itself calls it."""
+        """End the thread after the running step, and wait for its end. Do not wait if the step calls the method."""
         with self._lock:
             self._closed.set()
         if self._thread.ident is not None and threading.current_thread() is not self._thread:
@@ -163,13 +172,12 @@ def outcomes(items: Sequence[T], work: Callable[[T], R], threads: int, name: str
     Args:
         items: items to work on, started in this order.
         work: function of one item; must be thread-safe.
-        threads: maximum number of threads, including the caller's. With one item or one thread, only the caller's
-            works.
-        name: prefix of the threads' names; a number is appended.
+        threads: maximum number of threads, including the caller's.
+        name: prefix of the names of the additional threads.
 
     Raises:
-        BaseException: an exception that is not an Exception, such as KeyboardInterrupt. Work in progress is finished
-            first, and no further work starts.
+        BaseException: an exception that is not an Exception, such as KeyboardInterrupt. It is raised after the items
+            in progress are finished. No further item is started.
     """
     batch = SharedWork(items, work)
     beside = [
@@ -191,7 +199,7 @@ def outcomes(items: Sequence[T], work: Callable[[T], R], threads: int, name: str
 
 
 class SharedWork(Generic[T, R]):
-    """Items on which several threads work: each thread repeatedly takes the next item.
+    """Items on which several threads work. Each thread that calls ``run`` or ``run_beside`` takes one item at a time.
 
     Args:
         items: items to work on, started in this order.
@@ -200,7 +208,7 @@ class SharedWork(Generic[T, R]):
 
     Attributes:
         found: result or exception of each finished item, by the index of the item.
-        ending: exception, not an Exception, that has ended an additional thread; None if there was none.
+        ending: exception that ended a call of ``run_beside``, such as KeyboardInterrupt; None if there was none.
     """
 
     def __init__(self, items: Sequence[T], work: Callable[[T], R], *, ends_on_error: bool = False) -> None:
@@ -213,7 +221,7 @@ class SharedWork(Generic[T, R]):
             self._left.put(index)
 
     def run(self) -> None:
-        """Work until no item is left, or ``stop`` is called."""
+        """Work until no item is left, or ``stop`` is called. Store an Exception of ``work``, and raise any other one."""
         while not self._stopping.is_set():
             try:
                 index = self._left.get_nowait()
@@ -227,7 +235,7 @@ class SharedWork(Generic[T, R]):
                     self.stop()
 
     def run_beside(self) -> None:
-        """Call ``run`` on an additional thread. An exception that would end the thread is stored in ``ending``."""
+        """Call ``run``. If ``run`` raises an exception, store it in ``ending``, and call ``stop``."""
         try:
             self.run()
         except BaseException as error:  # noqa: BLE001 - the caller raises it
@@ -235,5 +243,5 @@ class SharedWork(Generic[T, R]):
             self.stop()
 
     def stop(self) -> None:
-        """Let ``run`` and ``run_beside`` start no further item. Items in progress are finished."""
+        """Start no further item. Items in progress are finished."""
         self._stopping.set()

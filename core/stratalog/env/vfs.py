@@ -1,7 +1,7 @@
 """The file system interface: the engine accesses disks only through a ``Vfs``.
 
-Descriptors are plain ints, as in ``os``. Errors are those of ``os`` (OSError); the segment store converts them to typed
-errors.
+Descriptors are ints, as in ``os``. Methods raise OSError, as ``os`` does. The segment store converts these errors to
+typed errors.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _KEEP_SIZE: Final = 1  # FALLOC_FL_KEEP_SIZE
 
 @dataclass(frozen=True, slots=True)
 class FileStat:
-    """Attributes of one entry of a folder.
+    """Attributes of one entry of a folder, as ``Vfs.list`` and ``Vfs.stat`` return them.
 
     Attributes:
         name: name of the entry in its folder.
@@ -56,14 +56,14 @@ class Vfs(Protocol):
     """Interface to a file system. All access of an engine to disks goes through it."""
 
     def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
-        """Open a file for reading, or, with ``write``, for reading and writing, and return its descriptor.
+        """Open a file and return its descriptor: for reading, or with ``write`` for reading and writing.
 
-        With ``create``, the file is created for reading and writing, and must not exist. The call never waits for
-        another process, as opening a FIFO would.
+        With ``create``, the file must not exist: it is created, and opened for reading and writing. The call never
+        blocks, even if the path is a FIFO.
 
         Raises:
-            IrregularFileError: the path is not a regular file.
-            FileExistsError: ``create`` is set, and the file exists.
+            IrregularFileError: the path is not a regular file, for example a symbolic link.
+            FileExistsError: ``create`` is set, and the path exists.
         """
 
     def close(self, descriptor: int) -> None:
@@ -73,56 +73,56 @@ class Vfs(Protocol):
         """Return the size (bytes) of an open file."""
 
     def stamp(self, descriptor: int) -> tuple[int, ...]:
-        """Return numbers that identify an open file and its state: they differ for another file, or after a write."""
+        """Return numbers that identify an open file and its contents: a write changes the numbers."""
 
     def file_id(self, descriptor: int) -> tuple[int, int]:
-        """Return two numbers that no other file has while this file is open. A rename does not change them."""
+        """Return two numbers that no other file has while this file is open. A rename does not change the numbers."""
 
     def read(self, descriptor: int, position: int, size_bytes: int) -> bytes:
-        """Return ``size_bytes`` bytes from ``position`` on; fewer only at the end of the file."""
+        """Return ``size_bytes`` bytes from ``position`` on; fewer bytes only if the file ends before."""
 
     def read_into(self, descriptor: int, position: int, into: memoryview) -> int:
-        """Read into the caller's memory, and return the number of bytes: less than ``len(into)`` only at the end."""
+        """Fill ``into`` from ``position`` on, and return the number of bytes read: fewer only if the file ends before."""
 
     def is_cached(self, descriptor: int, position: int) -> bool:
         """Return True if the byte at ``position`` is in the page cache; False if it is not, or if that is unknown."""
 
     def read_cached(self, descriptor: int, position: int, into: memoryview) -> bool:
-        """Read as ``read_into`` does if all bytes are in the system's page cache. Return True if they were.
+        """Fill ``into`` from ``position`` on if all its bytes are in the page cache, and return True; otherwise False.
 
         If the method returns False, the contents of ``into`` are undefined.
         """
 
     def write(self, descriptor: int, position: int, data: bytes | bytearray | memoryview) -> int:
-        """Write at a position, and return the number of bytes written: fewer than given if the disk is full."""
+        """Write ``data`` at ``position``, and return the number of bytes written: fewer only if the disk is full."""
 
     def send(self, descriptor: int, position: int, size_bytes: int, to: int) -> int:
-        """Send bytes to the socket ``to`` without copying them to this process.
+        """Send at most ``size_bytes`` bytes from ``position`` on to the socket ``to``, without copies in this process.
 
-        Return the number of sent bytes, 0 at the end of the file.
+        Return the number of sent bytes, which may be less than ``size_bytes``; 0 at the end of the file.
         """
 
     def truncate(self, descriptor: int, size_bytes: int) -> None:
-        """Set the size of a file: remove the bytes after it, or add zeros up to it. Space from ``reserve`` is freed."""
+        """Set the size of a file: cut its end off, or append zeros. The space from ``reserve`` is freed."""
 
     def allocate(self, descriptor: int, size_bytes: int) -> None:
-        """Reserve disk space for the whole file up to a size, or raise OSError (ENOSPC).
+        """Reserve disk space for the first ``size_bytes`` bytes of a file; raise OSError (ENOSPC) if there is too little.
 
-        A smaller file grows to this size, with zeros. A write through a memory map can then not fail for lack of space.
+        A smaller file grows to ``size_bytes``, with zeros. Writes through a memory map can then not run out of space.
         """
 
     def reserve(self, descriptor: int, position: int, size_bytes: int) -> None:
-        """Reserve disk space after the end of a file for future writes. The file size does not change.
+        """Reserve disk space for ``size_bytes`` bytes from ``position`` on. The file size does not change.
 
-        ``truncate`` frees the space. On a system without such a call, the method does nothing. After an OSError the
-        file can still be written to.
+        ``truncate`` frees the space after the end of the file. On a system that cannot reserve space, the method does
+        nothing. After an OSError, the file can still be written to.
         """
 
     def map(self, descriptor: int, size_bytes: int, *, write: bool = False) -> mmap.mmap:
-        """Return a memory map of the first ``size_bytes`` of a file. With ``write``, the map can be written to."""
+        """Return a memory map of the first ``size_bytes`` bytes of a file, read-only unless ``write`` is set."""
 
     def sync(self, descriptor: int) -> None:
-        """Make a file's bytes durable. If a call fails, the engine does not call it again for that descriptor."""
+        """Make a file's bytes durable. After a failure, the engine never syncs that descriptor again."""
 
     def sync_folder(self, path: str) -> None:
         """Make the names in a folder durable, after files in it were created, renamed or deleted."""
@@ -146,29 +146,29 @@ class Vfs(Protocol):
         """Delete an empty folder."""
 
     def list(self, path: str) -> list[FileStat]:
-        """Return the entries of a folder, sorted by name. A symbolic link is an entry of its own."""
+        """Return the entries of a folder, sorted by name. Symbolic links are not followed."""
 
     def stat(self, path: str) -> FileStat | None:
-        """Return the attributes of the entry at a path, or None if there is no entry. A symbolic link is followed."""
+        """Return the attributes of the entry at a path, or None if there is no entry. Symbolic links are followed."""
 
     def set_modified(self, path: str, modified_ms: int) -> None:
-        """Set a file's modification time. A copied segment gets the time of its source in this way."""
+        """Set a file's modification time (ms since 1970)."""
 
     def lock(self, path: str) -> int | None:
-        """Take an exclusive lock on a file, created if missing, and return its descriptor, or None if the lock is held.
+        """Take an exclusive lock on a file, and return its descriptor, or None if the lock is held.
 
-        Close the descriptor to release the lock.
+        A missing file is created. Close the descriptor to release the lock.
         """
 
     def is_locked(self, path: str) -> bool:
-        """Return True if the lock of a file is held; False also if the file does not exist. Takes no lock."""
+        """Return True if the lock of a file is held; False if it is free or the file does not exist. Take no lock."""
 
 
 class PosixVfs:
     """The real file system, through the functions of ``os``."""
 
     def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
-        """Open a regular file and return its descriptor. See ``Vfs.open``."""
+        """Open a regular file and return its descriptor, as ``Vfs.open`` specifies."""
         flags = (os.O_RDWR if write or create else os.O_RDONLY) | os.O_CLOEXEC | os.O_NOFOLLOW
         if create:
             return os.open(path, flags | os.O_CREAT | os.O_EXCL, _FILE_MODE)
@@ -180,11 +180,11 @@ class PosixVfs:
         os.close(descriptor)
 
     def size_bytes(self, descriptor: int) -> int:
-        """Return the size of an open file."""
+        """Return the size (bytes) of an open file."""
         return os.fstat(descriptor).st_size
 
     def stamp(self, descriptor: int) -> tuple[int, ...]:
-        """Return device, inode number, size and modification time."""
+        """Return device, inode number, size (bytes) and modification time (ns since 1970)."""
         found = os.fstat(descriptor)
         return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
@@ -194,7 +194,7 @@ class PosixVfs:
         return found.st_dev, found.st_ino
 
     def read(self, descriptor: int, position: int, size_bytes: int) -> bytes:
-        """Read ``size_bytes`` bytes; after a short read, continue up to the end of the file."""
+        """Return ``size_bytes`` bytes from ``position`` on; fewer bytes only if the file ends before."""
         data = os.pread(descriptor, size_bytes, position)
         if len(data) == size_bytes or not data:
             return data
@@ -206,7 +206,7 @@ class PosixVfs:
         return b"".join(parts)
 
     def read_into(self, descriptor: int, position: int, into: memoryview) -> int:
-        """Read into the caller's memory, and continue after short reads."""
+        """Fill ``into`` from ``position`` on, and return the number of bytes read: fewer only if the file ends before."""
         done = os.preadv(descriptor, [into], position)
         while 0 < done < len(into):
             more = os.preadv(descriptor, [into[done:]], position + done)
@@ -216,18 +216,18 @@ class PosixVfs:
         return done
 
     def is_cached(self, descriptor: int, position: int) -> bool:
-        """Return True if the byte can be read without waiting for the disk."""
+        """Return True if the byte at ``position`` can be read without waiting for the disk; False if unknown."""
         return self.read_cached(descriptor, position, memoryview(bytearray(1)))
 
     def read_cached(self, descriptor: int, position: int, into: memoryview) -> bool:
-        """Read without waiting; return False if the system has no such call."""
+        """Read all of ``into`` without waiting for the disk, and return True; False if the system cannot do so."""
         try:
             return os.preadv(descriptor, [into], position, os.RWF_NOWAIT) == len(into)
         except (OSError, AttributeError):  # not cached, or this system or file does not support the flag
             return False
 
     def write(self, descriptor: int, position: int, data: bytes | bytearray | memoryview) -> int:
-        """Write, and continue after short writes until all is written or the disk is full."""
+        """Write ``data`` at ``position``, and return the number of bytes written: fewer only if the disk is full."""
         written, size = 0, data.nbytes if isinstance(data, memoryview) else len(data)
         try:
             written = os.pwrite(descriptor, data, position)
@@ -242,7 +242,7 @@ class PosixVfs:
         return written
 
     def send(self, descriptor: int, position: int, size_bytes: int, to: int) -> int:
-        """Send with the system's ``sendfile``."""
+        """Send bytes of a file to the socket ``to`` with the system's ``sendfile``, and return their number."""
         return os.sendfile(to, descriptor, position, size_bytes)
 
     def truncate(self, descriptor: int, size_bytes: int) -> None:
@@ -250,23 +250,23 @@ class PosixVfs:
         os.ftruncate(descriptor, size_bytes)
 
     def allocate(self, descriptor: int, size_bytes: int) -> None:
-        """Reserve disk space up to a size. On a system without ``posix_fallocate``, write zeros."""
+        """Reserve disk space for the first ``size_bytes`` bytes, with ``posix_fallocate`` or by writing zeros."""
         if hasattr(os, "posix_fallocate"):
             os.posix_fallocate(descriptor, 0, size_bytes)
             return
-        have = os.fstat(descriptor).st_size  # macOS: write zeros, because a hole can cause SIGBUS later
+        have = os.fstat(descriptor).st_size  # macOS: a hole instead of zeros could cause SIGBUS later
         while have < size_bytes:
             have += os.pwrite(descriptor, bytes(min(1 << 20, size_bytes - have)), have)
 
     def reserve(self, descriptor: int, position: int, size_bytes: int) -> None:
-        """Reserve disk space with Linux's ``fallocate``, which Python does not offer."""
+        """Reserve disk space with Linux's ``fallocate``; do nothing on other systems."""
         allocate = _fallocate()
         if allocate is not None and allocate(descriptor, _KEEP_SIZE, position, size_bytes) != 0:
             failure = ctypes.get_errno()
             raise OSError(failure, os.strerror(failure))
 
     def map(self, descriptor: int, size_bytes: int, *, write: bool = False) -> mmap.mmap:
-        """Map the start of a file."""
+        """Return a memory map of the first ``size_bytes`` bytes of a file, read-only unless ``write`` is set."""
         return mmap.mmap(descriptor, size_bytes, access=mmap.ACCESS_WRITE if write else mmap.ACCESS_READ)
 
     def sync(self, descriptor: int) -> None:
@@ -274,7 +274,7 @@ class PosixVfs:
         os.fsync(descriptor)  # noqa: TID251 - this is the port
 
     def sync_folder(self, path: str) -> None:
-        """Make names in a folder durable."""
+        """Make the names in a folder durable."""
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(descriptor)  # noqa: TID251 - this is the port
@@ -282,11 +282,11 @@ class PosixVfs:
             os.close(descriptor)
 
     def rename(self, old: str, new: str) -> None:
-        """Rename a file; an existing file ``new`` is replaced."""
+        """Rename a file or a folder; an existing file ``new`` is replaced."""
         os.replace(old, new)
 
     def link(self, old: str, new: str) -> None:
-        """Give a file a second name."""
+        """Give a file a second name; raise FileExistsError if that name exists."""
         os.link(old, new)
 
     def remove(self, path: str) -> None:
@@ -294,7 +294,7 @@ class PosixVfs:
         os.unlink(path)
 
     def make_folder(self, path: str) -> None:
-        """Create a folder with its parents, accessible to this user only."""
+        """Create a folder with its parents, for this user only; raise FileExistsError if it exists."""
         missing = [parent for parent in Path(path).parents if not parent.exists()]
         for parent in reversed(missing):
             parent.mkdir(mode=_FOLDER_MODE, exist_ok=True)
@@ -305,7 +305,7 @@ class PosixVfs:
         os.rmdir(path)
 
     def list(self, path: str) -> list[FileStat]:
-        """Return the entries of a folder, sorted by name, without entries that are deleted meanwhile."""
+        """Return the entries of a folder, sorted by name, without entries that are deleted during the call."""
         found = []
         with os.scandir(path) as entries:
             for entry in entries:
@@ -321,16 +321,15 @@ class PosixVfs:
             return None
 
     def set_modified(self, path: str, modified_ms: int) -> None:
-        """Set a file's modification time."""
+        """Set a file's modification time (ms since 1970)."""
         os.utime(path, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
 
     def lock(self, path: str) -> int | None:
-        """Take an exclusive lock, and return its descriptor, or None if the lock is held.
+        """Take an exclusive lock on a file, and return its descriptor, or None if the lock is held.
 
-        On Linux, the lock is an open-file-description lock. It conflicts with the record lock that a running Kafka
-        broker holds on ``.lock``, and with the lock of another engine in the same process. It is not released when
-        another descriptor of the file is closed. Other systems use ``flock``. The engine never deletes the lock file.
-        If another program has replaced the file at ``path`` meanwhile, the method returns None.
+        The result is also None if another program replaces or deletes the file during the call. A missing file is
+        created. Linux uses an open-file-description lock, which conflicts with a running Kafka broker's record lock on
+        ``.lock``, and with the lock of another engine in the same process. Other systems use ``flock``.
         """
         descriptor = take_lock(path)
         if descriptor is not None:
@@ -338,7 +337,7 @@ class PosixVfs:
         return descriptor
 
     def is_locked(self, path: str) -> bool:
-        """Return True if the lock is held; False if the file does not exist."""
+        """Return True if the lock of a file is held; False if it is free or the file does not exist. Take no lock."""
         return is_locked(path)
 
 
