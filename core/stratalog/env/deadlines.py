@@ -1,4 +1,4 @@
-"""Calls with a deadline. If a call exceeds its deadline, its caller stops waiting, and the call continues on a thread."""
+"""Calls with a deadline. If a call exceeds its deadline, the caller stops waiting; the call continues on its thread."""
 
 from __future__ import annotations
 

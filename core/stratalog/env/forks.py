@@ -40,7 +40,7 @@ def ends_with_fork(owned: object) -> None:
 
 @functools.cache
 def _ended(kind: Any) -> type[Any]:  # Any: a class, which mypy regards as unhashable
-    """Return a subclass of ``kind`` whose objects raise ClosedError when they are used. A child sets it as the class."""
+    """Return a subclass of ``kind`` whose objects raise ClosedError when used; it becomes their class in a child."""
     members = {
         "__slots__": (),
         "__module__": kind.__module__,

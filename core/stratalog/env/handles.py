@@ -112,7 +112,7 @@ class HandlePool:
 
     @contextlib.contextmanager
     def using(self, name: Hashable, opener: Callable[[], int]) -> Iterator[int]:
-        """Return a context manager that pins and unpins the descriptor of ``name``. Its entry raises as ``pin`` does."""
+        """Return a context manager that calls ``pin``, yields the descriptor, and calls ``unpin`` at its end."""
         descriptor = self.pin(name, opener)
         try:
             yield descriptor
@@ -157,7 +157,7 @@ class HandlePool:
             self._shrink()
 
     def drop(self, name: Hashable) -> None:
-        """Remove a name, whose file was deleted or renamed. Close its handle now if it is idle, or at its last unpin."""
+        """Remove the name of a deleted or renamed file. Close its handle now if it is idle, or at its last unpin."""
         with self._lock:
             self._drop(name)
 

@@ -221,7 +221,7 @@ class SharedWork(Generic[T, R]):
             self._left.put(index)
 
     def run(self) -> None:
-        """Work until no item is left, or ``stop`` is called. Store an Exception of ``work``, and raise any other one."""
+        """Work until no item is left, or ``stop`` is called. An Exception of ``work`` is stored, not raised."""
         while not self._stopping.is_set():
             try:
                 index = self._left.get_nowait()

@@ -82,7 +82,7 @@ class Vfs(Protocol):
         """Return ``size_bytes`` bytes from ``position`` on; fewer bytes only if the file ends before."""
 
     def read_into(self, descriptor: int, position: int, into: memoryview) -> int:
-        """Fill ``into`` from ``position`` on, and return the number of bytes read: fewer only if the file ends before."""
+        """Fill ``into`` from ``position`` on, and return the number of bytes read: less only at the end of the file."""
 
     def is_cached(self, descriptor: int, position: int) -> bool:
         """Return True if the byte at ``position`` is in the page cache; False if it is not, or if that is unknown."""
@@ -106,7 +106,7 @@ class Vfs(Protocol):
         """Set the size of a file: cut its end off, or append zeros. The space from ``reserve`` is freed."""
 
     def allocate(self, descriptor: int, size_bytes: int) -> None:
-        """Reserve disk space for the first ``size_bytes`` bytes of a file; raise OSError (ENOSPC) if there is too little.
+        """Reserve disk space for the first ``size_bytes`` bytes of a file; raise OSError (ENOSPC) if there is none.
 
         A smaller file grows to ``size_bytes``, with zeros. Writes through a memory map can then not run out of space.
         """
@@ -206,7 +206,7 @@ class PosixVfs:
         return b"".join(parts)
 
     def read_into(self, descriptor: int, position: int, into: memoryview) -> int:
-        """Fill ``into`` from ``position`` on, and return the number of bytes read: fewer only if the file ends before."""
+        """Fill ``into`` from ``position`` on, and return the number of bytes read: less only at the end of the file."""
         done = os.preadv(descriptor, [into], position)
         while 0 < done < len(into):
             more = os.preadv(descriptor, [into[done:]], position + done)

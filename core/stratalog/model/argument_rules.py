@@ -33,8 +33,8 @@ class Rule(NamedTuple):
     Attributes:
         sure: Python source of an expression that is true only for values that need no further check. ``{0}`` stands for
             the argument.
-        check: function of the argument's description and value. It returns the value in its exact type, or raises an
-            error.
+        check: function of the argument's description and value, which returns the value in its exact type. If the
+            annotation does not accept the value, the function raises WrongTypeError or ConfigError.
         words: the annotation in words, for error texts.
     """
 
@@ -47,7 +47,7 @@ def rule_of(annotation: Any, namespace: Mapping[str, Any]) -> Rule | None:
     """Return the rule of an annotation, or None if the annotation accepts any value.
 
     Args:
-        annotation: a type, or the text of one.
+        annotation: a type, or its source text. A type that is imported only for type checkers accepts any value.
         namespace: global names of the module that contains the annotation.
     """
     holder = types.SimpleNamespace(__annotations__={"it": annotation})
@@ -78,7 +78,7 @@ def integer(name: str, value: Any, least: int = LONG_MIN, most: int = LONG_MAX) 
 
 
 def wrong_type(name: str, words: str, value: object) -> WrongTypeError:
-    """Return the error for the argument ``name``, whose value is not of the kind that ``words`` describes."""
+    """Return the error that the argument ``name`` must be ``words`` (such as "an integer"), not ``value``."""
     try:
         shown = repr(value)
     except Exception:  # noqa: BLE001 - the repr of any object may raise anything
@@ -144,7 +144,7 @@ def _text(name: str, value: Any) -> str:
 
 
 def _path(name: str, value: Any) -> str:
-    """Return a path if it is valid; otherwise raise an error. Its bytes need not be Unicode text."""
+    """Return ``value`` if it can be a path; otherwise raise an error. A path need not be valid UTF-8."""
     if not isinstance(value, str):
         raise wrong_type(name, "text", value)
     try:
@@ -157,7 +157,7 @@ def _path(name: str, value: Any) -> str:
 
 
 def _is_callback(kind: Any) -> bool:
-    """Return True if an annotation is a protocol of functions, such as ``Progress``."""
+    """Return True if ``kind`` is a protocol with a ``__call__`` method, such as ``Progress``."""
     return getattr(kind, "_is_protocol", False) and "__call__" in vars(kind)
 
 
@@ -257,10 +257,7 @@ def _list_rule(origin: type[Any], element: Any) -> Rule:
 
 
 def _element_rule(kind: Any) -> Rule | None:
-    """Return the rule for the elements of a collection; None if they are not plain values.
-
-    Checks of many other objects would be slow.
-    """
+    """Return the rule for the elements of a collection; None for other objects, whose checks would be slow."""
     is_class = isinstance(kind, type) and typing.get_origin(kind) is None
     if is_class and kind not in {int, str, bytes, bool} and not issubclass(kind, tuple | enum.Enum):
         return None

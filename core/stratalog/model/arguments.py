@@ -4,9 +4,9 @@ A checked function refuses an argument of another type with ``WrongTypeError`` a
 ``ConfigError``, before its own code runs. Every value that supports ``operator.index``, such as a NumPy integer, counts
 as an integer. A bool does not, and neither does a float such as 15.0.
 
-``Annotated[int, Between(1, 10)]`` declares a range; without a range, an integer must fit 64 bits. Items of mappings and
-lists are checked if they are plain values; the encoder checks records. ``object`` accepts any value, and so does a
-protocol that is not a protocol of functions.
+``Annotated[int, Between(1, 10)]`` declares a range. Without a range, an integer must fit 64 bits. Items of mappings and
+lists are checked if they are numbers, text, bytes, tuples or enum members. ``object`` accepts any value, and so does a
+protocol without a ``__call__`` method.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Positive: TypeAlias = Annotated[int, Between(1, LONG_MAX)]
 class CheckedArguments:
     """Base class that makes the public methods of its subclasses check their arguments.
 
-    Methods that are marked with ``checks_itself`` are left as they are, and so are properties.
+    Properties and methods that are marked with ``checks_itself`` are not changed.
     """
 
     __slots__: ClassVar[tuple[str, ...]] = ()
@@ -51,7 +51,7 @@ def checks_itself(method: T) -> T:
 
 
 def checked(target: T) -> T:
-    """Return the function, or the dataclass, with checks of the arguments: those of ``__init__`` for a dataclass."""
+    """Return the function with checks of its arguments, or the dataclass with checks of ``__init__``'s arguments."""
     if isinstance(target, type):
         made = _checked_function(vars(target)["__init__"], target.__name__, None)
         target.__init__ = made  # type: ignore[misc]  # replaces the generated method of the dataclass
@@ -89,15 +89,15 @@ def _checked_function(
 
 
 def _replace(owner: type[Any], name: str, first: Any, made: Any) -> None:
-    """Replace the method by ``made`` for all later calls, unless the method was replaced in the meantime."""
+    """Replace the method ``first`` by ``made``, unless the class no longer has ``first``."""
     if vars(owner).get(name) is first:
         setattr(owner, name, made)
 
 
 def _compiled(function: Callable[..., Any], name: str) -> Callable[..., Any]:
-    """Compile a function with the same signature that checks each argument and calls ``function``.
+    """Return a compiled function that checks each argument and calls ``function``.
 
-    A loop over the arguments would make a small append several percent slower. The compiled checks are not measurable.
+    A loop over the arguments would make a small append several percent slower.
     """
     names: dict[str, Any] = {"_function": function}
     head, lines, call = list[str](), list[str](), list[str]()
@@ -120,7 +120,7 @@ def _compiled(function: Callable[..., Any], name: str) -> Callable[..., Any]:
 
 
 def _spelt(parameter: inspect.Parameter, number: int) -> tuple[str, str]:
-    """Return the source text of a parameter in a signature, and in the call that passes the argument on."""
+    """Return the source text of a parameter in the signature of ``_compiled``, and in its call of the function."""
     name = parameter.name
     if parameter.kind in {parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD}:
         stars = "*" if parameter.kind is parameter.VAR_POSITIONAL else "**"

@@ -44,17 +44,16 @@ pyarrow is optional."""
 
 
 def arrow_schema(columns: Sequence[str] | None = None) -> pyarrow.Schema:
-    """Return the schema of every Arrow table of records, or of some of its columns. The headers column is never null.
+    """Return the schema of Arrow tables of records with these columns. The headers column is never null.
 
-    A timestamp is null if the record has none, or if microseconds in 64 bits cannot hold it (beyond the year 294,246).
-    Such a timestamp appears if a producer sends nanoseconds as milliseconds; ``Record.timestamp_ms`` still has the
-    number.
+    A timestamp is null if the record has none, or if 64 bits cannot hold the microseconds (after the year 294,246).
+    The latter happens if a producer sends nanoseconds as milliseconds. ``Record.timestamp_ms`` has every timestamp.
 
     Args:
-        columns: names of the columns, in the order of the result; None means all of them.
+        columns: names of the columns, in the order of the result; None means all columns.
 
     Raises:
-        ConfigError: there is no such column, or one is named twice.
+        ConfigError: there is no such column, a column is named twice, or ``columns`` is one string.
         PluginImportError: pyarrow is not installed; the text names the extra to install.
     """
     schema: pyarrow.Schema = _schema(_pyarrow(), chosen_columns(columns))
@@ -62,10 +61,10 @@ def arrow_schema(columns: Sequence[str] | None = None) -> pyarrow.Schema:
 
 
 def chosen_columns(columns: Sequence[str] | None) -> tuple[str, ...]:
-    """Check names of columns of ``arrow_schema()``, and return them as a tuple; return all names for None.
+    """Check names of columns of ``arrow_schema()``, and return the names as a tuple; return all names for None.
 
     Raises:
-        ConfigError: there is no such column, one is named twice, or ``columns`` is one string.
+        ConfigError: there is no such column, a column is named twice, or ``columns`` is one string.
     """
     if columns is None:
         return ARROW_COLUMNS
@@ -83,7 +82,7 @@ def chosen_columns(columns: Sequence[str] | None) -> tuple[str, ...]:
 
 
 def arrow_fields(columns: Sequence[str] | None) -> Fields:
-    """Return the fields that a decoder must fill for these columns; raise the same errors as ``chosen_columns``."""
+    """Return the fields that a decoder must fill for these columns. Raise ConfigError as ``chosen_columns`` does."""
     fields = Fields(0)
     for name in chosen_columns(columns):
         fields |= _SOURCES[name]
@@ -91,14 +90,14 @@ def arrow_fields(columns: Sequence[str] | None) -> Fields:
 
 
 def to_arrow(chunks: Iterable[RecordColumns], partition: int, columns: Sequence[str] | None = None) -> pyarrow.Table:
-    """Return one table in ``arrow_schema(columns)``, with a chunk for each of ``chunks`` that has records.
+    """Return one table in ``arrow_schema(columns)`` with the records of all ``chunks``.
 
-    The chunks are read one by one. The table does not refer to their memory: a chunk's memory can be released before
-    the next chunk is read. A chunk that needs more than 2 GiB in one column becomes several chunks.
+    Each of ``chunks`` that has records becomes one chunk of the table, or several if a column needs more than 2 GiB.
+    The records are copied: the caller may release the memory of each item of ``chunks`` when it yields the next one.
 
     Raises:
         PluginImportError: pyarrow is not installed; the text names the extra to install.
-        ConfigError: a needed column is absent from a chunk; the text names the column. Also as ``arrow_schema``.
+        ConfigError: a chunk does not have a needed field; the text names the column. Also as ``arrow_schema``.
         IndexError, TypeError, ValueError: the columns break the rules of ``RecordColumns``.
         OverflowError: one record needs more than 2 GiB in one column (only possible with overlapping columns).
     """
@@ -110,8 +109,8 @@ def arrow_batches(
 ) -> Iterator[pyarrow.RecordBatch]:
     """Yield the records of a chunk as batches in ``arrow_schema(columns)``.
 
-    No batch is yielded if there are no records, and several if a column of one batch would exceed 2 GiB. Fields that
-    ``columns`` does not need may be absent. Raises the same errors as ``to_arrow``.
+    If there are no records, no batch is yielded. If a column needs more than 2 GiB, several batches are yielded. Fields
+    that ``columns`` does not need may be absent. The iteration raises the same errors as ``to_arrow``.
     """
     names = chosen_columns(columns)
     schema = _schema(_pyarrow(), names)
@@ -121,7 +120,7 @@ def arrow_batches(
 
 
 def arrow_table(batches: Iterable[pyarrow.RecordBatch], columns: Sequence[str] | None = None) -> pyarrow.Table:
-    """Return one table of batches in ``arrow_schema(columns)``; each batch is one chunk of the table.
+    """Return one table of batches that have the schema ``arrow_schema(columns)``. Each batch is one chunk of the table.
 
     Raises:
         ConfigError: as ``arrow_schema``.
@@ -133,7 +132,7 @@ def arrow_table(batches: Iterable[pyarrow.RecordBatch], columns: Sequence[str] |
 
 
 def _only(chunk: RecordColumns, fields: Fields) -> RecordColumns:
-    """Return the chunk, with constant columns in place of the columns that ``fields`` does not include."""
+    """Return the chunk with neutral constants in the columns that ``fields`` does not include."""
     count, neutral = chunk.count, dict[str, Any]()
     if not fields & Fields.OFFSET:
         neutral |= {"offset": _same("q", 0, count), "leader_epoch": _same("i", 0, count)}
@@ -154,12 +153,12 @@ def _same(code: str, number: int, count: int) -> memoryview:
 
 
 class ArrowBuffers(NamedTuple):
-    """The buffers of one batch of records, for kernels that fill Arrow's memory themselves.
+    """The buffers of one batch of records, for compiled code that fills Arrow's memory.
 
     The buffers are from ``allocator`` or ``repeated``, in the layout of Arrow's columnar format. A nullable column is a
-    pair: the number of its nulls, and its buffers. The first buffer is the validity bitmap, which is None if there are
-    no nulls. If ``header_rows`` is 0, ``names`` and ``contents`` are not used. The buffers of columns that ``batch``
-    leaves out are not used.
+    pair: the number of its nulls, and the list of its buffers. The first buffer of the list is the validity bitmap,
+    which is None if there are no nulls. If ``header_rows`` is 0, ``names`` and ``contents`` are not used. The buffers
+    of columns that are not requested from ``batch`` are not used.
     """
 
     rows: int
@@ -187,23 +186,17 @@ class ArrowBuffers(NamedTuple):
 
     @staticmethod
     def needed_fields(columns: Sequence[str] | None) -> Fields:
-        """Return the fields of records that these columns of a batch need.
-
-        Raises:
-            ConfigError: as ``arrow_schema``.
-        """
+        """Return the fields of records that these columns of a batch need. Raise ConfigError as ``arrow_schema``."""
         return arrow_fields(columns)
 
     @staticmethod
     def schema(columns: Sequence[str] | None = None) -> pyarrow.Schema:
-        """Return the schema of a batch with these columns: the result of ``arrow_schema``."""
+        """Return the schema of a batch with these columns: the result of ``arrow_schema``, or its errors."""
         return arrow_schema(columns)
 
     @staticmethod
     def repeated(number: int, rows: int) -> Any:
-        """Return a buffer that repeats one int32 ``rows`` times, for columns whose rows all have the same number.
-
-        Other batches may share the buffer.
+        """Return a buffer with ``rows`` copies of an int32. Other batches may share its memory: do not write to it.
 
         Raises:
             OverflowError: ``number`` does not fit 32 bits.
@@ -215,7 +208,7 @@ class ArrowBuffers(NamedTuple):
         return _shared(pa, number, max(_LEAST_SHARED_ROWS, 1 << (rows - 1).bit_length())).slice(0, 4 * rows)
 
     def batch(self, columns: Sequence[str] | None = None) -> pyarrow.RecordBatch:
-        """Return the batch in ``arrow_schema(columns)`` with these buffers. The buffers are neither copied nor checked.
+        """Return the batch in ``arrow_schema(columns)`` with these buffers, which are neither copied nor checked.
 
         Raises:
             ConfigError: as ``arrow_schema``.
@@ -232,7 +225,7 @@ def _repeated(pa: Any, number: int, rows: int) -> Any:
 
 @lru_cache(maxsize=16)
 def _shared(pa: Any, number: int, rows: int) -> Any:
-    """Return a shared buffer of ``rows`` times ``number``. At most 8 MiB of shared buffers stay in memory."""
+    """Return a shared buffer with ``rows`` copies of ``number``. The cache holds at most 8 MiB."""
     return _repeated(pa, number, rows)
 
 
@@ -240,7 +233,7 @@ def _shared(pa: Any, number: int, rows: int) -> Any:
 
 
 def packed_batches(kernel: ModuleType) -> Batches:
-    """Return the function that converts columns with the compiled code of ``arrow_c``, which fills Arrow's buffers."""
+    """Return a function as ``converted_batches`` that calls ``kernel``, the compiled module ``arrow_c``."""
 
     def batches(chunk: RecordColumns, partition: int, limit: int, schema: Any) -> Iterator[Any]:
         pa, start = _pyarrow(), 0
@@ -253,7 +246,7 @@ def packed_batches(kernel: ModuleType) -> Batches:
 
 
 def _batch(pa: Any, rows: int, arrays: list[Any], schema: Any) -> Any:
-    """Return a batch of arrays; without arrays, an empty batch that has only the number of rows."""
+    """Return a batch of arrays; without arrays, a batch that has ``rows`` rows and no columns."""
     if not arrays:
         return pa.record_batch([pa.nulls(rows)], names=["rows"]).select([])
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
@@ -320,7 +313,11 @@ def _pairs(pa: Any, kind: Any, parts: list[Any]) -> Any:
 def converted_batches(chunk: RecordColumns, partition: int, limit: int, schema: Any) -> Iterator[Any]:
     """Yield Arrow batches without compiled code: pyarrow converts lists of Python objects.
 
-    Types of pyarrow are Any, because pyarrow is optional.
+    Args:
+        chunk: the records, with every field.
+        partition: value of the column ``partition``.
+        limit: maximum size (bytes) of one column of a batch.
+        schema: schema of the batches. It is typed as Any, because pyarrow is optional.
     """
     pa, start = _pyarrow(), 0
     views_of(chunk)
@@ -357,12 +354,12 @@ def _converted_headers(pa: Any, chunk: RecordColumns) -> Any:
 
 
 def _copied(pa: Any, kind: Any, column: memoryview) -> Any:
-    """Return a copy of a column of numbers; the original may be a small slice of a large buffer."""
+    """Return a copy of a column of numbers, because the column may be a small slice of a large buffer."""
     return pa.Array.from_buffers(kind, len(column), [None, pa.py_buffer(column.tobytes())])
 
 
 def _timestamps(pa: Any, timestamp_ms: memoryview) -> Any:
-    """Return timestamps in microseconds, null if there is no timestamp or 64 bits cannot hold it."""
+    """Return timestamps in microseconds, with null for no timestamp and if 64 bits cannot hold the number."""
     pc = import_module("pyarrow.compute")  # part of the extra ``arrow``
     ms = _copied(pa, pa.int64(), timestamp_ms)
     fits = pc.and_(pc.greater_equal(ms, -_MAX_ARROW_MS), pc.less_equal(ms, _MAX_ARROW_MS))

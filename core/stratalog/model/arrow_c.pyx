@@ -1,9 +1,8 @@
 # cython: boundscheck=False, wraparound=False, cdivision=True
 """Conversion of columns to Arrow's buffers, as compiled code. ``arrow`` wraps the buffers.
 
-There are two passes, both without the GIL. The first pass computes sizes; the second one copies bytes into buffers of
-exactly these sizes. The second pass repeats the checks, because another thread may write to columns or arena between
-the passes.
+There are two passes, both without the GIL. The first pass computes sizes. The second pass copies bytes into buffers of
+exactly these sizes, and repeats the checks, because another thread may write to columns or arena between the passes.
 """
 
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
@@ -28,7 +27,7 @@ cdef int64_t LAST_MS = ((1 << 63) - 1) // 1000  # microseconds have 64 bits too
 
 
 cdef int check(Fault fault, const Source* source, int64_t i, int64_t n) except -1:
-    """If ``fault`` is an error of record ``i`` or of header ``n``, raise it."""
+    """Raise the error ``fault`` of record ``i``, or of its header ``n``; return 0 if ``fault`` is FINE."""
     if fault == OUTSIDE_HEADERS:
         outside_headers(source.header_first[i], source.header_count[i], source.headers)
     if fault == TOO_LARGE:
@@ -53,7 +52,7 @@ cdef enum:
     SHORT_BYTES = 256
 
 
-cdef struct Binary:  # one Arrow column of variable width, while it is filled
+cdef struct Binary:  # an Arrow column of variable width that is being filled
     int32_t* offsets
     uint8_t* data
     uint8_t* validity  # NULL: no nulls
@@ -66,7 +65,7 @@ cdef inline void clear_bit(uint8_t* bitmap, int64_t i) noexcept nogil:
 
 
 cdef inline int put(Binary* into, int64_t i, const Source* source, int32_t position, int32_t size) noexcept nogil:
-    """Write field ``i`` of the column, and return 0; return -1 if the columns changed after the first pass."""
+    """Write field ``i`` of an Arrow column, and return 0; return -1 if the records changed after the first pass."""
     if size > 0:
         if not inside(position, size, source.arena_bytes) or size > into.room - into.used:
             return -1
@@ -107,9 +106,10 @@ cdef int put_column(
 
 
 cdef inline void copy(uint8_t* into, int64_t room, Cursor data, int64_t left, int64_t size) noexcept nogil:
-    """Copy a field. A short field is copied in pieces of 16 bytes; the last piece may contain bytes after the field.
+    """Copy a field of ``size`` bytes. ``into`` has ``room`` bytes, and ``data`` has ``left`` bytes.
 
-    Bytes after the field in ``into`` are overwritten later. ``room`` limits how far the copy may write.
+    A short field is copied in pieces of 16 bytes. The last piece may write bytes after the field, which the next field
+    overwrites.
     """
     cdef int64_t n = 0
     if size > SHORT_BYTES or size + 15 > room or size + 15 > left:
@@ -149,7 +149,7 @@ cdef int put_headers(
 
 
 cdef int64_t put_timestamps(int64_t* into, const int64_t* ms, int64_t rows) noexcept nogil:
-    """Write timestamps in microseconds, 0 for null; return the number of nulls."""
+    """Write timestamps in microseconds, with 0 for null; return the number of nulls."""
     cdef int64_t i, nulls = 0
     cdef bint fits
     for i in range(rows):
@@ -170,7 +170,7 @@ cdef void put_stamped(uint8_t* bitmap, const int64_t* ms, int64_t rows) noexcept
 
 
 cdef uint8_t* allocated(object allocate, int64_t size, list into) except? NULL:
-    """Return the memory of a new buffer of ``size`` bytes; add the buffer and a view that keeps it to ``into``."""
+    """Return the memory of a new buffer of ``size`` bytes. Append the buffer and a view that keeps it to ``into``."""
     buffer = allocate(size)
     view = memoryview(buffer)
     into.append(buffer)
@@ -179,7 +179,7 @@ cdef uint8_t* allocated(object allocate, int64_t size, list into) except? NULL:
 
 
 cdef uint8_t* bitmap_of(object allocate, int64_t rows, int64_t nulls, list into) except? NULL:
-    """Return a bitmap in which all rows are valid; NULL if there are no nulls."""
+    """Return a new bitmap in which all rows are valid, or NULL if there are no nulls. Append as ``allocated`` does."""
     cdef uint8_t* bitmap
     if not nulls:
         into.append(None)
@@ -191,7 +191,7 @@ cdef uint8_t* bitmap_of(object allocate, int64_t rows, int64_t nulls, list into)
 
 
 cdef list open_binary(Binary* into, object allocate, int64_t rows, int64_t size, int64_t nulls):
-    """Allocate the three buffers of a column: validity, offsets, data, each with its view."""
+    """Allocate the buffers of a column. Return validity, offsets and data, each followed by its view."""
     cdef list buffers = []
     into.validity = bitmap_of(allocate, rows, nulls, buffers)
     into.offsets = <int32_t*>allocated(allocate, 4 * (rows + 1), buffers)
@@ -207,16 +207,16 @@ def pack(columns, int64_t start, int32_t partition, int64_t limit_bytes, allocat
     Args:
         columns: RecordColumns with every field.
         start: the first row, below ``columns.count``.
-        partition: value of the first column in each row.
-        limit_bytes: limit of each Arrow column: bytes of the keys, bytes of the values, number of headers, ...; at most
-            2^31 - 1.
+        partition: value of the column ``partition`` in each row.
+        limit_bytes: limit for the bytes of the keys, values, header names and header values, each, and for the number
+            of headers; at most 2^31 - 1.
         allocate: function of a size in bytes that returns a writable buffer.
 
     Returns:
         The fields of ``stratalog.model.arrow.ArrowBuffers``.
 
     Raises:
-        IndexError: a field is not inside the arena, or a header not inside the flat columns.
+        IndexError: a field is not inside the arena, a header is not inside the flat columns, or a header has no name.
         OverflowError: one record is above the limit.
         RuntimeError: columns or arena changed during the call.
         ConfigError, TypeError, ValueError: as ``views_of``.

@@ -22,7 +22,7 @@ NO_PRODUCER: Final = -1
 
 
 class TimestampType(IntEnum):
-    """The origin of a record's timestamp. The numbers are Kafka's, and are stored: never change them."""
+    """The origin of a record's timestamp. Kafka defines the numbers, and batches contain them: never change them."""
 
     NONE = -1
     CREATE_TIME = 0
@@ -40,7 +40,7 @@ _TIMESTAMP_TYPE_NAMES: Final = {
 
 
 class ScanStop(StrEnum):
-    """The reason for the end of a scan."""
+    """The reason why a scan of batches ended. An entry is a batch, or a message of magic 0 or 1."""
 
     END = "end of the range"
     PARTIAL = "the range ends inside an entry"
@@ -52,9 +52,9 @@ class ScanStop(StrEnum):
 class RecordBatch:
     """The header of one batch, as one row of a BatchTable.
 
-    ``position`` and ``size_bytes`` are the batch's place in the scanned buffer or file. In magic 0 and 1, a batch is
-    one message: ``base_offset`` equals ``last_offset``, and epochs, producer fields and sequence are -1. If the message
-    is compressed, ``record_count`` is -1, because only the decompressed contents have the count.
+    ``position`` is the position (bytes) of the batch in the scanned buffer or file. In magic 0 and 1, a batch is one
+    message: ``base_offset`` equals ``last_offset``, and epochs, producer fields and sequence are -1. If the message is
+    compressed, ``record_count`` is -1, because only the decompressed contents have the count.
     """
 
     magic: int
@@ -101,7 +101,7 @@ class RecordBatch:
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """The time (ms) from which compaction may drop tombstones or markers of this batch; None if no time is set."""
+        """The time (ms) from which compaction may drop tombstones and markers of this batch; None if no time is set."""
         if self.magic == 2 and self.attributes & DELETE_HORIZON_BIT:
             return self.base_timestamp_ms
         return None
@@ -125,16 +125,16 @@ BATCH_COLUMNS: Final = (
 
 
 class BatchTable:
-    """The batches of one magic that a scan found, as columns of int64, and the reason and place of the scan's end.
+    """The batches of one magic that a scan found, as columns of int64, and the reason and position of the scan's end.
 
-    Each of ``BATCH_COLUMNS`` is an attribute: a ``memoryview`` of format ``q``.
+    Each name in ``BATCH_COLUMNS`` is an attribute of the table: a ``memoryview`` of format ``q``.
 
     Args:
         magic: magic of every batch in the table.
         columns: one ``memoryview`` of format ``q`` for each of ``BATCH_COLUMNS``, in that order, all of the same
             length.
         stop: reason for the end of the scan.
-        stop_position: position (bytes) of the end of the last whole batch, at which the scan stopped.
+        stop_position: position (bytes) at which the scan stopped: the end of the last whole batch.
         reason: description of the damage at ``stop_position`` if ``stop`` is CORRUPT, otherwise "".
         ascends: value of the property ``ascends``, if it is already known.
     """
@@ -175,14 +175,14 @@ class BatchTable:
     def from_rows(
         cls, magic: int, rows: Iterable[tuple[int, ...]], stop: ScanStop, stop_position: int, reason: str = ""
     ) -> BatchTable:
-        """Return a table from one tuple per batch, with the fields in the order of ``BATCH_COLUMNS``."""
+        """Return a table of ``rows``: one tuple for each batch, with the fields in the order of ``BATCH_COLUMNS``."""
         listed = list(rows)
         columns = zip(*listed, strict=True) if listed else ((),) * len(BATCH_COLUMNS)
         return cls(magic, [memoryview(array("q", column)) for column in columns], stop, stop_position, reason)
 
     @property
     def ascends(self) -> bool:
-        """True if the offsets ascend: ``base_offset <= last_offset``, and both are below the next ``base_offset``."""
+        """True if the offsets ascend: ``base_offset <= last_offset``, and ``last_offset`` is below the next batch."""
         if self._ascends is not None:
             return self._ascends
         firsts, lasts = self.base_offset, self.last_offset
@@ -199,13 +199,13 @@ class BatchTable:
             yield RecordBatch(self.magic, *row)
 
     def take(self, start: int, end: int) -> BatchTable:
-        """Return the rows [start, end), with shared memory. ``stop`` and ``stop_position`` stay those of the scan."""
+        """Return a table of the rows [start, end), with shared memory, and with ``stop`` and its details unchanged."""
         rows = slice(start, end)
         columns = [column[rows] for column in self.columns]
         ascends = self._ascends or None  # a part may ascend even if the whole table does not
         return BatchTable(self.magic, columns, self.stop, self.stop_position, self.reason, ascends=ascends)
 
     def keep(self, wanted: Sequence[bool]) -> BatchTable:
-        """Return a table of the rows whose entry in ``wanted`` is true."""
+        """Return a table of the rows for which ``wanted``, which has one entry for each row, is true."""
         rows = [row for row, keep in zip(zip(*self.columns, strict=True), wanted, strict=True) if keep]
         return BatchTable.from_rows(self.magic, rows, self.stop, self.stop_position, self.reason)

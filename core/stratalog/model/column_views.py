@@ -38,7 +38,7 @@ def views_of(columns: RecordColumns) -> list[memoryview]:
     """Return every column, in the order of ``ROW_COLUMNS`` and ``FLAT_COLUMNS``, after checks of format and length.
 
     Raises:
-        ConfigError: a column is absent, because it was not requested when decoding.
+        ConfigError: a column is absent, because the decoder was not asked for its field.
         TypeError: a column does not have its format.
         ValueError: the columns differ in length.
     """
@@ -53,7 +53,7 @@ def views_of(columns: RecordColumns) -> list[memoryview]:
 
 
 def typed_view(column: Buffer, code: str, name: str) -> memoryview:
-    """Return a view of one column; raise TypeError if the column does not have the format ``code``."""
+    """Return a view of one column; raise TypeError unless the column is contiguous and has the format ``code``."""
     view = memoryview(column)
     if view.format != code or view.ndim != 1 or not view.c_contiguous:
         raise TypeError(f"the column {name} is a memoryview of format {code}, not {view.format}")
@@ -61,28 +61,29 @@ def typed_view(column: Buffer, code: str, name: str) -> memoryview:
 
 
 def outside(position: int, size: int) -> Never:
-    """Raise the error for a field that is not inside the arena."""
+    """Raise IndexError: a field of ``size`` bytes at ``position`` is not inside the arena."""
     raise IndexError(f"a field of {size} bytes at {position} is not inside the arena")
 
 
 def outside_headers(first: int, count: int, total: int) -> Never:
-    """Raise the error for headers that are not inside the flat columns."""
+    """Raise IndexError: the rows [first, first + count) are not inside the ``total`` rows of the header columns."""
     raise IndexError(f"headers [{first}, {first + count}) are not inside {total}")
 
 
 def null_name() -> Never:
-    """Raise the error for a header without a name."""
+    """Raise IndexError: a header has no name."""
     raise IndexError("a header's name is null")
 
 
 def cuts(chunk: RecordColumns, limit: int) -> Iterator[int]:
-    """Yield the end row of each part into which a chunk is split.
+    """Split a chunk, which has records, by size: yield the end row (exclusive) of each part.
 
-    No column of a part has more than ``limit`` bytes. A part may be smaller than the limit allows, because each byte of
-    a header's name counts as three bytes.
+    In a part, the keys, the values, the header names and the header values each have at most ``limit`` bytes, and there
+    are at most ``limit`` headers. Each byte of a header's name counts as three, because U+FFFD may replace it.
 
     Raises:
         OverflowError: one record is larger than the limit.
+        IndexError: headers are not inside the flat columns.
     """
     if _largest(chunk) <= limit:
         yield chunk.count
@@ -124,7 +125,7 @@ def _positive(sizes: memoryview) -> list[int]:
 
 
 def _sums(chunk: RecordColumns, sizes: list[int]) -> list[int]:
-    """Return, for each record, the sum of ``sizes`` over the record's headers."""
+    """Return the sum of ``sizes`` over the headers of each record."""
     before = [0, *accumulate(sizes)]
     total = len(sizes)
     result = []

@@ -1,8 +1,7 @@
 """The contents of records, and the reuse of bytes objects that no caller has kept.
 
-If a reader has the only reference to a bytes object, the object is changed in place, as CPython's own
-``_PyBytes_Resize`` does. No other code can observe the change. This saves two allocator calls per field, which are most
-of the cost of a record.
+If an iterator has the only reference to a bytes object, it changes the object in place, as CPython's own
+``_PyBytes_Resize`` does. No other code can observe the change. Two calls of the allocator for each field are saved.
 """
 
 from cpython.bytes cimport PyBytes_CheckExact, PyBytes_GET_SIZE
@@ -83,9 +82,9 @@ cdef inline bytes made(Cursor data, int32_t size):
 
 
 cdef inline bint rewritten(PyObject* last, Cursor arena, int64_t arena_bytes, int32_t position, int32_t size) noexcept:
-    """Write a field over ``last`` if ``last`` has room for it and no other reference; return True if that was done.
+    """Write a field over ``last`` if ``last`` has the right room and no other reference. Return True if written.
 
-    ``last`` is None or a result of ``made``. Nothing is written if the field is null or not inside the arena.
+    ``last`` is None or a result of ``made``. A field that is null or not inside the arena is not written.
     """
     return size > 0 and inside(position, size, arena_bytes) and stratalog_rewrite(last, arena + position, size)
 
@@ -95,7 +94,7 @@ cdef inline bint is_content(object value) noexcept:
 
 
 cdef inline bint are_headers(object headers) noexcept:
-    """Return True if ``headers`` is a tuple of pairs of exactly the right types."""
+    """Return True if ``headers`` is a tuple of tuples (str, bytes or None), without subclasses of these types."""
     cdef Py_ssize_t i
     cdef object header
     if not PyTuple_CheckExact(headers):

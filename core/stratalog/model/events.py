@@ -1,4 +1,4 @@
-"""Events for listeners, which are notified after the change. An event is one value, so fields can be added later."""
+"""Events for listeners. A listener receives an event, one value, after the change that the event describes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class LogOpened:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogRecovered:
-    """A log that was not closed cleanly was recovered, and ``truncated_bytes`` were truncated at its end.
+    """A log that was not closed cleanly was recovered: ``truncated_bytes`` bytes were cut off at its end.
 
     ``segments`` is the number of segments that were checked.
     """
@@ -31,7 +31,7 @@ class LogRecovered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentRolled:
-    """The active segment was closed. ``base_offset`` is the base offset of the new active segment."""
+    """The active segment was closed, and a new active segment starts at ``base_offset``."""
 
     log: TopicPartition
     base_offset: int
@@ -49,7 +49,7 @@ class SegmentOffloaded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentEvicted:
-    """A segment was removed from local disk; the tier still has it."""
+    """A segment was removed from local disk; the tier still has the segment."""
 
     log: TopicPartition
     base_offset: int
@@ -58,10 +58,10 @@ class SegmentEvicted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogCleaned:
-    """Compaction rewrote closed segments of a log; the offsets in [``dirty_start``, ``end``) were not compacted before.
+    """Compaction rewrote closed segments of a log. The offsets in [``dirty_start``, ``end``) were not compacted before.
 
-    ``map_load`` is the share of the cleaner's memory that the keys filled. ``part`` is "local", or "tier" for segments
-    that are committed in the tier.
+    ``map_load`` is the share (0 to 1) of the cleaner's memory that the keys used. ``part`` is "local" for segments on
+    local disk, and "tier" for segments that are committed in the tier.
     """
 
     log: TopicPartition
@@ -80,7 +80,7 @@ class LogCleaned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogUncleanable:
-    """Compaction of a log has stopped until the log is opened again."""
+    """Compaction of a log, locally or in the tier, failed, and does not run until the log is opened again."""
 
     log: TopicPartition
     reason: str
@@ -88,7 +88,7 @@ class LogUncleanable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentsDeleted:
-    """Retention deleted segments below ``log_start``; the tier no longer has them either."""
+    """Retention deleted all segments below ``log_start``, on local disk and in the tier."""
 
     log: TopicPartition
     log_start: int
@@ -98,7 +98,7 @@ class SegmentsDeleted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochFenced:
-    """Another writer took over the log's tier with a higher epoch."""
+    """Another writer took over the log's tier with a higher leader epoch. The log is out of service, except for reads."""
 
     log: TopicPartition
     leader_epoch: int
@@ -115,7 +115,7 @@ class LogDirOffline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backpressure:
-    """An append would exceed ``local.hard.limit.bytes``. ``tier.outage.policy`` decides what happens to appends."""
+    """An append would exceed ``local.hard.limit.bytes``; ``tier.outage.policy`` decides if it waits, fails or succeeds."""
 
     log: TopicPartition
     reason: str
@@ -132,10 +132,10 @@ class TinySegments:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TierUnavailable:
-    """The engine continues without its tier: the store was unavailable when the engine opened, or is no longer trusted.
+    """The engine continues without its tier, because the store is unavailable or not trusted.
 
-    A store that becomes available again is tested again. It is not trusted if it declares atomic creates but fails the
-    test.
+    The engine tests a store that becomes available again. A store is not trusted if it declares atomic creation, but a
+    test shows that it does not provide it.
     """
 
     uri: str
@@ -144,7 +144,7 @@ class TierUnavailable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TierAvailable:
-    """The store of the tier is available again. Each log uses it as soon as its manifest has been read."""
+    """The store of the tier is available again. Each log uses the tier after it has read the log's manifest."""
 
     uri: str
 

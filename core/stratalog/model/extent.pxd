@@ -28,7 +28,10 @@ cdef enum Fault:
 cdef inline bint is_inside(
     const int32_t* position, const int32_t* size, int64_t rows, int64_t arena_bytes, int64_t* total_bytes, int64_t* nulls
 ) noexcept nogil:
-    """Return True if all fields of a column are inside the arena. There are no branches: compilers can vectorize it."""
+    """Return True if all fields of a column are inside the arena; set ``total_bytes`` and ``nulls``.
+
+    The loop has no branches, because compilers can then vectorize it.
+    """
     cdef uint32_t end = <uint32_t>min(arena_bytes, <int64_t>UINT32_MAX), bad = 0, null, wrong
     cdef int64_t i, total = 0, count = 0
     for i in range(rows):
@@ -51,7 +54,7 @@ cdef inline bint have_headers(const int32_t* counts, int64_t rows) noexcept nogi
 
 
 cdef inline bint fits_at_once(const Source* source, int64_t start, int64_t limit, Extent* extent) noexcept nogil:
-    """Return True if all records from ``start`` on are valid, fit and have no headers: a fast check for most data."""
+    """Return True, and set ``extent``, if all records from ``start`` on are valid, fit and have no headers."""
     cdef int64_t rows = source.count - start
     cdef bint fits = not have_headers(source.header_count + start, rows) and is_inside(
         source.key_position + start,
@@ -85,7 +88,7 @@ cdef inline Fault add_field(
 
 
 cdef inline Fault add_headers(const Source* source, int64_t i, Extent* extent, int64_t* n) noexcept nogil:
-    """Add the headers of record ``i``; at an error, ``n`` is the wrong header."""
+    """Add the headers of record ``i`` to ``extent``. After an error, ``n`` is the row of the wrong header."""
     cdef int64_t first = source.header_first[i], count = source.header_count[i]
     if first < 0 or count < 0 or first + count > source.headers:
         return OUTSIDE_HEADERS
@@ -106,7 +109,10 @@ cdef inline Fault add_headers(const Source* source, int64_t i, Extent* extent, i
 
 
 cdef inline Fault measure(const Source* source, int64_t start, int64_t limit, Extent* extent, int64_t* n) noexcept nogil:
-    """Measure as many records from ``start`` on as fit, at least one; ``extent.rows`` counts those before an error."""
+    """Set ``extent`` for as many records from ``start`` on as fit ``limit``, at least one. Return FINE or an error.
+
+    After an error, ``extent`` has the records before the error, and ``n`` is the row of the wrong header if any.
+    """
     cdef Extent now
     cdef Fault fault
     cdef int64_t i

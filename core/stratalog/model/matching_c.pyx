@@ -23,9 +23,9 @@ cdef int64_t compare_all(
     int64_t key_bytes,
     uint8_t* into,
 ) noexcept nogil:
-    """Write one byte for each row to ``into``: 1 if the row has the key.
+    """Write one byte for each row to ``into``: 1 if the row has the key, otherwise 0. Return -1.
 
-    Return -1, or the first row whose key is not inside the arena.
+    If a key is not inside the arena, stop and return its row.
     """
     cdef int64_t row
     for row in range(count):

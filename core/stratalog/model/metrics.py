@@ -28,7 +28,7 @@ class Metric:
         kind: gauge, counter or histogram.
         doc: description in one sentence.
         labels: names of the labels that distinguish the samples of this metric.
-        kafka: Kafka's name of the same metric, "" if Kafka has none.
+        kafka: Kafka's name of this metric; "" if Kafka has no such metric.
     """
 
     name: str
@@ -39,7 +39,7 @@ class Metric:
 
 
 class Sample(NamedTuple):
-    """One value of a metric, with the values of the metric's labels in their order."""
+    """One value of a metric. ``labels`` are the values of the metric's labels, in the order of ``Metric.labels``."""
 
     metric: Metric
     labels: tuple[str, ...]
@@ -47,10 +47,10 @@ class Sample(NamedTuple):
 
 
 class HistogramSample(NamedTuple):
-    """The observations of a histogram, with the values of the metric's labels in their order.
+    """The observations of a histogram. ``labels`` are the label values, in the order of ``Metric.labels``.
 
-    ``buckets`` has pairs of an upper bound and the cumulative number of observations up to that bound. The last bound
-    is infinite. The bounds and ``sum``, the sum of all observations, are in the unit of the metric.
+    ``buckets`` has pairs of an upper bound (inclusive) and the number of all observations up to that bound. The last
+    bound is infinite. ``sum`` is the sum of all observations. Bounds and ``sum`` are in the unit of the metric.
     """
 
     metric: Metric

@@ -80,7 +80,11 @@ _LONG_END: Final = 1 << 63
 
 @dataclass(frozen=True, slots=True, order=True)
 class TopicId:
-    """A topic's UUID, in Kafka's 22 characters of URL-safe base64 without padding."""
+    """A topic's UUID, in Kafka's 22 characters of URL-safe base64 without padding.
+
+    Raises:
+        InvalidTopicError: the text is no such UUID, or all bits of the UUID are 0.
+    """
 
     text: str
 
@@ -91,12 +95,12 @@ class TopicId:
             raise InvalidTopicError(
                 f"{self.text!r} is not a topic id: use the 22 characters of URL-safe base64 that Kafka shows"
             )
-        # The last character has four unused bits. The text is encoded again, and thus equal ids have equal texts.
+        # The last character has four unused bits. Encoding the bytes sets these bits to 0: equal ids get equal texts.
         object.__setattr__(self, "text", base64.urlsafe_b64encode(raw).decode()[:22])
 
     @property
     def as_uuid(self) -> uuid.UUID:
-        """The id as a UUID, with the 16 bytes that Kafka's protocol has."""
+        """The id as a UUID, whose 16 bytes Kafka's protocol sends."""
         return uuid.UUID(bytes=base64.urlsafe_b64decode(self.text + "=="))
 
     @classmethod
@@ -106,7 +110,7 @@ class TopicId:
 
     @classmethod
     def random(cls, chance: Random) -> TopicId:
-        """Return a random UUID of version 4 whose text does not begin with a dash.
+        """Return a random topic id (UUID version 4) whose text does not begin with a dash.
 
         Source: apache/kafka Uuid.randomUuid.
         """
@@ -120,7 +124,7 @@ class TopicId:
 
 
 class TopicPartition(NamedTuple):
-    """The name of one log. Sorts by topic, then by partition."""
+    """The name of one log. Names are ordered by topic, then by partition number."""
 
     topic: str
     partition: int
@@ -133,12 +137,12 @@ def only_partition(names: Iterable[TopicPartition], topic: str, place: str) -> i
     """Return the number of the only partition of a topic.
 
     Args:
-        names: partitions that exist.
+        names: existing partitions of all topics.
         topic: name of the topic.
-        place: the directories or the tier, for the text of an error.
+        place: description of the directories or the tier, for error texts.
 
     Raises:
-        UnknownTopicError: there is no such topic in ``names``.
+        UnknownTopicError: ``names`` has no partition of the topic.
         ConfigError: the topic has several partitions.
     """
     known = set(names)
@@ -154,8 +158,8 @@ def check_topic(topic: str) -> str:
     """Return ``topic`` if Kafka accepts it as a name.
 
     Raises:
-        InvalidTopicError: it is empty, ``.`` or ``..``, longer than 249 characters, or has other characters than
-            ``[a-zA-Z0-9._-]``.
+        InvalidTopicError: ``topic`` is empty, ``.`` or ``..``, is longer than 249 characters, or has other characters
+            than ``[a-zA-Z0-9._-]``.
     """
     if not _is_topic(topic, MAX_TOPIC_LENGTH):
         raise InvalidTopicError(
@@ -165,12 +169,12 @@ def check_topic(topic: str) -> str:
 
 
 def unknown_topic(wanted: str | TopicPartition, known: Iterable[str | TopicPartition], place: str) -> UnknownTopicError:
-    """Return the error for a topic or partition that ``place`` does not have. Its text suggests similar names.
+    """Return the error for a topic or partition that does not exist. The error's text suggests similar names.
 
     Args:
         wanted: name of the topic, or the partition.
-        known: topics or partitions that exist.
-        place: the directories or the tier.
+        known: existing topics or partitions.
+        place: description of the directories or the tier, for the error's text.
     """
     import difflib  # noqa: PLC0415 - only errors need it
 
@@ -200,10 +204,10 @@ def partition_folder(log: TopicPartition) -> str:
 
 
 def parse_partition_folder(name: str) -> TopicPartition | None:
-    """Return the log whose folder has this name; None for any other folder.
+    """Return the log whose folder has this name; None if ``partition_folder`` cannot return this name.
 
-    Folders with the suffixes ``-delete``, ``-future`` and ``-stray`` are other folders. ``partition_folder`` of the
-    result returns the same name: ``orders-01`` is not the folder of a log.
+    For example, the result is None for ``orders-01``, and for names with Kafka's suffix ``-delete``, ``-future`` or
+    ``-stray``.
     """
     found = _PARTITION_FOLDER.match(name)
     if not found or not _is_topic(found["topic"], _MAX_FOLDER_TOPIC) or int(found["partition"]) >= _INT_END:
@@ -212,19 +216,19 @@ def parse_partition_folder(name: str) -> TopicPartition | None:
 
 
 def left_folder_fate(name: str) -> str | None:
-    """Return ``delete``, ``future`` or ``stray`` if the folder's name has this suffix of Kafka, otherwise None."""
+    """Return the fate (delete, future or stray) in a folder's name ``topic-partition.id-fate``; None for others."""
     found = _LEFT_FOLDER.match(name)
     return found["fate"] if found else None
 
 
 def future_folder(log: TopicPartition, unique: uuid.UUID) -> str:
-    """Return the name of a folder for a copy of a log from another directory; shortened to 255 characters."""
+    """Return the name of the folder into which a log is moved: at most 255 characters, with a shortened topic."""
     suffix = f"-{log.partition}.{unique.hex}-future"
     return log.topic[: 255 - len(suffix)] + suffix
 
 
 def deleted_folder(log: TopicPartition, unique: uuid.UUID) -> str:
-    """Return the name of a log's folder while the log is deleted; shortened to 255 characters."""
+    """Return the name of the folder of a deleted log: at most 255 characters, with a shortened topic."""
     suffix = f"-{log.partition}.{unique.hex}-delete"
     return log.topic[: 255 - len(suffix)] + suffix
 
@@ -235,7 +239,7 @@ def segment_file(base_offset: int, suffix: str) -> str:
 
 
 class SegmentFileName(NamedTuple):
-    """The parts of a segment file's name: base offset, kind (``.log``) and state (``""``, ``.deleted``, ...)."""
+    """A segment file's name: base offset, suffix (such as ``.log``), state (``""`` or, for example, ``.deleted``)."""
 
     base_offset: int
     suffix: str
@@ -243,7 +247,7 @@ class SegmentFileName(NamedTuple):
 
 
 def parse_segment_file(name: str) -> SegmentFileName | None:
-    """Parse the name of a segment's file; return None for any other name, or if the offset is above 2^63 - 1."""
+    """Parse the name of a segment's file; return None for another name, or if the offset is above 2^63 - 1."""
     found = _SEGMENT_FILE.match(name)
     if not found or int(found["base"]) >= _LONG_END:
         return None
@@ -257,16 +261,14 @@ def parse_segment_file(name: str) -> SegmentFileName | None:
 def log_prefix(log: TopicPartition, topic_id: TopicId) -> str:
     """Return the prefix of all keys of one log in a tier. The prefix ends with a slash.
 
-    Raises the same errors as ``check_topic``.
+    Raises:
+        InvalidTopicError: as ``check_topic``.
     """
     return f"{check_topic(log.topic)}-{topic_id}/{log.partition}/"
 
 
 def parse_log_prefix(key: str) -> tuple[TopicPartition, TopicId] | None:
-    """Return the log and the topic id from the prefix of a key; None if the key does not begin with a log's prefix.
-
-    The prefix must be a result of ``log_prefix``.
-    """
+    """Return the log and the topic id of a key that begins with a result of ``log_prefix``; None for another key."""
     parts = key.split("/", 2)
     found = _TOPIC_FOLDER_KEY.match(parts[0])
     if len(parts) < 3 or not found:
@@ -280,23 +282,23 @@ def parse_log_prefix(key: str) -> tuple[TopicPartition, TopicId] | None:
 
 
 def segment_key(prefix: str, base_offset: int, leader_epoch: int, unique: uuid.UUID, suffix: str = "seg") -> str:
-    """Return the key of a new segment object. It is unique, therefore no object is ever overwritten."""
+    """Return the key of a new segment object. ``unique`` makes sure that no upload overwrites an object."""
     return f"{segments_prefix(prefix)}{base_offset:020d}-{leader_epoch}-{unique.hex}.{suffix}"
 
 
 def upload_id(now_ms: int, random_bits: int) -> uuid.UUID:
-    """Return the unique part of a segment object's key, with the start time of its upload (UUID version 7).
+    """Return the unique part of a segment object's key: a UUID of version 7, with the start time of the upload.
 
     Args:
-        now_ms: the writer's clock; its lowest 48 bits are stored.
-        random_bits: 80 random bits.
+        now_ms: current time of the writer's clock (ms since 1970).
+        random_bits: random number of 80 bits.
     """
     number = (now_ms & _UPLOAD_TIME_MASK) << _UPLOAD_RANDOM_BITS | random_bits
     return uuid.UUID(int=number & ~_UPLOAD_KIND_MASK | _UPLOAD_KIND)  # before Python 3.14, version=7 is refused
 
 
 def upload_time_ms(key: str) -> int | None:
-    """Return the start time (ms) of a segment object's upload, by the writer's clock; None for keys without a time."""
+    """Return the start time (ms since 1970) of the upload of a segment object; None if the key contains no time."""
     found = _SEGMENT_KEY.match(key[key.rfind("/") + 1 :])
     unique = uuid.UUID(hex=found["unique"]) if found else None
     return unique.int >> _UPLOAD_RANDOM_BITS if unique is not None and unique.version == _UPLOAD_VERSION else None
@@ -308,14 +310,14 @@ def segments_prefix(prefix: str) -> str:
 
 
 class SegmentKey(NamedTuple):
-    """The parts of a segment object's key: the base offset, and the leader epoch of the writer that uploaded it."""
+    """Base offset and leader epoch in the key of a segment object or page; its writer had this leader epoch."""
 
     base_offset: int
     leader_epoch: int
 
 
 def parse_segment_key(prefix: str, key: str) -> SegmentKey | None:
-    """Parse the key of a segment object of the log under ``prefix``; return None for any other key."""
+    """Parse the key of a segment object of the log with the key prefix ``prefix``; return None for another key."""
     return _parse_numbered_key(segments_prefix(prefix), key)
 
 
@@ -328,7 +330,7 @@ def _parse_numbered_key(start: str, key: str) -> SegmentKey | None:
 
 
 def is_segment_key(prefix: str, key: str) -> bool:
-    """Return True if ``key`` names a segment object of the log under ``prefix``."""
+    """Return True if ``key`` is a segment object's key of the log with the key prefix ``prefix``."""
     return parse_segment_key(prefix, key) is not None
 
 
@@ -338,12 +340,12 @@ def manifest_prefix(prefix: str) -> str:
 
 
 def manifest_key(prefix: str, version: int) -> str:
-    """Return the key of the manifest root with this version."""
+    """Return the key of a log's manifest root with this version."""
     return f"{prefix}manifest/{version:020d}"
 
 
 def parse_manifest_key(prefix: str, key: str) -> int | None:
-    """Return the version of the manifest root with this key; None if it is no root of the log under ``prefix``."""
+    """Return the version of a manifest root of the log with the key prefix ``prefix``; None for another key."""
     start = manifest_prefix(prefix)
     if not key.startswith(start) or not _MANIFEST_KEY.match(key[len(start) :]):
         return None
@@ -357,30 +359,30 @@ def pages_prefix(prefix: str) -> str:
 
 
 def page_key(prefix: str, base_offset: int, leader_epoch: int, sha256: str) -> str:
-    """Return the key of a page. The key contains the hash of the page: writing the same page again changes nothing."""
+    """Return the key of a manifest page. The key contains the page's hash, so a second write changes nothing."""
     return f"{pages_prefix(prefix)}{base_offset:020d}-{leader_epoch}-{sha256[:32]}{PAGE_SUFFIX}"
 
 
 def parse_page_key(prefix: str, key: str) -> SegmentKey | None:
-    """Parse the key of a page of the log under ``prefix``; return None for any other key."""
+    """Parse the key of a manifest page of the log with the key prefix ``prefix``; return None for another key."""
     return _parse_numbered_key(pages_prefix(prefix), key)
 
 
 def quarantine_key(prefix: str, key: str) -> str:
-    """Return the key of the note about a damaged object of the log under ``prefix``."""
+    """Return the key of the JSON object that describes a damaged object; ``prefix`` is the key prefix of the log."""
     return f"{prefix}quarantine/{key.rpartition('/')[2]}.json"
 
 
 def quarantined_key(prefix: str, key: str) -> str:
-    """Return the key of a copy of a damaged object of the log under ``prefix``, made before the object is replaced."""
+    """Return the key for a copy of a damaged object before its repair; ``prefix`` is the key prefix of the log."""
     return f"{prefix}quarantine/{key.rpartition('/')[2]}.damaged"
 
 
 def after_log_prefix(prefix: str) -> str:
-    """Return a key above every key under ``prefix`` and below the keys of the next log, to continue a listing."""
+    """Return a key above all keys with the log's prefix and below those of the next log, to skip a log in a listing."""
     return prefix.removesuffix("/") + chr(ord("/") + 1)
 
 
 def probe_key(unique: uuid.UUID) -> str:
-    """Return the key of an object that exists only while the core tests a store."""
+    """Return the key of an object for a test of a store, which deletes the object at its end."""
     return f"stratalog-probe/{unique.hex}"

@@ -1,4 +1,4 @@
-"""Notes: small files and objects. Each note is parsed before it is stored, because later readers must understand it."""
+"""Notes: small files and objects. Each note is parsed before it is stored, to make sure that readers accept it."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from stratalog.errors import StorageError
 
 
 def readable(data: bytes, parse: Callable[[bytes, str], object], place: str) -> bytes:
-    """Return ``data``, the bytes of a note, if the readers' parser accepts them.
+    """Return ``data``, the contents of a small file or object, if the parser accepts it. Call it before storing.
 
     Args:
         data: the bytes to store.
-        parse: the readers' parser; called with the bytes and their place.
+        parse: the parser of readers; called with ``data`` and ``place``.
         place: path or key, for errors.
 
     Raises:
-        StorageError: the parser refused the note. The note must not be stored, because its readers would then fail.
+        StorageError: the parser refused ``data``. Do not store it, because readers would fail.
     """
     try:
         parse(data, place)

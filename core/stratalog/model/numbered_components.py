@@ -1,6 +1,6 @@
 """Components that are looked up by a number in stored bytes: codecs by id, record formats by magic.
 
-Only an open component knows its number. Therefore all components of a kind are opened when the first one is needed.
+Only an open component has its number. Therefore all components of a kind are opened when the first one is needed.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ _LOGGER: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Opened(Generic[C]):
-    """The components of one kind.
+    """The components of one kind, such as codecs.
 
     Attributes:
-        by_name: the components that could be opened and have a number of their own, by name.
-        by_number: the same components, by number.
-        failures: errors of the components in quarantine, by the component's name.
+        by_name: components that can be used, by name: they could be opened, and no other component has their number.
+        by_number: the components of ``by_name``, by number.
+        failures: the error of each other component, by the component's name.
         clashes: the error for each number that several components have.
     """
 
@@ -33,23 +33,23 @@ class Opened(Generic[C]):
     clashes: Mapping[int, StorageError] = field(default_factory=dict)
 
     def check(self, name: str) -> None:
-        """Raise the error of the component with this name if the component is in quarantine."""
+        """Raise the error of the component ``name`` if the component failed to open or has a wrong number."""
         if name in self.failures:
             raise self.failures[name].with_traceback(None)
 
     def absence(self) -> str:
-        """Return the texts of all failures, to append to the error about a missing component."""
+        """Return the texts of all ``failures``, to append to an error about a missing component; "" if none failed."""
         return "".join(f"; {failure}" for failure in self.failures.values())
 
 
 class NumberedComponents(Generic[C]):
-    """Components of one kind, opened when the first one is needed. Thread-safe.
+    """Components of one kind, such as codecs. All are opened when the first one is needed. Thread-safe.
 
-    A component that cannot be opened, or has a wrong number, is put in quarantine. The use of that component raises its
-    error; all other components work.
+    If a component cannot be opened, has a number that is not allowed, or has the number of another component, its use
+    raises an error. All other components work.
 
     Args:
-        title: name of the kind, for texts.
+        title: name of the kind, for error texts.
         attribute: the attribute of a component that holds its number.
         numbers: the allowed numbers.
         openers: openers by name. An opener returns the same component or raises the same error each time.
@@ -63,10 +63,10 @@ class NumberedComponents(Generic[C]):
         self._opened: Opened[C] | None = None
 
     def opened(self) -> Opened[C]:
-        """Return the components; open them at the first call."""
+        """Return the components; open them at the first call. Errors of components are in ``Opened.failures``."""
         found = self._opened
         if found is None:
-            # Two threads may both open, which is harmless. A lock here could deadlock with the lock of the openers.
+            # If two threads both open, no harm is done. A lock here could deadlock with the lock of the openers.
             found = self._opened = self._open()
         return found
 

@@ -21,7 +21,7 @@ class Isolation(StrEnum):
 
     @classmethod
     def of(cls, value: str) -> Isolation:
-        """Return the isolation named ``value``; raise ConfigError if there is none."""
+        """Return the isolation with the name ``value``; raise ConfigError if there is no such isolation."""
         found = _ISOLATIONS.get(value)
         if found is None:
             raise ConfigError(f"isolation {value!r} is not one of {', '.join(cls)}")
@@ -32,14 +32,14 @@ _ISOLATIONS: Final[dict[str, Isolation]] = {found.value: found for found in Isol
 
 
 class Durability(StrEnum):
-    """The guarantee of acknowledged appends: they survive a process crash (``written``) or power loss (``durable``)."""
+    """Guarantee of an acknowledged append: it survives a process crash (``written``) or power loss (``durable``)."""
 
     WRITTEN = "written"
     DURABLE = "durable"
 
     @classmethod
     def of(cls, value: str) -> Durability:
-        """Return the durability named ``value``; raise ConfigError if there is none."""
+        """Return the durability with the name ``value``; raise ConfigError if there is no such durability."""
         try:
             return cls(value)
         except ValueError:
@@ -47,9 +47,9 @@ class Durability(StrEnum):
 
 
 class AppendOrigin(StrEnum):
-    """The encoder of batches: a producer or a coordinator.
+    """The sender of appended batches: a client, or a group or transaction coordinator.
 
-    A coordinator may write control batches, and its sequence numbers are not checked.
+    A coordinator may append control batches, and the sequence numbers of its batches are not checked.
 
     Source: apache/kafka AppendOrigin.
     """
@@ -59,7 +59,7 @@ class AppendOrigin(StrEnum):
 
     @classmethod
     def of(cls, value: str) -> AppendOrigin:
-        """Return the origin named ``value``; raise ConfigError if there is none."""
+        """Return the origin with the name ``value``; raise ConfigError if there is no such origin."""
         try:
             return cls(value)
         except ValueError:
@@ -67,7 +67,7 @@ class AppendOrigin(StrEnum):
 
 
 class Watermark(StrEnum):
-    """The event that moves a log's high watermark: a write, a sync, or ``set_high_watermark`` (``external``)."""
+    """The event that advances a log's high watermark: a write, a sync, or ``set_high_watermark`` (``external``)."""
 
     WRITTEN = "written"
     DURABLE = "durable"
@@ -75,14 +75,14 @@ class Watermark(StrEnum):
 
 
 class OffsetPosition(NamedTuple):
-    """An offset, and the position (bytes) in the ``.log`` file where its batch, or group of batches, starts."""
+    """An offset, and the position (bytes) in the ``.log`` file of its batch or of the group of batches with it."""
 
     offset: int
     position: int
 
 
 class TimestampOffset(NamedTuple):
-    """A timestamp (ms), and the offset of a record or batch that has it."""
+    """A timestamp (ms since 1970), and the offset of a record or batch with this timestamp."""
 
     timestamp_ms: int
     offset: int
@@ -96,7 +96,7 @@ class EpochEntry(NamedTuple):
 
 
 class EpochEnd(NamedTuple):
-    """The end of a leader epoch in one log: the first offset after the epoch. An unknown end is (-1, -1)."""
+    """The end of a leader epoch in one log: the first offset after the epoch; (-1, -1) if the end is unknown."""
 
     epoch: int
     end_offset: int
@@ -106,7 +106,7 @@ def next_epoch(epoch: int, log: object) -> int:
     """Return the leader epoch after ``epoch``. ``log`` is the name of the log, for errors.
 
     Raises:
-        EpochsExhaustedError: ``epoch`` is the largest one.
+        EpochsExhaustedError: ``epoch`` is the largest leader epoch, 2^31 - 1.
     """
     if epoch >= MAX_EPOCH:
         raise EpochsExhaustedError(f"{log} is in leader epoch {epoch}, and the maximum is {MAX_EPOCH}")
@@ -131,7 +131,7 @@ class LogOffsets(NamedTuple):
     log_end: int
 
     def bound(self, isolation: Isolation) -> int:
-        """Return the exclusive end offset up to which a reader with this isolation may read."""
+        """Return the end offset (exclusive) for a reader with this isolation."""
         return self[BOUND_FIELDS[isolation]]
 
 

@@ -46,7 +46,7 @@ cdef class PreparedBatches:
     cdef readonly bint is_control
     cdef BatchRow only  # the row of a single batch
     cdef bytearray several  # the rows of several batches; None for one
-    cdef object known  # the table, once it was asked for
+    cdef object known  # the table; None if it was not made yet
 
     cdef int use(self, table) except -1
     cdef BatchRow* rows(self) noexcept

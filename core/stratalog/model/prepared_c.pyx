@@ -1,7 +1,7 @@
 # cython: boundscheck=False, wraparound=False, cdivision=True
 """Batches that are ready to be written, as compiled code. ``prepared_py`` documents the class.
 
-Header fields are rows in C: most batches are prepared, written and indexed, and get their offsets, without a table.
+Header fields are rows in C. Most batches are prepared, written and indexed without a ``BatchTable``.
 """
 
 from cpython.buffer cimport PyBUF_FORMAT, PyBUF_ND, PyBuffer_Release, PyObject_GetBuffer
@@ -23,7 +23,7 @@ cdef inline int64_t span_of(int magic, const BatchRow* row) noexcept:
 
 
 cdef class Rules:
-    """Rules of a topic in C, which compiled code checks without a Python call."""
+    """Rules of a topic as C values, which compiled code checks without a Python call."""
 
     def __init__(
         self,
@@ -43,7 +43,10 @@ cdef class Rules:
     cdef bint allow(
         self, int64_t batch_bytes, int64_t least_ms, int64_t largest_ms, bint has_null_key, int64_t now_ms
     ) noexcept:
-        """Return True if batches of at most ``batch_bytes`` each keep the rules. ``now_ms`` is not negative."""
+        """Return True if batches with these properties keep the rules. ``now_ms`` must not be negative.
+
+        The largest batch has ``batch_bytes`` bytes. All timestamps are from ``least_ms`` to ``largest_ms``.
+        """
         if batch_bytes > self.max_batch_bytes or (has_null_key and self.needs_keys):
             return False
         if not self.keeps_times:
@@ -52,7 +55,7 @@ cdef class Rules:
 
 
 cdef class PreparedBatches:
-    """Batches of one magic, as a log writes and indexes them: bytes, header fields, and sums of these."""
+    """One or more batches of one magic, which a log writes and indexes. Not thread-safe."""
 
     def __init__(self, table, bytearray data=None):
         self.data = bytearray() if data is None else data
@@ -77,7 +80,7 @@ cdef class PreparedBatches:
         self.sum_up()
 
     cdef int use(self, table) except -1:
-        """Copy the header fields of all batches of ``table``, which must have ``batch_count`` rows."""
+        """Copy the header fields from ``table``, which must have ``batch_count`` rows, and set all attributes."""
         cdef int64_t i, j, count = self.batch_count
         cdef int64_t* at = <int64_t*>self.rows()
         cdef Py_buffer view  # a typed memoryview would add its 20,000 lines of C to this module

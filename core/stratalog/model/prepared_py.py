@@ -16,7 +16,7 @@ _RECORD_COUNT: Final = BATCH_COLUMNS.index("record_count")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """Rules of a topic for the batches that a leader writes, for formats that compare them without Python objects.
+    """Rules of a topic for the batches that a leader writes. Compiled record formats check the rules themselves.
 
     Attributes:
         max_batch_bytes: ``max.message.bytes``.
@@ -39,28 +39,27 @@ class Rules:
 
 
 class PreparedBatches:
-    """One or more batches of one magic, as a log writes and indexes them: bytes, header fields, and sums of these.
+    """One or more batches of one magic, which a log writes and indexes. Not thread-safe.
 
-    A record format prepares the batches, ``RecordFormat.assign`` sets their offsets, and a log writes them. Not
-    thread-safe.
+    A record format prepares the batches, ``RecordFormat.assign`` sets their offsets, and a log writes them.
 
     Args:
-        table: a scan of the batches, at least one.
-        data: the bytes of the batches, without bytes before the first batch. The log may change them. None if the
-            batches are stored already, and are only indexed.
+        table: result of a scan of the batches, with at least one row.
+        data: the bytes of the batches, which ``assign`` may change; the first batch starts at the first byte. None if
+            the batches are stored already, and are only indexed.
 
     Attributes:
         magic: magic of all batches.
         data: the bytes; empty for stored batches.
         size_bytes: size of ``data``.
         batch_count: number of batches.
-        span: number of offsets that the batches take. Messages of magic 0 and 1 take one offset for each record.
+        span: number of offsets of the batches. A message of magic 0 or 1 has one offset for each of its records.
         last_offset: last offset of the last batch.
-        largest_ms: the largest timestamp of the batches.
-        largest_offset: last offset of the first batch that has the timestamp ``largest_ms``.
+        largest_ms: the largest timestamp of the batches (ms since 1970).
+        largest_offset: last offset of the first batch with the timestamp ``largest_ms``.
         has_producer: True if any batch has a producer id.
         is_control: True if the first batch is a control batch.
-        table: the header fields. Positions count from the first byte that was scanned.
+        table: the header fields of the batches.
 
     Raises:
         ValueError: there are no batches.
@@ -85,9 +84,9 @@ class PreparedBatches:
         self._use(table)
 
     def replace_table(self, table: BatchTable) -> None:
-        """Replace ``table`` by a new scan of ``data``, whose headers were changed.
+        """Set ``table`` to the result of a new scan, after the headers of batches in ``data`` were changed.
 
-        The record count of a compressed message is kept, because a scan does not know it.
+        The record counts of compressed messages are kept, because a scan does not find them.
 
         Raises:
             ValueError: the new scan has another number of batches.
@@ -112,12 +111,12 @@ class PreparedBatches:
 
     @staticmethod
     def joined(pieces: Sequence[PreparedBatches]) -> PreparedBatches:
-        """Return the batches of all ``pieces`` as one value, without a scan. The first batch gets offset 0.
+        """Return one object with copies of the batches of all ``pieces``. A single piece is returned itself, unchanged.
 
-        The bytes are copied, unless there is only one piece.
+        In ``table`` of the result, the offsets start at 0. The offsets in ``data`` are not changed.
 
         Raises:
-            ValueError: the pieces have different magics, or there are none.
+            ValueError: the pieces have different magics, or there are no pieces.
         """
         if len({piece.magic for piece in pieces}) != 1:
             raise ValueError("batches of one magic are needed")

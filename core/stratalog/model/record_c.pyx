@@ -1,7 +1,7 @@
 # cython: boundscheck=False, wraparound=False, cdivision=True
 """Records as objects: ``record_py`` as compiled code. ``record_py`` documents each function.
 
-Positions and sizes are untrusted. This code checks them itself, therefore the compiler's bounds checks are off.
+Positions and sizes are untrusted. This code checks each of them, therefore the compiler's bounds checks are off.
 """
 
 cimport cython
@@ -50,23 +50,23 @@ cdef tuple HEADER_COLUMNS = ("header_first", "header_count", *FLAT_COLUMNS)
 @cython.freelist(256)
 @cython.no_gc  # the fields have exact types that hold no Record: no cycle is possible, and the collector skips records
 cdef class Record:
-    """One record, read or to be written. Immutable; it has no subclasses.
+    """One record, read or to be written. Immutable; the class cannot have subclasses.
 
-    It unpacks, compares, orders and hashes as the tuple of its fields.
+    A record unpacks, compares, orders and hashes as the tuple of its fields.
 
     Attributes:
-        offset: int64; assigned by the log when written, -1 before.
-        timestamp_ms: int64; -1 means "no timestamp": an append then uses the time of the log's clock.
-        timestamp_type: NONE for magic 0, otherwise CREATE_TIME or LOG_APPEND_TIME; ignored when written.
+        offset: int64; the log assigns it when the record is written, and it is -1 before.
+        timestamp_ms: int64 (ms since 1970); -1 means "no timestamp": an append then uses the time of the log's clock.
+        timestamp_type: NONE for magic 0, otherwise CREATE_TIME or LOG_APPEND_TIME. An append ignores it.
         key: bytes, or None for no key. An empty key is a key.
-        value: bytes, or None. In a compacted topic, None marks a tombstone.
+        value: bytes, or None. In a compacted topic, a record with the value None is a tombstone.
         headers: pairs of name and value, in order; a name may repeat. A list is converted to a tuple.
-        leader_epoch: int32; epoch of the batch, -1 if the format has none (magic 0 and 1).
-        partition: int32; partition of the log that the record was read from, -1 before.
+        leader_epoch: int32; leader epoch of the batch, -1 if the format has none (magic 0 and 1).
+        partition: int32; number of the partition from which the record was read, -1 for a record to be written.
 
     Raises:
-        TypeError: a field is of another type.
-        InvalidRecordError: a number does not fit its bits.
+        WrongTypeError: a field is of a wrong type.
+        InvalidRecordError: a number does not fit its 64 or 32 bits.
     """
 
     _fields = ("offset", "timestamp_ms", "timestamp_type", "key", "value", "headers", "leader_epoch", "partition")
@@ -279,7 +279,7 @@ cdef tuple headers_at(const Source* source, int32_t first, int32_t count):
 cdef inline int fill_row(Record record, const Source* source, int64_t i, int32_t partition) except -1:
     """Set ``record``, which must have no other reference, to row ``i``.
 
-    The present key and value of ``record`` are None, or were made by ``made``.
+    The key and the value of ``record`` must be None or results of ``made``.
     """
     cdef int32_t kind = source.timestamp_type[i]
     cdef int32_t key_position = source.key_position[i], key_size = source.key_size[i]
@@ -322,9 +322,9 @@ def records_of(columns, partition):
 cdef class RecordIterator:
     """An iterator over the records of columns. Each record is made when it is requested.
 
-    A record that the caller has not kept is reused for the next row, as Python's ``zip`` does with tuples. A loop
-    variable still refers to the last record when the next one is requested. Therefore, the record before the last one
-    is kept too, and is reused.
+    If the caller has not kept a record, the iterator reuses the object, as Python's ``zip`` reuses tuples. A loop
+    variable still refers to the last record when the next record is requested. Therefore, the iterator keeps two
+    records, and reuses the older one.
     """
 
     cdef Source source

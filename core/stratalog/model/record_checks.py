@@ -1,4 +1,4 @@
-"""Checks of the fields of records, for both classes ``Record``: in Python and compiled. Errors name the wrong field."""
+"""Checks of the fields of records, for both classes ``Record``: the one in Python and the compiled one."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ def checked_fields(
     leader_epoch: Any,
     partition: Any,
 ) -> tuple[int, int, TimestampType, bytes | None, bytes | None, Headers, int, int]:
-    """Return the fields of a record in their exact types. The arguments are Any, because their types are unchecked.
+    """Return the fields of a record in their exact types. The arguments may have any type.
 
     Raises:
-        WrongTypeError: a field is of another type; the text names the field.
-        InvalidRecordError: a number does not fit its bits; the text names the field.
+        WrongTypeError: a field is of a wrong type; the text names the field.
+        InvalidRecordError: a number does not fit 64 bits (offset, timestamp) or 32 bits; the text names the field.
     """
     if not isinstance(timestamp_type, TimestampType):
         raise _wrong_type("timestamp_type", "a TimestampType", timestamp_type)
@@ -45,8 +45,8 @@ def integer(name: str, value: Any, bits: int) -> int:
     """Return ``value`` as an exact int, not as a subclass.
 
     Raises:
-        WrongTypeError: the value is not an integer.
-        InvalidRecordError: the value does not fit ``bits`` bits.
+        WrongTypeError: the value is not an integer, or is a bool.
+        InvalidRecordError: the value does not fit a signed integer of ``bits`` bits.
     """
     if isinstance(value, bool):
         raise _wrong_type(name, "an int", value)
@@ -90,7 +90,7 @@ def name_bytes(name: str, index: int) -> bytes:
     """Return the UTF-8 bytes of a header's name.
 
     Raises:
-        InvalidRecordError: the name is not Unicode text. ``record_errors`` has ``index``, the index of the record.
+        InvalidRecordError: the name is not Unicode text. The error's ``record_errors`` names the record by ``index``.
     """
     try:
         return name.encode()

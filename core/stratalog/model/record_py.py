@@ -1,7 +1,6 @@
 """Records as objects, in pure Python: the class, and the conversion of columns to objects and back.
 
-``record_c`` has the same class and functions as compiled code; ``records`` selects one of the two modules. Both use
-``record_checks`` to refuse wrong objects, and ``column_views`` to refuse wrong columns.
+``record_c`` has the same class and functions as compiled code; ``records`` selects one of the two modules.
 """
 
 from __future__ import annotations
@@ -51,23 +50,23 @@ class _RecordFields(NamedTuple):
 
 @final
 class Record(_RecordFields):
-    """One record, read or to be written. Immutable; it has no subclasses.
+    """One record, read or to be written. Immutable; the class cannot have subclasses.
 
-    It unpacks, compares, orders and hashes as the tuple of its fields.
+    A record unpacks, compares, orders and hashes as the tuple of its fields.
 
     Attributes:
-        offset: int64; assigned by the log when written, -1 before.
-        timestamp_ms: int64; -1 means "no timestamp": an append then uses the time of the log's clock.
-        timestamp_type: NONE for magic 0, otherwise CREATE_TIME or LOG_APPEND_TIME; ignored when written.
+        offset: int64; the log assigns it when the record is written, and it is -1 before.
+        timestamp_ms: int64 (ms since 1970); -1 means "no timestamp": an append then uses the time of the log's clock.
+        timestamp_type: NONE for magic 0, otherwise CREATE_TIME or LOG_APPEND_TIME. An append ignores it.
         key: bytes, or None for no key. An empty key is a key.
-        value: bytes, or None. In a compacted topic, None marks a tombstone.
+        value: bytes, or None. In a compacted topic, a record with the value None is a tombstone.
         headers: pairs of name and value, in order; a name may repeat. A list is converted to a tuple.
-        leader_epoch: int32; epoch of the batch, -1 if the format has none (magic 0 and 1).
-        partition: int32; partition of the log that the record was read from, -1 before.
+        leader_epoch: int32; leader epoch of the batch, -1 if the format has none (magic 0 and 1).
+        partition: int32; number of the partition from which the record was read, -1 for a record to be written.
 
     Raises:
-        TypeError: a field is of another type.
-        InvalidRecordError: a number does not fit its bits.
+        WrongTypeError: a field is of a wrong type.
+        InvalidRecordError: a number does not fit its 64 or 32 bits.
     """
 
     __slots__ = ()
@@ -125,14 +124,14 @@ class Record(_RecordFields):
 
 
 def restore_record(*fields: Any) -> object:  # Any: unpickled
-    """Return a record from its pickled fields, as the class ``Record`` that this process uses."""
+    """Return a record from its pickled fields. Its class is the ``Record`` of this process, compiled or not."""
     from stratalog.model.records import Record as Chosen  # noqa: PLC0415 - that module imports this one
 
     return Chosen(*fields)
 
 
 def text_of(raw: bytes) -> str:
-    """Decode UTF-8 as Java does: U+FFFD replaces invalid bytes, and one U+FFFD replaces a whole encoded surrogate.
+    """Decode UTF-8 as Java does: U+FFFD replaces invalid bytes. One U+FFFD replaces a whole encoded surrogate.
 
     Source: apache/kafka Utils.utf8.
     """
@@ -149,7 +148,7 @@ def records_of(columns: RecordColumns, partition: int) -> list[Record]:
     """Return all records of columns as objects. The columns must have every field of ``Fields.ALL``.
 
     Raises:
-        IndexError: a field is not inside the arena, or a header not inside the flat columns.
+        IndexError: a field is not inside the arena, a header is not inside the flat columns, or a header has no name.
         ValueError: a timestamp type does not exist.
         ConfigError, TypeError, ValueError: as ``views_of``.
     """
@@ -175,8 +174,8 @@ def iterator_of(columns: RecordColumns, partition: int) -> Iterator[Record]:
     """Return an iterator over the records of columns. The columns must have every field of ``Fields.ALL``.
 
     Raises:
-        IndexError, ValueError: as ``records_of``, when the iteration reaches the record or a record at most 1,023 rows
-            before it.
+        IndexError, ValueError: as ``records_of``; during the iteration, at the wrong record or up to 1,023 records
+            earlier.
         ConfigError, TypeError, ValueError: as ``views_of``, at the call.
     """
     views_of(columns)
@@ -187,7 +186,7 @@ def iterator_of(columns: RecordColumns, partition: int) -> Iterator[Record]:
 
 
 def items_of(arena: Buffer, positions: memoryview, sizes: memoryview) -> list[bytes | None]:
-    """Return the fields at these positions, None for negative sizes.
+    """Return the bytes of each field, given by its position and size in the arena; None for a negative size.
 
     Raises:
         IndexError: a field is not inside the arena.
@@ -209,7 +208,7 @@ def items_of(arena: Buffer, positions: memoryview, sizes: memoryview) -> list[by
 
 
 def headers_of(columns: RecordColumns) -> list[Headers]:
-    """Return the headers of each record, from the columns of the field HEADERS.
+    """Return the headers of each record. The columns must have the field HEADERS.
 
     Raises:
         IndexError: as ``records_of``.
@@ -260,15 +259,15 @@ def _headers(
     return result
 
 
-# --- a look at many ----------------------------------------------------------------------------------------------
+# --- survey of many records --------------------------------------------------------------------------------------
 
 
 class Survey(NamedTuple):
-    """Result of a scan of records.
+    """Result of ``survey``, a scan of records from one index on.
 
     ``end`` is the index of the first record that would exceed the limit, or the number of records if none does.
-    ``least_ms`` and ``largest_ms`` are the smallest and the largest timestamp of the records before ``end``.
-    ``null_key`` is True if one of these records has no key.
+    ``least_ms`` and ``largest_ms`` are the smallest and the largest timestamp of the scanned records, those before
+    ``end``. ``null_key`` is True if a scanned record has no key.
     """
 
     end: int
@@ -278,16 +277,18 @@ class Survey(NamedTuple):
 
 
 def survey(records: Sequence[Record], start: int, limit_bytes: int, overhead_bytes: int) -> Survey:
-    """Scan records from ``start`` on, up to about ``limit_bytes`` bytes, but at least one record.
+    """Scan records from ``start`` on: at least one record, and at most as many as fit ``limit_bytes``.
+
+    The size of a record is an estimate, in which each character of a header's name counts as one byte.
 
     Args:
         records: all records.
-        start: index of the first record to check; it exists.
+        start: index of the first record to scan, below the number of records.
         limit_bytes: size limit for keys, values, headers and overhead.
-        overhead_bytes: bytes of the format for each record, in addition to its key, value and headers.
+        overhead_bytes: bytes that the format adds to each record.
 
     Raises:
-        TypeError: an item is not a Record.
+        WrongTypeError: a scanned item is not a Record.
         IndexError: ``start`` is negative.
     """
     if start < 0:
@@ -312,12 +313,10 @@ def survey(records: Sequence[Record], start: int, limit_bytes: int, overhead_byt
 
 
 def columns_of(records: Iterable[Record]) -> tuple[bytes, int, Iterator[memoryview]]:
-    """Return the arena, the count and the columns of records.
-
-    The columns are in the order of ``ROW_COLUMNS`` and ``FLAT_COLUMNS``.
+    """Return the arena, the count and the columns of records: first ``ROW_COLUMNS``, then ``FLAT_COLUMNS``.
 
     Raises:
-        TypeError: an item is not a Record.
+        WrongTypeError: an item is not a Record.
         InvalidRecordError: a header's name is not Unicode text, or keys, values and headers need more than 2 GiB.
     """
     columns = {name: array(code) for name, code in (ROW_COLUMNS | FLAT_COLUMNS).items()}

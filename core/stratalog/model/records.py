@@ -43,7 +43,7 @@ else:
 
 
 class Fields(Flag):
-    """The fields that a decoder fills. Other fields are absent: their columns are empty."""
+    """The fields of records that a decoder fills. The columns of other fields are empty."""
 
     OFFSET = auto()
     TIMESTAMP = auto()
@@ -74,15 +74,14 @@ class RecordColumns:
     Every column is a contiguous ``memoryview`` of native numbers: ``offset`` and ``timestamp_ms`` of format ``q``
     (int64), all others of format ``i`` (int32). Record columns have ``count`` rows. ``Fields.OFFSET`` fills ``offset``
     and ``leader_epoch``; ``Fields.TIMESTAMP`` fills ``timestamp_ms`` and ``timestamp_type``. A column that was not
-    requested has 0 rows. ``key_position`` and ``key_size`` are the place of a key in the arena; a size below 0 means
-    null. The place of a value is stored in the same way. ``header_first`` and ``header_count`` are rows of the flat
-    header columns, which have one row for each header.
-
-    Columns from a plugin may be wrong. Therefore every position is checked before it is used.
+    requested has 0 rows. ``key_position`` and ``key_size`` locate a key in the arena, and ``value_position`` and
+    ``value_size`` a value; a size below 0 means null. The flat columns, ``header_key_position`` to
+    ``header_value_size``, have one row for each header. A record's headers are ``header_count`` rows of the flat
+    columns, from the row ``header_first`` on.
 
     Raises (every method that reads the arena):
-        IndexError: a field is not inside the arena, or a header not inside the flat columns.
-        TypeError: a column is not of its format.
+        IndexError: a field is not inside the arena, a header is not inside the flat columns, or a header has no name.
+        TypeError: a column does not have its format.
         ValueError: columns have different lengths.
     """
 
@@ -105,17 +104,17 @@ class RecordColumns:
 
     @classmethod
     def from_records(cls, records: Iterable[Record]) -> Self:
-        """Return columns of every field, with a new arena without gaps. The partition of the records is left out.
+        """Return columns with every field of the records, but without their partitions, and with a new arena.
 
         Raises:
-            TypeError: an item is not a Record.
-            InvalidRecordError: a header's name is not Unicode text; keys, values and headers need more than 2 GiB.
+            WrongTypeError: an item is not a Record.
+            InvalidRecordError: a header's name is not Unicode text, or keys, values and headers need more than 2 GiB.
         """
         arena, count, columns = _twin.columns_of(records)
         return cls(arena, count, *columns)
 
     def take(self, start: int, end: int) -> RecordColumns:
-        """Return the records [start, end), limited as in a slice. The arena and the flat header columns are shared."""
+        """Return the slice ``[start:end]`` of the records. The arena and the flat header columns are shared."""
         return RecordColumns(
             self.arena,
             len(range(self.count)[start:end]),
@@ -136,34 +135,36 @@ class RecordColumns:
         )
 
     def keys(self) -> list[bytes | None]:
-        """Return all keys; an empty list if keys were not requested."""
+        """Return all keys; an empty list if keys were not requested. For the errors, see ``RecordColumns``."""
         return _items_of(self.arena, self.key_position, self.key_size)
 
     def values(self) -> list[bytes | None]:
-        """Return all values; an empty list if values were not requested."""
+        """Return all values; an empty list if values were not requested. For the errors, see ``RecordColumns``."""
         return _items_of(self.arena, self.value_position, self.value_size)
 
     def headers(self) -> list[Headers]:
         """Return the headers of each record; an empty tuple for each record if headers were not requested.
 
-        In a name that is not valid UTF-8, U+FFFD replaces the invalid bytes as in Kafka.
+        As in Kafka, U+FFFD replaces bytes of a name that are not UTF-8. For the errors, see ``RecordColumns``.
         """
         return _headers_of(self) if len(self.header_count) else [()] * self.count
 
     def to_records(self, partition: int = -1) -> list[Record]:
-        """Return all records as objects. The columns must have every field.
+        """Return all records as objects, with the given partition number. The columns must have every field.
 
         Raises:
-            ConfigError: a column is absent; the text names it.
+            ConfigError: a field is absent; the text names its column.
             ValueError: a timestamp type does not exist.
+            IndexError, TypeError, ValueError: as ``RecordColumns``.
         """
         return _records_of(self, partition)
 
     def iter_records(self, partition: int = -1) -> Iterator[Record]:
-        """Yield the records one by one. This is faster if the caller keeps no record, because memory is reused.
+        """Yield the records one by one. The columns must have every field.
 
         Raises:
-            ConfigError, ValueError: as ``to_records``, at the latest when the iteration reaches the record.
+            ConfigError, IndexError, TypeError, ValueError: as ``to_records``, at the latest when the iteration reaches
+                the wrong record.
         """
         return _iterator_of(self, partition)
 

@@ -14,7 +14,7 @@ from stratalog.model.offsets import EpochEntry
 
 
 class FileKind(StrEnum):
-    """The kinds of files that are stored with a segment. The values are stored in manifests: never change them."""
+    """The kinds of files that are stored with a segment. Manifests contain the values: never change them."""
 
     LOG = "log"
     OFFSET_INDEX = "index"
@@ -27,14 +27,14 @@ class FileKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SegmentInfo:
-    """A segment's description, known without opening it. Offsets are [base_offset, end_offset).
+    """Description of a segment, which has the offsets [base_offset, end_offset).
 
     ``max_timestamp_ms`` is -1 if no record has a timestamp; retention then uses ``modified_ms``. ``leader_epochs`` are
-    the (epoch, start offset) pairs of the epochs in which the segment has offsets. ``records`` is the number of data
-    records, including those of aborted transactions; None if it is unknown. ``min_timestamp_ms`` is the smallest
-    timestamp of these records; -1 if a record has no timestamp or if there are no records, None if it is unknown.
-    ``original_bytes`` is the size of the ``.log`` file before its compressed batches were uncompressed for a layout
-    that stores records; None if its bytes are unchanged.
+    the entries of the leader epochs in which the segment has offsets. ``records`` is the number of data records,
+    including those of aborted transactions; None if unknown. ``min_timestamp_ms`` is the smallest timestamp of the data
+    records; -1 if one of them has no timestamp or if there are none, None if unknown. ``original_bytes`` is the size of
+    the ``.log`` file before its batches were decompressed for a layout that stores records, such as Parquet; None if
+    its batches are unchanged.
     """
 
     log: TopicPartition
@@ -52,7 +52,7 @@ class SegmentInfo:
 
 @dataclass(frozen=True, slots=True)
 class ObjectSlice:
-    """A slice of an object: ``size_bytes`` bytes from ``position`` (bytes). An object may hold several slices."""
+    """A slice of the object ``key`` in the tier: ``size_bytes`` bytes from ``position`` (bytes) on."""
 
     key: str
     position: int
@@ -61,10 +61,10 @@ class ObjectSlice:
 
 @dataclass(frozen=True, slots=True)
 class AbortedTransaction:
-    """One entry of a transaction index: data of the producer in [first_offset, last_offset] was aborted.
+    """One entry of a transaction index: the producer's records in [first_offset, last_offset] were aborted.
 
-    ``last_offset`` is the offset of the abort marker. ``last_stable_offset`` is the log's last stable offset at the
-    time when the marker was written.
+    ``last_offset`` is the offset of the abort marker. ``last_stable_offset`` is the log's last stable offset when the
+    marker was written.
     """
 
     producer_id: int
@@ -76,15 +76,15 @@ class AbortedTransaction:
 class FileSlice:
     """Bytes of a segment. ``data`` stays valid, and the file stays open, until the slice is released.
 
-    ``fileno()`` and ``position`` are for ``os.sendfile``; ``fileno()`` is None if the bytes are in memory. A slice is a
-    context manager that releases it at the end. ``release`` may be called twice. One thread at a time may use a slice.
+    ``fileno()`` and ``position`` are for ``os.sendfile``. A slice is a context manager, which calls ``release`` at its
+    end. Not thread-safe.
 
     Args:
         data: the bytes, or a function that reads them when ``data`` is first used.
         position: position of the first byte in the file.
         descriptor: descriptor of the file; None if there is none.
-        on_release: called once by ``release``.
-        size_bytes: number of bytes; None means the size of ``data``.
+        on_release: called by the first ``release``.
+        size_bytes: number of bytes; None means the size of ``data``, which is then read at once.
     """
 
     __slots__ = ("_data", "_descriptor", "_on_release", "position", "size_bytes")
@@ -102,12 +102,12 @@ class FileSlice:
 
     @classmethod
     def of(cls, data: Buffer, position: int = 0) -> FileSlice:
-        """Return a slice over bytes in memory."""
+        """Return a slice of bytes in memory."""
         return cls(memoryview(data), position)
 
     @property
     def data(self) -> memoryview:
-        """The bytes.
+        """The bytes. The first access may read them from the file.
 
         Raises:
             SegmentGoneError: the bytes were not read yet, and the file was truncated or its log was closed.
@@ -121,7 +121,7 @@ class FileSlice:
         return self._descriptor
 
     def release(self) -> None:
-        """Unpin the bytes. Do not access ``data`` afterwards."""
+        """Release the bytes and the file. Do not access ``data`` afterwards. Idempotent."""
         done, self._on_release = self._on_release, None
         if done is not None:
             done()
@@ -136,10 +136,9 @@ class FileSlice:
 
 
 def share_bytes(size_bytes: int, base_offset: int, end_offset: int, start: int, end: int) -> int:
-    """Return an estimate of a segment's bytes in the offsets [start, end): a share in proportion to its own offsets.
+    """Estimate how many bytes of a segment belong to the offsets [start, end), as if all offsets had equal size.
 
-    It is used if local disk and tier have the same offsets in segments with different bounds, to count each offset
-    once.
+    Return 0 if the segment, which has the offsets [base_offset, end_offset), has none of these offsets.
     """
     inside = min(end, end_offset) - max(start, base_offset)
     if inside <= 0 or end_offset <= base_offset:

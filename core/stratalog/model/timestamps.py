@@ -12,15 +12,13 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 
 
 def unix_ms(moment: datetime) -> int:
-    """Return a time in milliseconds since 1970, rounded down. A time without a time zone counts as UTC.
-
-    ``timestamp()`` is not used, because it is a float: for 6 of 1,000 whole milliseconds, the result is one too low.
-    """
+    """Return a time in milliseconds since 1970, rounded down. A time without a time zone counts as UTC."""
+    # ``timestamp()`` returns a float: for 6 of 1,000 whole milliseconds, the result would be one too low.
     return ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH) // _MILLISECOND
 
 
 def from_unix_ms(timestamp_ms: int) -> datetime:
-    """Return the UTC time that is ``timestamp_ms`` milliseconds after the start of 1970.
+    """Return the time, in UTC, of a timestamp in milliseconds since 1970.
 
     Raises:
         ConfigError: the time is before the year 1 or after the year 9999.

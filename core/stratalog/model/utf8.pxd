@@ -7,7 +7,10 @@ from stratalog.model.views cimport Cursor
 
 
 cdef inline int64_t sequence(Cursor text, int64_t size, bint* valid) noexcept nogil:
-    """Return the length of the first UTF-8 sequence; if it is invalid, of the bytes that one U+FFFD replaces."""
+    """Return the length (bytes) of the first UTF-8 sequence, and set ``valid``.
+
+    If the sequence is invalid, return the number of bytes that one U+FFFD replaces.
+    """
     cdef uint8_t first = text[0], low = 0x80, high = 0xBF
     cdef int64_t wanted, length = 1
     valid[0] = True
@@ -44,9 +47,9 @@ cdef inline bint is_ascii(Cursor text, int64_t size) noexcept nogil:
 
 
 cdef inline int64_t clean(Cursor text, int64_t size, uint8_t* into, int64_t room) noexcept nogil:
-    """Copy text with U+FFFD for invalid UTF-8, and return the size of the result, -1 if it is above ``room``.
+    """Copy text with U+FFFD for invalid UTF-8, as ``record_py.text_of`` does. Return the size of the result (bytes).
 
-    If ``into`` is NULL, only return the size. The result is that of ``text_of`` in the pure twin.
+    Return -1 if the result is larger than ``room``. If ``into`` is NULL, copy nothing and only return the size.
     """
     cdef int64_t at = 0, used = 0, length
     cdef bint valid

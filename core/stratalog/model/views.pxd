@@ -1,4 +1,4 @@
-"""RecordColumns as pointers, for the compiled twins of ``stratalog.model``."""
+"""RecordColumns as pointers, for the compiled modules of ``stratalog.model``."""
 
 from cpython.memoryview cimport PyMemoryView_GET_BUFFER
 from libc.stdint cimport int32_t, int64_t, uint8_t
@@ -35,19 +35,19 @@ cdef inline int64_t size_of(object view) noexcept:
 
 
 cdef inline bint inside(int32_t position, int32_t size, int64_t arena_bytes) noexcept nogil:
-    """Return True if a field of ``size`` >= 0 is inside the arena."""
+    """Return True if a field is inside the arena. ``size`` must not be negative."""
     return position >= 0 and <int64_t>position + size <= arena_bytes
 
 
 cdef inline object point_arena(Source* source, object arena):
-    """Set ``source`` to the arena, and return a view that keeps the arena's memory."""
+    """Set the arena of ``source``, and return a view that keeps the arena's memory alive."""
     view = memoryview(arena).cast("B")
     source.arena, source.arena_bytes = start_of(view), size_of(view)
     return view
 
 
 cdef inline void point_rows(Source* source, list views, int64_t count) noexcept:
-    """Set ``source`` to the columns of records; the caller keeps ``views`` alive while it reads."""
+    """Set the record columns of ``source``. The caller must keep ``views`` alive while it uses ``source``."""
     source.count = count
     source.offset, source.timestamp_ms = <const int64_t*>start_of(views[0]), <const int64_t*>start_of(views[1])
     source.timestamp_type, source.leader_epoch = <const int32_t*>start_of(views[2]), <const int32_t*>start_of(views[3])
@@ -56,7 +56,7 @@ cdef inline void point_rows(Source* source, list views, int64_t count) noexcept:
 
 
 cdef inline void point_headers(Source* source, list six, int64_t total) noexcept:
-    """Set ``source`` to the columns from ``header_first`` on; the caller keeps their views alive while it reads."""
+    """Set the columns from ``header_first`` on. The caller must keep ``six`` alive while it uses ``source``."""
     source.header_first, source.header_count = <const int32_t*>start_of(six[0]), <const int32_t*>start_of(six[1])
     source.headers = total
     source.name_position, source.name_size = <const int32_t*>start_of(six[2]), <const int32_t*>start_of(six[3])

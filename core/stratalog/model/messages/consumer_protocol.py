@@ -1,7 +1,7 @@
 """Messages between members of a classic consumer group: subscriptions and assignments.
 
-The group's coordinator stores these messages as bytes in ``__consumer_offsets`` and does not parse them. Consumers
-define their format, which is valid for groups with the protocol type ``consumer``.
+The group's coordinator stores these messages in ``__consumer_offsets``, and does not parse them. Groups with the
+protocol type ``consumer`` use this format.
 
 Source: apache/kafka ConsumerProtocol; ConsumerProtocolSubscription, ConsumerProtocolAssignment (versions 0 to 3).
 """

@@ -23,7 +23,7 @@ NO_DIRECTORY: Final = uuid.UUID(int=0)
 
 
 class ControlType(IntEnum):
-    """Kinds of control records. The numbers are Kafka's, and are stored: never change them."""
+    """Kinds of control records. Kafka defines the numbers, and records contain them: never change them."""
 
     ABORT = 0
     COMMIT = 1
@@ -36,7 +36,7 @@ class ControlType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class EndMarker:
-    """The end of a producer's transaction; ``kind`` is ABORT or COMMIT."""
+    """The marker at the end of a producer's transaction; ``kind`` is ABORT or COMMIT."""
 
     kind: ControlType
     coordinator_epoch: int
@@ -48,13 +48,13 @@ class EndMarker:
 
 @dataclass(frozen=True, slots=True)
 class QuorumVoter:
-    """A voter in a leader change; only version 1 stores ``directory_id``."""
+    """A voter in a ``LeaderChange``; version 0 does not store ``directory_id``."""
 
     voter_id: int
     directory_id: uuid.UUID = NO_DIRECTORY
 
     def encoded(self, version: int) -> bytes:
-        """Return the encoded voter, an element of the two arrays of a ``LeaderChange`` in this version."""
+        """Return the encoded voter, as an element of the arrays of a ``LeaderChange`` of this version."""
         return int32(self.voter_id) + (self.directory_id.bytes if version else b"") + NO_TAGS
 
 
@@ -70,7 +70,7 @@ class LeaderChange:
     version: int = 0
 
     def value(self) -> bytes:
-        """Return the encoded value of the record, in the version ``self.version`` of its schema."""
+        """Return the encoded value of the record, in version ``self.version`` of its schema."""
         lists = b"".join(
             array(voter.encoded(self.version) for voter in voters) for voters in (self.voters, self.granting_voters)
         )
@@ -79,7 +79,7 @@ class LeaderChange:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotHeader:
-    """The start of a quorum's snapshot, with the timestamp of the newest batch in it."""
+    """The start of a quorum's snapshot, with the timestamp (ms since 1970) of the newest batch in the snapshot."""
 
     kind: ClassVar[ControlType] = ControlType.SNAPSHOT_HEADER
 
@@ -123,7 +123,7 @@ class Endpoint:
     port: int
 
     def encoded(self) -> bytes:
-        """Return the encoded endpoint, an element of the endpoints of a ``KraftVoter``."""
+        """Return the encoded endpoint, as an element of the endpoints of a ``KraftVoter``."""
         return string(self.name) + string(self.host) + uint16(self.port) + NO_TAGS
 
 
@@ -138,7 +138,7 @@ class KraftVoter:
     max_version: int
 
     def encoded(self) -> bytes:
-        """Return the encoded voter, an element of the voters of ``KraftVoters``."""
+        """Return the encoded voter, as an element of the voters of a ``KraftVoters``."""
         listed = array(endpoint.encoded() for endpoint in self.endpoints)
         versions = int16(self.min_version) + int16(self.max_version) + NO_TAGS
         return int32(self.voter_id) + self.directory_id.bytes + listed + versions + NO_TAGS
@@ -161,18 +161,18 @@ ControlRecord: TypeAlias = EndMarker | LeaderChange | SnapshotHeader | SnapshotF
 
 
 def control_key(kind: ControlType) -> bytes:
-    """Return the key of a control record, of version 0; the value is the record's ``value()``."""
+    """Return the encoded key of a control record, in version 0 of its schema."""
     return _KEY.pack(0, kind)
 
 
 def parse_control(key: bytes | None, value: bytes | None) -> ControlRecord | None:
-    """Return the control record with this key and value; None for an unknown type, which readers skip.
+    """Return the control record with this key and value; None if the type is unknown, because readers skip it.
 
-    As in Kafka, keys and end markers of later versions are read as version 0.
+    As in Kafka, a key or end marker of any later version is read as version 0.
 
     Raises:
-        InvalidRecordError: key or value are too short or null, their version is negative, or the value's version is
-            unknown.
+        InvalidRecordError: the key or the value is null or too short, or its version is negative; a value other than
+            an end marker has an unknown version, or null where null is not allowed.
     """
     if key is None or len(key) < _KEY.size:
         raise InvalidRecordError(f"the key of a control record has {len(key or b'')} bytes, {_KEY.size} are needed")
@@ -255,7 +255,7 @@ def _kraft_voters(value: bytes, kind: ControlType) -> KraftVoters:
 
 
 def _version(reader: SchemaReader, kind: ControlType, known: int = 1) -> int:
-    """Read the version at the start of a value; raise InvalidRecordError unless it is in [0, ``known``)."""
+    """Return the version at the start of a value; raise InvalidRecordError unless it is in [0, known)."""
     version = reader.int16()
     if not 0 <= version < known:
         raise InvalidRecordError(f"{kind.name} has the unknown version {version}")

@@ -34,7 +34,7 @@ OFFSETS_TOPIC: Final = "__consumer_offsets"
 
 
 class OffsetsType(IntEnum):
-    """The type of a record. The numbers are Kafka's, and are stored: never change them."""
+    """The type of a record. Kafka defines the numbers, and keys contain them: never change them."""
 
     OLD_OFFSET_COMMIT = 0
     OFFSET_COMMIT = 1
@@ -84,7 +84,7 @@ class MemberKey:
 
 @structure
 class RegularExpressionKey:
-    """The key of a regular expression that members of a group subscribe to."""
+    """The key of the record about a regular expression with which members of a group subscribe to topics."""
 
     group: str = stored(STRING)
     regular_expression: str = stored(STRING)
@@ -95,7 +95,7 @@ class RegularExpressionKey:
 
 @structure
 class OffsetCommit:
-    """A committed offset: the next offset that the group will read. Fields that a version does not store are -1."""
+    """A committed offset: the next offset that the group reads. Fields that a version does not store are -1."""
 
     offset: int = stored(INT64)
     leader_epoch: int = stored(INT32, since=3, default=-1)
@@ -106,9 +106,9 @@ class OffsetCommit:
 
 @structure
 class GroupMember:
-    """A member of a classic group; ``subscription`` and ``assignment`` are in the format of the group's protocol type.
+    """A member of a classic group. The group's protocol type defines the format of ``subscription`` and ``assignment``.
 
-    A ``rebalance_timeout_ms`` of -1 (version 0) means the session timeout.
+    A ``rebalance_timeout_ms`` of -1 (version 0) means that ``session_timeout_ms`` applies.
     """
 
     member: str = stored(STRING)
@@ -123,7 +123,7 @@ class GroupMember:
 
 @structure
 class GroupMetadata:
-    """The state of a classic group. A group without members is empty."""
+    """The state of a classic group. A group without ``members`` is in Kafka's state Empty."""
 
     protocol_type: str = stored(STRING)
     generation: int = stored(INT32)
@@ -135,7 +135,7 @@ class GroupMetadata:
 
 @structure
 class ConsumerGroupMetadata:
-    """The epoch of a group of the consumer protocol (KIP-848) and, since Kafka 4.1, a hash of its subscribed topics."""
+    """The epoch of a group of the consumer protocol (KIP-848), and a hash of its topics (0 before Kafka 4.1)."""
 
     epoch: int = stored(INT32)
     metadata_hash: int = stored(INT64, tag=0, default=0)
@@ -168,7 +168,7 @@ class SubscribedTopics:
 
 @structure
 class ClassicProtocol:
-    """A protocol that a member offers; ``metadata`` is in the protocol's own format."""
+    """An assignment protocol that a member supports. The protocol defines the format of ``metadata``."""
 
     name: str = stored(STRING)
     metadata: bytes = stored(BYTES)
@@ -232,7 +232,7 @@ class CurrentMemberAssignment:
 
 @structure
 class ResolvedRegularExpression:
-    """The topics that a regular expression matched; ``version`` is the version of the cluster metadata at that time."""
+    """The topics that a regular expression matched in the cluster metadata of ``version`` at ``timestamp_ms``."""
 
     topics: tuple[str, ...] = stored(array_of(STRING))
     version: int = stored(INT64)
@@ -257,7 +257,7 @@ OffsetsValue: TypeAlias = (
 
 
 def _value(declared: type[Any], name: str) -> Schema[Any]:
-    """Return the schema of a value of the consumer protocol (KIP-848), which has only version 0."""
+    """Return the schema of a value of the consumer protocol (KIP-848); all these schemas have only version 0."""
     return Schema(declared, name, range(1), 0)
 
 
@@ -305,9 +305,9 @@ class OffsetsRecord:
 
     Attributes:
         kind: type of the record.
-        key: the key, with the structure of this type.
-        value: the value; None for a tombstone. For share groups, whose schema may still change, it is the encoded value
-            with its version.
+        key: the key; ``kind`` decides its class.
+        value: the value; None for a tombstone. For share groups, the value is not parsed, because its schema may still
+            change: it is bytes that start with the version.
         value_version: version of the value's schema; None for a tombstone.
     """
 
@@ -317,12 +317,12 @@ class OffsetsRecord:
     value_version: int | None
 
     def tombstone(self) -> OffsetsRecord:
-        """Return the record that deletes this one."""
+        """Return a record with this key and without a value, which deletes this record."""
         return replace(self, value=None, value_version=None)
 
 
 def parse_offsets_record(key: bytes | None, value: bytes | None) -> OffsetsRecord | None:
-    """Return the record with this key and value; None for a key of an unknown type, which readers skip.
+    """Return the record with this key and value; None if the key's type is unknown, because readers skip it.
 
     Raises:
         InvalidRecordError: the key is null, the value's version is unknown, or key or value do not match their schema.
@@ -348,7 +348,7 @@ def offsets_key(kind: OffsetsType, key: OffsetsKey) -> bytes:
     """Return the encoded key of a record.
 
     Raises:
-        InvalidRecordError: ``key`` does not belong to this type, or does not fit its fields.
+        InvalidRecordError: ``key`` is of a wrong class for ``kind``, or a number or text does not fit its field.
     """
     if not isinstance(key, _TYPES[kind][0]):
         raise InvalidRecordError(f"{kind.name} has no key of type {type(key).__name__}")
@@ -359,8 +359,8 @@ def offsets_value(kind: OffsetsType, value: OffsetsValue, version: int) -> bytes
     """Return the encoded value of a record, in this version of its schema.
 
     Raises:
-        InvalidRecordError: ``value`` does not belong to this type or fit its fields, or the version is unknown. For the
-            types of share groups, the error is always raised, because their values are only kept as bytes.
+        InvalidRecordError: ``value`` is of a wrong class for ``kind``, a number or text does not fit its field, or the
+            version is unknown. The error is always raised for share groups, whose values this module cannot encode.
     """
     schema = _TYPES[kind][1]
     if schema is None or not isinstance(value, schema.declared):

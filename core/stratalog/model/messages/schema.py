@@ -1,7 +1,6 @@
 """The primitives of Kafka's schema-based structures: fixed-size numbers, compact strings and arrays, tagged fields.
 
-Structures with non-compact forms in older versions are declared with ``stratalog.model.messages.structures``. The
-functions that encode a number raise ``struct.error`` if the number does not fit.
+``stratalog.model.messages.structures`` also handles older versions, whose strings and arrays are not compact.
 
 Source: apache/kafka ByteBufferAccessor, RawTaggedFieldReader; KIP-482.
 """
@@ -28,16 +27,14 @@ NO_TAGS: Final = b"\0"
 
 
 class SchemaReader:
-    """A cursor over the bytes of one structure.
+    """A cursor over the bytes of one structure. Each method reads one value and moves the cursor after this value.
 
-    The cursor never reads past the end of the bytes. It allocates memory only for elements that are in the bytes, not
-    for a large count alone.
+    Every method raises InvalidRecordError if the bytes end inside the value. A wrong count of elements does not make
+    the reader allocate memory.
 
     Args:
         data: the structure; bytes after it are ignored.
         name: name of the structure, for errors.
-
-    Every method raises InvalidRecordError if the bytes end inside the value, or if the value is not valid.
     """
 
     def __init__(self, data: bytes, name: str) -> None:
@@ -45,31 +42,34 @@ class SchemaReader:
         self._data, self._at = data, 0
 
     def int8(self) -> int:
-        """Read a signed integer of 1 byte."""
+        """Read a signed integer of 1 byte; raise InvalidRecordError if the bytes end inside it."""
         return self._number(_INT8)
 
     def int16(self) -> int:
-        """Read a signed integer of 2 bytes."""
+        """Read a signed integer of 2 bytes; raise InvalidRecordError if the bytes end inside it."""
         return self._number(_INT16)
 
     def uint16(self) -> int:
-        """Read an unsigned integer of 2 bytes."""
+        """Read an unsigned integer of 2 bytes; raise InvalidRecordError if the bytes end inside it."""
         return self._number(_UINT16)
 
     def int32(self) -> int:
-        """Read a signed integer of 4 bytes."""
+        """Read a signed integer of 4 bytes; raise InvalidRecordError if the bytes end inside it."""
         return self._number(_INT32)
 
     def int64(self) -> int:
-        """Read a signed integer of 8 bytes."""
+        """Read a signed integer of 8 bytes; raise InvalidRecordError if the bytes end inside it."""
         return self._number(_INT64)
 
     def uuid(self) -> uuid.UUID:
-        """Read a UUID of 16 bytes, the most significant byte first."""
+        """Read a UUID of 16 bytes; raise InvalidRecordError if the bytes end inside it."""
         return uuid.UUID(bytes=self.take(_UUID_BYTES))
 
     def uvarint(self) -> int:
-        """Read an unsigned varint. As in Kafka, bits above the 32nd are dropped."""
+        """Read an unsigned varint of 32 bits; as in Kafka, higher bits are dropped.
+
+        Raise InvalidRecordError if the bytes end inside the varint, or if it is longer than five bytes.
+        """
         value = shift = 0
         while True:
             byte = self.take(1)[0]
@@ -81,16 +81,16 @@ class SchemaReader:
             shift += 7
 
     def string(self) -> str:
-        """Read a compact string that is not null."""
+        """Read a compact string; raise InvalidRecordError if it is null. U+FFFD replaces bytes that are not UTF-8."""
         size = self._count("string")
         return self.take(size).decode("utf-8", "replace")
 
     def array(self, item: Callable[[], T]) -> tuple[T, ...]:
-        """Read a compact array that is not null; ``item`` reads one element."""
+        """Read a compact array, of which ``item`` reads one element; raise InvalidRecordError if it is null."""
         return tuple(item() for _ in range(self._count("array")))
 
     def tags(self) -> dict[int, bytes]:
-        """Read the tagged fields at the end of a structure, by tag number."""
+        """Read the tagged fields at the end of a structure, and return their bytes by tag number."""
         found: dict[int, bytes] = {}
         for _ in range(self.uvarint()):
             tag, size = self.uvarint(), self.uvarint()
@@ -98,7 +98,7 @@ class SchemaReader:
         return found
 
     def take(self, size: int) -> bytes:
-        """Read the next ``size`` bytes."""
+        """Read ``size`` bytes; raise InvalidRecordError if there are fewer."""
         end = self._at + size
         if end > len(self._data):
             raise InvalidRecordError(f"{self.name} ends after {len(self._data)} bytes, inside its fields")
@@ -117,32 +117,32 @@ class SchemaReader:
 
 
 def int8(value: int) -> bytes:
-    """Encode a signed integer of 1 byte."""
+    """Encode a signed integer of 1 byte; raise ``struct.error`` if ``value`` does not fit."""
     return _INT8.pack(value)
 
 
 def int16(value: int) -> bytes:
-    """Encode a signed integer of 2 bytes."""
+    """Encode a signed integer of 2 bytes; raise ``struct.error`` if ``value`` does not fit."""
     return _INT16.pack(value)
 
 
 def uint16(value: int) -> bytes:
-    """Encode an unsigned integer of 2 bytes."""
+    """Encode an unsigned integer of 2 bytes; raise ``struct.error`` if ``value`` does not fit."""
     return _UINT16.pack(value)
 
 
 def int32(value: int) -> bytes:
-    """Encode a signed integer of 4 bytes."""
+    """Encode a signed integer of 4 bytes; raise ``struct.error`` if ``value`` does not fit."""
     return _INT32.pack(value)
 
 
 def int64(value: int) -> bytes:
-    """Encode a signed integer of 8 bytes."""
+    """Encode a signed integer of 8 bytes; raise ``struct.error`` if ``value`` does not fit."""
     return _INT64.pack(value)
 
 
 def uvarint(value: int) -> bytes:
-    """Encode the shortest unsigned varint; ``value`` has 32 bits."""
+    """Encode an unsigned varint of up to 32 bits, in as few bytes as possible."""
     out = bytearray()
     while value > 127:
         out.append(value & 127 | 128)
@@ -158,6 +158,6 @@ def string(text: str) -> bytes:
 
 
 def array(items: Iterable[bytes]) -> bytes:
-    """Encode a compact array of encoded elements."""
+    """Encode a compact array; ``items`` are the encoded elements."""
     listed = list(items)
     return uvarint(len(listed) + 1) + b"".join(listed)

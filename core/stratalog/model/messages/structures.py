@@ -1,8 +1,8 @@
 """Kafka's versioned structures: a dataclass declares the fields and the versions that have them.
 
-Below version ``flexible_from``, the sizes of strings, bytes and arrays are fixed-size integers. From that version on,
-sizes are compact, and each structure, including nested ones, ends with tagged fields. Unknown tags and bytes after the
-structure are ignored.
+Versions from ``flexible_from`` on are flexible (KIP-482): sizes of strings, bytes and arrays are varints, and each
+structure, including nested ones, ends with tagged fields. In older versions, sizes are fixed-size integers. Unknown
+tags and bytes after the structure are ignored.
 
 Source: apache/kafka generator MessageDataGenerator, StructRegistry; KIP-482.
 """
@@ -26,7 +26,7 @@ _LAST_VERSION: Final = (1 << 15) - 1
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """The encoding of one version of a structure: its number, and True if it is flexible (KIP-482)."""
+    """One version of a structure: its number, and True if the version is flexible (KIP-482)."""
 
     version: int
     flexible: bool
@@ -34,7 +34,7 @@ class Form:
 
 @dataclass(frozen=True, slots=True)
 class FieldKind(Generic[T]):
-    """The type of a field: its reader and its writer."""
+    """The type of a field: the functions that decode and encode its values."""
 
     read: Callable[[SchemaReader, Form], T]
     write: Callable[[T, Form], bytes]
@@ -52,7 +52,7 @@ UUID: Final = _fixed(SchemaReader.uuid, lambda value: value.bytes)
 
 
 def _size(reader: SchemaReader, form: Form, plain: Callable[[SchemaReader], int]) -> int:
-    """Read a size or a count; a negative result means null."""
+    """Read a size or a count, with ``plain`` unless the form is flexible; a negative result means null."""
     return reader.uvarint() - 1 if form.flexible else plain(reader)
 
 
@@ -96,7 +96,7 @@ BYTES: Final[FieldKind[bytes]] = FieldKind(_not_null(_read_bytes, "a field of by
 
 
 def nullable_array_of(item: FieldKind[T]) -> FieldKind[tuple[T, ...] | None]:
-    """Return the kind of an array that may be null. Items are read one by one, so a wrong count allocates no memory."""
+    """Return the kind of an array that may be null. A wrong count does not make the reader allocate memory."""
 
     def read(reader: SchemaReader, form: Form) -> tuple[T, ...] | None:
         count = _size(reader, form, SchemaReader.int32)
@@ -110,7 +110,7 @@ def nullable_array_of(item: FieldKind[T]) -> FieldKind[tuple[T, ...] | None]:
 
 
 def array_of(item: FieldKind[T]) -> FieldKind[tuple[T, ...]]:
-    """Return the kind of an array that must not be null. Items are read one by one, as in ``nullable_array_of``."""
+    """Return the kind of an array that must not be null: the reader raises InvalidRecordError for null."""
     nullable = nullable_array_of(item)
     return FieldKind(_not_null(nullable.read, "an array"), nullable.write)
 
@@ -122,7 +122,7 @@ def nested(declared: type[T]) -> FieldKind[T]:
 
 
 def nullable_nested(declared: type[T]) -> FieldKind[T | None]:
-    """Return the kind of a structure in a tagged field that may be null: its first byte is 0 for null."""
+    """Return the kind of a structure in a tagged field that may be null: a varint, 0 for null, precedes it."""
     plan = _plans(declared)
 
     def read(reader: SchemaReader, form: Form) -> T | None:
@@ -136,7 +136,7 @@ def nullable_nested(declared: type[T]) -> FieldKind[T | None]:
 
 @dataclass(frozen=True, slots=True)
 class _Stored:
-    """The declaration of a field."""
+    """The arguments of ``stored`` for one field."""
 
     kind: FieldKind[Any]  # Any: a structure has fields of many kinds
     since: int
@@ -153,20 +153,20 @@ def stored(
         kind: type of the field.
         since: the first version with the field.
         until: the last version with the field.
-        tag: tag number, if this is a tagged field; a tagged field needs a default.
-        default: value in versions without the field. A tagged field with this value is not written.
+        tag: tag number of a tagged field; None otherwise. Only flexible versions have tagged fields.
+        default: value in versions without the field. A tagged field needs a default, which is not written.
     """
     return field(default=default, metadata={_KIND: _Stored(kind, since, until, tag)})
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(stored,))
 def structure(declared: type[T]) -> type[T]:
-    """Return a frozen dataclass with keyword arguments for a class whose fields are all ``stored``."""
+    """Decorate a class whose fields are all ``stored``: return it as a frozen dataclass with keyword arguments."""
     return dataclass(frozen=True, slots=True, kw_only=True)(declared)
 
 
 class _Plan(Generic[T]):
-    """The fields of one version of a structure, in order."""
+    """Reader and writer of one version of a structure."""
 
     def __init__(self, declared: type[T], form: Form) -> None:
         self._declared, self._form = declared, form
@@ -206,7 +206,7 @@ class _Plan(Generic[T]):
 
 
 def _plans(declared: type[T]) -> Callable[[Form], _Plan[T]]:
-    """Return a function that returns the plan for the form of a version; each plan is made once."""
+    """Return a cached function that returns the plan for a form."""
     return cache(lambda form: _Plan(declared, form))
 
 
@@ -217,8 +217,8 @@ class Schema(Generic[T]):
         declared: a ``structure``.
         name: name of the structure, for errors.
         versions: range of the known versions.
-        flexible_from: the first flexible version; above the last one if none is flexible.
-        later_as_last: True to read a later version as the last known version, which the consumer protocol allows.
+        flexible_from: the first flexible version (KIP-482); above the last version if no version is flexible.
+        later_as_last: True to parse later versions as the last known version, as the classic consumer protocol does.
     """
 
     def __init__(
@@ -229,7 +229,7 @@ class Schema(Generic[T]):
         self._plan = _plans(declared)
 
     def parse(self, data: bytes) -> tuple[T, int]:
-        """Return the structure in ``data``, and the version number in ``data``.
+        """Return the structure in ``data``, and the version number at the start of ``data``.
 
         Raises:
             InvalidRecordError: the version is unknown, the bytes end early, or a field is null that must not be null.
@@ -240,10 +240,10 @@ class Schema(Generic[T]):
         return self._plan(self._form(known)).read(reader), version
 
     def encode(self, value: T, version: int) -> bytes:
-        """Return the bytes of a structure; fields that the version does not have are left out.
+        """Return the version number and the bytes of a structure, without fields that the version does not have.
 
         Raises:
-            InvalidRecordError: the version is unknown, or a value does not fit its field.
+            InvalidRecordError: the version is unknown, or a number or text does not fit its field.
         """
         form = self._form(version)
         try:

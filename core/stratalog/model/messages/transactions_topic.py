@@ -31,7 +31,7 @@ TRANSACTIONS_TOPIC: Final = "__transaction_state"
 
 
 class TransactionStatus(IntEnum):
-    """The status of a transaction. The numbers are Kafka's, and are stored: never change them."""
+    """The status of a transaction. Kafka defines the numbers, and records contain them: never change them."""
 
     EMPTY = 0
     ONGOING = 1
@@ -63,9 +63,9 @@ class TransactionState:
     """The state of a transactional producer.
 
     Attributes:
-        status: a ``TransactionStatus``, or a number of a later release.
-        partitions: None if no transaction has begun.
-        start_timestamp_ms: start of the transaction; -1 before the first transaction.
+        status: a ``TransactionStatus``, or an unknown number from a later release of Kafka.
+        partitions: partitions of the current transaction; None if there is no transaction.
+        start_timestamp_ms: start of the transaction (ms since 1970); -1 before the first transaction.
     """
 
     producer_id: int = stored(INT64)
@@ -94,7 +94,7 @@ class TransactionRecord:
 
 
 def parse_transaction_record(key: bytes | None, value: bytes | None) -> TransactionRecord | None:
-    """Return the record with this key and value; None for a key of a later version, which readers skip.
+    """Return the record with this key and value; None if the key's version is unknown, because readers skip it.
 
     Raises:
         InvalidRecordError: the key is null, the value's version is unknown, or key or value do not match their schema.
@@ -112,7 +112,7 @@ def transaction_key(transactional_id: str) -> bytes:
     """Return the encoded key of a record.
 
     Raises:
-        InvalidRecordError: the id does not fit its field.
+        InvalidRecordError: the id is longer than 32,767 bytes or not Unicode text.
     """
     return TRANSACTION_KEY.encode(TransactionKey(transactional_id=transactional_id), 0)
 
@@ -121,6 +121,6 @@ def transaction_value(state: TransactionState, version: int) -> bytes:
     """Return the encoded value of a record, in this version of its schema.
 
     Raises:
-        InvalidRecordError: ``state`` does not fit its fields, or the version is unknown.
+        InvalidRecordError: a number or text does not fit its field, or the version is unknown.
     """
     return TRANSACTION_STATE.encode(state, version)
