@@ -98,7 +98,7 @@ class SegmentsDeleted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochFenced:
-    """Another writer took over the log's tier with a higher leader epoch. The log is out of service, except for reads."""
+    """Another writer took over the log's tier with a higher leader epoch. The log can only be read from now on."""
 
     log: TopicPartition
     leader_epoch: int
@@ -115,7 +115,7 @@ class LogDirOffline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backpressure:
-    """An append would exceed ``local.hard.limit.bytes``; ``tier.outage.policy`` decides if it waits, fails or succeeds."""
+    """An append would exceed ``local.hard.limit.bytes``; ``tier.outage.policy`` decides what the append does."""
 
     log: TopicPartition
     reason: str

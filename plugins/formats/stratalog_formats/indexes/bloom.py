@@ -1,7 +1,5 @@
 """Extra index ``bloom``: a Bloom filter of the keys of a segment.
 
-A reader that searches for a key skips each segment whose filter shows that the segment does not contain the key.
-
 docs/formats/bloom.md describes the bytes of the filter. The positions of a key in the filter are computed from the two
 halves of one hash. Source: Kirsch and Mitzenmacher, Less Hashing, Same Performance (2006).
 """
@@ -24,7 +22,7 @@ _MOST_POSITIONS: Final = 30
 
 
 class BloomIndex(ExtraIndex):
-    """Extra index with one filter per segment, which contains all keys that are not null.
+    """Extra index with one Bloom filter for each segment, to which all keys that are not null are added.
 
     Args:
         kernels: functions to use, either compiled or in pure Python.
@@ -34,19 +32,19 @@ class BloomIndex(ExtraIndex):
         self._kernels = kernels
 
     def builder(self, config: TopicConfig) -> ExtraIndexBuilder:
-        """Return a builder with the topic's settings."""
+        """Return a builder with the settings of the topic, or with the defaults if the topic has none."""
         section = config.sections.get(NAME)
         return BloomBuilder(section if isinstance(section, BloomSection) else BloomSection(), self._kernels)
 
     def reader(self, data: Buffer) -> ExtraIndexReader:
-        """Return a reader. Raise CorruptIndexError if ``data`` is too short, or if its header contradicts its size."""
+        """Return a reader over ``data``. Raise CorruptIndexError if ``data`` is too short or has a wrong header."""
         return BloomReader(data, self._kernels)
 
 
 class BloomBuilder(ExtraIndexBuilder):
     """Builder that keeps a hash of each key until ``finish``, because the number of keys determines the filter's size.
 
-    After more than ``max_keys`` different keys, further keys are ignored, and there is no filter.
+    If the segment has more than ``max_keys`` different keys, ``finish`` returns no filter.
 
     Args:
         section: settings of the topic.
@@ -59,7 +57,7 @@ class BloomBuilder(ExtraIndexBuilder):
         self._is_full = False
 
     def add(self, records: RecordColumns) -> None:
-        """Add the hashes of the records' keys; null keys are ignored."""
+        """Add the hashes of the records' keys. Null keys are ignored."""
         if self._is_full:
             return
         self._hashes += self._kernels.hash_keys(records)
@@ -69,7 +67,7 @@ class BloomBuilder(ExtraIndexBuilder):
             self._is_full = len(self._hashes) > most_bytes
 
     def finish(self) -> bytes:
-        """Return the filter with its header; b"" if the segment has more than ``max_keys`` different keys."""
+        """Return a header and the filter; b"" if the segment has more than ``max_keys`` different keys."""
         hashes = self._kernels.distinct(self._hashes)
         keys = len(hashes) // _HASH_BYTES
         if self._is_full or keys > self._section.max_keys:
@@ -81,10 +79,10 @@ class BloomBuilder(ExtraIndexBuilder):
 
 
 class BloomReader(ExtraIndexReader):
-    """Reader of a filter.
+    """Reader of the Bloom filter of a segment.
 
     Args:
-        data: bytes that a builder made.
+        data: the bytes that ``BloomBuilder.finish`` returned.
         kernels: functions to use, either compiled or in pure Python.
 
     Raises:

@@ -12,7 +12,7 @@ NAME: Final = "bloom"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BloomSection(Section):
-    """Size of the filters. A change applies to new filters only: each filter stores its own parameters."""
+    """Settings of the filters' size. A change applies to new filters only."""
 
     title: ClassVar[str] = "Bloom filters of keys"
 

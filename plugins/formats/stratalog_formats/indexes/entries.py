@@ -1,4 +1,4 @@
-"""Common part of Kafka's index formats: ascending big-endian entries of a fixed size, without header or checksum."""
+"""Base class of the readers of Kafka's indexes: ascending entries of a fixed size, without header or checksum."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Entry = TypeVar("Entry")
 
 
 class EntryReader(IndexReader[Entry]):
-    """Reader that searches entries in place. Bytes after the last complete entry are ignored.
+    """Reader that searches entries without a copy. A search ignores bytes after the last complete entry.
 
     The key of an entry is the number by which the entries ascend: an offset or a timestamp.
 
@@ -53,17 +53,21 @@ class EntryReader(IndexReader[Entry]):
         return self._entry(index if index >= 0 else index + self._count)
 
     def floor(self, target: int) -> Entry | None:
-        """Return the last entry whose key is at or below ``target``; None if all keys are above."""
+        """Return the last entry whose key is at or below ``target``; None if all keys are above ``target``."""
         index = self._up_to(target)
         return self._entry(index - 1) if index else None
 
     def after(self, target: int) -> Entry | None:
-        """Return the first entry whose key is at or above ``target``; None if all keys are below."""
+        """Return the first entry whose key is at or above ``target``; None if all keys are below ``target``."""
         index = self._up_to(target - 1)
         return self._entry(index) if index < self._count else None
 
     def check(self, end_offset: int, size_bytes: int) -> None:
-        """Check that the entries ascend, and fit a segment that ends before ``end_offset`` and has ``size_bytes``.
+        """Check that the entries ascend, and that their offsets and positions are inside the segment.
+
+        Args:
+            end_offset: exclusive end offset of the segment.
+            size_bytes: size of the ``.log`` file.
 
         Raises:
             CorruptIndexError: an entry does not ascend or contradicts the segment, or the index ends inside an entry.
@@ -76,7 +80,7 @@ class EntryReader(IndexReader[Entry]):
             raise CorruptIndexError("the index ends inside an entry", "", whole)
 
     def kept_bytes(self, end_offset: int) -> int:
-        """Return the size in bytes of the entries before the first entry whose offset is at or above ``end_offset``."""
+        """Return the size (bytes) of the entries before the first one whose offset is at or above ``end_offset``."""
         return bisect_left(range(self._count), end_offset, key=self._offset) * self.layout.size
 
     def _up_to(self, target: int) -> int:
@@ -86,10 +90,7 @@ class EntryReader(IndexReader[Entry]):
 
     @abstractmethod
     def _offset(self, index: int) -> int:
-        """Return the offset of the entry at ``index``.
-
-        A truncation of the log keeps an entry if its offset is below the new end of the log.
-        """
+        """Return the offset of the entry at ``index``."""
 
     def _fields(self, index: int) -> tuple[Any, ...]:
         return self.layout.unpack_from(self._entries, index * self.layout.size)

@@ -61,7 +61,7 @@ class OffsetIndex(IndexFormat[OffsetPosition]):
         self.around = kernels.offsets_around  # type: ignore[assignment, method-assign]  # saves a call
 
     def builder(self, base_offset: int, config: TopicConfig, *, entries: Buffer = b"") -> IndexBuilder:
-        """Return a builder that continues an index with these ``entries``."""
+        """Return a builder that continues an index with the ``entries``; b"" for a new index."""
         written, most = OffsetReader(entries, base_offset), config.segment_index_bytes // self.entry_bytes
         last_offset = written[-1].offset if len(written) else -1
         return self._kernels.offset_entries(base_offset, config.index_interval_bytes, most, len(written), last_offset)
@@ -71,5 +71,5 @@ class OffsetIndex(IndexFormat[OffsetPosition]):
         return OffsetReader(entries, base_offset)
 
     def kept_bytes(self, entries: Buffer, base_offset: int, end_offset: int) -> int:
-        """Return the size in bytes of the entries with an offset below ``end_offset``."""
+        """Return the size (bytes) of the entries before the first one whose offset is at or above ``end_offset``."""
         return OffsetReader(entries, base_offset).kept_bytes(end_offset)

@@ -65,7 +65,7 @@ class TimeIndex(IndexFormat[TimestampOffset]):
         self._kernels = kernels
 
     def builder(self, base_offset: int, config: TopicConfig, *, entries: Buffer = b"") -> IndexBuilder:
-        """Return a builder that continues an index with these ``entries``. They must ascend by timestamp."""
+        """Return a builder that continues an index with the ``entries``, which must ascend; b"" for a new index."""
         written, most = TimeReader(entries, base_offset), config.segment_index_bytes // self.entry_bytes
         last_ms, last_offset = written[-1] if len(written) else (NO_TIMESTAMP, base_offset)
         return self._kernels.time_entries(
@@ -79,9 +79,9 @@ class TimeIndex(IndexFormat[TimestampOffset]):
     def around(
         self, entries: Buffer, base_offset: int, target: int
     ) -> tuple[TimestampOffset | None, TimestampOffset | None, TimestampOffset | None]:
-        """Return the last entry whose timestamp is at or below ``target`` (None if there is none), None and None.
+        """Return the last entry whose timestamp is at or below ``target`` (ms), None and None.
 
-        The two entries after the found one are not read.
+        The first result is None if all timestamps are above ``target``. The next two entries are never returned.
         """
         index = self._kernels.entries_up_to(entries, TIME_ENTRY.size, *TimeReader.key, target)
         if not index:
@@ -90,5 +90,5 @@ class TimeIndex(IndexFormat[TimestampOffset]):
         return TimestampOffset(timestamp_ms, base_offset + relative), None, None
 
     def kept_bytes(self, entries: Buffer, base_offset: int, end_offset: int) -> int:
-        """Return the size in bytes of the entries with an offset below ``end_offset``."""
+        """Return the size (bytes) of the entries before the first one whose offset is at or above ``end_offset``."""
         return TimeReader(entries, base_offset).kept_bytes(end_offset)

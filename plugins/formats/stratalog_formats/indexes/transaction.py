@@ -1,7 +1,7 @@
 """The transaction index, ``.txnindex``: the transactions whose abort marker is in the segment.
 
 An entry is 34 bytes: version (int16, 0), producer id, first offset, last offset (of the marker), and last stable offset
-at the time of writing (int64 each). The first offset may be in an earlier segment, so the index cannot be rebuilt
+when the marker was written (int64 each). The first offset may be in an earlier segment: the index cannot be rebuilt
 from its segment alone.
 
 Source: apache/kafka TransactionIndex, AbortedTxn.
@@ -61,14 +61,14 @@ class TransactionReader(EntryReader[AbortedTransaction]):
 
 
 def _is_unknown(version: int) -> bool:
-    """Return True if the version is unknown. Like Kafka, stratalog checks only the high byte of the 16-bit version."""
+    """Return True if the version is unknown. Like Kafka, stratalog checks only the high byte of the version."""
     return bool(version >> 8)
 
 
 class TransactionBuilder(IndexBuilder):
     """Builder that adds one entry for each abort marker.
 
-    The index has no size limit: if an entry were missing, readers would return the records of its aborted transaction.
+    The index has no size limit: without the entry, readers would return the records of an aborted transaction.
     """
 
     __slots__ = ("_last_offset",)
@@ -83,10 +83,12 @@ class TransactionBuilder(IndexBuilder):
         return False
 
     def add(self, batches: PreparedBatches, position: int, aborted: Mapping[int, AbortedTransaction]) -> bytes:
-        """Return the bytes of the entries for the transactions that the batches abort; b"" if there are none.
+        """Return one entry for each abort marker in ``batches``; b"" if there are none.
+
+        ``aborted`` has the transactions by the offset of their marker.
 
         Raises:
-            CorruptBatchError: the offset of a marker is not above the marker offset of the last entry.
+            CorruptBatchError: the offset of a marker is not above the marker's offset in the last entry.
         """
         if not aborted:
             return b""
@@ -116,7 +118,7 @@ class TransactionIndex(IndexFormat[AbortedTransaction]):
     entry_bytes = LAYOUT.size
 
     def builder(self, base_offset: int, config: TopicConfig, *, entries: Buffer = b"") -> IndexBuilder:
-        """Return a builder that continues an index with these ``entries``."""
+        """Return a builder that continues an index with the ``entries``; b"" for a new index."""
         del config
         return TransactionBuilder(base_offset, entries)
 
@@ -125,5 +127,5 @@ class TransactionIndex(IndexFormat[AbortedTransaction]):
         return TransactionReader(entries, base_offset)
 
     def kept_bytes(self, entries: Buffer, base_offset: int, end_offset: int) -> int:
-        """Return the size in bytes of the entries before the first entry whose marker is at or above ``end_offset``."""
+        """Return the size (bytes) of the entries before the first one whose marker is at or above ``end_offset``."""
         return TransactionReader(entries, base_offset).kept_bytes(end_offset)

@@ -50,7 +50,7 @@ class BatchFormat(RecordFormat):
     """Record format of batches with one header, one CRC-32C and optionally one compressed stream of records.
 
     Args:
-        codecs: codecs, looked up when a compressed batch is decoded.
+        codecs: codecs of the compressed batches.
         kernels: functions to use, either compiled or in pure Python.
     """
 
@@ -66,7 +66,7 @@ class BatchFormat(RecordFormat):
     # --- reading -----------------------------------------------------------------------------------------------------
 
     def scan(self, data: Buffer, start: int, end: int, *, check_crc: bool) -> BatchTable:
-        """Return the batches in [start, end) up to the first byte that does not belong to a valid, complete batch."""
+        """Return the batches of [start, end), up to the first bytes that are not a valid, complete batch."""
         return self._kernels.scan_batches(data, start, end, check_crc)
 
     def decode(
@@ -74,8 +74,11 @@ class BatchFormat(RecordFormat):
     ) -> Iterator[RecordColumns]:
         """Yield the records as columns. Each result has an arena: the bytes to which positions in its columns refer.
 
-        The arena of consecutive uncompressed batches is ``data`` or a view of it. The decompressed records of small
-        consecutive compressed batches share an arena.
+        The arena of consecutive uncompressed batches is ``data`` or a view of ``data``. The decompressed records of
+        small consecutive batches share an arena.
+
+        Raises:
+            CorruptBatchError, DecompressedSizeError, UnsupportedCompressionError: as ``RecordFormat.decode``.
         """
         for arena, run, bounds in self._arenas(data, batches, limit_bytes):
             yield self._kernels.decode_batches(arena, run, bounds, fields)
@@ -89,10 +92,10 @@ class BatchFormat(RecordFormat):
         limit_bytes: int,
         columns: Sequence[str] | None = None,
     ) -> Iterator[pyarrow.RecordBatch]:
-        """Yield the records as Arrow batches.
+        """Yield the records as Arrow batches. The errors are those of ``RecordFormat.decode_arrow``.
 
-        The compiled kernels decode records directly into Arrow's buffers, unless headers are requested and a record has
-        some. If the batch headers determine the values of all requested columns, no record is read or decompressed.
+        If the batch headers determine the values of all requested columns, no record is read or decompressed. Damaged
+        records then cause no error.
         """
         kernels = self._kernels
         if kernels.pack_batches is None or kernels.expand_batches is None:
@@ -120,7 +123,7 @@ class BatchFormat(RecordFormat):
             return ()
         attributes, end = batches.attributes, batches.position[-1] + batches.size_bytes[-1]
         if end <= MAX_ARENA_BYTES and not (any(attributes) and any(map(CODEC_MASK.__and__, attributes))):
-            return ((data, batches, None),)  # the usual case of uncompressed batches
+            return ((data, batches, None),)  # a fast path: most batches are uncompressed
         return self._mixed_arenas(data, batches, limit_bytes)
 
     def _mixed_arenas(self, data: Buffer, batches: BatchTable, limit_bytes: int) -> Iterator[_Arena]:
@@ -173,7 +176,7 @@ class BatchFormat(RecordFormat):
 
     def _decompressed(self, view: memoryview, run: BatchTable, row: int, limit_bytes: int) -> memoryview:
         if run.record_count[row] == 0:
-            return memoryview(b"")  # an emptied batch: bytes after the header are ignored
+            return memoryview(b"")  # a batch without records: bytes after the header are ignored
         start, end = run.position[row] + BATCH_HEADER_BYTES, run.position[row] + run.size_bytes[row]
         return decompressed(self._codecs, run[row], view[start:end], limit_bytes)
 
@@ -190,7 +193,10 @@ class BatchFormat(RecordFormat):
     ) -> bytearray:
         """Return one encoded batch.
 
-        ``keep_offsets`` keeps the gaps between the offsets of columns; otherwise, offsets ascend by one.
+        With ``keep_offsets``, the gaps between the offsets of columns stay. Otherwise, offsets ascend by one.
+
+        Raises:
+            InvalidRecordError: as ``RecordFormat.encode``, or the records need more than 2 GiB.
         """
         if isinstance(records, RecordColumns):
             return self._sealed(self._kernels.encode_columns(records, keep_offsets), header, codec, level)
@@ -227,7 +233,7 @@ class BatchFormat(RecordFormat):
     def assign(self, batches: PreparedBatches, base_offset: int, leader_epoch: int, append_time_ms: int | None) -> None:
         """Set offsets, leader epoch, timestamp type and largest timestamp in place.
 
-        Offsets and leader epoch are not covered by the CRC: it is computed again only if another field changes.
+        The CRC is computed again only if the timestamp type or the largest timestamp changes.
         """
         self._kernels.assign(batches, base_offset, leader_epoch, append_time_ms)
 
@@ -241,9 +247,9 @@ class BatchFormat(RecordFormat):
         retain_empty: Sequence[bool] | None = None,
         limit_bytes: int,
     ) -> Iterator[Buffer]:
-        """Yield the bytes of the batches without the dropped records.
+        """Yield the bytes of the batches without the dropped records. The errors are those of ``RecordFormat.retain``.
 
-        Offsets, producer, sequence and flags of a batch do not change. If a batch loses records or gets a delete
+        Offsets, producer, sequence number and flags of a batch do not change. If a batch loses records or gets a delete
         horizon, its base timestamp, largest timestamp, record count and delete horizon are updated.
         """
         return retain_batches(
@@ -269,7 +275,7 @@ def decompressed(codecs: CodecTable, batch: RecordBatch, packed: memoryview, lim
     Raises:
         CorruptBatchError: the codec refuses the bytes; the error has the position of the batch.
         DecompressedSizeError: the records exceed ``limit_bytes``; the error has no position.
-        UnsupportedCompressionError: no codec has the batch's id; the text contains the position of the batch.
+        UnsupportedCompressionError: no codec has the batch's codec id; the text contains the position of the batch.
     """
     try:
         codec = codecs.by_id(batch.attributes & CODEC_MASK)

@@ -1,4 +1,4 @@
-"""Entries of magic 0 and 1 as columns, and the messages inside a compressed wrapper.
+"""Messages of magic 0 and 1 as columns, and the messages inside a wrapper (a compressed message).
 
 Source: apache/kafka LegacyRecord, AbstractLegacyRecordBatch.DeepRecordsIterator.
 """
@@ -16,13 +16,13 @@ from stratalog_formats.kernels.dispatch import Kernels
 from stratalog_formats.kernels.layout import FRAME_BYTES, INT32, MESSAGE_HEADER_BYTES, OVERHEAD_BYTES
 
 KEY_POSITIONS: Final = {0: MESSAGE_HEADER_BYTES, 1: MESSAGE_HEADER_BYTES + 8}  # position of the key's length, by magic
-_MOST_OFFSETS: Final = 1 << 31  # limit of a segment, whose indexes have 32 bits per offset
+_MOST_OFFSETS: Final = 1 << 31  # limit of a segment, whose indexes store offsets in 32 bits
 _NO_LONGS: Final = memoryview(array("q"))
 _NO_INTS: Final = memoryview(array("i"))
 
 
 class FieldPlaces:
-    """Positions and sizes of keys and values in an arena, message by message; the size of null is -1."""
+    """Positions and sizes of the keys and values of messages in an arena; the size of null is -1."""
 
     __slots__ = ("key_position", "key_size", "value_position", "value_size")
 
@@ -31,12 +31,12 @@ class FieldPlaces:
         self.value_position, self.value_size = array("i"), array("i")
 
     def add(self, arena: Buffer, messages: BatchTable, entry: int = -1) -> None:
-        """Add the fields of ``messages``, whose positions refer to ``arena``. Bytes after a value are ignored.
+        """Add the keys and values of ``messages``. Bytes between a value and the end of its message are ignored.
 
         Args:
             arena: bytes that contain the messages.
             messages: messages of one magic.
-            entry: position for errors; -1 means the position of each message.
+            entry: position for errors; -1 means the position of the wrong message.
 
         Raises:
             CorruptBatchError: a field exceeds its message.
@@ -68,10 +68,9 @@ class FieldPlaces:
     def columns(
         self, arena: Buffer, offsets: memoryview, stamps: memoryview, kinds: Iterable[int], fields: Fields
     ) -> RecordColumns:
-        """Return the columns of all added messages, which have no headers and no leader epoch.
+        """Return the columns of all added messages. Columns that ``fields`` does not request are empty.
 
-        Columns that ``fields`` does not request are empty. ``offsets``, ``stamps`` (timestamps) and ``kinds``
-        (timestamp types) have one element for each message.
+        ``offsets``, ``stamps`` (timestamps in ms) and ``kinds`` (timestamp types) have one element for each message.
         """
         count = len(offsets)
         with_offset, with_time = Fields.OFFSET in fields, Fields.TIMESTAMP in fields
@@ -102,7 +101,7 @@ def _constant(value: int, count: int) -> memoryview:
 
 
 def messages_in(kernels: Kernels, arena: Buffer, magic: int, entry: int) -> list[BatchTable]:
-    """Return the messages in a decompressed message set: one table for each run of consecutive messages of equal magic.
+    """Return the messages in a decompressed message set, with one table for consecutive messages of equal magic.
 
     An incomplete message at the end of the set is ignored.
 
@@ -113,8 +112,7 @@ def messages_in(kernels: Kernels, arena: Buffer, magic: int, entry: int) -> list
         entry: position of the wrapper, for errors.
 
     Raises:
-        CorruptBatchError: there is no message, or a message is too small, is compressed itself, or is of magic 2 or
-            above.
+        CorruptBatchError: there is no message, or a message is too small, compressed, or of magic 2 or above.
     """
     tables = list(_runs(kernels, arena, magic, entry))
     if not tables:
@@ -147,10 +145,10 @@ def _is_cut(arena: Buffer, at: int) -> bool:
 
 
 def distance_in(first: int, later: int, wrapper: RecordBatch) -> int:
-    """Return the difference between the offset of a message and the offset of the first message in its wrapper.
+    """Return ``later - first``, the distance of a message's offset from that of the first message in its wrapper.
 
     Raises:
-        CorruptBatchError: the difference is negative or exceeds 31 bits, so one segment cannot contain both offsets.
+        CorruptBatchError: the distance is negative, or 2^31 or more: one segment cannot contain both offsets.
     """
     if not 0 <= later - first < _MOST_OFFSETS:
         raise CorruptBatchError(f"a compressed message has the offsets {first} and {later}", "", wrapper.position)

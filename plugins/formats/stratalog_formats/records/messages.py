@@ -1,4 +1,4 @@
-"""Common part of messages of magic 0 and 1: one entry per record, or a wrapper whose value is a compressed message set.
+"""Base class of the formats of magic 0 and 1. A wrapper is a message whose value is a compressed set of messages.
 
 Source: apache/kafka LegacyRecord, AbstractLegacyRecordBatch, MemoryRecordsBuilder.
 """
@@ -60,10 +60,12 @@ _KEPT: Final = bytes(word != Verdict.DROP for word in range(256))  # verdicts as
 
 
 class MessageFormat(RecordFormat):
-    """Common part of magic 0 and 1. ``messages_v0`` and ``messages_v1`` implement the differences.
+    """Base class of the formats of magic 0 and 1. An entry is a message, which has one record or is a wrapper.
+
+    A wrapper is a message whose value is a compressed set of messages.
 
     Args:
-        codecs: codecs, looked up when a wrapper is decoded.
+        codecs: codecs of the wrappers.
         kernels: functions to use, either compiled or in pure Python.
         limit_bytes: limit of the decompressed size of a wrapper in ``assign``.
     """
@@ -78,7 +80,7 @@ class MessageFormat(RecordFormat):
         raise NotImplementedError
 
     def _shift(self, wrapper: RecordBatch, last_field: int) -> int:
-        """Return a number to add to the offset fields of the messages in a wrapper. The sums are the absolute offsets.
+        """Return the difference between the offsets of the messages in a wrapper and their stored offset fields.
 
         ``last_field`` is the offset field of the last message in the wrapper.
 
@@ -90,7 +92,7 @@ class MessageFormat(RecordFormat):
     # --- reading -----------------------------------------------------------------------------------------------------
 
     def scan(self, data: Buffer, start: int, end: int, *, check_crc: bool) -> BatchTable:
-        """Return the entries in [start, end) up to the first byte that does not belong to a valid, complete entry."""
+        """Return the entries of [start, end), up to the first bytes that are not a valid, complete entry."""
         return self._kernels.scan_messages(self.magic, data, start, end, check_crc)
 
     def decode(
@@ -98,8 +100,11 @@ class MessageFormat(RecordFormat):
     ) -> Iterator[RecordColumns]:
         """Yield the records as columns. Each result has an arena: the bytes to which positions in its columns refer.
 
-        The arena of consecutive uncompressed messages is ``data`` or a view of it. The arena of a wrapper is its
-        decompressed message set.
+        The arena of consecutive uncompressed messages is ``data`` or a view of ``data``. The arena of a wrapper is the
+        wrapper's decompressed message set.
+
+        Raises:
+            CorruptBatchError, DecompressedSizeError, UnsupportedCompressionError: as ``RecordFormat.decode``.
         """
         for start, end in _runs(batches):
             run = batches.take(start, end)
@@ -130,7 +135,7 @@ class MessageFormat(RecordFormat):
         return TimestampType.LOG_APPEND_TIME if attributes & TIMESTAMP_TYPE_BIT else TimestampType.CREATE_TIME
 
     def _decode_wrapper(self, data: Buffer, wrapper: RecordBatch, fields: Fields, limit_bytes: int) -> RecordColumns:
-        """Return the messages of one wrapper. Each message is read in the format of its own magic, 0 or 1."""
+        """Return the messages of one wrapper. Each message is decoded in the format of its own magic, 0 or 1."""
         arena = self._unpacked(data, wrapper, limit_bytes)
         tables = messages_in(self._kernels, arena, self.magic, wrapper.position)
         places = FieldPlaces()
@@ -152,7 +157,7 @@ class MessageFormat(RecordFormat):
         """Return the decompressed message set of a wrapper.
 
         Raises:
-            CorruptBatchError: the wrapper has no value or uses zstd; also for the reasons of ``decompressed``.
+            CorruptBatchError: the wrapper has no value or uses zstd; also as ``decompressed``.
             DecompressedSizeError, UnsupportedCompressionError: as ``decompressed``.
         """
         if wrapper.codec_id == ZSTD_ID:
@@ -178,9 +183,14 @@ class MessageFormat(RecordFormat):
         *,
         keep_offsets: bool = False,
     ) -> bytearray:
-        """Return one entry per record, or with a codec one wrapper around all records.
+        """Return one message for each record; with a codec, return one wrapper with these messages.
 
-        ``keep_offsets`` keeps the gaps between the offsets of columns; otherwise, offsets ascend by one.
+        With ``keep_offsets``, the gaps between the offsets of columns stay. Otherwise, offsets ascend by one.
+
+        Raises:
+            InvalidRecordError: there are no records, a record has headers, or a timestamp or an offset is invalid.
+            UnsupportedCompressionError: the codec is zstd.
+            UnsupportedForMessageFormatError: ``header`` has a producer id, or is for a transaction or control batch.
         """
         if isinstance(records, RecordColumns):
             return self._encoded_columns(records, header, codec, level, keep_offsets=keep_offsets)
@@ -257,10 +267,7 @@ class MessageFormat(RecordFormat):
         values: Sequence[bytes | None],
         attributes: int,
     ) -> bytearray:
-        """Return one entry for each of ``offsets``, without checks of the arguments.
-
-        The entries are built column by column, which is faster in Python than message by message.
-        """
+        """Return one message for each of ``offsets``. The arguments are not checked."""
         key_sizes, value_sizes = (
             [-1 if field is None else len(field) for field in column] for column in (keys, values)
         )
@@ -276,15 +283,12 @@ class MessageFormat(RecordFormat):
     def assign(self, batches: PreparedBatches, base_offset: int, leader_epoch: int, append_time_ms: int | None) -> None:
         """Set the offsets of the entries; for magic 1, also the timestamp type and timestamp. Ignore ``leader_epoch``.
 
-        A wrapper gets as many offsets as its messages span; the offset of the wrapper itself is that of its last
-        message.
-
-        A scan sets a wrapper's ``record_count`` to -1, and ``assign`` then decompresses the wrapper to find the span.
-        To avoid this, a caller that knows that the inner offsets are 0, 1, 2, ... can set ``record_count`` to the
-        number of messages.
+        A wrapper gets the offset of its last message. To find the number of offsets of a wrapper, ``assign``
+        decompresses the wrapper if its ``record_count`` is -1, as a scan returns it. If the inner offsets are 0, 1, 2,
+        ..., a caller can set ``record_count`` to the number of messages instead.
 
         Raises:
-            CorruptBatchError: a wrapper must be decompressed, and its contents are not valid.
+            CorruptBatchError: a wrapper was decompressed, and its contents are not valid.
             DecompressedSizeError: a wrapper exceeds ``limit_bytes`` of this object.
             UnsupportedCompressionError: no codec has the id of a wrapper.
         """
@@ -310,7 +314,7 @@ class MessageFormat(RecordFormat):
 
     @staticmethod
     def _stamp(data: bytearray, batch: RecordBatch, attributes: int, stamp: int) -> None:
-        """Set attributes, timestamp and CRC of a message, unless it already has these attributes and this timestamp."""
+        """Set attributes, timestamp and CRC of a message. Do nothing if attributes and timestamp are right already."""
         at, end = batch.position, batch.position + batch.size_bytes
         if (data[at + _ATTRIBUTES_POSITION], *INT64.unpack_from(data, at + MESSAGE_HEADER_BYTES)) == (
             attributes,
@@ -337,9 +341,13 @@ class MessageFormat(RecordFormat):
     ) -> Iterator[Buffer]:
         """Yield the kept uncompressed messages, and the wrappers without the dropped messages.
 
-        The offset of a rewritten wrapper is that of its last kept message. A wrapper that keeps all messages is not
-        decompressed. These formats cannot store a delete horizon: ``horizon_ms`` is ignored. They have no empty batches
-        either: if ``retain_empty`` is True for a batch that loses all records, the call raises InvalidRecordError.
+        A rewritten wrapper gets the offset of its last kept message. A wrapper that keeps all messages is not
+        decompressed. ``horizon_ms`` is ignored, because messages cannot store a delete horizon.
+
+        Raises:
+            InvalidRecordError: the numbers of verdicts and records differ, or ``retain_empty`` is True for a message
+                that loses all records: these formats have no empty batches.
+            CorruptBatchError, DecompressedSizeError, UnsupportedCompressionError: as ``decode``.
         """
         del horizon_ms
 
@@ -366,7 +374,7 @@ class MessageFormat(RecordFormat):
 
 
 def _runs(batches: BatchTable) -> Iterator[tuple[int, int]]:
-    """Yield ranges [start, end) of rows that share an arena: one wrapper, or uncompressed messages of at most 2 GiB."""
+    """Yield ranges [start, end) of rows for one arena: one wrapper, or uncompressed messages of at most 2 GiB."""
     attributes, position, size = batches.attributes, batches.position, batches.size_bytes
     start = 0
     for row in range(1, len(batches)):
@@ -379,5 +387,5 @@ def _runs(batches: BatchTable) -> Iterator[tuple[int, int]]:
 
 
 def _filled(column: Sequence[bytes | None]) -> Sequence[bytes]:
-    """Return the column with nulls replaced by empty bytes."""
+    """Return the column with empty bytes in place of None."""
     return [field or b"" for field in column]

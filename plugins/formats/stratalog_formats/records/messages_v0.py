@@ -34,8 +34,11 @@ class MessageFormatV0(MessageFormat):
     def assign(self, batches: PreparedBatches, base_offset: int, leader_epoch: int, append_time_ms: int | None) -> None:
         """Set the offsets of the entries. ``leader_epoch`` and ``append_time_ms`` are ignored.
 
-        The messages in a wrapper contain absolute offsets. Each wrapper is therefore decompressed and compressed again,
-        which can change the size of ``batches.data``. Raises the errors of ``MessageFormat.assign``.
+        The messages in a wrapper contain absolute offsets. Therefore each wrapper is decompressed and compressed again,
+        which can change the size of ``batches.data``.
+
+        Raises:
+            CorruptBatchError, DecompressedSizeError, UnsupportedCompressionError: as ``MessageFormat.assign``.
         """
         data, table = batches.data, batches.table
         if not any(batch.codec_id for batch in table):
@@ -54,9 +57,9 @@ class MessageFormatV0(MessageFormat):
         batches.replace_table(self.scan(data, start, start + len(moved), check_crc=False))
 
     def _moved(self, data: bytearray, wrapper: RecordBatch, base_offset: int) -> tuple[bytearray, int]:
-        """Return a copy of a wrapper with ``base_offset`` for its first message, and the offset of its last message.
+        """Return a copy of a wrapper whose first message has ``base_offset``, and the offset of the last message.
 
-        Gaps between the offsets of the messages are kept.
+        Gaps between the offsets of the messages stay.
         """
         arena = bytearray(self._unpacked(data, wrapper, self._limit_bytes))
         tables = messages_in(self._kernels, arena, self.magic, wrapper.position)

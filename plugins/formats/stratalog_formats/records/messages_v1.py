@@ -18,9 +18,9 @@ _HEAD: Final = Struct(">bbqi")  # magic, attributes, timestamp, size of the key
 
 
 class MessageFormatV1(MessageFormat):
-    """Record format of magic 1: timestamps and relative inner offsets.
+    """Record format of magic 1: timestamps, and inner offsets relative to the wrapper's offset.
 
-    A wrapper's offset is that of its last message.
+    A wrapper has the offset of its last message.
     """
 
     magic: ClassVar[int] = 1
@@ -29,9 +29,9 @@ class MessageFormatV1(MessageFormat):
         return map(partial(_HEAD.pack, 1, attributes), stamps, key_sizes)
 
     def _shift(self, wrapper: RecordBatch, last_field: int) -> int:
-        """Return a number to add to the inner offsets. The sums are the absolute offsets.
+        """Return the difference between the offsets of the messages in a wrapper and their stored offset fields.
 
-        The number is 0 for a wrapper at offset 0, because old librdkafka versions wrote such wrappers.
+        The result is 0 for a wrapper at offset 0, because old librdkafka versions wrote wrappers with absolute offsets.
 
         Raises:
             CorruptBatchError: the offset of the wrapper is below ``last_field``, and not 0.

@@ -59,7 +59,8 @@ def kept_pieces(
 ) -> Iterator[Buffer]:
     """Yield the kept parts of all batches, in order. Consecutive unchanged batches are yielded as one view of ``data``.
 
-    Raises the errors of ``check_lengths`` and ``rewrite``.
+    Raises:
+        InvalidRecordError: as ``check_lengths``. The errors of ``rewrite`` are raised, too.
     """
     check_lengths(batches, verdicts, retain_empty)
     view, start, end = memoryview(data), 0, 0
@@ -80,7 +81,7 @@ def kept_pieces(
 
 
 def check_lengths(batches: BatchTable, verdicts: Sequence[Buffer], retain_empty: Sequence[bool] | None) -> None:
-    """Raise InvalidRecordError unless each batch has one element in ``verdicts``, and in ``retain_empty`` if given."""
+    """Raise InvalidRecordError unless ``verdicts`` and, if given, ``retain_empty`` have one element for each batch."""
     chosen = [len(verdicts)] if retain_empty is None else [len(verdicts), len(retain_empty)]
     if any(count != len(batches) for count in chosen):
         raise InvalidRecordError(f"{len(batches)} batches have {chosen} lists of verdicts and choices")
@@ -99,7 +100,7 @@ def retain_batches(
 ) -> Iterator[Buffer]:
     """Yield the bytes of batches of magic 2 without the dropped records, as ``RecordFormat.retain`` documents.
 
-    ``form`` decodes the batches. ``retain_plain`` is the compiled function for uncompressed batches, None without it.
+    ``form`` decodes the batches. ``retain_plain`` is the compiled function for uncompressed batches, or None.
     """
     check_lengths(batches, verdicts, retain_empty)
     for start, end, is_packed in _runs(batches):
@@ -112,10 +113,10 @@ def retain_batches(
 
 
 def _runs(batches: BatchTable) -> Iterator[tuple[int, int, bool]]:
-    """Yield ranges [start, end) of rows whose batches are all compressed or all uncompressed; True means compressed."""
+    """Yield start, end (exclusive) and a flag of each run of rows: True if all are compressed, False if none is."""
     row = 0
     if len(batches) and not any(map(CODEC_MASK.__and__, batches.attributes)):
-        yield 0, len(batches), False  # the usual case of uncompressed batches
+        yield 0, len(batches), False  # a fast path: most batches are uncompressed
         return
     packed = [bool(attributes & CODEC_MASK) for attributes in batches.attributes]
     for is_packed, found in groupby(packed):
@@ -155,7 +156,7 @@ def _retain_each(
 
 
 def wrong_count(verdicts: int, records: int, position: int) -> InvalidRecordError:
-    """Return the error for verdicts whose number differs from that of the records."""
+    """Return the error for a batch at ``position`` whose numbers of verdicts and of records differ."""
     return InvalidRecordError(f"{verdicts} verdicts for {records} records position={position}")
 
 
@@ -167,7 +168,7 @@ def _rewritten(
     horizon_ms: int | None,
     limit_bytes: int,
 ) -> bytearray:
-    """Return the batch in ``piece`` without the dropped records. ``verdict`` must keep at least one record."""
+    """Return the batch in ``piece`` without the dropped records. ``verdict`` must not drop all records."""
     table = form.scan(piece, 0, len(piece), check_crc=False)
     batch = table[0]
     columns = next(form.decode(piece, table, fields=Fields.TIMESTAMP, limit_bytes=limit_bytes))
@@ -195,10 +196,7 @@ def _rewritten(
 
 
 def _spans(raw: bytes, at: int, count: int) -> list[tuple[int, int]]:
-    """Return start and end of each record including its length field.
-
-    The caller must have decoded the records, which checks that they are inside ``raw``.
-    """
+    """Return start and end of each record, with its length field. ``raw`` must have been decoded, which checks it."""
     spans = []
     for _ in range(count):
         length, body = read_varint(raw, at)
@@ -208,7 +206,7 @@ def _spans(raw: bytes, at: int, count: int) -> list[tuple[int, int]]:
 
 
 def _shifted(raw: bytes, start: int, end: int, delta_ms: int) -> bytes:
-    """Return a record with the timestamp delta ``delta_ms``, and with attributes 0, as Kafka writes each record."""
+    """Return the record in [start, end) with the timestamp delta ``delta_ms``, and with attributes 0 as in Kafka."""
     _, body = read_varint(raw, start)
     _, rest = read_varint(raw, body + 1, 64)
     content = b"\0" + varint(delta_ms) + raw[rest:end]
@@ -216,7 +214,7 @@ def _shifted(raw: bytes, start: int, end: int, delta_ms: int) -> bytes:
 
 
 def _header_alone(batch: RecordBatch) -> bytearray:
-    """Return ``batch`` without its records. The result keeps the offsets, the producer, its sequence and the flags."""
+    """Return ``batch`` without records, but with its offsets, producer, sequence number and flags."""
     out = bytearray(BATCH_HEADER_BYTES)
     _seal(out, batch, batch.attributes & _FLAGS, NO_TIMESTAMP, batch.max_timestamp_ms, 0)
     return out
