@@ -1,8 +1,8 @@
 """gzip, codec 1: RFC 1952, with concatenated members. Like Kafka, stratalog ignores bytes after the last member.
 
-Most writers make one member with a header without optional fields, which libdeflate decompresses in one call. All other
-data, damaged data included, is read member by member: this module parses headers and trailers as Java does, and zlib
-inflates the contents. Unlike zlib, Java ignores the reserved flags, and stops at bytes that do not begin like a member.
+Most writers make one member, whose header has no optional fields. libdeflate decompresses such data in one call. All
+other data, including damaged data, is read member by member: this module parses headers and trailers as Java does, and
+zlib inflates the contents. Unlike zlib, Java ignores reserved flags, and stops at bytes that are not a member's start.
 
 Source: apache/kafka GzipCompression, over Java's GZIPInputStream.
 """
@@ -31,7 +31,7 @@ _TRAILER: Final = Struct("<II")  # CRC-32 and size of the contents
 _SIZE: Final = Struct("<I")
 _NO_MEMBER_BYTES: Final = _HEADER_BYTES + _TRAILER.size  # a member has more bytes than this
 _MAX_RATIO: Final = 1032  # two bits of deflate produce at most 258 bytes
-_CHUNK_BYTES: Final = 1 << 9  # bounds zlib's output per call to 516 KiB
+_CHUNK_BYTES: Final = 1 << 9  # limits zlib's output to 516 KiB for each call
 _LARGE_BYTES: Final = 1 << 22
 _SEARCH_BYTES: Final = 1 << 16
 
@@ -43,7 +43,7 @@ class GzipCodec(Codec):
     levels: ClassVar[range | None] = range(1, 10)
 
     def compress(self, data: Buffer, *, level: int | None, magic: int) -> bytes:
-        """Return ``data`` compressed to one gzip member without name and time.
+        """Return ``data`` compressed to one gzip member, whose header has no name and no time.
 
         Raises:
             ConfigError: the level is outside ``levels``.
@@ -67,30 +67,30 @@ class GzipCodec(Codec):
 
 
 def _only_member(view: memoryview, limit_bytes: int) -> bytearray | None:
-    """Return the contents if ``view`` is certainly one valid member without optional fields, else None.
+    """Return the contents if ``view`` is certainly one valid member without optional fields, otherwise None.
 
     The result is also None if the contents are empty or exceed ``limit_bytes``.
     """
     if len(view) < _NO_MEMBER_BYTES or view[: len(_PLAIN_START)].tobytes() != _PLAIN_START:
         return None
     size: int = _SIZE.unpack_from(view, len(view) - _SIZE.size)[0]
-    if not 0 < size <= min(limit_bytes, len(view) * _MAX_RATIO):  # allocated before libdeflate begins; 0 means unknown
+    if not 0 < size <= min(limit_bytes, len(view) * _MAX_RATIO):  # this size is allocated before libdeflate starts
         return None
-    # another member may follow: avoid a large allocation that is then not used
+    # If another member follows, the large allocation would not be used.
     if size > _LARGE_BYTES and KERNELS.holds(view[1:], _START):
         return None
     try:
         found: bytearray = deflate.gzip_decompress(view, size)
     except deflate.DeflateError:
         return None
-    # libdeflate does not report where the member ended. If another member follows, the first one's size precedes it.
+    # libdeflate does not return the end of the member. If a second member follows, the first member's size precedes it.
     return None if KERNELS.holds(view, _SIZE.pack(len(found)) + _START) else found
 
 
 def _members(view: memoryview, limit_bytes: int) -> bytearray:
     """Return the contents of all members; raise DecompressedSizeError if they exceed ``limit_bytes``.
 
-    The data is decompressed twice: memory is then allocated once, at the final size.
+    The data is decompressed twice: the first pass only computes the size of the result.
     """
     size = 0
     for piece in _pieces(view):
@@ -115,9 +115,9 @@ def _pieces(view: memoryview) -> Iterator[bytes]:
 
 
 def _header_end(view: memoryview, start: int) -> int | None:
-    """Return the position of the contents of the member at ``start``.
+    """Return the end of the header of the member at ``start``, where the contents begin.
 
-    The result is None if no complete header with a valid header CRC begins there, or if no bytes follow the header.
+    The result is None if there is no complete header with a valid header CRC, or if no bytes follow the header.
     """
     if len(view) - start < _HEADER_BYTES or view[start : start + len(_START)].tobytes() != _START:
         return None
@@ -145,9 +145,9 @@ def _text_end(view: memoryview, position: int) -> int:
 
 
 def _inflated(view: memoryview, position: int) -> Generator[bytes, None, int]:
-    """Yield the contents of a member in pieces of at most 516 KiB; ``position`` is the end of the member's header.
+    """Yield the contents of a member in pieces of at most 516 KiB. Return the position after the member's trailer.
 
-    At the end, check the trailer, and return the position after the trailer.
+    ``position`` is the end of the member's header.
 
     Raises:
         CorruptBatchError: the contents are damaged or cut off, or contradict the trailer.
@@ -155,7 +155,7 @@ def _inflated(view: memoryview, position: int) -> Generator[bytes, None, int]:
     checksum = size = 0
     unpacker = zlib.decompressobj(_RAW_WINDOW)
     while not unpacker.eof:
-        # small chunks, because zlib copies the input after a member's end
+        # The chunks are small, because zlib copies the input after a member's end.
         chunk = view[position : position + _CHUNK_BYTES]
         if not chunk:
             raise CorruptBatchError("the gzip data is cut off", "", len(view))

@@ -1,8 +1,8 @@
 """lz4, codec 3: one LZ4 frame of independent blocks, read and written with Kafka's exceptions from the LZ4 format.
 
 For magic 0, Kafka's writer includes the frame's magic bytes in the header checksum (KAFKA-3160), and Kafka's reader
-does not check this checksum. Kafka verifies neither content size nor content checksum, and refuses blocks that depend
-on each other. stratalog does the same. No library reads such frames, so this module parses the frame, and the library
+does not check this checksum. Kafka checks neither content size nor content checksum, and refuses blocks that depend on
+each other. stratalog has the same rules. No library reads such frames: this module parses the frame, and the library
 decompresses the blocks.
 
 Source: apache/kafka Lz4BlockInputStream, Lz4BlockOutputStream.
@@ -30,14 +30,14 @@ from stratalog_formats.kernels.dispatch import KERNELS
 _MAGIC: Final = b"\x04\x22\x4d\x18"
 _VERSION, _INDEPENDENT, _BLOCK_CHECKSUM, _CONTENT_SIZE, _CONTENT_CHECKSUM = 0x40, 0x20, 0x10, 0x08, 0x04
 _BLOCK_SIZES: Final = {4: 1 << 16, 5: 1 << 18, 6: 1 << 20, 7: 1 << 22}
-_FAST_LEVEL: Final = 9  # Kafka's default level selects its fast compressor, any other the high compression one
+_FAST_LEVEL: Final = 9  # Kafka's default level; it selects the fast compressor, other levels select high compression
 _WORD: Final = Struct("<I")  # size of a block, or a checksum
 _STORED: Final = 1 << 31
 _MAX_RATIO: Final = 256  # one byte of a match length adds at most 255 bytes
 
 
 class Lz4Codec(Codec):
-    """Codec for lz4. It writes frames with blocks of 64 KiB, and no checksum except that of the header."""
+    """Codec for lz4. It writes frames with blocks of 64 KiB, and with no checksum except the header checksum."""
 
     id: ClassVar[int] = 3
     levels: ClassVar[range | None] = range(1, 18)
@@ -75,7 +75,7 @@ class Lz4Codec(Codec):
         for block, stored in blocks:
             before_last_bytes += last_bytes
             last_bytes = len(block) if stored else min(block_bytes, len(block) * _MAX_RATIO)
-        # each call has room for a largest block
+        # There is room for a largest block at the end, because each call of the library needs it.
         found = KERNELS.room(min(before_last_bytes, limit_bytes) + block_bytes)
         with memoryview(found) as into:
             for block, stored in blocks:
@@ -91,7 +91,7 @@ class Lz4Codec(Codec):
 
 
 def _checked_header(view: memoryview, magic: int) -> tuple[int, int]:
-    """Return the flags of the frame, and the size of its header in bytes. For magic 0, ignore the header checksum.
+    """Return the flags of the frame, and the size of its header (bytes). For magic 0, ignore the header checksum.
 
     Raises:
         CorruptBatchError: the header is damaged, cut off, or has features that Kafka does not support.
@@ -114,7 +114,7 @@ def _checked_header(view: memoryview, magic: int) -> tuple[int, int]:
 
 
 def _blocks(view: memoryview, flags: int, position: int, block_bytes: int) -> Iterator[tuple[memoryview, bool]]:
-    """Yield each block up to the end mark, with True if it is stored uncompressed.
+    """Yield each block of the frame, with True if the block is stored uncompressed.
 
     Raises:
         CorruptBatchError: a block is too large, its checksum does not match, or the frame is cut off.
@@ -143,9 +143,8 @@ def _unpack(block: memoryview, room: memoryview) -> int:
     """Decompress a block into ``room``, which has the size of the largest block; return the size of the contents.
 
     The library reads the first four bytes as the size of the contents, or, with ``output_len``, as contents. If this
-    fails, the library tries the other reading. The arguments are chosen so that the second attempt always fails: a size
-    above the room is refused, and the size of a largest block, read as contents, begins with a reference to earlier
-    bytes.
+    attempt fails, the library tries the other way. With these arguments, the second attempt always fails: the library
+    refuses a size above the room, and the size of a largest block is not the start of valid contents.
 
     Raises:
         CorruptBatchError: the block is damaged.

@@ -1,4 +1,4 @@
-"""Iterable over the blocks of a stream, for two passes: one computes their maximum size, one decompresses them."""
+"""Iterable over the blocks of a stream, for two passes: the first computes sizes, the second decompresses."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class _Walk(Generic[Item]):
 def repeatable(walk: Callable[[], Iterator[Item]]) -> Iterable[Item]:
     """Return the items of ``walk`` as an iterable that can be used more than once.
 
-    Fewer than 1,024 items are kept in a list. If there are more, each iteration calls ``walk``, because a list of tiny
-    blocks needs much more memory than the blocks.
+    Fewer than 1,024 items are kept in a list. For more items, each iteration calls ``walk``, because a list of tiny
+    blocks would need much more memory than the blocks.
     """
     kept = list(islice(walk(), _FEW))
     return kept if len(kept) < _FEW else _Walk(walk)

@@ -27,7 +27,7 @@ _MAX_RATIO: Final = 22  # three bytes copy at most 64 bytes
 
 
 class SnappyCodec(Codec):
-    """Codec for snappy. It writes xerial streams: blocks of 32 KiB after a header of 16 bytes."""
+    """Codec for snappy. It writes xerial streams: a header of 16 bytes, then blocks of 32 KiB."""
 
     id: ClassVar[int] = 2
     levels: ClassVar[range | None] = None

@@ -1,7 +1,7 @@
 """zstd, codec 4: concatenated frames. Record formats V0 and V1 do not support zstd.
 
-Unlike the frames that Kafka writes, frames of stratalog contain the size of their contents. A reader can then allocate
-exactly that size, and needs no window in addition.
+Unlike Kafka's frames, the frames that stratalog writes contain the size of their contents. A reader can then allocate
+exactly this size, and needs no memory for a window.
 
 Source: apache/kafka ZstdCompression, over zstd-jni's streams (window limit 128 MiB).
 """
@@ -21,7 +21,7 @@ from stratalog_formats.codecs.levels import checked_level
 _DEFAULT_LEVEL: Final = 3
 _LEVELS: Final = range(-131072, 23)
 _WINDOW_LIMIT_BYTES: Final = 1 << 27
-# largest window that is allocated in addition to the contents: the usual window of Kafka's writer
+# Size of the largest window that may be allocated in addition to the contents: the usual window of Kafka's writer.
 _RING_BYTES: Final = 1 << 21
 _IDLE_BYTES: Final = 1 << 22  # limit of memory that an idle context may hold
 _DESCRIPTOR: Final = 4  # position of the header byte that describes the other header fields
@@ -43,7 +43,7 @@ class _Frame(NamedTuple):
 
     @property
     def needs_window(self) -> bool:
-        """True if decompression needs a large window besides the contents: the frame does not state their size."""
+        """True if decompression needs a window above 2 MiB: the frame does not state the size of its contents."""
         window_bytes = min(self.parameters.window_size, self.most_bytes)
         return self.parameters.content_size == zstandard.CONTENTSIZE_UNKNOWN and window_bytes > _RING_BYTES
 
@@ -55,7 +55,8 @@ class ZstdCodec(Codec):
     levels: ClassVar[range | None] = _LEVELS
 
     def __init__(self) -> None:
-        # Creating a context costs more than a small batch. A context serves one thread at a time, so a call removes it.
+        # Creating a context takes longer than compressing a small batch. One thread at a time may use a context:
+        # a call removes it from the list.
         self._packers = dict[int, list[zstandard.ZstdCompressor]]()
         self._unpackers = list[zstandard.ZstdDecompressor]()
 
@@ -101,9 +102,8 @@ class ZstdCodec(Codec):
     def _one(self, frame: _Frame, limit_bytes: int) -> Buffer:
         """Return the contents of one frame; raise DecompressedSizeError if they exceed ``limit_bytes``.
 
-        One call of the library is sufficient if the frame states a size above 0. It is also sufficient if the frame
-        states no size, its largest possible size is within the limit, and it needs no large window. Any other frame is
-        decompressed twice, by ``_several``.
+        One call of the library is sufficient if the frame states a size above 0, or if it states no size, its largest
+        possible size is within the limit, and it needs no large window. Otherwise ``_several`` decompresses the frame.
         """
         said_bytes, most_bytes = frame.parameters.content_size, frame.most_bytes
         if said_bytes == zstandard.CONTENTSIZE_UNKNOWN:
@@ -127,7 +127,7 @@ class ZstdCodec(Codec):
 def _several(view: memoryview, limit_bytes: int) -> bytearray:
     """Return the contents of all frames; raise DecompressedSizeError if they exceed ``limit_bytes``.
 
-    The data is decompressed twice: memory is then allocated once, at the final size.
+    The data is decompressed twice: the first pass only computes the size of the result.
     """
     raw: Buffer = view
     if sum(frame.needs_window for frame in _frames(view)):  # ``sum``, unlike ``any``, checks every frame
@@ -151,16 +151,13 @@ def _measured(raw: Buffer, limit_bytes: int) -> int:
 
 
 def _reader(raw: Buffer) -> zstandard.ZstdDecompressionReader:
-    """Return a reader with a context of its own, so that the memory of the window is freed with the reader."""
+    """Return a reader with its own context, whose window is freed together with the reader."""
     unpacker = zstandard.ZstdDecompressor(max_window_size=_WINDOW_LIMIT_BYTES)
     return unpacker.stream_reader(raw, read_across_frames=True)
 
 
 def _without_windows(view: memoryview, limit_bytes: int) -> bytearray:
-    """Return the frames of ``view``, with the size of the contents added to each frame that needs a window.
-
-    Skippable frames are left out.
-    """
+    """Return the frames of ``view`` except skippable frames. Each frame that needs a window gets its contents' size."""
     frames = bytearray()
     for frame in _frames(view):
         frames += _with_size(frame, _measured(frame.raw, limit_bytes)) if frame.needs_window else frame.raw
@@ -171,7 +168,7 @@ def _frames(view: memoryview) -> Iterator[_Frame]:
     """Yield the frames of ``view`` except skippable frames.
 
     Raises:
-        CorruptBatchError: a frame is damaged, or ``view`` ends inside a frame, which the library does not check.
+        CorruptBatchError: a frame is damaged, or ``view`` ends inside a frame.
     """
     position = 0
     while position < len(view):
@@ -217,7 +214,7 @@ def _frame(view: memoryview, start: int) -> _Frame | None:
 def _blocks_end(view: memoryview, position: int) -> tuple[int, int]:
     """Return the end of a frame's last block, and the largest possible size of the frame's contents.
 
-    The end is beyond ``view`` if a block is cut off.
+    If a block is cut off, the end is after the end of ``view``.
     """
     last = most_bytes = 0
     while not last:

@@ -1,4 +1,4 @@
-"""Tier layouts, which map a segment's files to objects."""
+"""Tier layouts, which convert a segment's files to objects and back."""
 
 from __future__ import annotations
 

@@ -4,9 +4,9 @@
 
     chunk 0 | chunk 1 | ... | chunk index | small files | footer
 
-Each chunk can be read alone. A ranged read therefore fetches and decompresses only the chunks that it touches. A chunk
-that zstd does not shrink, such as data compressed by producers, is stored unchanged. The chunk index is stored in the
-object and not in the manifest, because the manifest's size must not grow with the size of the segments.
+Each chunk can be read alone. A read of a range therefore fetches and decompresses only the chunks with bytes of the
+range. A chunk that zstd does not shrink, such as batches compressed by producers, is stored unchanged. The chunk index
+is in the object, not in the manifest: the size of a manifest must not grow with the size of the segments.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ LABEL: Final = f"{NAME}@{VERSION}"
 _MAGIC: Final = 2  # magic that is passed to the codec: frames as in record batches
 _WORTH: Final = 0.95  # a chunk is stored uncompressed unless it shrinks below this share of its size
 _LONGEST_SKIP: Final = (
-    15  # after chunks that did not shrink, at most so many chunks are stored without an attempt to compress them
+    15  # maximum number of chunks that are stored without an attempt to compress them, after chunks that did not shrink
 )
 
 
@@ -60,11 +60,11 @@ class ChunkedSection(Section):
 
 
 class ChunkedLayout(TierLayout):
-    """Tier layout that stores segments in chunks.
+    """Tier layout that stores a segment as one object of compressed chunks.
 
     Args:
         fetch_chunk_bytes: limit of one ranged read, unless a chunk is larger.
-        settings: settings for writing; the entry of a stored segment contains its own.
+        settings: settings for new segments; None for the defaults. The entry of a stored segment has its chunk size.
     """
 
     def __init__(self, fetch_chunk_bytes: int, settings: ChunkedSection | None = None) -> None:
@@ -75,7 +75,7 @@ class ChunkedLayout(TierLayout):
         """Compress a segment into a temporary file, then store it as one object.
 
         Raises:
-            CorruptObjectError: the log returned more or fewer bytes than announced; nothing is visible.
+            CorruptObjectError: the log has more or fewer bytes than its ``size_bytes``.
             StorageError: the temporary file cannot be written, or the upload failed.
         """
         del section  # this layout has settings of the engine only, and no topic settings
@@ -91,7 +91,7 @@ class ChunkedLayout(TierLayout):
             return put_whole(LABEL, source, spool, sink, {"chunks": notes})
 
     def read(self, segment: StoredSegment, start: int, end: int, fetch: RangeReader) -> Iterator[memoryview]:
-        """Yield bytes [start, end) of the ``.log`` file, one piece per chunk.
+        """Yield bytes [start, end) of the ``.log`` file, one piece for each chunk.
 
         If the range is the whole file, its hash is checked, and the last piece is yielded only if the hash is right.
 
@@ -105,11 +105,7 @@ class ChunkedLayout(TierLayout):
         return hashed_pieces(self._pieces(segment, start, end, fetch), segment, start, end, place)
 
     def read_index(self, segment: StoredSegment, kind: FileKind, fetch: RangeReader) -> bytes | None:
-        """Return a small file, which is stored uncompressed, after a check of its hash; None if the segment lacks it.
-
-        Raises:
-            CorruptObjectError: the store returned more or fewer bytes, or the hash is wrong.
-        """
+        """Return a small file; None if the segment has none. Raise CorruptObjectError if its size or hash is wrong."""
         return read_small(segment, kind, fetch)
 
     def check(self, segment: StoredSegment, fetch: RangeReader) -> None:
@@ -117,13 +113,13 @@ class ChunkedLayout(TierLayout):
         check_whole(segment, LABEL, fetch)
 
     def discover(self, objects: Sequence[ObjectInfo], fetch: RangeReader) -> Iterator[StoredSegment]:
-        """Yield the segments of this layout that ``discover_whole`` finds by the footers of ``objects``."""
+        """Yield the segments of this layout in ``objects``. Raise CorruptObjectError if a footer is damaged."""
         return discover_whole(LABEL, objects, fetch)
 
     # --- writing ---------------------------------------------------------------------------------------------------
 
     def _compress(self, source: SegmentSource, spool: Spool, key: str) -> list[int]:
-        """Write all chunks of the log to ``spool``, set its hash, and return the entries of the chunk index."""
+        """Write all chunks of the log to ``spool``, set ``spool.sha256``, and return the entries of the chunk index."""
         log, sizes = HashedLog.of(source.log, key), list[int]()
         skip = misses = 0
         for chunk in cut(log, self._settings.chunk_bytes):
@@ -174,7 +170,7 @@ class ChunkedLayout(TierLayout):
 
 
 def open_chunked(context: OpenContext) -> TierLayout:
-    """Open the layout with the settings of ``[plugins.chunked]``."""
+    """Return the layout with the settings of ``[plugins.chunked]``."""
     section = context.section
     return ChunkedLayout(
         context.limits.fetch_chunk_bytes, section if isinstance(section, ChunkedSection) else ChunkedSection()

@@ -1,7 +1,7 @@
-"""The chunk index of layout ``chunked``: four bytes per chunk, stored after the last chunk.
+"""The chunk index of layout ``chunked``: four bytes for each chunk, stored after the last chunk.
 
-An entry is the stored size, unsigned and big-endian. The highest bit of an entry is set if the chunk is stored
-uncompressed.
+An entry is the size of the chunk as stored, unsigned and big-endian. The highest bit of an entry is set if the chunk is
+stored uncompressed.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ _FIELDS: Final = frozenset({"chunk_bytes", "index_bytes", "index_sha256"})
 
 
 class ChunkIndex:
-    """Checked positions of the chunks of one log in the slice of the object that contains them.
+    """Positions of the chunks of one log in the log's slice of an object. The constructor checks the entries.
 
     Args:
-        entries: stored entries, one per chunk.
-        chunk_bytes: bytes of the original log in each chunk, except the last.
+        entries: entries of the chunk index, one for each chunk.
+        chunk_bytes: bytes of the original log in each chunk; the last chunk may have fewer.
         log_bytes: size of the original log.
         place_bytes: expected stored size of all chunks together.
         key: key of the object, for error messages.
 
     Raises:
-        CorruptObjectError: the entries contradict the sizes, or a chunk is stored in more bytes than it has in the log.
+        CorruptObjectError: the entries contradict the sizes, or a chunk is empty or larger than its bytes of the log.
     """
 
     def __init__(self, entries: Sequence[int], chunk_bytes: int, log_bytes: int, place_bytes: int, key: str) -> None:
@@ -55,7 +55,7 @@ class ChunkIndex:
         return min(self.chunk_bytes, self._log_bytes - number * self.chunk_bytes)
 
     def stored_bytes(self, number: int) -> int:
-        """Return the size (bytes) of a chunk as stored."""
+        """Return the size (bytes) of a chunk as stored, usually compressed."""
         return self._entries[number] & ~RAW_BIT
 
     def is_raw(self, number: int) -> bool:
@@ -63,13 +63,13 @@ class ChunkIndex:
         return bool(self._entries[number] & RAW_BIT)
 
     def position(self, number: int) -> int:
-        """Return the position of a chunk in the slice; for the number after the last chunk, the end of all chunks."""
+        """Return the position (bytes) of a chunk in the slice; for the number after the last chunk, the end."""
         return self._positions[number]
 
     def runs(self, start: int, end: int, limit_bytes: int) -> Iterator[tuple[int, int]]:
-        """Yield ranges [first, last) of the chunks that contain bytes [start, end) of the log.
+        """Yield ranges [first, last) of chunk numbers, which together contain bytes [start, end) of the log.
 
-        The chunks of a range have at most ``limit_bytes`` as stored. A larger chunk is a range of its own.
+        The chunks of a range have at most ``limit_bytes`` as stored. A single chunk may be larger.
         """
         first, stop = start // self.chunk_bytes, -(-end // self.chunk_bytes)
         while first < stop:
@@ -81,7 +81,7 @@ class ChunkIndex:
 
 
 def encode_sizes(entries: Sequence[int]) -> bytes:
-    """Return the stored form of a chunk index with these entries: four bytes each, big-endian."""
+    """Return the bytes of a chunk index with these entries."""
     packed = array("I", entries)
     if sys.byteorder == "little":
         packed.byteswap()
@@ -89,10 +89,9 @@ def encode_sizes(entries: Sequence[int]) -> bytes:
 
 
 class ChunkIndexes:
-    """Cache of at most ``at_most`` checked chunk indexes, because a reader requests many small ranges. Thread-safe.
+    """Cache of the ``at_most`` most recently used chunk indexes. Thread-safe.
 
     The cache key contains the index's hash from the manifest entry, and all values that the index was checked against.
-    A cached index is therefore equal to the index that would be fetched.
     """
 
     def __init__(self, at_most: int = 64) -> None:
@@ -102,7 +101,8 @@ class ChunkIndexes:
     def of(self, segment: StoredSegment, fetch: RangeReader) -> ChunkIndex:
         """Return the chunk index of a segment. Fetch the index in one request if it is not cached.
 
-        Raises the errors of ``read_chunk_index``.
+        Raises:
+            CorruptObjectError: the entry's data about the chunks is impossible, or the index is damaged.
         """
         place = place_of(segment, FileKind.LOG)
         key = (place, segment.info.size_bytes, *_notes(segment, place.key))
@@ -124,7 +124,6 @@ def read_chunk_index(segment: StoredSegment, fetch: RangeReader) -> ChunkIndex:
 
     Raises:
         CorruptObjectError: the entry's data about the chunks is impossible, or the index is damaged.
-        StorageError: ``fetch`` failed.
     """
     place = place_of(segment, FileKind.LOG)
     chunk_bytes, index_bytes, sha256 = _notes(segment, place.key)

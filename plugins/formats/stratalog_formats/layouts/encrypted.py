@@ -1,9 +1,9 @@
-"""Layout ``encrypted``: the objects of another layout, the inner layout, each encrypted (``sealed``).
+"""Layout ``encrypted``: the objects of another layout (the inner layout), each encrypted (``sealed``).
 
-The inner layout gets an ordinary sink and range reader, which encrypt and decrypt. Each segment has its own random key.
-The manifest entry contains that key, encrypted with a key-encryption key (``keyring``). The entry itself is not
-encrypted: names, offsets, sizes and hashes are not secret. The manifests of such logs are authenticated with keys
-derived from the key-encryption keys (``KeyRingMac``).
+The inner layout gets a sink that encrypts and a range reader that decrypts. Each segment has its own random key. The
+manifest entry contains this key, encrypted with a key-encryption key (``keyring``). The entry itself is not encrypted:
+names, offsets, sizes and hashes are not secret. The manifests of such logs are authenticated with keys derived from the
+key-encryption keys (``KeyRingMac``).
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class EncryptedLayout(TierLayout):
     """Tier layout that encrypts the objects of another layout.
 
     Args:
-        settings: settings for writing, and the path of the key file.
+        settings: settings for new segments and for manifests.
         ring: key-encryption keys.
         layouts: lookup of the inner layout.
     """
@@ -101,11 +101,11 @@ class EncryptedLayout(TierLayout):
 
     @property
     def takes_uncompressed(self) -> bool:
-        """True if the inner layout takes uncompressed batches. Raises UnknownComponentError if it is not installed."""
+        """True if the inner layout takes uncompressed batches. Raise UnknownComponentError if it is not installed."""
         return self._layouts.by_name(self._settings.over).takes_uncompressed
 
     def write(self, source: SegmentSource, sink: ObjectSink, section: Section | None) -> StoredSegment:
-        """Store a segment, encrypted with a new key.
+        """Store a segment, encrypted with a new random key.
 
         Raises:
             ConfigError: the key ring cannot return the active key.
@@ -121,7 +121,7 @@ class EncryptedLayout(TierLayout):
         return wrapped(dataclasses.replace(inner, layout=label), sealed.objects, envelope, self._settings.chunk_bytes)
 
     def read(self, segment: StoredSegment, start: int, end: int, fetch: RangeReader) -> Iterator[memoryview]:
-        """Yield bytes [start, end) of the ``.log`` file through the inner layout. Every chunk is authenticated.
+        """Yield bytes [start, end) of the ``.log`` file, decrypted and authenticated, through the inner layout.
 
         Raises:
             ConfigError: the range is not inside the file, or the ring cannot return the key that encrypts the
@@ -134,7 +134,7 @@ class EncryptedLayout(TierLayout):
         return self._layouts.by_label(notes.over).read(notes.inner, start, end, reader)
 
     def read_index(self, segment: StoredSegment, kind: FileKind, fetch: RangeReader) -> bytes | None:
-        """Return a small file through the inner layout; None if the segment lacks it. Raise the errors of ``read``."""
+        """Return a small file, decrypted and authenticated; None if the segment has none. For errors, see ``read``."""
         if kind not in segment.slices:
             return None
         notes = Notes(segment)
@@ -144,13 +144,13 @@ class EncryptedLayout(TierLayout):
     def read_arrow(
         self, segment: StoredSegment, start: int, end: int, columns: Sequence[str] | None, fetch: RangeReader
     ) -> Iterator[pyarrow.RecordBatch] | None:
-        """Return the result of the inner layout: Arrow batches, or None. Raise the errors of ``read``."""
+        """Return the result of the inner layout: Arrow batches, or None. For errors, see ``read``."""
         notes = Notes(segment)
         reader = self._reader(notes, _identity(segment), fetch)
         return self._layouts.by_label(notes.over).read_arrow(notes.inner, start, end, columns, reader)
 
     def check(self, segment: StoredSegment, fetch: RangeReader) -> None:
-        """Run the check of the inner layout on the decrypted objects; raise the errors of ``read``."""
+        """Run the check of the inner layout on the decrypted objects. For errors, see ``read``."""
         notes = Notes(segment)
         self._layouts.by_label(notes.over).check(notes.inner, self._reader(notes, _identity(segment), fetch))
 
@@ -161,8 +161,8 @@ class EncryptedLayout(TierLayout):
 
         Raises:
             ConfigError: the key ring cannot return a key.
-            CorruptObjectError: an object has the magic and is damaged, or belongs to another segment. Pass the objects
-                of each segment separately to continue after it.
+            CorruptObjectError: an object has the magic and is damaged, or belongs to another segment. To find the other
+                segments, pass the objects of each segment separately.
             PluginError: an inner layout or ``cryptography`` is not installed.
         """
         heads = (head for info in objects if (head := read_head(info, fetch)) is not None)
@@ -174,14 +174,15 @@ class EncryptedLayout(TierLayout):
                 yield from self._discovered(identity, envelope, together, fetch)
 
     def rewrapped(self, segment: StoredSegment) -> StoredSegment:
-        """Return the entry with the segment's key encrypted by the active key; ``segment`` itself if nothing changes.
+        """Return the entry with the segment's key encrypted by the active key; ``segment`` itself if it already is.
 
-        No object changes. The heads of the objects keep the key encrypted by the old key-encryption key, so a rebuild
-        without manifests needs the old key.
+        No object changes. A rebuild without manifests needs the old key-encryption key, because the heads of the
+        objects contain the segment's key encrypted by the old key.
 
         Raises:
-            ConfigError: the ring cannot return the active key, or the key that wraps the segment's key.
+            ConfigError: the ring cannot return the active key, or the key that encrypts the segment's key.
             CorruptObjectError: the entry is damaged.
+            PluginError: ``cryptography`` is not installed.
         """
         notes, identity = Notes(segment), _identity(segment)
         if notes.envelope.key_id == self._ring.active()[0]:
@@ -205,7 +206,7 @@ class EncryptedLayout(TierLayout):
     def _discovered(
         self, identity: Identity, envelope: Envelope, heads: Sequence[Head], fetch: RangeReader
     ) -> Iterator[StoredSegment]:
-        """Yield the segments in the objects of ``heads``, which are all encrypted with the key in ``envelope``."""
+        """Yield the segments in the objects of ``heads``, all encrypted with the key in ``envelope``."""
         head = heads[0]
         objects = {found.key: StoredObject(found.number, found.size_bytes) for found in heads}
         cipher = cipher_class()(unwrap(envelope, identity, self._ring, head.key))
@@ -224,14 +225,14 @@ class EncryptedLayout(TierLayout):
 
 @dataclass(frozen=True, slots=True)
 class _Decrypting:
-    """Range reader over the objects of one segment, which returns the decrypted bytes."""
+    """Range reader over the encrypted objects of one segment. It returns decrypted bytes."""
 
     cipher: Any  # AESGCM; its package is an extra
     identity: Identity
     chunk_bytes: int
     objects: Mapping[str, StoredObject]
     fetch: RangeReader
-    # name of each object by its key; the key of an object outside of its tier is "", which has no name
+    # Name of each object by its key. The key "" of an object outside of its tier contains no name.
     names: Mapping[str, str] = field(default_factory=dict)
 
     def __call__(self, key: str, start: int, end: int) -> bytes:
@@ -261,8 +262,8 @@ class _SealingSink:
         """Encrypt and upload one object; return its info with the size before encryption.
 
         Raises:
-            StorageError: the upload failed, a second pass over ``source`` read other bytes, or the object was stored
-                under another key or with another size.
+            StorageError: the upload failed, a retry read other bytes from ``source``, or the object was stored under
+                another key or with another size.
         """
         found = StoredObject(len(self.objects), source.size_bytes)
         key = self._sink.key(suffix)
@@ -282,7 +283,7 @@ class _SealingSink:
 
 
 class KeyRingMac(ManifestAuthenticator):
-    """Manifest authenticator that uses HMAC-SHA-256, with keys derived from the keys of a ring for this purpose only.
+    """Manifest authenticator that uses HMAC-SHA-256, with keys that are derived from the keys of a ring.
 
     Args:
         ring: key-encryption keys.
@@ -293,31 +294,27 @@ class KeyRingMac(ManifestAuthenticator):
         self._ring, self.unauthenticated = ring, unauthenticated
 
     def key_id(self) -> str:
-        """Return the id of the active key; raise the errors of ``KeyRing.active``."""
+        """Return the id of the active key; raise ConfigError as ``KeyRing.active``."""
         return self._ring.active()[0]
 
     def mac(self, key_id: str, data: bytes) -> bytes:
-        """Return the MAC of ``data`` with a key; raise the errors of ``KeyRing.key``."""
+        """Return the MAC (32 bytes) of ``data`` with the key ``key_id``; raise ConfigError as ``KeyRing.key``."""
         return hmac.digest(hmac.digest(self._ring.key(key_id), _MAC_KEY, "sha256"), data, "sha256")
 
     def is_required(self, label: str) -> bool:
-        """Return True unless ``label`` is version 1 of this layout, whose manifests had no MAC in earlier releases."""
+        """Return True unless ``label`` is version 1 of this layout, for which earlier releases wrote no MAC."""
         return label != FIRST_LABEL
 
 
 def _identity(segment: StoredSegment) -> Identity:
-    """Return the identity of an entry's segment, in the form of the layout version that wrote the entry.
-
-    An entry without a label is being written now, by the current version.
-    """
+    """Return the identity of an entry's segment, in the version of the entry; the current version if it has none."""
     return identity_of(segment.info, FIRST_VERSION if segment.layout == FIRST_LABEL else VERSION)
 
 
 def open_encrypted(context: OpenContext) -> TierLayout:
-    """Open the layout with the settings of ``[plugins.encrypted]``.
+    """Return the layout with the settings of ``[plugins.encrypted]``.
 
-    The key file and ``cryptography`` are not needed before an encrypted object is read or written: a rebuild or a dump
-    opens all layouts, including this one, even if it needs no keys.
+    The key file and ``cryptography`` are needed only when an encrypted object is read or written.
     """
     section = context.section if isinstance(context.section, EncryptedSection) else EncryptedSection()
     return EncryptedLayout(section, KeyRing(section.keys_file, context.env.files), context.layouts)

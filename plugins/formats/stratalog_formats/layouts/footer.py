@@ -26,10 +26,12 @@ _TRAILER: Final = struct.Struct(">Q8s")
 
 
 def encode_footer(stored: StoredSegment) -> bytes:
-    """Return the footer of an object with its trailer. The size does not depend on the value of ``stored.sha256``.
+    """Return the footer with the entry ``stored``, and the trailer: the footer's size and the magic.
+
+    The size of the result does not depend on the value of the hash ``stored.sha256``.
 
     Raises:
-        StorageError: the entry is larger than a reader would accept.
+        StorageError: the footer would be larger than 16 MiB, which readers refuse.
     """
     entry = stored.to_json()
     footer = _canonical({"entry": entry, "format": FORMAT, "sha256": _hash(entry)})
@@ -56,7 +58,7 @@ def footer_start(trailer: bytes, file: str, size_bytes: int) -> int | None:
 
 
 def decode_footer(footer: bytes, file: str, position: int) -> StoredSegment:
-    """Return the entry in a footer that was read at ``position`` of an object.
+    """Return the entry in a footer. ``file`` and ``position`` are the footer's, for errors.
 
     Raises:
         CorruptObjectError: the bytes are not a footer, are damaged, or contain no valid entry.

@@ -1,10 +1,10 @@
-"""Metadata of encrypted objects: in the entry of the segment, and in a head at the end of each object.
+"""Metadata of encrypted objects: in the manifest entry of the segment, and in a head at the end of each object.
 
 ::
 
     encrypted chunks | head: JSON, ASCII | head size: 8 bytes, big-endian | magic: 8 bytes
 
-The entry is sufficient for reading. Heads are needed only if a bucket has lost its manifests.
+Readers need only the entry. Heads are needed only if a bucket has lost its manifests.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ class StoredObject(NamedTuple):
 def wrapped(
     inner: StoredSegment, objects: Mapping[str, StoredObject], envelope: Envelope, chunk_bytes: int
 ) -> StoredSegment:
-    """Return the manifest entry of an encrypted segment, whose layout is still "".
+    """Return the manifest entry of an encrypted segment; its attribute ``layout`` is "".
 
     Args:
         inner: entry of the inner layout, with its label set.
-        objects: number and original size of the segment's objects, by key.
-        envelope: the segment's key, encrypted.
+        objects: number and unencrypted size of each object of the segment, by the object's key.
+        envelope: the segment's encryption key, which is itself encrypted.
         chunk_bytes: number of bytes that are encrypted together.
     """
     notes = {
@@ -81,16 +81,16 @@ def _stored_slice(place: ObjectSlice, found: StoredObject, chunk_bytes: int) -> 
 
 
 class Notes:
-    """Checked encryption data from a manifest entry.
+    """Metadata of an encrypted segment, parsed from its manifest entry and checked.
 
     Attributes:
         inner: the segment's entry in the inner layout.
         over: label of the inner layout.
-        envelope, chunk_bytes, objects: the arguments of ``wrapped`` with which the entry was made.
+        envelope, chunk_bytes, objects: as the arguments of ``wrapped``.
         file: key of an object of the segment, for error messages.
 
     Raises:
-        CorruptObjectError: a field is missing or has another form.
+        CorruptObjectError: a field is missing or invalid.
     """
 
     def __init__(self, segment: StoredSegment) -> None:
@@ -120,10 +120,10 @@ def _object(value: object, file: str) -> StoredObject:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """Head of an encrypted object.
+    """Head (metadata at the end) of an encrypted object.
 
-    ``key`` is the key of the object in the listing; "" for an object outside of its tier. ``name`` is the last part of
-    the key under which the object was stored. ``over`` is the label of the inner layout.
+    ``key`` is the key of the object; "" for an object outside of its tier, such as a copied file. ``name`` is the last
+    part of the key under which the object was stored. ``over`` is the label of the inner layout.
     """
 
     key: str
@@ -144,7 +144,7 @@ def object_name(key: str) -> str:
 def encode_head(
     over: str, identity: Identity, envelope: Envelope, chunk_bytes: int, found: StoredObject, name: str
 ) -> bytes:
-    """Return the bytes after the encrypted chunks of an object: the head, its size and the magic."""
+    """Return the bytes after the encrypted chunks of an object: the head, the head's size and the magic."""
     said = {
         "chunk_bytes": chunk_bytes,
         "envelope": _envelope_json(envelope),
@@ -160,7 +160,7 @@ def encode_head(
 
 
 def read_head(info: ObjectInfo, fetch: RangeReader) -> Head | None:
-    """Read the head of an object in at most two requests. Return None if the object is not encrypted.
+    """Return the head of an object, fetched in at most two requests; None if the object is not encrypted.
 
     Raises:
         CorruptObjectError: the object has the magic but no valid head, or is shorter than ``info`` states.

@@ -5,9 +5,9 @@
 Kafka stores the metadata of a segment in the topic ``__remote_log_metadata``. stratalog derives the metadata from the
 files: the end offset from the last batches of the log, the largest timestamp from the time index. There are no hashes.
 
-Kafka before 2.0 wrote segments whose offsets exceed the base offset by more than 31 bits. stratalog splits such a
-segment into several segments, which are pieces of one file. The indexes cover only the first piece, because they cannot
-store larger offsets.
+Kafka before 2.0 wrote segments with offsets more than 2^31 - 1 above the base offset. stratalog splits such a segment
+into several segments, which are ranges of one file. Only the first of these segments has indexes, because an index
+cannot store larger offsets.
 
 Source: apache/kafka storage tests LocalTieredStorage, RemoteLogSegmentFileset, RemoteTopicPartitionDirectory.
 """
@@ -80,7 +80,7 @@ class KafkaLocalLayout(TierLayout):
         raise ConfigError(f"tier.layout={NAME} only reads segments that Kafka wrote: set tier.layout to another layout")
 
     def read(self, segment: StoredSegment, start: int, end: int, fetch: RangeReader) -> Iterator[memoryview]:
-        """Yield bytes [start, end) of the segment's part of the ``.log`` file. No hash is checked: none is known.
+        """Yield bytes [start, end) of the segment's part of the ``.log`` file. No hash is checked, as none is known.
 
         Raises:
             CorruptObjectError: the file ends before ``end``, or the entry has no ``.log`` file.
@@ -90,7 +90,7 @@ class KafkaLocalLayout(TierLayout):
             yield memoryview(exactly(fetch, place, first, min(end, first + self._fetch_chunk_bytes)))
 
     def read_index(self, segment: StoredSegment, kind: FileKind, fetch: RangeReader) -> bytes | None:
-        """Return a small file without a check of its hash, or None if the segment has no file of this kind.
+        """Return a small file, or None if the segment has no file of this kind. No hash is checked.
 
         Raises:
             CorruptObjectError: the store returned more or fewer bytes.
@@ -101,7 +101,7 @@ class KafkaLocalLayout(TierLayout):
     def discover(self, objects: Sequence[ObjectInfo], fetch: RangeReader) -> Iterator[StoredSegment]:
         """Yield the segments whose ``.log`` files are among ``objects``.
 
-        A segment needs about four ranged reads, or more if the offset index ends far before the end of the log.
+        A segment needs about four ranged reads; more if the offset index ends far before the end of the log.
 
         Raises:
             CorruptObjectError: a ``.log`` file does not end with a complete batch, the last entry of the offset index
@@ -133,7 +133,7 @@ class _Batch:
 
 @dataclass(frozen=True, slots=True)
 class _Heads:
-    """Reader of batch headers, which fetches at most ``step_bytes`` of the file in one request."""
+    """Reader of the batch headers in a ``.log`` file. It fetches at most ``step_bytes`` bytes in one request."""
 
     fetch: RangeReader
     step_bytes: int
@@ -192,7 +192,7 @@ def _described(
             own.pop(FileKind.OFFSET_INDEX, None)
             own.pop(FileKind.TIME_INDEX, None)
         if piece is not pieces[-1]:
-            own.pop(FileKind.SNAPSHOT, None)  # the snapshot is that of the last piece's end
+            own.pop(FileKind.SNAPSHOT, None)  # the snapshot is valid at the end of the last piece only
         info = SegmentInfo(
             log=log,
             topic_id=topic_id,
@@ -219,9 +219,9 @@ def _last_entry(
 def _pieces(slices: Mapping[FileKind, ObjectSlice], base: int, others: Collection[int], heads: _Heads) -> list[_Piece]:
     """Return the segment as one piece, or the pieces into which it must be split.
 
-    The search starts at the last entry of the offset index. No CRC covers an offset. An offset more than 31 bits above
-    the base is therefore accepted only if another batch follows in order, or if another segment begins at the end
-    offset. Otherwise the segment is returned as one piece, and a read reports the damage.
+    The search starts at the last entry of the offset index. No CRC covers a base offset. Therefore, offsets more than
+    2^31 - 1 above the segment's base are accepted only if another batch follows in order, or if another segment begins
+    at the end offset. Otherwise the result is one piece, and a read reports the damage.
 
     Raises:
         CorruptObjectError: the last entry of the offset index is wrong, or the log does not end with a complete batch.
@@ -250,7 +250,7 @@ def _pieces(slices: Mapping[FileKind, ObjectSlice], base: int, others: Collectio
 
 
 def _epochs(place: ObjectSlice | None, base: int, end: int, fetch: RangeReader) -> tuple[EpochEntry, ...]:
-    """Return the leader epochs of offsets [base, end), from the leader epoch checkpoint; () if there is no checkpoint.
+    """Return the leader epochs of the offsets [base, end) from the leader epoch checkpoint; () without a checkpoint.
 
     Raises:
         CorruptObjectError: the checkpoint is malformed.

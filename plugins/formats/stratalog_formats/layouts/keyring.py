@@ -1,7 +1,7 @@
 """Key-encryption keys by their ids, in a file that only the engine's user may read.
 
 The file is TOML: the id of the key for new data, and all keys, 32 bytes each in base64. An old key must stay in the
-file while the key of any segment is encrypted with the old key::
+file as long as the key of any segment is encrypted with the old key::
 
     active = "2026-11"
 
@@ -29,16 +29,16 @@ MAX_FILE_BYTES: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class _Keys:
-    """Content of the key file. The repr shows no keys, because a traceback may show the values of local names."""
+    """Contents of the key file. Its repr shows no keys, because a traceback may show the values of local names."""
 
     active: str | None
     texts: Mapping[str, object] = field(repr=False)
 
 
 class KeyRing:
-    """The keys of one file. The file is read at each use, so a key rotation needs no restart.
+    """The keys of one file. The file is read at each call, so a key rotation needs no restart.
 
-    The keys are never shown by ``repr``, and the object cannot be pickled.
+    The object's ``repr`` shows no keys, and the object cannot be pickled.
 
     Args:
         path: path of the file.
@@ -52,9 +52,9 @@ class KeyRing:
         """Return the id and the key for new data.
 
         Raises:
-            ConfigError: the file cannot be read or is malformed, the active key is not named or not valid, or other
-                users can read or replace the file. Neither the error message nor a local variable in its traceback
-                contains a key.
+            ConfigError: no file is configured, the file cannot be read or is malformed, other users can read or
+                replace the file, or the active key is not named or not valid. Neither the error's text nor a local
+                variable in its traceback contains a key.
         """
         found = self._load()
         if found.active is None:
@@ -62,9 +62,10 @@ class KeyRing:
         return found.active, self._key(found, found.active)
 
     def key(self, key_id: str) -> bytes:
-        """Return the key with this id. Raise ConfigError if the file has no valid key with this id.
+        """Return the key with this id.
 
-        A file that cannot be used raises ConfigError for the reasons of ``active``.
+        Raises:
+            ConfigError: the file has no valid key with this id, or the file cannot be used (see ``active``).
         """
         return self._key(self._load(), key_id)
 
@@ -108,7 +109,7 @@ class KeyRing:
 
 
 def _parsed(data: bytes) -> _Keys | None:
-    """Parse the file. Return None if it is not TOML, because an error would show its content."""
+    """Parse the file. Return None if it is not TOML, because an error would show the file's contents."""
     try:
         tree = tomllib.loads(data.decode("utf-8"))
     except (UnicodeDecodeError, tomllib.TOMLDecodeError):
@@ -118,7 +119,7 @@ def _parsed(data: bytes) -> _Keys | None:
 
 
 def _decoded(text: object) -> bytes | None:
-    """Decode a key. Return None if it is invalid, because an error would show its content."""
+    """Decode a key. Return None if the text is invalid, because an error would show the text."""
     try:
         key = base64.b64decode(text, validate=True) if isinstance(text, str) else b""
     except (binascii.Error, ValueError):

@@ -4,9 +4,9 @@
 
     PAR1 | row groups | page indexes | frames | directory | small files | footer | Parquet's footer
 
-docs/formats/parquet.md describes the parts. The log's bytes can be rebuilt from the file. A range of the log is read
-group by group: a row group and its frames are fetched, and the bytes of the log are rebuilt from them. The hash of each
-part is checked before the part is decoded.
+docs/formats/parquet.md describes the parts. A group is a range of the log's bytes, stored as a row group and its
+frames. To read a range of the log, a reader fetches the groups of the range and rebuilds the bytes of the log from
+them. The hash of each fetched part is checked before the part is decoded.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class ParquetLayout(TierLayout):
     Args:
         codecs: codecs, for the rows of compressed batches.
         limit_bytes: the largest allowed size of a decompressed batch.
-        settings: settings for writing.
+        settings: settings for new segments; None for the defaults.
         kernels: functions to use, either compiled or in pure Python.
     """
 
@@ -112,14 +112,14 @@ class ParquetLayout(TierLayout):
 
     @property
     def takes_uncompressed(self) -> bool:
-        """True unless the setting ``compressed.batches`` is "keep"."""
+        """True if the setting ``compressed.batches`` is "rewrite"."""
         return self._settings.compressed_batches == "rewrite"
 
     def write(self, source: SegmentSource, sink: ObjectSink, section: Section | None) -> StoredSegment:
-        """Convert a segment to a Parquet file in temporary storage, then store it as one object.
+        """Convert a segment to a Parquet file in temporary storage, then store the file as one object.
 
         Raises:
-            CorruptObjectError: the log returned more or fewer bytes than announced; nothing is visible.
+            CorruptObjectError: the log has more or fewer bytes than its ``size_bytes``.
             PluginImportError: pyarrow is not installed.
             StorageError: the temporary file cannot be written, or the upload failed.
         """
@@ -137,7 +137,7 @@ class ParquetLayout(TierLayout):
             return put_whole(LABEL, source, spool, sink, notes, suffix=SUFFIX, tail=directory.footer)
 
     def read(self, segment: StoredSegment, start: int, end: int, fetch: RangeReader) -> Iterator[memoryview]:
-        """Yield bytes [start, end) of the ``.log`` file, one piece per group.
+        """Yield bytes [start, end) of the ``.log`` file, one piece for each stored group (a row group and its frames).
 
         If the range is the whole file, its hash is checked, and the last piece is yielded only if the hash is right.
 
@@ -151,11 +151,7 @@ class ParquetLayout(TierLayout):
         return hashed_pieces(self._pieces(segment, start, end, fetch), segment, start, end, place)
 
     def read_index(self, segment: StoredSegment, kind: FileKind, fetch: RangeReader) -> bytes | None:
-        """Return a small file, which is stored unchanged, after a check of its hash; None if the segment lacks it.
-
-        Raises:
-            CorruptObjectError: the store returned more or fewer bytes, or the hash is wrong.
-        """
+        """Return a small file; None if the segment has none. Raise CorruptObjectError if its size or hash is wrong."""
         return read_small(segment, kind, fetch)
 
     def read_arrow(
@@ -190,7 +186,7 @@ class ParquetLayout(TierLayout):
         check_whole(segment, LABEL, fetch)
 
     def discover(self, objects: Sequence[ObjectInfo], fetch: RangeReader) -> Iterator[StoredSegment]:
-        """Yield the segments that ``discover_whole`` finds by the footers before Parquet's footers in ``objects``."""
+        """Yield the segments of this layout in ``objects``. Raise CorruptObjectError if a footer is damaged."""
         return discover_whole(LABEL, objects, fetch, _footer_bytes)
 
     # --- writing ---------------------------------------------------------------------------------------------------
@@ -198,7 +194,7 @@ class ParquetLayout(TierLayout):
     def _groups(self, log: HashedLog, maker: RowMaker) -> Iterator[tuple[bytes, list[BatchTable]]]:
         """Yield the log in groups: the bytes of each group, and the tables of the complete batches in these bytes.
 
-        From the first bytes that are not a batch on, the groups have no batches.
+        After bytes that are not a batch, the following groups have no batches.
         """
         group_bytes, pending, has_batches = self._settings.row_group_bytes, bytearray(), True
         wanted = group_bytes
@@ -237,7 +233,7 @@ class ParquetLayout(TierLayout):
     def _group(self, found: OpenDirectory, number: int, place: ObjectSlice, fetch: RangeReader) -> memoryview:
         """Return the log's bytes of a group; raise CorruptObjectError if the group is damaged.
 
-        The stored bytes are fetched and checked at each call. The rebuilt bytes are cached.
+        The stored bytes are fetched and checked at each call. Only the rebuilt bytes are cached.
         """
         group = found.directory.groups[number]
         stored = _stored_rows(found, number, place, fetch)
@@ -272,10 +268,7 @@ def _stored_rows(found: OpenDirectory, number: int, place: ObjectSlice, fetch: R
 def _read_rows(
     found: OpenDirectory, number: int, stored: bytes, place: ObjectSlice, columns: Sequence[str]
 ) -> Any:  # a pyarrow.Table
-    """Return columns of a row group as an Arrow table; raise CorruptObjectError if Parquet's reader refuses it.
-
-    ``stored`` contains the bytes of the row group, whose hash was checked.
-    """
+    """Return columns of the row group in ``stored``; raise CorruptObjectError if Parquet's reader refuses it."""
     pa = imported_pyarrow()
     region = StoredRegion(stored, found.stored_range(number)[0])
     try:
@@ -286,11 +279,11 @@ def _read_rows(
 
 
 class StoredRegion:
-    """File object for Parquet's reader that has only one region of the file; reads before the region raise OSError.
+    """File object for Parquet's reader that has only one region of the file.
 
     Args:
-        data: the region.
-        start: its position in the file.
+        data: the bytes of the region.
+        start: position of the region in the file.
     """
 
     closed = False
@@ -299,7 +292,7 @@ class StoredRegion:
         self._data, self._start, self._at = data, start, 0
 
     def read(self, size: int = -1) -> bytes:
-        """Return up to ``size`` bytes from the current position; fewer at the end of the region."""
+        """Return ``size`` bytes, or fewer if the region ends; all if ``size`` < 0. Raise OSError before the region."""
         at = self._at - self._start
         if at < 0:
             raise OSError(f"bytes at {self._at} are not in the region from {self._start} on")
@@ -322,7 +315,7 @@ class StoredRegion:
 
 
 def _footer_bytes(info: ObjectInfo, fetch: RangeReader) -> int | None:
-    """Return the size of Parquet's footer with the 8 bytes after it; None if the object is no Parquet file."""
+    """Return the size of Parquet's footer and the 8 bytes after the footer; None if this is no Parquet file."""
     if info.size_bytes < END_BYTES + len(MAGIC):
         return None
     whole = ObjectSlice(info.key, 0, info.size_bytes)
@@ -333,6 +326,6 @@ def _footer_bytes(info: ObjectInfo, fetch: RangeReader) -> int | None:
 
 
 def open_parquet(context: OpenContext) -> TierLayout:
-    """Open the layout with the settings of ``[plugins.parquet]``; pyarrow is imported when a segment is used."""
+    """Return the layout with the settings of ``[plugins.parquet]``. pyarrow is imported at the first use."""
     section = context.section if isinstance(context.section, ParquetSection) else ParquetSection()
     return ParquetLayout(context.codecs, context.limits.decompressed_bytes, section)

@@ -1,6 +1,6 @@
-"""The directory of layout ``parquet``: the groups of a segment with their places, sizes and hashes.
+"""The directory of layout ``parquet``: sizes and hashes of the groups of a segment.
 
-docs/formats/parquet.md describes its bytes.
+docs/formats/parquet.md describes the bytes of the directory.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _FRAME_MAGIC: Final = 2  # magic that is passed to the codec: frames as in recor
 
 
 class StoredGroup(NamedTuple):
-    """A group in the directory.
+    """A group in the directory: a range of the log, stored as a row group and compressed frames.
 
     Attributes:
         log_bytes: size of the group in the log.
@@ -57,12 +57,12 @@ class StoredGroup(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Directory:
-    """Checked directory of one segment.
+    """Directory of one segment.
 
     Attributes:
         groups: the groups, in the order of the log.
-        between_bytes: size of the part between row groups and frames: the page indexes.
-        between_sha256: SHA-256 of that part.
+        between_bytes: size of the page indexes, which are stored between row groups and frames.
+        between_sha256: SHA-256 of the page indexes.
         footer: Parquet's footer, from its metadata to its magic.
     """
 
@@ -73,33 +73,33 @@ class Directory:
 
 
 def encode_directory(directory: Directory) -> bytes:
-    """Return a directory in its stored form, compressed with zstd."""
+    """Return the bytes of a directory, compressed with zstd."""
     parts = [_COUNT.pack(len(directory.groups)), *(_GROUP.pack(*group) for group in directory.groups)]
     parts += [_BETWEEN.pack(directory.between_bytes, directory.between_sha256), directory.footer]
     return ZstdCodec().compress(b"".join(parts), level=None, magic=_FRAME_MAGIC)
 
 
 def directory_notes(stored: bytes) -> dict[str, object]:
-    """Return the data about the stored directory for ``extra`` of the manifest entry."""
+    """Return size and hash of the directory with the bytes ``stored``, for ``extra`` of the manifest entry."""
     return {NOTES: {"directory_bytes": len(stored), "directory_sha256": hashlib.sha256(stored).hexdigest()}}
 
 
 class OpenDirectory:
-    """Directory of a segment with the positions of all groups in the log and in the slice.
+    """Directory of a segment, with the positions of all groups in the log and in the log's slice of the object.
 
     Args:
         directory: the directory.
-        place: slice of the log.
+        place: the log's slice of the object.
         log_bytes: size of the log.
         directory_bytes: size of the directory as stored.
 
     Attributes:
         directory: the directory.
-        between: position of the part between row groups and frames in the slice.
+        between: position of the page indexes in the slice.
         metadata: Parquet's metadata, parsed.
 
     Raises:
-        CorruptObjectError: sizes contradict each other, or Parquet's footer cannot be read.
+        CorruptObjectError: sizes contradict each other, or Parquet's footer cannot be parsed.
         PluginImportError: pyarrow is not installed.
     """
 
@@ -126,17 +126,17 @@ class OpenDirectory:
         return self._ends[number]
 
     def stored_range(self, number: int) -> tuple[int, int]:
-        """Return start and end of a group's row group in the slice; they are equal for a group without rows."""
+        """Return start and end (exclusive) of a group's row group in the slice; equal for a group without rows."""
         return self._stored[number], self._stored[number + 1]
 
     def frames_range(self, number: int) -> tuple[int, int]:
-        """Return start and end of a group's compressed frames in the slice."""
+        """Return start and end (exclusive) of a group's compressed frames in the slice."""
         return self._frames[number], self._frames[number + 1]
 
     def with_offsets(self, start: int, end: int) -> list[int] | None:
         """Return the numbers of the groups that may have rows with offsets in [start, end).
 
-        Return None if a record of any group is not stored as a row: the rows alone would then be incomplete.
+        Return None if any data record of the segment is not stored as a row: the rows are then incomplete.
         """
         if not all(group.is_complete for group in self.directory.groups):
             return None
@@ -153,9 +153,10 @@ class OpenDirectory:
 
 
 class Directories:
-    """Cache of at most ``at_most`` directories. Thread-safe.
+    """Cache of the ``at_most`` most recently used directories. Thread-safe.
 
-    The cache key contains the hash of the directory, and all values that the directory was checked against.
+    The cache key contains the directory's hash from the manifest entry, and all values that the directory was checked
+    against.
     """
 
     def __init__(self, at_most: int = 64) -> None:
@@ -185,7 +186,7 @@ class Directories:
 
 
 def checked_part(fetch: RangeReader, place: ObjectSlice, span: tuple[int, int], sha256: bytes) -> bytes:
-    """Return the bytes ``span`` (start, end) of a slice after a check of their hash.
+    """Return the bytes ``span`` (start, exclusive end) of a slice, after a check of their SHA-256.
 
     Raises:
         CorruptObjectError: the hash is wrong, the span is not inside the slice, or the store returned more or fewer
@@ -200,10 +201,10 @@ def checked_part(fetch: RangeReader, place: ObjectSlice, span: tuple[int, int], 
 
 
 def unpacked(data: bytes, limit_bytes: int, place: ObjectSlice) -> bytes:
-    """Decompress a part whose hash was checked before.
+    """Decompress ``data`` with zstd. ``place`` is the slice that contains the data, for errors.
 
     Raises:
-        CorruptObjectError: the part is not valid zstd data, or larger than ``limit_bytes`` after decompression.
+        CorruptObjectError: the data is not valid, or larger than ``limit_bytes`` after decompression.
     """
     try:
         return bytes(ZstdCodec().decompress(data, limit_bytes=limit_bytes, magic=_FRAME_MAGIC))
@@ -212,7 +213,7 @@ def unpacked(data: bytes, limit_bytes: int, place: ObjectSlice) -> bytes:
 
 
 def packed(data: bytes) -> bytes:
-    """Return the frames of a group compressed with zstd, for storage."""
+    """Compress ``data`` with zstd."""
     return ZstdCodec().compress(data, level=None, magic=_FRAME_MAGIC)
 
 

@@ -1,4 +1,4 @@
-"""Writer of the Parquet file of a segment: row groups, then page indexes and frames; Parquet's footer comes later."""
+"""Writer of the start of a segment's Parquet file: row groups, page indexes and frames."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NO_BYTES: Final = hashlib.sha256().digest()
 
 
 class GroupWriter:
-    """Writer of the row groups and frames of one segment; use it in a ``with`` statement.
+    """Writer of the row groups and frames of one segment. Use a writer in a ``with`` statement.
 
     Args:
         spool: receives the bytes of the file, from its start to the end of the frames.
@@ -48,7 +48,7 @@ class GroupWriter:
         )
 
     def add(self, group: Group) -> None:
-        """Write the rows of the next group to the spool, and keep its frames in memory until ``finish``.
+        """Write the rows of the next group to the spool. Keep the frames of the group in memory until ``finish``.
 
         Raises:
             StorageError: the spool cannot be written.
@@ -68,7 +68,7 @@ class GroupWriter:
     def finish(self) -> Directory:
         """Write page indexes and frames, and return the directory, which contains Parquet's footer.
 
-        The footer is not written to the spool, because other parts of the object come before it.
+        The footer is not written to the spool, because it must be at the end of the object.
 
         Raises:
             StorageError: the spool cannot be written.
@@ -88,15 +88,15 @@ class GroupWriter:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._sink.held = bytearray()  # after an error, the rest is not needed
+        self._sink.held = bytearray()  # close() must not write to the spool after an error
         self._writer.close()
 
 
 class _Sink:
-    """File object for Parquet's writer, which writes to the spool and hashes the bytes, or keeps them in memory.
+    """File object for Parquet's writer. It writes bytes to the spool and hashes them, or keeps them in ``held``.
 
     Attributes:
-        held: bytes that are kept in memory; None if bytes are written to the spool.
+        held: bytes that are kept in memory; None while bytes are written to the spool.
     """
 
     closed = False
@@ -106,7 +106,7 @@ class _Sink:
         self.held: bytearray | None = None
 
     def write(self, data: Buffer) -> int:
-        """Write ``data`` to the spool, or add it to ``held``; return its size in bytes."""
+        """Write ``data`` to the spool, or add ``data`` to ``held``; return the size of ``data`` in bytes."""
         size_bytes = memoryview(data).nbytes
         if self.held is None:
             self._spool.write(data)
@@ -117,13 +117,13 @@ class _Sink:
         return size_bytes
 
     def taken(self) -> tuple[int, bytes]:
-        """Return the number and the SHA-256 of the bytes that were written since the last call of this method."""
+        """Return the number and the SHA-256 of the bytes written to the spool since the last call of this method."""
         found = self._size_bytes, self._hash.digest()
         self._size_bytes, self._hash = 0, hashlib.sha256()
         return found
 
     def flush(self) -> None:
-        """Do nothing: ``write`` keeps no bytes back."""
+        """Do nothing: ``write`` has no buffer."""
 
     def close(self) -> None:
         """Do nothing: the owner of the spool closes it."""

@@ -1,6 +1,6 @@
 """Conversion of batches to the rows and frames of layout ``parquet``, and of rows to Arrow batches.
 
-A frame describes one piece of the log: a batch whose records are rows, or bytes that are stored unchanged.
+A piece is a batch whose records are rows, or bytes of the log that are stored unchanged. A frame describes one piece.
 docs/formats/parquet.md describes columns and frames.
 """
 
@@ -65,8 +65,8 @@ class Group:
     """Consecutive bytes of the log as rows and frames.
 
     Attributes:
-        log_bytes: size of these bytes in the log.
-        frames: encoded descriptions of the pieces, concatenated.
+        log_bytes: number of the bytes.
+        frames: concatenated frames: one for each batch of rows, and one for each piece of unchanged bytes.
         rows: the rows; None if there are none.
         is_complete: True if each data record is a row.
     """
@@ -79,10 +79,10 @@ class Group:
 
 @dataclass(slots=True)
 class _Pieces:
-    """Pieces of a group that is being made: frame, position in the log's bytes, and number of rows of each piece."""
+    """Pieces of a group that is being made: frame, position in the group's bytes, and number of rows of each piece."""
 
     frames: list[bytes] = field(default_factory=list)
-    spans: list[tuple[int, int]] = field(default_factory=list)  # start and end of each piece in the log's bytes
+    spans: list[tuple[int, int]] = field(default_factory=list)  # start and end of each piece in the group's bytes
     rows: list[int] = field(default_factory=list)
     tables: list[pyarrow.Table] = field(default_factory=list)
     is_complete: bool = True
@@ -112,8 +112,7 @@ class RowMaker:
     def whole_batches(self, data: Buffer) -> tuple[list[BatchTable], bool]:
         """Return the tables of the complete batches at the start of ``data``, and a flag.
 
-        The flag is False if the bytes after these batches are not a batch. It is True if nothing follows, or if the
-        bytes that follow may be the start of a batch.
+        The flag is False if the bytes after these batches cannot be the start of a batch, otherwise True.
         """
         tables, at, end = list[BatchTable](), 0, len(data)
         while end - at >= FRAME_BYTES:
@@ -131,9 +130,10 @@ class RowMaker:
         return tables, True
 
     def group(self, data: bytes, tables: Sequence[BatchTable], partition: int) -> Group:
-        """Return a group from which ``data`` can be rebuilt exactly.
+        """Return a group from which exactly ``data`` can be rebuilt.
 
-        ``tables`` are the complete batches at the start of ``data``. The bytes after them are stored unchanged.
+        ``tables`` are the complete batches at the start of ``data``. Bytes after these batches are stored unchanged, as
+        are batches that cannot be decoded.
         """
         pieces = _Pieces()
         for table in tables:
@@ -178,11 +178,7 @@ class RowMaker:
             pieces.rows.append(count)
 
     def _rows(self, data: bytes, run: BatchTable, partition: int) -> pyarrow.Table:
-        """Return the rows of a run of batches.
-
-        Raises:
-            StorageError: a batch cannot be decoded.
-        """
+        """Return the rows of a run of batches; raise StorageError if a batch cannot be decoded."""
         pa, found = self._pa, self._formats[run.magic]
 
         def decoded(table: BatchTable, columns: list[str] | None = None) -> pyarrow.Table:
@@ -208,7 +204,7 @@ class RowMaker:
     # --- bytes -----------------------------------------------------------------------------------------------------
 
     def _exact(self, pieces: _Pieces, frames: bytes, rows: pyarrow.Table, data: bytes) -> bytes:
-        """Return frames that exactly rebuild ``data``: a batch that a frame would change is stored as bytes instead."""
+        """Return frames that rebuild exactly ``data``: unchanged bytes replace a frame that would change its batch."""
         buffers = row_buffers(rows)
         if self._makes(frames, buffers, 0, data):
             return frames
@@ -228,10 +224,9 @@ class RowMaker:
 
 
 def row_schema() -> pyarrow.Schema:
-    """Return the Arrow schema of the rows.
+    """Return the Arrow schema of the rows: the columns of ``ArrowBuffers.schema``, but ``timestamp`` in milliseconds.
 
-    It has the columns of ``ArrowBuffers.schema``, with ``timestamp`` in milliseconds, and the columns ``transactional``
-    and ``producer_timestamp``.
+    The additional columns are ``transactional`` and ``producer_timestamp``.
     """
     pa = imported_pyarrow()
     schema = ArrowBuffers.schema()
@@ -294,7 +289,7 @@ def _milliseconds(pa: Any) -> Any:
 
 
 def _with_create_time(run: BatchTable) -> BatchTable:
-    """Return the batches without the LogAppendTime attribute: a decoder then returns the producers' timestamps."""
+    """Return the batches with CreateTime instead of LogAppendTime: a decoder then returns the producers' timestamps."""
     rows = [list(row) for row in zip(*run.columns, strict=True)]
     index = run.column_names.index("attributes")
     for row in rows:
@@ -303,7 +298,7 @@ def _with_create_time(run: BatchTable) -> BatchTable:
 
 
 def _runs(table: BatchTable) -> Iterator[tuple[int, int, str]]:
-    """Yield start, end and kind of each run of batches with the same kind, timestamp type and transactional bit."""
+    """Yield start, end and kind of each run of rows with equal kind, timestamp type and transactional bit."""
 
     def shape(row: int) -> tuple[str, int]:
         attributes = table.attributes[row]
@@ -341,7 +336,7 @@ def _add_bytes(pieces: _Pieces, data: bytes, start: int, end: int, rows: int) ->
 def rows_between(
     rows: pyarrow.Table, span: range, schema: pyarrow.Schema, partition: int
 ) -> Iterator[pyarrow.RecordBatch]:
-    """Yield the rows with offsets in ``span`` as Arrow batches of ``schema``; no batch is empty."""
+    """Yield the rows with offsets in ``span`` as Arrow batches of ``schema``. The offsets of ``rows`` must ascend."""
     pa = imported_pyarrow()
     compute: Any = pa.compute
     offsets = rows["offset"]

@@ -9,17 +9,17 @@ from typing import Final, Protocol
 from stratalog.errors import ConfigError, CorruptObjectError
 from stratalog.spi import ByteSource, FileKind, ObjectSlice, RangeReader, SegmentSource, StoredSegment
 
-# in the order in which objects store them
+# in their order in an object
 SMALL_FILES: Final = tuple(kind for kind in FileKind if kind is not FileKind.LOG)
 FILE_HASHES: Final = "sha256"  # key in ``extra``: hashes of the small files, by kind
 
 
 class LogBody(ByteSource, Protocol):
-    """Byte source of a log in the form in which a layout stores it, with the hash of the original log."""
+    """Byte source of a log as a layout stores it (for example compressed), with the hash of the original log."""
 
     @property
     def sha256(self) -> str:
-        """Hash of the original ``.log`` file; ``HashedLog.UNKNOWN_SHA256`` before the first complete pass."""
+        """SHA-256 of the original ``.log`` file, in hex; ``HashedLog.UNKNOWN_SHA256`` until all bytes were read."""
 
 
 def cut(source: ByteSource, chunk_bytes: int) -> Iterator[bytes]:
@@ -38,12 +38,12 @@ def cut(source: ByteSource, chunk_bytes: int) -> Iterator[bytes]:
 
 
 def small_files(source: SegmentSource) -> list[tuple[FileKind, bytes]]:
-    """Return the small files of a segment, in the order in which they are stored."""
+    """Return the small files of a segment (all except the log), in their order in an object."""
     return [(kind, source.files[kind]) for kind in SMALL_FILES if kind in source.files]
 
 
 def file_hashes(files: Iterable[tuple[FileKind, bytes]]) -> dict[str, str]:
-    """Return the SHA-256 of each small file by its kind, for ``extra`` of the manifest entry."""
+    """Return the SHA-256 (in hex) of each file by its kind, for ``extra`` of the manifest entry."""
     return {str(kind): hashlib.sha256(data).hexdigest() for kind, data in files}
 
 
@@ -60,7 +60,7 @@ def place_of(segment: StoredSegment, kind: FileKind) -> ObjectSlice:
 
 
 def check_range(start: int, end: int, size_bytes: int, key: str) -> None:
-    """Raise ConfigError if a range is not inside a log of ``size_bytes``."""
+    """Raise ConfigError if the bytes [start, end) are not inside a log of ``size_bytes``; ``key`` is for the error."""
     if not 0 <= start <= end <= size_bytes:
         raise ConfigError(f"bytes [{start}, {end}) are not inside the {size_bytes} bytes of key={key}")
 
@@ -69,16 +69,16 @@ def exactly(fetch: RangeReader, place: ObjectSlice, start: int, end: int) -> byt
     """Return bytes [start, end) of a slice. An empty range needs no request.
 
     Raises:
-        CorruptObjectError: the reader returned more or fewer bytes.
+        CorruptObjectError: ``fetch`` returned more or fewer bytes.
     """
     return bytes(seen_exactly(fetch, place, start, end))
 
 
 def seen_exactly(fetch: RangeReader, place: ObjectSlice, start: int, end: int) -> bytes | memoryview:
-    """Return bytes [start, end) of a slice without a copy: if the reader returns a view, the result is this view.
+    """Return bytes [start, end) of a slice as ``fetch`` returns them, without a copy.
 
     Raises:
-        CorruptObjectError: the reader returned more or fewer bytes.
+        CorruptObjectError: ``fetch`` returned more or fewer bytes.
     """
     if start == end:
         return b""
@@ -93,9 +93,8 @@ def read_as_is(
 ) -> Iterator[memoryview]:
     """Return an iterator over bytes [start, end) of a ``.log`` file that is stored unchanged.
 
-    Each piece has at most ``piece_bytes``, and needs one request.
-
-    If the range is the whole file, its hash is checked, and the last piece is yielded only if the hash is right.
+    Each piece has at most ``piece_bytes``, and needs one request. If the range is the whole file, its hash is checked,
+    and the last piece is yielded only if the hash is right.
 
     Raises:
         ConfigError: the range is not inside the file.
@@ -117,7 +116,7 @@ def read_as_is(
 def hashed_pieces(
     pieces: Iterator[memoryview], segment: StoredSegment, start: int, end: int, place: ObjectSlice
 ) -> Iterator[memoryview]:
-    """Yield the pieces of a range. If the range is the whole log, yield the last piece only if the hash is right.
+    """Yield the pieces of bytes [start, end). If the range is the whole log, check its hash before the last piece.
 
     Raises:
         CorruptObjectError: the hash is wrong.
@@ -138,7 +137,7 @@ def read_small(segment: StoredSegment, kind: FileKind, fetch: RangeReader) -> by
     """Return a small file that is stored unchanged, after a check of its hash; None if the segment has no such file.
 
     Raises:
-        CorruptObjectError: the store returned more or fewer bytes, or the hash is wrong or missing in the entry.
+        CorruptObjectError: the store returned more or fewer bytes, or the entry has another hash or none.
     """
     place = segment.slices.get(kind)
     if place is None:

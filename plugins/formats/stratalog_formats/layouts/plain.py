@@ -1,7 +1,7 @@
 """Layout ``plain``: each of Kafka's files unchanged in its own object, and one more object with the manifest entry.
 
-The files in the bucket can be copied into a broker's directory after they are renamed to their original names. The
-entry is stored last: if a segment's entry exists, the segment is complete.
+The files in the bucket can be copied into a broker's directory, with their original names. The entry is stored last: if
+a segment's entry exists, the segment is complete.
 """
 
 from __future__ import annotations
@@ -55,9 +55,7 @@ class PlainLayout(TierLayout):
         self._fetch_chunk_bytes = fetch_chunk_bytes
 
     def write(self, source: SegmentSource, sink: ObjectSink, section: Section | None) -> StoredSegment:
-        """Store each file, then the entry. The log is hashed while the sink reads it.
-
-        Objects that were stored before an error remain in the store.
+        """Store each file, then the entry. After an error, the objects that were stored before the error remain.
 
         Raises:
             CorruptObjectError: the log returned more or fewer bytes than announced.
@@ -82,19 +80,20 @@ class PlainLayout(TierLayout):
     def read(self, segment: StoredSegment, start: int, end: int, fetch: RangeReader) -> Iterator[memoryview]:
         """Yield bytes [start, end) of the ``.log`` file with requests of at most ``fetch_chunk_bytes``.
 
-        The hash is checked, and errors are raised, as ``read_as_is`` documents.
+        If the range is the whole file, its hash is checked. Raises ConfigError if the range is not inside the file, and
+        CorruptObjectError if the stored bytes or the hash are wrong.
         """
         return read_as_is(segment, start, end, self._fetch_chunk_bytes, fetch)
 
     def read_index(self, segment: StoredSegment, kind: FileKind, fetch: RangeReader) -> bytes | None:
-        """Return a small file after a check of its hash, as ``read_small`` documents."""
+        """Return a small file; None if the segment has none. Raise CorruptObjectError if its size or hash is wrong."""
         return read_small(segment, kind, fetch)
 
     def check(self, segment: StoredSegment, fetch: RangeReader) -> None:
-        """Check the object that contains the copy of the entry.
+        """Check the object with the copy of the entry ``segment``.
 
         Raises:
-            CorruptObjectError: the object is damaged, or ``segment`` does not name exactly one such object.
+            CorruptObjectError: the copy differs from the entry, or the entry does not name exactly one such object.
         """
         named = segment.extra.get("objects")
         if not isinstance(named, list) or len(named) != 1:
@@ -102,13 +101,13 @@ class PlainLayout(TierLayout):
         check_copy(segment, LABEL, named[0], 0, fetch)
 
     def discover(self, objects: Sequence[ObjectInfo], fetch: RangeReader) -> Iterator[StoredSegment]:
-        """Yield the segments whose entries are among ``objects``, in two ranged reads each.
+        """Yield the segments whose entries are among ``objects``. Each entry needs two ranged reads.
 
         The caller must check that the files named by an entry exist.
 
         Raises:
-            CorruptObjectError: an object has the magic but no valid entry. Pass objects one by one to continue after
-                it.
+            CorruptObjectError: an object has the magic but no valid entry. To find the other segments, pass objects one
+                by one.
         """
         for info in objects:
             found = read_footer(info, fetch)

@@ -1,12 +1,13 @@
-"""Encrypted objects: AES-256-GCM, chunk by chunk, with segment keys in envelopes.
+"""Encrypted objects: AES-256-GCM, chunk by chunk. An envelope is the encrypted key of a segment.
 
-An encrypted chunk is the ciphertext of ``chunk_bytes`` of the object plus a tag of 16 bytes. The last chunk contains
+An encrypted chunk is the ciphertext of ``chunk_bytes`` bytes of the object, plus a tag of 16 bytes. The last chunk has
 the remaining bytes; an empty object has one empty chunk. Each segment has its own key. The nonce is the number of the
 object in the segment (4 bytes) and the number of the chunk in the object (8 bytes), big-endian.
 
-The authenticated data of a chunk is not stored: the identity of the segment, the name of the object, both numbers, and
-a flag for the last chunk. Reading therefore detects a chunk that was moved, omitted or cut off, and an object of an
-earlier upload that replaced a later one. Version 1 did not authenticate leader epoch, end offset and name.
+The authenticated data of a chunk is not stored. It consists of the identity of the segment, the name of the object,
+both numbers, and a flag for the last chunk. A reader therefore detects a chunk that was moved, omitted or cut off, and
+an object of an earlier upload that replaced a later one. Version 1 did not authenticate leader epoch, end offset and
+name.
 """
 
 from __future__ import annotations
@@ -40,32 +41,33 @@ FIRST_VERSION: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """A segment's key, wrapped by a key-encryption key: nonce, ciphertext and tag in base64."""
+    """A segment's key, encrypted with the key ``key_id``. ``wrapped`` is nonce, ciphertext and tag in base64."""
 
     key_id: str
     wrapped: str
 
 
 class Identity(NamedTuple):
-    """Identity of a segment as authenticated data: version of the layout, and a JSON list."""
+    """Identity of a segment, for authenticated data. ``version`` is that of the layout, and ``text`` a JSON list."""
 
     version: int
     text: bytes
 
     def of_key(self, key_id: str) -> bytes:
-        """Return the authenticated data for the segment's key when it is encrypted with key ``key_id``."""
+        """Return the authenticated data for the segment's key, encrypted with the key ``key_id``."""
         return b"stratalog-envelope-%d\0" % self.version + json.dumps(key_id).encode("ascii") + self.text
 
     def of_chunks(self, name: str) -> bytes:
-        """Return the authenticated data that all chunks of an object share; ``name`` is the last part of its key."""
+        """Return the authenticated data of all chunks of an object; ``name`` is the last part of the object's key."""
         named = b"" if self.version == FIRST_VERSION else json.dumps(name).encode("ascii")
         return b"stratalog-chunk-%d\0" % self.version + self.text + named
 
 
 def identity_of(info: SegmentInfo, version: int = VERSION) -> Identity:
-    """Return the identity of a segment in the form of a version of the layout.
+    """Return the identity of a segment for a version of the layout.
 
-    It contains the topic, its id, partition and base offset; from version 2 on, also end offset and last leader epoch.
+    The identity contains topic, topic id, partition and base offset; from version 2 on, also end offset and last leader
+    epoch.
     """
     said: list[object] = [info.log.topic, info.topic_id.text, info.log.partition, info.base_offset]
     if version > FIRST_VERSION:
@@ -74,16 +76,16 @@ def identity_of(info: SegmentInfo, version: int = VERSION) -> Identity:
 
 
 def new_cipher(identity: Identity, ring: KeyRing) -> tuple[AESGCM, Envelope]:
-    """Return a cipher with a new random key, and the envelope of this key.
+    """Return a cipher with a new random key, and the envelope of this key. Raise the errors of ``wrap``.
 
-    The key itself is not returned, so no local variable of a caller contains it. Raises the errors of ``wrap``.
+    The key itself is not returned: no local variable of a caller then contains the key.
     """
     key = new_key()
     return cipher_class()(key), wrap(key, identity, ring)
 
 
 def wrap(key: bytes, identity: Identity, ring: KeyRing) -> Envelope:
-    """Encrypt a segment's key with the active key of the ring. The envelope can be opened only for this segment.
+    """Encrypt a segment's key with the active key of the ring. ``unwrap`` accepts the envelope only for this segment.
 
     Raises:
         ConfigError: the ring cannot return the active key.
@@ -96,14 +98,14 @@ def wrap(key: bytes, identity: Identity, ring: KeyRing) -> Envelope:
 
 
 def unwrap(envelope: Envelope, identity: Identity, ring: KeyRing, file: str) -> bytes:
-    """Return the decrypted key of a segment.
+    """Return the decrypted key of a segment. ``file`` is the key of an object, for errors.
 
     Raises:
-        CorruptObjectError: the envelope is damaged or of another segment, or the ring has another key with the same id.
+        CorruptObjectError: the envelope is damaged or of another segment, or the ring's key with this id has changed.
         ConfigError: the ring cannot return the key with this id.
         PluginImportError: ``cryptography`` is not installed.
     """
-    # the key has no local name, because tracebacks may show the values of local names
+    # The key has no local name, because a traceback may show the values of local names.
     cipher = cipher_class()(ring.key(envelope.key_id))
     try:
         data = base64.b64decode(envelope.wrapped, validate=True)
@@ -129,15 +131,15 @@ def cipher_class() -> type[AESGCM]:
 
 
 def new_key() -> bytes:
-    """Return a random key from the system. Random numbers of ``Env`` are not used, because a test can repeat them."""
+    """Return a random key of 32 bytes from the operating system, not from ``Env``, whose numbers a test can repeat."""
     return secrets.token_bytes(KEY_BYTES)
 
 
 def opened(cipher: AESGCM, nonce: bytes, data: Buffer, associated: bytes, file: str, position: int) -> bytes:
-    """Return the decrypted bytes, after a check of their tag and of the authenticated data ``associated``.
+    """Decrypt ``data``, and check its tag and the authenticated data ``associated``.
 
     Raises:
-        CorruptObjectError: the bytes or the authenticated data were changed.
+        CorruptObjectError: the bytes or the authenticated data were changed, or the key is wrong.
     """
     from cryptography.exceptions import InvalidTag  # noqa: PLC0415 - an extra
 
@@ -153,8 +155,7 @@ def opened(cipher: AESGCM, nonce: bytes, data: Buffer, associated: bytes, file: 
 class Sealing:
     """Encryption parameters of one object.
 
-    ``identity`` is the authenticated data of its chunks, as ``Identity.of_chunks`` returns it. ``number`` is the
-    object's number in the segment.
+    ``identity`` is a result of ``Identity.of_chunks``. ``number`` is the object's number in the segment.
     """
 
     cipher: Any  # AESGCM; its package is an extra
@@ -171,15 +172,15 @@ class Sealing:
         return _NUMBERS.pack(self.number, chunk)
 
     def associated(self, chunk: int, *, last: bool) -> bytes:
-        """Return the authenticated data of a chunk: the identity, the nonce (both numbers), and the flag ``last``."""
+        """Return the authenticated data of a chunk: the identity, the nonce and the flag ``last``."""
         return self.identity + self.nonce(chunk) + _LAST[last]
 
 
 class SealedSource:
-    """Byte source of an object that is encrypted while it is read. Each pass returns the same bytes.
+    """Byte source that encrypts an object while the object is read. Each iteration of ``chunks`` yields equal bytes.
 
-    If a pass reads other bytes from ``source`` than an earlier pass, ``chunks`` raises StorageError, because one nonce
-    must never encrypt two contents.
+    If ``source`` yields other bytes than before, ``chunks`` raises StorageError, because one nonce must never encrypt
+    two contents.
     """
 
     def __init__(self, source: ByteSource, sealing: Sealing, head: bytes) -> None:
@@ -188,7 +189,11 @@ class SealedSource:
         self.size_bytes = stored_bytes(source.size_bytes, sealing.chunk_bytes) + len(head)
 
     def chunks(self, chunk_bytes: int) -> Iterator[Buffer]:
-        """Yield the encrypted object in pieces of at most ``chunk_bytes``, then the head in one piece."""
+        """Yield the encrypted object in pieces of at most ``chunk_bytes``, then the head in one piece.
+
+        Raises:
+            StorageError: ``source`` yields other bytes than in an earlier iteration.
+        """
         last = self._sealing.chunks(self._source.size_bytes) - 1
         for number, plain in enumerate(_at_least_one(cut(self._source, self._sealing.chunk_bytes))):
             sealed = self._sealed(number, plain, last=number == last)
@@ -209,7 +214,7 @@ class SealedSource:
 
 
 class SealedReader:
-    """Reader of ranges of an object, which decrypts and authenticates them. An empty range needs no request.
+    """Reader that decrypts and authenticates ranges of an object. An empty range needs no request.
 
     Args:
         sealing: encryption parameters of the object.
@@ -221,7 +226,7 @@ class SealedReader:
         self._sealing, self._size_bytes, self._fetch = sealing, size_bytes, fetch
 
     def read(self, key: str, start: int, end: int) -> bytes:
-        """Return bytes [start, end) of the object before encryption.
+        """Return bytes [start, end) of the unencrypted object with this key.
 
         Raises:
             CorruptObjectError: the object ends before ``end``, or its bytes were changed.
@@ -253,7 +258,7 @@ def _at_least_one(chunks: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def stored_range(start: int, end: int, size_bytes: int, chunk_bytes: int) -> tuple[int, int]:
-    """Return the range of stored bytes of all chunks that contain bytes [start, end) of an object of ``size_bytes``."""
+    """Return the range of stored bytes of the chunks that contain bytes [start, end) of an object of ``size_bytes``."""
     step = chunk_bytes + TAG_BYTES
     first = start // chunk_bytes * step
     if start == end:
@@ -262,5 +267,5 @@ def stored_range(start: int, end: int, size_bytes: int, chunk_bytes: int) -> tup
 
 
 def stored_bytes(size_bytes: int, chunk_bytes: int) -> int:
-    """Return the encrypted size of an object of ``size_bytes`` without the head. An empty object has one chunk too."""
+    """Return the encrypted size of an object of ``size_bytes``, without the head. An empty object has one chunk."""
     return size_bytes + max(1, -(-size_bytes // chunk_bytes)) * TAG_BYTES

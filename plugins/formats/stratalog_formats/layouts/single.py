@@ -1,6 +1,6 @@
 """Layout ``single``: one object per segment, which begins with Kafka's unchanged bytes.
 
-The manifest entry contains the position of each file, so a read of the log is one ranged request.
+The manifest entry contains the position of each file. A range of the log is therefore read with one request.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class SingleLayout(TierLayout):
         self._fetch_chunk_bytes = fetch_chunk_bytes
 
     def write(self, source: SegmentSource, sink: ObjectSink, section: Section | None) -> StoredSegment:
-        """Store a segment as one object. The log is hashed while the sink reads it.
+        """Store a segment as one object, which becomes visible only when it is complete.
 
         Raises:
-            CorruptObjectError: the log returned more or fewer bytes than announced; nothing is visible.
+            CorruptObjectError: the log has more or fewer bytes than its ``size_bytes``.
             StorageError: the upload failed.
         """
         del section  # this layout has no settings
@@ -50,12 +50,13 @@ class SingleLayout(TierLayout):
     def read(self, segment: StoredSegment, start: int, end: int, fetch: RangeReader) -> Iterator[memoryview]:
         """Yield bytes [start, end) of the ``.log`` file with requests of at most ``fetch_chunk_bytes``.
 
-        The hash is checked, and errors are raised, as ``read_as_is`` documents.
+        If the range is the whole file, its hash is checked. Raises ConfigError if the range is not inside the file, and
+        CorruptObjectError if the stored bytes or the hash are wrong.
         """
         return read_as_is(segment, start, end, self._fetch_chunk_bytes, fetch)
 
     def read_index(self, segment: StoredSegment, kind: FileKind, fetch: RangeReader) -> bytes | None:
-        """Return a small file after a check of its hash, as ``read_small`` documents."""
+        """Return a small file; None if the segment has none. Raise CorruptObjectError if its size or hash is wrong."""
         return read_small(segment, kind, fetch)
 
     def check(self, segment: StoredSegment, fetch: RangeReader) -> None:
@@ -63,5 +64,5 @@ class SingleLayout(TierLayout):
         check_whole(segment, LABEL, fetch)
 
     def discover(self, objects: Sequence[ObjectInfo], fetch: RangeReader) -> Iterator[StoredSegment]:
-        """Yield the segments of this layout that ``discover_whole`` finds by the footers of ``objects``."""
+        """Yield the segments of this layout in ``objects``. Raise CorruptObjectError if a footer is damaged."""
         return discover_whole(LABEL, objects, fetch)

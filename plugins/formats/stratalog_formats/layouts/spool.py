@@ -14,7 +14,7 @@ MEMORY_BYTES: Final = 8 << 20
 
 
 class Spool:
-    """Bytes that are written once and read any number of times; use it in a ``with`` statement, which deletes them.
+    """Bytes that are written once and read any number of times. The end of its ``with`` statement deletes the bytes.
 
     The temporary file has no name. The folder for temporary files (``TMPDIR``) needs room for one stored segment.
     """
@@ -40,7 +40,7 @@ class Spool:
         self.size_bytes += len(data)
 
     def chunks(self, chunk_bytes: int) -> Iterator[Buffer]:
-        """Yield all bytes from the start, in pieces of at most ``chunk_bytes``. Only one pass can run at a time."""
+        """Yield all bytes from the start, in pieces of at most ``chunk_bytes``. Finish it before the next iteration."""
         self._file.seek(0)
         while chunk := self._file.read(chunk_bytes):
             yield chunk

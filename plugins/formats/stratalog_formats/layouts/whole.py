@@ -4,8 +4,8 @@
 
     log | offset index | time index | transaction index | snapshot | leader epochs | extra indexes | footer | tail
 
-Missing files take no space. Most layouts have no tail. The object becomes visible only when it is complete. A crash
-during an upload leaves no object; uploaded parts can remain until the store expires them.
+A file that the segment does not have takes no space. Most layouts have no tail. The object becomes visible only when it
+is complete. After a crash during an upload, there is no object; uploaded parts may remain until the store expires them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ TailBytes: TypeAlias = Callable[[ObjectInfo, RangeReader], int | None]
 
 
 def no_tail(info: ObjectInfo, fetch: RangeReader) -> int:
-    """Return 0, the size of the tail of an object whose footer is at its end."""
+    """Return 0: an object without a tail ends with its footer."""
     del info, fetch
     return 0
 
@@ -54,13 +54,13 @@ def put_whole(
         label: label of the layout, for the footer.
         source: the segment.
         body: the log in its stored form.
-        sink: receives the object; the key is the one that ``sink.key`` returned.
-        extra: data of the layout, in addition to the hashes of the small files.
+        sink: receives the object.
+        extra: data of the layout for the entry's ``extra``.
         suffix: end of the key.
         tail: the bytes after the footer.
 
     Raises:
-        CorruptObjectError: the log returned more or fewer bytes than announced; nothing is visible.
+        CorruptObjectError: the log has more or fewer bytes than its ``size_bytes``; no object is stored.
         StorageError: the upload failed, or the sink stored the object incompletely or under another key.
     """
     made = _WholeObject(label, source, body, sink.key(suffix), extra, tail)
@@ -72,7 +72,7 @@ def put_whole(
 
 
 class _WholeObject:
-    """Byte source of the object. Each pass creates all bytes, so an upload can be retried."""
+    """Byte source of the object. Each iteration of ``chunks`` yields all bytes, because an upload may be retried."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class _WholeObject:
 
     @property
     def size_bytes(self) -> int:
-        """Size of the whole object, known before the log is read: the log's hash in the footer has a fixed size."""
+        """Size (bytes) of the whole object. It is known before the log is read, because the hash has a fixed size."""
         return self._size_bytes
 
     def chunks(self, chunk_bytes: int) -> Iterator[Buffer]:
@@ -102,7 +102,7 @@ class _WholeObject:
                 yield memoryview(data)[start : start + chunk_bytes]
 
     def stored(self) -> StoredSegment:
-        """Return the entry, with the hash of the last complete pass over the log."""
+        """Return the entry, with the hash of the log when it was last read completely."""
         slices = {FileKind.LOG: ObjectSlice(self.key, 0, self._body.size_bytes)}
         position = self._body.size_bytes
         for kind, data in self._files:
@@ -114,17 +114,15 @@ class _WholeObject:
 def discover_whole(
     label: str, objects: Sequence[ObjectInfo], fetch: RangeReader, tail_bytes: TailBytes = no_tail
 ) -> Iterator[StoredSegment]:
-    """Yield the segments of one layout whose footers are at the end of ``objects``, before the tail if there is one.
+    """Yield the segments of the layout ``label`` in ``objects``, found by their footers. Skip other objects.
 
     ``tail_bytes`` returns the size of an object's tail, or None if the object cannot be of this layout. Each footer
-    needs two ranged reads.
-
-    Objects without the magic and objects of other layouts are skipped. The entries have their layout set. The key ""
-    means an object outside of its tier, such as a copied file: the key in its footer is then not checked.
+    needs two ranged reads. The key "" means an object outside of its tier, such as a copied file: the key in the
+    object's footer is then not checked.
 
     Raises:
         CorruptObjectError: an object has the magic but no valid footer, or is shorter than its ``ObjectInfo`` states.
-            Pass objects one by one to continue after it.
+            To find the other segments, pass objects one by one.
     """
     for info in objects:
         tail = tail_bytes(info, fetch)
@@ -152,9 +150,9 @@ def read_footer(info: ObjectInfo, fetch: RangeReader, tail_bytes: int = 0) -> tu
 
 
 def check_copy(segment: StoredSegment, label: str, key: str, position: int, fetch: RangeReader) -> None:
-    """Check the copy of a segment's entry at ``position`` of an object, which only a rebuild without manifests needs.
+    """Check the copy of a segment's entry, a footer at ``position`` of an object.
 
-    ``label`` is the layout of the copy if ``segment`` has none.
+    ``label`` is the layout of the copy if ``segment.layout`` is "".
 
     Raises:
         CorruptObjectError: the copy differs from the entry, or is cut off.
@@ -166,13 +164,13 @@ def check_copy(segment: StoredSegment, label: str, key: str, position: int, fetc
 
 
 def check_whole(segment: StoredSegment, label: str, fetch: RangeReader) -> None:
-    """Check the footer of an object that ``put_whole`` stored; raise CorruptObjectError if it is wrong."""
+    """Raise CorruptObjectError if the footer of an object that ``put_whole`` stored differs from the entry."""
     end = max(place.position + place.size_bytes for place in segment.slices.values())
     check_copy(segment, label, segment.log_key, end, fetch)
 
 
 def is_of(stored: StoredSegment, label: str) -> bool:
-    """Return True if the layout with this label, or an older version of it, wrote the entry."""
+    """Return True if the layout ``label`` (name@version), or an older version of the layout, wrote the entry."""
     return stored.layout.partition("@")[0] == label.partition("@")[0] and _version(stored.layout) <= _version(label)
 
 
