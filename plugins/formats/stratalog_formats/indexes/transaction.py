@@ -106,7 +106,7 @@ class TransactionBuilder(IndexBuilder):
         return b"".join(made)
 
     def finish(self) -> bytes:
-        """Return b"": a transaction index has no closing entry."""
+        """Return b"": a transaction index has no entry for the end of the segment."""
         return b""
 
 

@@ -30,13 +30,13 @@ def hash_of(key: Buffer) -> int:
 def hash_keys(records: RecordColumns) -> bytes:
     """Return the hashes of the keys that are not null: 8 bytes each, in native byte order.
 
-    The hashes have no specified order. The hash of a repeated key may be returned once or several times.
+    The order of the hashes is undefined. The hash of a repeated key may be returned once or several times.
     """
     return array("Q", [hash_of(key) for key in set(records.keys()) if key is not None]).tobytes()
 
 
 def distinct(hashes: Buffer) -> bytes:
-    """Return the hashes sorted and without repetitions: 8 bytes each, in native byte order."""
+    """Return the hashes in ascending order, each once: 8 bytes each, in native byte order."""
     return array("Q", sorted(set(memoryview(hashes).cast("B").cast("Q")))).tobytes()
 
 
@@ -53,9 +53,9 @@ def fill_filter(hashes: Buffer, count: int, size_bytes: int) -> bytearray:
 
 
 def may_hold(found: Buffer, key: bytes, count: int) -> bool:
-    """Return False if the key was certainly not added to the filter ``found``, else True.
+    """Return False if the key was certainly not added to the filter ``found``, otherwise True.
 
-    The filter must have at least one byte. ``count`` is that of ``fill_filter``.
+    The filter must have at least one byte. ``count`` must be the ``count`` with which ``fill_filter`` was called.
     """
     view, hashed = memoryview(found), hash_of(key)
     position, step, bits = hashed & _HALF, hashed >> 32 | 1, 8 * len(view)

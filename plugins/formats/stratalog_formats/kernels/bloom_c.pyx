@@ -1,5 +1,5 @@
 # cython: boundscheck=False, wraparound=False, cdivision=True
-"""Bloom filters of keys, compiled; ``bloom`` documents each function."""
+"""Bloom filters of keys, as compiled code. ``bloom`` documents each function."""
 
 from cpython.bytearray cimport PyByteArray_Resize
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t

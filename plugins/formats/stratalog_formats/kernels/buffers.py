@@ -10,16 +10,13 @@ _SEARCH_BYTES: Final = 1 << 16
 
 
 def room(size: int) -> bytearray:
-    """Return a buffer of ``size`` bytes with undefined content, which the caller must fill before it uses the bytes."""
+    """Return a buffer of ``size`` bytes with undefined contents. The caller must fill the buffer before reading it."""
     return bytearray(size)
 
 
 def holds(data: Buffer, wanted: bytes) -> bool:
-    """Return True if ``data`` contains ``wanted``.
-
-    The search goes through ``data`` in pieces, and from the end of each piece, which is twice as fast in CPython.
-    """
-    view = memoryview(data)
+    """Return True if ``data`` contains ``wanted``."""
+    view = memoryview(data)  # rfind in pieces is twice as fast as one find in CPython
     for start in range(0, len(view), _SEARCH_BYTES):
         if bytes(view[start : start + _SEARCH_BYTES + len(wanted)]).rfind(wanted) >= 0:
             return True

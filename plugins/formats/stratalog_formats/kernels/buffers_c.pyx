@@ -1,5 +1,5 @@
 # cython: boundscheck=False, wraparound=False, cdivision=True
-"""Buffer functions for the codecs, compiled; ``buffers`` documents each function."""
+"""Buffer functions for the codecs, as compiled code. ``buffers`` documents each function."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport int64_t, uint8_t
@@ -25,7 +25,7 @@ def holds(data, bytes wanted not None):
         return True
     with nogil:
         while end - at >= size:
-            # search up to the last byte at which all of wanted still fits
+            # search up to the last position at which ``wanted`` fits
             at = <Cursor>memchr(at, <uint8_t>needle[0], end - at - size + 1)
             if at == NULL:
                 break

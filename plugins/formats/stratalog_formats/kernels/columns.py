@@ -13,11 +13,11 @@ _NO_INTS: Final = memoryview(array("i"))
 
 
 class ColumnBuilder:
-    """Columns that grow record by record. The arrays are public because hot loops append to them directly.
+    """Columns that grow record by record. The arrays are public, because fast loops append to the arrays directly.
 
-    ``positions`` holds six numbers per record: position and size of the key and of the value, index of the first
-    header, and number of headers. ``headers`` holds four numbers per header: position and size of its key and of its
-    value. The size of null is -1.
+    ``positions`` has six numbers for each record: position and size of the key, position and size of the value, index
+    of the first header, and number of headers. ``headers`` has four numbers for each header: position and size of the
+    header's name, position and size of the header's value. The size of null is -1.
     """
 
     __slots__ = ("epochs", "headers", "offsets", "positions", "timestamps", "types")

@@ -1,8 +1,8 @@
 """Decoding of the records of batches of magic 2 to columns, in pure Python.
 
-The loop reads one-byte and two-byte varints inline, because a call costs as much as the rest of a field. A position
-beyond a record's end is detected at the end of the record, where the loop compares the actual with the expected end.
-Consecutive records of the same shape are read column by column (``runs``).
+The loop reads one-byte and two-byte varints inline, because a call takes as long as the rest of a field. At the end of
+each record, the loop compares the actual position with the expected end. Consecutive records whose fields have equal
+sizes are read column by column (``runs``).
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ def decode_batches(data: Buffer, batches: BatchTable, bounds: memoryview | None,
     """Return the records of uncompressed batches as columns.
 
     Args:
-        data: the arena: bytes that hold the records of all batches.
+        data: the arena: bytes that contain the records of all batches.
         batches: headers of the batches.
         bounds: start and end of each batch's records in ``data``, int64, alternating; None if the records follow the
             headers at ``batches.position``.
         fields: fields to fill.
 
     Raises:
-        CorruptBatchError: the records do not fit the batch or each other; the error has the batch's position.
+        CorruptBatchError: the records do not fit their batch; the error has the batch's position.
         IndexError: bounds are not inside ``data``, or the arena is too large for positions of 32 bits.
     """
     builder = ColumnBuilder()
@@ -62,7 +62,7 @@ def decode_batches(data: Buffer, batches: BatchTable, bounds: memoryview | None,
 def _bytes_of(data: Buffer) -> Bytes:
     """Return ``data`` as bytes or a bytearray, because indexing a view is slower.
 
-    If ``data`` is a view of a whole bytes object or bytearray, the result is this object. Any other view is copied.
+    For a view of a whole bytes object or bytearray, the result is this object. Another view is copied.
     """
     if isinstance(data, memoryview):
         whole = data.obj
@@ -96,7 +96,7 @@ def _decode(  # noqa: C901, PLR0912, PLR0915 - the hot loop: a call a field woul
     headers, left, wait, pause = into.headers, batch.record_count, 1, 1
     while left:
         wait -= 1
-        if wait == 0:  # try to find a run, less often the fewer runs there are
+        if wait == 0:  # try to find a run; the time between attempts grows while there are no runs
             done, at = append_run(raw, at, limit, batch, left, into)
             left -= done
             pause = 1 if done else min(2 * pause, _LONGEST_PAUSE)
@@ -191,7 +191,7 @@ def _decode(  # noqa: C901, PLR0912, PLR0915 - the hot loop: a call a field woul
 
 def _decode_headers(raw: Bytes, at: int, end: int, into: ColumnBuilder) -> tuple[int, int]:
     count, at = read_varint(raw, at)
-    if not 0 <= count <= (end - at) // _LEAST_HEADER_BYTES:  # checked here, a wrong count costs no memory
+    if not 0 <= count <= (end - at) // _LEAST_HEADER_BYTES:  # checked first: a wrong count must not allocate memory
         raise ValueError("header count")
     for _ in range(count):
         key_size, at = read_varint(raw, at)
@@ -211,8 +211,7 @@ def _decode_headers(raw: Bytes, at: int, end: int, into: ColumnBuilder) -> tuple
 def _time_adder(into: ColumnBuilder, base_ms: int) -> Callable[[int], None]:
     """Return a function that appends a timestamp to ``into``, for a batch with the base timestamp ``base_ms``.
 
-    The function wraps a timestamp to 64 bits only if the base plus a delta of at most two bytes can overflow a Java
-    long. The caller must wrap timestamps with longer deltas.
+    The caller must wrap timestamps whose delta has more than two bytes. The function wraps the others if necessary.
     """
     append = into.timestamps.append
     if base_ms <= _LAST_MS - _SHORT_DELTA:
@@ -221,5 +220,5 @@ def _time_adder(into: ColumnBuilder, base_ms: int) -> Callable[[int], None]:
 
 
 def _wrapped(value: int) -> int:
-    """Return an integer wrapped to 64 bits: like Kafka's addition of Java longs, an overflow raises no error."""
+    """Return an integer wrapped to 64 bits: as in Kafka's addition of Java longs, an overflow is no error."""
     return (value + (1 << 63)) % (1 << 64) - (1 << 63)

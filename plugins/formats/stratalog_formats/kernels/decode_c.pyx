@@ -1,8 +1,8 @@
 # cython: boundscheck=False, wraparound=False, cdivision=True
-"""Decoding of the records of batches of magic 2 to columns, compiled; ``decode`` documents the function.
+"""Decoding of the records of batches of magic 2 to columns, as compiled code. ``decode`` documents the function.
 
-The compiler's checks are off, because the code checks every read against the end of its record. For hostile bytes, and
-for bytes that change during the read (a mapped file), the functions raise an error; no access leaves its buffer.
+The compiler's checks are off, because this code checks every read against the end of its record. Invalid bytes, and
+bytes that another thread changes during the read, raise an error. No access leaves its buffer.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
@@ -56,7 +56,7 @@ cdef struct Columns:
 
 
 cdef int fill(Cursor arena, const Section* section, int64_t i, Columns* into) noexcept nogil:
-    """Decode one batch into the columns from row ``i`` on. Return -1 if the records contradict the batch or each other.
+    """Decode one batch into the columns from row ``i`` on. Return -1 if the records do not fit their batch.
 
     For a record with headers, ``header_first`` gets the position of the headers in the arena, for ``fill_headers``.
     """
@@ -72,7 +72,7 @@ cdef int fill(Cursor arena, const Section* section, int64_t i, Columns* into) no
     cdef int32_t* value_position = into.value_position
     cdef int32_t* value_size = into.value_size
     while i < last:
-        if i == zeroed:  # in steps: a wrong count would use memory pages for records that do not exist
+        if i == zeroed:  # in steps, because a wrong count must not use memory for records that do not exist
             zeroed = min(zeroed + ZEROED_ROWS, last)
             memset(into.header_first + i, 0, 4 * (zeroed - i))
             memset(into.header_count + i, 0, 4 * (zeroed - i))
@@ -99,7 +99,7 @@ cdef int fill(Cursor arena, const Section* section, int64_t i, Columns* into) no
 
 
 cdef int fill_headers(Cursor arena, int64_t size, int64_t count, Columns* into, int32_t* flat) noexcept nogil:
-    """Fill ``header_first``, and in ``flat`` the four concatenated columns with positions and sizes of headers.
+    """Fill ``header_first``, and ``flat`` with the four columns of positions and sizes of headers, concatenated.
 
     Return -1 if the bytes have changed since ``fill`` read them.
     """

@@ -28,8 +28,8 @@ from stratalog_formats.kernels.rebuild import RowBuffers
 class Kernels:
     """Functions of the compiled or of the pure Python modules.
 
-    The pure Python modules document the functions. The modules ``*_c`` document functions that exist only compiled,
-    which are None in ``PYTHON``.
+    The pure Python modules document the functions. Functions that exist only compiled are None in ``PYTHON``; the
+    modules ``*_c`` document these functions.
     """
 
     name: str
@@ -90,7 +90,7 @@ PYTHON: Final = Kernels(
 
 
 def _compiled() -> Kernels | None:
-    """Return the compiled functions, or None if an extension is missing or uses another class ``Record``."""
+    """Return the compiled functions; None if an extension is missing, or is for another class ``Record``."""
     modules = [extension(module) for module in EXTENSIONS]
     if None in modules:
         return None

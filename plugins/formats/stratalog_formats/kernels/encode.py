@@ -1,7 +1,7 @@
 """Encoding of records of magic 2, in pure Python.
 
-The work is done column by column, mostly by ``map`` and slices. The result is a list of small bytes objects that is
-joined once. Varints of numbers below 4,096 come from a table.
+Records are encoded column by column, mostly with ``map`` and slices, and all parts are joined once. Varints of numbers
+below 4,096 are from a table.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Sizes: TypeAlias = Iterable[int] | int
 
 
 class Body(NamedTuple):
-    """Encoded records of one batch. ``buffer`` begins with room for the header, which ``seal_batch`` fills."""
+    """Encoded records of one batch. ``buffer`` starts with 61 bytes for the header, which ``seal_batch`` writes."""
 
     buffer: bytearray
     record_count: int
@@ -42,7 +42,7 @@ class Body(NamedTuple):
 
 
 def encode_records(records: Sequence[Record]) -> Body:
-    """Return the body of a batch with these records, whose offset deltas are 0, 1, 2, ...
+    """Return the body of a batch with these records. The offset deltas are 0, 1, 2, ...
 
     Raises:
         InvalidRecordError: there are no records, a timestamp is invalid, UTF-8 cannot encode a header's name, or the
@@ -63,7 +63,7 @@ def encode_columns(columns: RecordColumns, keep_offsets: bool) -> Body:  # noqa:
     The offset deltas are 0, 1, 2, ..., or those of the offset column if ``keep_offsets``.
 
     Raises:
-        InvalidRecordError: for the reasons of ``encode_records``, or offsets do not ascend or span more than 31 bits.
+        InvalidRecordError: as ``encode_records``, or offsets do not ascend, or are more than 2^31 - 1 above the first.
         IndexError: a field is not inside the arena, headers are not inside their columns, or a header's name is null.
     """
     if not columns.count:
@@ -85,7 +85,7 @@ def _joined(
     values: Sequence[bytes | None],
     headers: Sequence[bytes] | None,
 ) -> Body:
-    """Return the body of records given as columns. ``headers`` are already encoded; None if no record has any."""
+    """Return the body of records given as columns. ``headers`` are encoded; None if no record has headers."""
     count, base_ms, min_ms, max_ms = len(stamps), stamps[0], min(stamps), max(stamps)
     if max_ms > _LAST_MS or min_ms < NO_TIMESTAMP:
         for index, ms in enumerate(stamps):
@@ -119,7 +119,7 @@ def _interleaved(columns: Sequence[Column], count: int) -> bytearray:
 
 
 def _varints(numbers: Sequence[int], low: int, high: int) -> Column:
-    """Return the encoded numbers, which are between ``low`` and ``high``."""
+    """Return the encoded numbers. ``low`` and ``high`` are the smallest and the largest number."""
     if low == high:
         return varint(low)
     if low < 0 or high >= len(SMALL):
@@ -158,7 +158,7 @@ def _sizes(column: Column) -> Sizes:
 
 
 def _heads(columns: Iterable[Sizes], count: int) -> tuple[Column, int]:
-    """Return the start of each record (its length and attributes), and the size of all records without the lengths."""
+    """Return the start (length and attributes) of each record, and the size of all records without the lengths."""
     constant, varying = len(_ATTRIBUTES), list[Iterable[int]]()
     for sizes in columns:
         if isinstance(sizes, int):
@@ -191,7 +191,7 @@ def _encode_headers(headers: Headers, index: int) -> bytes:
 
 
 def _headers(columns: RecordColumns) -> Iterator[bytes]:
-    """Yield the encoded headers of each record. Names are copied as bytes, even if they are not UTF-8."""
+    """Yield the encoded headers of each record. Names are copied without a check that they are UTF-8."""
     arena = columns.arena if isinstance(columns.arena, bytes) else bytes(columns.arena)
     for first, count in zip(columns.header_first, columns.header_count, strict=True):
         if not count:
@@ -226,7 +226,7 @@ def _check_places(columns: RecordColumns) -> None:
         raise IndexError("a header's name is null")
 
 
-# --- refusals ----------------------------------------------------------------------------------------------------
+# --- errors ------------------------------------------------------------------------------------------------------
 
 
 def check_timestamp(ms: int, index: int) -> None:
@@ -245,27 +245,27 @@ def check_offsets(offsets: memoryview) -> None:
 
 
 def bad_timestamp(ms: int, index: int) -> InvalidRecordError:
-    """Return the error for an invalid timestamp."""
+    """Return the error for the invalid timestamp of record ``index``."""
     return _refused(f"timestamp {ms} is {'negative' if ms < 0 else 'above 64 bits'}", index)
 
 
 def bad_header_name(name: str, index: int) -> InvalidRecordError:
-    """Return the error for a header's name that UTF-8 cannot encode."""
+    """Return the error for a header's name, in record ``index``, that UTF-8 cannot encode."""
     return _refused(f"header name {name!r} is not Unicode text", index)
 
 
 def bad_offset(offset: int, index: int) -> InvalidRecordError:
-    """Return the error for an offset that is not above the previous one, or too far above the first one."""
+    """Return the error for an offset that does not ascend, or is more than 2^31 - 1 above the first offset."""
     return _refused(f"offset {offset} must be above the previous one and within 32 bits of the first", index)
 
 
 def too_large(index: int) -> InvalidRecordError:
-    """Return the error for records that exceed the size field of a batch."""
+    """Return the error for records that need more than 2 GiB, up to the record ``index``."""
     return _refused("the records of a batch need more than 2 GiB", index)
 
 
 def no_records() -> InvalidRecordError:
-    """Return the error for an empty batch; only cleaning writes empty batches."""
+    """Return the error for a batch without records; only compaction writes such batches."""
     return InvalidRecordError("a batch has at least one record")
 
 

@@ -1,8 +1,8 @@
 # cython: boundscheck=False, wraparound=False, cdivision=True
-"""Encoding of records of magic 2, compiled; ``encode`` documents each function.
+"""Encoding of records of magic 2, as compiled code. ``encode`` documents each function.
 
-Objects are written in one pass into a growing buffer. Columns are written in two passes: the first computes the sizes,
-the second writes the bytes into a buffer of that size. The buffer begins with room for the header.
+Objects are written in one pass into a growing buffer. Columns are encoded in two passes: the first pass computes the
+sizes, the second pass writes the bytes into a buffer of this size. Each buffer starts with room for the header.
 """
 
 from cpython.bytearray cimport PyByteArray_Resize
@@ -44,7 +44,7 @@ cdef extern from "Python.h":
 
 
 cdef enum:
-    FIRST_BYTES = 1 << 20  # first growth of a buffer, unless the remaining records seem to need less
+    FIRST_BYTES = 1 << 20  # first growth of a buffer; less if the remaining records probably need less
     HEADER_OVERHEAD_BYTES = 4  # counted by ``survey`` in addition to name and value
     LONGEST_SIZE = 5  # of the varint before a record
 
@@ -98,7 +98,7 @@ cdef uint8_t* write_headers(uint8_t* at, tuple headers) except NULL:
     return at
 
 
-cdef struct WrittenFacts:  # facts about the records that were written
+cdef struct WrittenFacts:  # properties of the written records
     int64_t base_ms
     int64_t least_ms
     int64_t largest_ms
@@ -107,10 +107,10 @@ cdef struct WrittenFacts:  # facts about the records that were written
 
 
 cdef bytearray write_records(list rows, int64_t now_ms, int64_t limit_bytes, int64_t overhead_bytes, WrittenFacts* facts):
-    """Return all records with the offset deltas 0, 1, 2, ..., after room for the header.
+    """Return room for the header, then all records, with the offset deltas 0, 1, 2, ...
 
     A record without a timestamp gets ``now_ms``. Return None if the records exceed ``limit_bytes`` as
-    ``records.survey`` counts them: they need several batches.
+    ``records.survey`` counts, because they need several batches.
     """
     cdef int64_t count = len(rows), i, ms, size, key, value, used = BATCH_HEADER_BYTES, room = 0
     cdef int64_t least = 0, largest = 0
@@ -181,7 +181,7 @@ def prepare_records(records, Rules rules, int64_t now_ms):
     cdef BatchRow* row
     try:
         buffer = write_records(rows, now_ms, rules.limit_bytes, rules.overhead_bytes, &facts)
-    except (InvalidRecordError, TypeError):  # the caller then encodes the records in the ordinary way, which reports all errors together
+    except (InvalidRecordError, TypeError):  # the caller then uses ``encode``, which reports all errors together
         return None
     if buffer is None or not rules.allow(len(buffer), facts.least_ms, facts.largest_ms, facts.has_null_key, now_ms):
         return None
@@ -259,7 +259,7 @@ cdef int64_t row_size(const Source* source, int64_t i, int64_t delta, Fault* fau
 cdef inline uint8_t* write_item(
     uint8_t* at, const uint8_t* end, const Source* source, int32_t position, int32_t size
 ) noexcept nogil:
-    """Write one field. Return NULL if there is no room, because the columns have changed since they were measured."""
+    """Write one field. Return NULL if there is no room, because the columns changed after the first pass."""
     if size > end - at - LONGEST_VARINT or not fits(position, size, source.arena_bytes):
         return NULL
     return write_field(at, source.arena + position, size if size >= 0 else -1)
@@ -268,7 +268,7 @@ cdef inline uint8_t* write_item(
 cdef uint8_t* write_row(
     uint8_t* p, const uint8_t* end, const Source* source, int64_t i, int64_t delta, int64_t size
 ) noexcept nogil:
-    """Write one record; return NULL as ``write_item`` does."""
+    """Write one record. Return NULL if the columns changed after the first pass."""
     cdef int64_t n, first = source.header_first[i], count = source.header_count[i]
     if end - p < SLACK_BYTES:
         return NULL
@@ -295,7 +295,7 @@ cdef uint8_t* write_row(
 cdef uint8_t* write_rows(
     uint8_t* p, const uint8_t* end, const Source* source, int64_t count, const int64_t* sizes
 ) noexcept nogil:
-    """Write all records; return NULL as ``write_item`` does."""
+    """Write all records. Return NULL if the columns changed after the first pass."""
     cdef int64_t i, delta
     for i in range(count):
         delta = i if source.offset == NULL else subtract(source.offset[i], source.offset[0])
@@ -306,7 +306,7 @@ cdef uint8_t* write_rows(
 
 
 cdef list open_source(Source* source, columns, int64_t count, bint keep_offsets):
-    """Set the pointers of ``source`` to the columns; they are valid as long as the caller keeps the returned list."""
+    """Set the pointers of ``source`` to the columns. They are valid as long as the caller keeps the returned list."""
     cdef int64_t headers = len(columns.header_key_position)
     cdef list held = [
         flat(columns.arena),

@@ -1,8 +1,8 @@
 """Builders of the entries of Kafka's offset and time indexes, in pure Python.
 
-An entry is due for a batch if more than ``interval_bytes`` bytes are between the start of the last batch for which an
-entry was due and the start of this batch. The count begins with 0 when a segment is created or reopened: the first
-batch after that never gets an entry. Kafka has the same rules.
+An entry is due for a batch if the batch starts more than ``interval_bytes`` bytes after the start of the last batch for
+which an entry was due. The count starts with 0 when a segment is created or opened again: no entry is due for the next
+batch. Kafka has the same rules.
 
 Source: apache/kafka LogSegment.append, recover.
 """
@@ -32,7 +32,7 @@ class _Entries(IndexBuilder):
         interval_bytes: ``index.interval.bytes``.
         max_entries: number of entries that fit ``segment.index.bytes``.
         count: number of existing entries.
-        last_offset: offset of the last existing entry; -1 if there is none (for ``TimeEntries``, the base offset).
+        last_offset: offset of the last existing entry; if there is none, -1 (the base offset for ``TimeEntries``).
     """
 
     __slots__ = ("_base_offset", "_bytes_since", "_count", "_interval_bytes", "_last_offset", "_max_entries")
@@ -43,10 +43,10 @@ class _Entries(IndexBuilder):
         self._bytes_since = 0
 
     def add(self, batches: PreparedBatches, position: int, aborted: Mapping[int, AbortedTransaction]) -> bytes:
-        """Return the bytes of the new entries for the batches, often b"". ``aborted`` is ignored.
+        """Add batches, and return the bytes of their entries, often b"". ``aborted`` is ignored.
 
         Raises:
-            CorruptBatchError: an offset is outside the segment, or does not follow the offset of the last entry. After
+            CorruptBatchError: an offset cannot be in the segment, or does not follow the offset of the last entry. When
                 the index is full, offsets need not be checked.
         """
         del aborted
@@ -62,7 +62,7 @@ class _Entries(IndexBuilder):
 
     @abstractmethod
     def _entry(self, position: int, size_bytes: int, last_offset: int, max_timestamp_ms: int) -> bytes:
-        """Add a batch, and return the bytes of its entry, or b"" if it gets none; raise the errors of ``add``."""
+        """Add a batch, and return the bytes of its entry; b"" if there is none. Raise CorruptBatchError as ``add``."""
 
     @abstractmethod
     def _table_entries(self, table: BatchTable, position: int) -> bytes:
@@ -72,7 +72,7 @@ class _Entries(IndexBuilder):
         """Add the size of a batch to the count of bytes. Return True if an entry is due for the batch.
 
         Raises:
-            CorruptBatchError: the batch's last offset is below the base or too far above it.
+            CorruptBatchError: the batch's last offset is below the base offset, or more than 2^31 - 1 above it.
         """
         if not 0 <= last_offset - self._base_offset <= _MAX_RELATIVE_OFFSET:
             raise CorruptBatchError(
@@ -85,7 +85,7 @@ class _Entries(IndexBuilder):
         return False
 
     def _due_rows(self, table: BatchTable) -> list[int]:
-        """Add the sizes of all batches of a table with valid offsets. Return the rows for which an entry is due."""
+        """Add the sizes of all batches of a table to the count. Return the rows for which an entry is due."""
         starts, due = table.position.tolist(), list[int]()
         counted_from = starts[0] - self._bytes_since
         row = bisect_right(starts, counted_from + self._interval_bytes)
@@ -99,17 +99,14 @@ class _Entries(IndexBuilder):
         return due
 
     def _are_good(self, table: BatchTable) -> bool:
-        """Return True if the offsets of ascending batches can be in this segment, after the last entry."""
+        """Return True if the batches' offsets, which must ascend, can be in this segment after the last entry."""
         first, last = table.last_offset[0], table.last_offset[-1]
         is_inside = self._base_offset <= first and last - self._base_offset <= _MAX_RELATIVE_OFFSET
         return is_inside and first >= self._last_offset
 
 
 class OffsetEntries(_Entries):
-    """Offset index builder.
-
-    An entry is the last offset and the position of a batch for which an entry is due.
-    """
+    """Builder of an offset index. An entry is the last offset and the position of a batch."""
 
     __slots__ = ()
 
@@ -142,15 +139,15 @@ class OffsetEntries(_Entries):
         return b"".join([OFFSET_ENTRY.pack(lasts[row] - base, position + starts[row]) for row in due])
 
     def finish(self) -> bytes:
-        """Return b"": an offset index has no closing entry."""
+        """Return b"": an offset index has no entry for the end of the segment."""
         return b""
 
 
 class TimeEntries(_Entries):
-    """Time index builder.
+    """Builder of a time index.
 
     An entry is the largest timestamp so far, and the last offset of the first batch with this timestamp. When an entry
-    is due and at the end of the segment, an entry is added if the largest timestamp has grown since the last entry.
+    is due, and at the end of the segment, an entry is added if the largest timestamp has grown since the last entry.
 
     Args:
         base_offset: base offset of the segment.
@@ -158,7 +155,7 @@ class TimeEntries(_Entries):
         max_entries: number of entries that fit ``segment.index.bytes``.
         count: number of existing entries.
         last_offset: offset of the last existing entry, or the base offset if there is none.
-        last_ms: timestamp of the last entry, or -1 if there is none.
+        last_ms: timestamp (ms) of the last entry, or -1 if there is none.
     """
 
     __slots__ = ("_largest_ms", "_largest_offset", "_last_ms")
@@ -172,7 +169,7 @@ class TimeEntries(_Entries):
 
     @property
     def full(self) -> bool:
-        """True if ``segment.index.bytes`` has only room for the closing entry."""
+        """True if ``segment.index.bytes`` has room only for the entry of ``finish``."""
         return self._count >= self._max_entries - 1
 
     def _entry(self, position: int, size_bytes: int, last_offset: int, max_timestamp_ms: int) -> bytes:
@@ -184,7 +181,7 @@ class TimeEntries(_Entries):
         return self._pair() if due and self._count < self._max_entries - 1 else b""
 
     def _table_entries(self, table: BatchTable, position: int) -> bytes:
-        """Return the bytes of the entries. A full index still tracks the largest timestamp, for its closing entry."""
+        """Return the bytes of the entries. A full index still tracks the largest timestamp, for ``finish``."""
         del position
         stamps, lasts, made, at = table.max_timestamp_ms.tolist(), table.last_offset, list[bytes](), 0
         tops = list(accumulate(stamps, max))
@@ -198,10 +195,7 @@ class TimeEntries(_Entries):
         return b"".join(made)
 
     def finish(self) -> bytes:
-        """Return the closing entry, for which ``full`` reserved room.
-
-        The result is b"" if the largest timestamp has not grown since the last entry, or if there is no room.
-        """
+        """Return the last entry; b"" if there is no room, or if the largest timestamp has not grown since an entry."""
         return self._pair() if self._count < self._max_entries else b""
 
     def _pair(self) -> bytes:
@@ -213,5 +207,5 @@ class TimeEntries(_Entries):
 
 
 def not_ascending(what: str, value: int, last: int, position: int) -> CorruptBatchError:
-    """Return the error for a batch whose entry would not ascend."""
+    """Return the error for a batch at ``position`` whose value must be above ``last``."""
     return CorruptBatchError(f"{what} {value} does not follow {last}", "", position)

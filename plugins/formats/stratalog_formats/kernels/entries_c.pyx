@@ -1,5 +1,5 @@
 # cython: boundscheck=False, wraparound=False, cdivision=True
-"""Builders of index entries, compiled; ``entries`` documents each class."""
+"""Builders of index entries, as compiled code. ``entries`` documents each class."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
@@ -38,7 +38,7 @@ cdef class Entries:
     cdef int64_t taken(
         self, uint8_t* at, int64_t position, int64_t size_bytes, int64_t last_offset, int64_t max_timestamp_ms
     ) except -1:
-        """Count a batch and write its entry to ``at``. Return the size of the entry, or 0 if there is none."""
+        """Add a batch, and write its entry to ``at``. Return the size (bytes) of the entry; 0 if there is none."""
         raise NotImplementedError
 
     cdef bint due(self, int64_t position, int64_t size_bytes, int64_t last_offset) except -1:
@@ -64,7 +64,7 @@ cdef class Entries:
         return entries[:made]
 
     cdef int64_t fill(self, uint8_t* at, const BatchRow* row, int64_t count, int64_t position) except -1:
-        """Write the entries of ``count`` batches to ``at``. Return their size."""
+        """Add ``count`` batches, and write their entries to ``at``. Return the size (bytes) of the entries."""
         cdef int64_t made = 0, i
         cdef bint good = self.base_offset <= row.last_offset
         good &= row[count - 1].last_offset <= add(self.base_offset, MAX_INT32) and row.last_offset >= self.last_offset
@@ -121,7 +121,7 @@ cdef class TimeEntries(Entries):
         return self.pair(at) if due and self.count < self.max_entries - 1 else 0
 
     cdef int64_t pair(self, uint8_t* at) noexcept:
-        """Write an entry with the largest timestamp if the timestamp has grown. Return the size of the entry, or 0."""
+        """Write an entry if the largest timestamp has grown since the last entry. Return the entry's size, or 0."""
         if self.largest_ms <= self.last_ms:
             return 0
         self.last_ms, self.last_offset = self.largest_ms, self.largest_offset

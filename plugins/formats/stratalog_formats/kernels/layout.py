@@ -1,4 +1,4 @@
-"""Layout of entries in bytes: positions, sizes, structs. Imports no module of the project.
+"""Layout of batches and messages in bytes: positions, sizes, structs.
 
 Source: apache/kafka LegacyRecord, DefaultRecordBatch, DefaultRecord.
 """

@@ -1,8 +1,9 @@
 # cython: boundscheck=False, wraparound=False, cdivision=True
 """Decoding of the records of batches of magic 2 into Arrow's buffers, in one pass.
 
-For headers, and for unusual or invalid data, the functions return None. The caller then uses ``decode`` and the code
-that packs columns, which handle all data and raise the errors. This module therefore has no pure Python form.
+For headers, and for unusual or invalid data, the functions return None. The caller then decodes the records to columns
+and converts the columns, which handles all data and raises the errors. Therefore this module has no form in pure
+Python.
 
 Source: Arrow's columnar format, variable-size binary layout.
 """
@@ -37,8 +38,8 @@ cdef enum:
     PIECE_BYTES = 32
     SHORT_BYTES = 2047  # largest size of a short field
     CODEC_BITS = 0x07
-    LEAST_BYTES = 9  # size of the longest short number plus the head of a record after it
-    MOST_EXPANDED_ROWS = 1 << 24  # limits the memory that is allocated for wrong headers
+    LEAST_BYTES = 9  # longest length field of two bytes, plus SHORT_HEAD_BYTES
+    MOST_EXPANDED_ROWS = 1 << 24  # limits the memory that a wrong record count can allocate
 
 cdef int TIMESTAMP = Fields.TIMESTAMP.value
 cdef int KEY = Fields.KEY.value
@@ -53,7 +54,7 @@ cdef extern from *:
     """
     const int64_t NO_TIMESTAMP
     const int64_t LAST_MS  # the value in microseconds must fit 64 bits too
-    const int64_t LAST_PLAIN_OFFSET  # any delta may be added to it without overflow
+    const int64_t LAST_PLAIN_OFFSET  # the largest base offset to which any delta can be added without overflow
 
 
 cdef struct Column:  # a column of variable width, or the timestamps
@@ -83,7 +84,7 @@ cdef inline void add_null(Column* into, int64_t i) noexcept nogil:
 
 
 cdef inline void copy(uint8_t* into, Cursor data, int64_t size) noexcept nogil:
-    """Copy a field in pieces of a fixed size. The last piece may read and write bytes after the field."""
+    """Copy a field in pieces of fixed sizes. The last piece may read and write up to 31 bytes after the field."""
     cdef int64_t n = FIRST_BYTES
     memcpy(into, data, FIRST_BYTES)
     while n < size:
@@ -92,7 +93,7 @@ cdef inline void copy(uint8_t* into, Cursor data, int64_t size) noexcept nogil:
 
 
 cdef void put(Column* into, int64_t i, Cursor data, int64_t size) noexcept nogil:
-    """Add field ``i``; a size of -1 is null."""
+    """Add field ``i`` to the column if the column is wanted; a size of -1 is null."""
     if not into.is_wanted:
         return
     if size < 0:
@@ -115,8 +116,8 @@ cdef inline void fill_usual(
 ) noexcept nogil:
     """Decode usual records, with short numbers and fields and without headers, up to the first unusual record.
 
-    Nothing is written for the unusual record. The variables are locals whose address is not used, and the loop contains
-    no call, so the compiler can keep the variables in registers.
+    Nothing is added for the unusual record. The loop uses only local variables and inline functions, because the
+    compiler can then keep the variables in registers.
     """
     cdef Cursor p
     cdef Cursor end
@@ -179,10 +180,7 @@ cdef inline void fill_usual(
 
 
 cdef void fill_plain(Filling* of, int64_t* offsets, Column* stamps, Column* keys, Column* values) noexcept nogil:
-    """Call ``fill_usual``.
-
-    If only keys or only values are wanted, the arguments are constants: the compiler then makes a loop for that column.
-    """
+    """Call ``fill_usual``, with constant arguments if only keys or only values are wanted: this loop is faster."""
     if values.is_wanted and not keys.is_wanted and not stamps.is_wanted:
         fill_usual(of, offsets, stamps, keys, values, False, False, True)
     elif keys.is_wanted and not values.is_wanted and not stamps.is_wanted:
@@ -192,7 +190,7 @@ cdef void fill_plain(Filling* of, int64_t* offsets, Column* stamps, Column* keys
 
 
 cdef bint fill_one(Filling* of, int64_t* offsets, Column* stamps, Column* keys, Column* values) noexcept nogil:
-    """Decode one record with numbers of any size. Return False if the record has headers to decode, or is invalid."""
+    """Decode one record, which may be unusual. Return False if it has headers to decode, or is invalid."""
     cdef Row row
     cdef int64_t ms, i = of.row
     if read_record(&of.at, of.stop, &row) or (row.header_count and of.with_headers):
@@ -225,7 +223,7 @@ cdef bint fill(
 ) noexcept nogil:
     """Decode one batch into the rows from ``i`` on. Return False if it has headers to decode, or is invalid.
 
-    Each column has room for the bytes of all batches plus one piece, which is sufficient because fields do not overlap.
+    Each column must have room for the bytes of all batches, plus ``PIECE_BYTES`` for ``copy``.
     """
     cdef Filling of
     of.at, of.stop, of.safe = arena + section.start, arena + section.end, arena + max(size - PIECE_BYTES, 0)
@@ -241,7 +239,7 @@ cdef bint fill(
 
 
 cdef bint are_alike(const Section* section, int64_t number) noexcept nogil:
-    """Return True if all batches have the same leader epoch and timestamp type, which is the usual case."""
+    """Return True if all batches have equal leader epochs and timestamp types."""
     cdef int64_t n
     for n in range(1, number):
         if section[n].leader_epoch != section[0].leader_epoch or section[n].append_time != section[0].append_time:
@@ -271,7 +269,7 @@ cdef inline uint8_t* address_of(object buffer) except? NULL:
 
 
 cdef list opened(Column* into, object allocate, int64_t rows, int64_t room, bint is_wanted):
-    """Allocate validity, offsets and data of a column of variable width; allocate nothing if it is not wanted."""
+    """Return new buffers of a column of variable width: validity, offsets, data; [] if the column is not wanted."""
     memset(into, 0, sizeof(Column))
     into.is_wanted = is_wanted
     if not is_wanted:
@@ -300,16 +298,16 @@ cdef tuple closed(const Column* column, list buffers):
 
 
 def expand_batches(batches, int32_t partition, allocate):
-    """Return partition, offset, timestamp type and leader epoch of the records of batches, without reading the records.
+    """Return partition, offset, timestamp type and leader epoch of the records of batches, from the headers alone.
 
     Args:
         batches: headers of the batches, which may be compressed.
-        partition: value of the column in each row.
+        partition: value of the column ``partition`` in each row.
         allocate: pyarrow's ``allocate_buffer``.
 
     Returns:
-        None if a header does not determine the offsets, because the batch has lost records since it was appended, or is
-        invalid; also None if there are no records, or more than 16 million.
+        None if a header does not determine the offsets, because the batch is invalid or compaction removed records;
+        also None if there are no records, or more than 16 million (2^24).
     """
     cdef int64_t number = len(batches), n, k, i = 0, rows = 0, span
     counts, bases = column(batches.record_count, "q", number), column(batches.base_offset, "q", number)
@@ -350,8 +348,8 @@ def expand_batches(batches, int32_t partition, allocate):
 def pack_batches(data, batches, bounds, int32_t partition, allocate, fields):
     """Return the records of uncompressed batches as ``ArrowBuffers``.
 
-    The result is None if a record has headers and they are requested, if a batch is invalid, if there are no records,
-    or if the records could need more than 2 GiB.
+    The result is None if headers are requested and a record has headers, if a batch is invalid, if there are no
+    records, or if the records could need more than 2 GiB.
 
     Args:
         data: arena, as for ``decode_batches``.
@@ -359,7 +357,7 @@ def pack_batches(data, batches, bounds, int32_t partition, allocate, fields):
         bounds: positions of the records, as for ``decode_batches``.
         partition: value of the column ``partition`` in each row.
         allocate: pyarrow's ``allocate_buffer``.
-        fields: the fields to decode. Other fields have no buffers; offsets are always decoded.
+        fields: the fields to decode; offsets are always decoded. Other fields get no buffers.
 
     Raises:
         IndexError: bounds are not inside ``data``, or the arena is too large for positions of 32 bits.

@@ -1,8 +1,8 @@
 # cython: boundscheck=False, wraparound=False, cdivision=True
-"""Preparation of encoded batches in one pass, for a leader that appends them unchanged except for offsets and epoch.
+"""Preparation of encoded batches in one pass, for a leader that appends them and changes only offsets and leader epoch.
 
-For unusual data, ``prepare_batches`` returns None, and the caller uses ``decode``. This module therefore has no pure
-Python form.
+For unusual data, ``prepare_batches`` returns None, and the caller uses ``decode``. Therefore this module has no form in
+pure Python.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -29,12 +29,12 @@ from stratalog_formats.kernels.wire cimport (
 )
 
 cdef enum:
-    UNUSUAL = 0x6F  # attributes of batches that this module does not prepare: codec, LogAppendTime, control, delete horizon
-    LONG_BYTES = 1 << 17  # a smaller pass ends before another thread could take the interpreter's lock
+    UNUSUAL = 0x6F  # attributes that this module does not prepare: codec, LogAppendTime, control, delete horizon
+    LONG_BYTES = 1 << 17  # a smaller pass keeps the GIL, because it is short
     NO_TIMESTAMP = -1
 
 
-cdef struct Found:  # facts about all records
+cdef struct Found:  # properties of all records together
     int64_t least_ms
     int64_t largest_ms
     int64_t largest_bytes
@@ -64,10 +64,10 @@ cdef int64_t count_batches(Cursor data, int64_t size) noexcept nogil:
 
 
 cdef bint look(Cursor at, int64_t size, BatchRow* row, Found* found) noexcept nogil:
-    """Fill the row of one batch, and add the facts about its records to ``found``. Return True if the batch is usual.
+    """Fill the row of one batch, and add the properties of its records to ``found``. Return True if the batch is usual.
 
-    A usual batch contains exactly its records, with offset deltas 0, 1, 2, ..., and its CRC is right. If it has a
-    producer id, it has a sequence number.
+    A usual batch has a right CRC, exactly its records, the offset deltas 0, 1, 2, ..., and a sequence number if it has
+    a producer id.
     """
     cdef int64_t base = <int64_t>big_64(at), i, stamp, largest = INT64_MIN
     cdef int32_t delta = <int32_t>big_32(at + 23), count = <int32_t>big_32(at + 57)
@@ -116,7 +116,7 @@ cdef bint look_at_all(Cursor data, int64_t size, BatchRow* row, int64_t count, F
 cdef object prepared(Cursor source, int64_t size, Rules rules, int64_t now_ms):
     """Prepare batches as ``RecordFormat.prepare_batches`` documents.
 
-    The bytes are copied before they are checked, so no other thread can change them after the check.
+    The bytes are copied before the check: no other thread can change them after the check.
     """
     cdef PreparedBatches made
     cdef Found found
@@ -125,7 +125,7 @@ cdef object prepared(Cursor source, int64_t size, Rules rules, int64_t now_ms):
     cdef uint8_t* own
     cdef int64_t count = count_batches(source, size) if size <= MAX_INT32 else 0
     if not count:
-        return None  # before the copy, which would be useless
+        return None  # no copy is needed
     made = PreparedBatches.__new__(PreparedBatches)
     made.magic, made.data, made.size_bytes, made.batch_count = 2, uninitialised(size), size, count
     if count > 1:

@@ -1,4 +1,4 @@
-"""Log bytes from the rows of a columnar file and the frames of its batches, in pure Python.
+"""Rebuilding of log bytes from rows and frames of layout ``parquet``, in pure Python.
 
 docs/formats/parquet.md describes the frames.
 """
@@ -33,11 +33,11 @@ class RowBuffers(NamedTuple):
     """Columns of the rows, as buffers of Arrow's columnar format. The value of row 0 is at the start of each buffer.
 
     ``*_bits`` is a validity bitmap, or None if there are no nulls. ``*_ends`` are the end positions of the values:
-    int32, with a 0 before the first. ``*_data`` are the concatenated values. ``header_ends`` are instead the end
-    indexes of each row's headers in the columns ``name`` and ``content``.
+    int32, with a 0 before the first. ``*_data`` are the concatenated values. ``header_ends`` are the end indexes of
+    each row's headers in the columns ``name`` (of headers) and ``content`` (values of headers).
 
-    ``stamps`` and ``producer_stamps`` are timestamps as int64, in ms; -1 means none. Rows of batches with LogAppendTime
-    have the timestamps that the producer set in ``producer_stamps``.
+    ``stamps`` and ``producer_stamps`` are timestamps (int64, ms); -1 means no timestamp. For batches with
+    LogAppendTime, ``producer_stamps`` are the timestamps that the producer set.
     """
 
     row_count: int
@@ -61,18 +61,17 @@ class RowBuffers(NamedTuple):
 def rebuild_pieces(frames: Buffer, rows: RowBuffers, first_row: int, log_bytes: int) -> bytearray:
     """Return the log's bytes, rebuilt from frames and rows.
 
-    A frame describes one piece of the log. A frame contains either the header of a batch whose records are rows, or the
-    bytes of the piece.
+    A frame contains either the header of a batch whose records are rows, or unchanged bytes of the log.
 
     Args:
-        frames: encoded descriptions of complete pieces, concatenated.
-        rows: record fields, one column per field.
-        first_row: row of the first record that ``frames`` describes.
+        frames: concatenated frames.
+        rows: fields of the records.
+        first_row: row of the first record in ``frames``.
         log_bytes: expected size of the result.
 
     Raises:
-        ValueError: the rebuilt bytes are not ``log_bytes`` long, a frame is malformed, or frames and rows contradict
-            each other.
+        ValueError: the result has not ``log_bytes`` bytes, a frame is malformed, or frames and rows contradict each
+            other.
     """
     reader, out = _Rows(rows), bytearray()
     view, at, row = memoryview(frames).cast("B"), 0, first_row
@@ -112,7 +111,7 @@ class _Rows:
         self._contents = _Values(rows.content_bits, rows.content_ends, rows.content_data)
 
     def append_batch(self, out: bytearray, header: bytearray, row: int, log_bytes: int) -> int:
-        """Append the batch with this header to ``out``, with records from ``row`` on; return the row after its records.
+        """Append a batch with this header and the records from ``row`` on to ``out``. Return the row after them.
 
         Raises:
             ValueError: there are too few rows, or ``out`` would exceed ``log_bytes``.
@@ -153,7 +152,7 @@ class _Values:
         self._ends, self._data = memoryview(ends).cast("B").cast("i"), memoryview(data).cast("B")
 
     def field(self, index: int) -> tuple[Buffer, ...]:
-        """Return the parts of an encoded field: the length as a varint, and the value; for null, only the length -1."""
+        """Return an encoded field as parts: length (varint) and value; for null, only the length -1."""
         if self._bits is not None and not self._bits[index >> 3] & 1 << (index & 7):
             return (_NULL,)
         start, end = self._ends[index], self._ends[index + 1]

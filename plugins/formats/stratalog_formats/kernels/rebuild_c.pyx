@@ -1,5 +1,5 @@
 # cython: boundscheck=False, wraparound=False, cdivision=True
-"""Log bytes rebuilt from the rows and frames of layout ``parquet``, compiled; ``rebuild`` documents the function."""
+"""Rebuilding of log bytes from rows and frames of layout ``parquet``, as compiled code; see ``rebuild``."""
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcpy
@@ -95,7 +95,7 @@ cdef int64_t body_size(const Rows* rows, int64_t i, int64_t delta_ms, int64_t de
 
 
 cdef Fault write_batch(uint8_t** into, const uint8_t* end, const Rows* rows, Cursor header, int64_t* row) noexcept nogil:
-    """Write one batch, and return FINE. ``into`` becomes the end of its bytes, ``row`` the row after its records."""
+    """Write one batch to ``into``, and move ``into`` and ``row`` to the end of the batch. Return FINE or a fault."""
     cdef uint8_t* start = into[0]
     cdef uint8_t* at = start + BATCH_HEADER_BYTES
     cdef int64_t base_offset = <int64_t>big_64(header), base_ms = <int64_t>big_64(header + 27)
@@ -161,7 +161,7 @@ cdef object sized(object data, int64_t size):
 
 
 cdef list open_values(Values* into, int64_t count, bits, ends, data):
-    """Set the pointers of ``into`` to a column; they are valid as long as the caller keeps the returned list."""
+    """Set the pointers of ``into`` to a column. They are valid as long as the caller keeps the returned list."""
     cdef list held = [None if bits is None else sized(bits, (count + 7) // 8), sized(ends, 4 * (count + 1)), flat(data)]
     into.bits = NULL if bits is None else start_of(held[0])
     into.ends, into.data, into.room = <const int32_t*>start_of(held[1]), start_of(held[2]), size_of(held[2])

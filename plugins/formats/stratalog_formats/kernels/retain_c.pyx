@@ -1,8 +1,8 @@
 # cython: boundscheck=False, wraparound=False, cdivision=True
-"""Removal of records from uncompressed batches, many batches per call; ``records.retain`` does it batch by batch.
+"""Removal of records from uncompressed batches, as compiled code: many batches in one call, unlike ``records.retain``.
 
-If a batch loses records, all its records are read and checked as for decoding. Kept records are copied. If the base
-timestamp of their batch changes, they get new timestamp deltas.
+If a batch loses records, all its records are checked as a decoder checks them. Kept records are copied. If the base
+timestamp of the batch changes, the kept records get new timestamp deltas.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -79,7 +79,7 @@ cdef inline int skip_field(Cursor* at, Cursor end) noexcept nogil:
 
 
 cdef int check_rest(Cursor at, Cursor end) noexcept nogil:
-    """Return 0 if the part of a record after its timestamp is valid, else -1."""
+    """Return 0 if the part of a record after its timestamp is valid, otherwise -1."""
     cdef int64_t number, headers
     if read_int32(&at, end, &number) or skip_field(&at, end) or skip_field(&at, end):
         return -1
@@ -98,9 +98,9 @@ cdef int check_rest(Cursor at, Cursor end) noexcept nogil:
 cdef Kept keep_records(
     uint8_t* into, const Batch* batch, const uint8_t* words, int64_t base_ms, bint moves
 ) noexcept nogil:
-    """Write the records that are not dropped. ``end`` of the result is NULL if the records do not fit their batch.
+    """Write the kept records to ``into``. ``end`` of the result is NULL if the records do not fit their batch.
 
-    The timestamps are stored relative to ``base_ms``, or to the timestamp of the first kept record if ``moves``.
+    Timestamps are written relative to ``base_ms``, or to the timestamp of the first kept record if ``moves`` is True.
     """
     cdef Kept made
     cdef Cursor at = batch.at + BATCH_HEADER_BYTES
@@ -154,7 +154,7 @@ cdef uint8_t* seal(
     int64_t max_ms,
     int64_t count,
 ) noexcept nogil:
-    """Write the header of a batch whose records are already written. Unchanged fields are copied."""
+    """Write the header of a batch at ``into``, whose records end at ``end``. Return ``end``."""
     memcpy(into, batch.at, BATCH_HEADER_BYTES)
     put_32(into + 8, <uint32_t>(end - into - OVERHEAD_BYTES))
     into[21], into[22] = <uint8_t>(attributes >> 8), <uint8_t>attributes

@@ -1,7 +1,7 @@
-"""Runs of records whose fields have equal sizes: slices read such records column by column, which is faster.
+"""Fast decoding of runs in pure Python. A run is consecutive records whose fields have equal encoded sizes.
 
-Records of equal size are common (sensors, counters, fixed schemas). In a run, a slice whose step is the size of a
-record selects the same byte of each record.
+Such records are common (sensors, counters, fixed schemas). In a run, a slice whose step is the size of a record selects
+the same byte of each record.
 """
 
 from __future__ import annotations
@@ -17,20 +17,19 @@ from stratalog.spi import RecordBatch
 from stratalog_formats.kernels.columns import ColumnBuilder
 from stratalog_formats.kernels.varint import Bytes, read_varint
 
-_LEAST: Final = 8  # least number of records in a run; the records of shorter runs are read one by one
+_LEAST: Final = 8  # minimum number of records in a run; the caller reads the records of shorter runs one by one
 _MOST_VARINT_BYTES: Final = 3
-_LAST: Final = 1 << 7 * _MOST_VARINT_BYTES  # largest absolute delta of such a varint
+_LAST: Final = 1 << 7 * _MOST_VARINT_BYTES  # no varint of 3 bytes has a larger absolute value
 _ONE_BYTE_NUMBERS: Final = tuple(number >> 1 ^ -(number & 1) for number in range(128))
 _LOW, _HIGH = bytes(range(128)), bytes(range(128, 256))
 
 
 def append_run(raw: Bytes, at: int, limit: int, batch: RecordBatch, left: int, into: ColumnBuilder) -> tuple[int, int]:
-    """Append a run of records that begins at ``at``: consecutive records whose fields have equal encoded sizes.
+    """Append a run that begins at ``at`` to ``into``. Consecutive records with equal encoded field sizes are a run.
 
     Returns:
-        The number of appended records, and the position after them. The number is 0 if the run has fewer than
-        ``_LEAST`` records, if the records have headers or deltas longer than 3 bytes, or if their timestamps could
-        overflow 64 bits.
+        The number of appended records, and the position after them. The number is 0 if there are fewer than 8 such
+        records, if they have headers or deltas longer than 3 bytes, or if timestamps could overflow 64 bits.
 
     Raises:
         IndexError, ValueError: the first record is cut off or malformed.
@@ -70,19 +69,19 @@ def append_run(raw: Bytes, at: int, limit: int, batch: RecordBatch, left: int, i
 
 
 def _alike(raw: Bytes, position: int, step: int, count: int, allowed: Bytes) -> int:
-    """Return the number of bytes before the first one that is not in ``allowed``.
+    """Return how many of ``count`` bytes of ``raw``, from ``position`` on with this step, are in ``allowed``.
 
-    The bytes are ``count`` bytes of ``raw`` from ``position`` on, ``step`` apart.
+    Bytes after the first byte that is not in ``allowed`` are not counted.
     """
     column = raw[position : position + step * count : step]
     return len(column) - len(column.lstrip(allowed))
 
 
 def _numbers(raw: Bytes, start: int, end: int, step: int, count: int) -> tuple[list[int], int]:
-    """Return the values of the varints at ``start``, ``step`` apart, and their number.
+    """Return the values of varints of ``end - start`` bytes, from ``start`` on with this step, and their number.
 
-    Stop before the first varint that is not ``end - start`` bytes long. Varints longer than 3 bytes are not read: the
-    number is then 0.
+    The number counts the varints before the first one of another length; only so many values are valid. It is 0 if the
+    varints are longer than 3 bytes.
     """
     if end - start > _MOST_VARINT_BYTES:
         return [], 0
@@ -99,7 +98,7 @@ def _numbers(raw: Bytes, start: int, end: int, step: int, count: int) -> tuple[l
 
 
 def _pairs(columns: list[Bytes], count: int) -> Iterator[int]:
-    """Return the values of two-byte varints; ``columns`` are all first bytes, and all second bytes."""
+    """Return the values of two-byte varints. ``columns`` are the first bytes and the second bytes of the varints."""
     pairs = bytearray(2 * count)
     pairs[0::2], pairs[1::2] = columns
     return map(_two_byte_numbers().__getitem__, memoryview(pairs).cast("H"))

@@ -1,4 +1,4 @@
-"""Scan of entries to a table of their headers, in pure Python. Other bytes are read only to check the CRC.
+"""Scan of batches and messages to a table of their headers, in pure Python. Records are read only for CRC checks.
 
 Source: apache/kafka DefaultRecordBatch, LegacyRecord, ByteBufferLogInputStream.
 """
@@ -40,7 +40,7 @@ _LEADER_EPOCH_POSITION, _ATTRIBUTES_POSITION, _MAX_TIMESTAMP_POSITION = 12, 21, 
 
 
 def scan_batches(data: Buffer, start: int, end: int, check_crc: bool) -> BatchTable:  # noqa: FBT001 - as in the compiled module
-    """Return the valid, complete batches of magic 2 at the start of [start, end), as ``RecordFormat.scan`` documents.
+    """Return the valid, complete batches of magic 2 from ``start`` on, as ``RecordFormat.scan`` documents.
 
     Raises:
         IndexError: the range is not inside ``data``.
@@ -71,7 +71,7 @@ def scan_batches(data: Buffer, start: int, end: int, check_crc: bool) -> BatchTa
 
 
 def scan_messages(magic: int, data: Buffer, start: int, end: int, check_crc: bool) -> BatchTable:  # noqa: FBT001 - as in the compiled module
-    """Return the valid, complete entries of ``magic`` at the start of [start, end), as ``RecordFormat.scan`` documents.
+    """Return the valid, complete messages of ``magic`` (0 or 1) from ``start`` on, as ``RecordFormat.scan`` documents.
 
     Raises:
         IndexError: the range is not inside ``data``.
@@ -97,9 +97,9 @@ def scan_messages(magic: int, data: Buffer, start: int, end: int, check_crc: boo
 
 
 def _framed(view: memoryview, at: int, end: int, magic: int) -> tuple[ScanStop, str, int]:
-    """Return a ScanStop, the description of the damage, and the size (bytes) of the entry at ``at``.
+    """Return END, "" and the size (bytes) of the entry at ``at`` if there is a complete entry of ``magic``.
 
-    ``ScanStop.END`` means that there is a complete entry of ``magic``. The size is 0 for any other stop.
+    Otherwise return the reason to stop, a description of the damage (or ""), and 0.
     """
     if end - at < FRAME_BYTES:
         return ScanStop.PARTIAL, "", 0
@@ -119,11 +119,11 @@ def _check_range(view: memoryview, start: int, end: int) -> None:
 
 
 def assign_batches(batches: PreparedBatches, base_offset: int, leader_epoch: int, append_time_ms: int | None) -> None:
-    """Set the offsets and the leader epoch of batches, in their bytes and in their rows (the table).
+    """Set the offsets and the leader epoch of batches, in ``batches.data`` and in ``batches.table``.
 
-    With ``append_time_ms``, each batch also gets LogAppendTime and this largest timestamp; otherwise, the attributes
-    and the largest timestamp of its row. The CRC of a batch is computed again only if its attributes or its largest
-    timestamp change, because the CRC does not cover offsets and leader epoch.
+    If ``append_time_ms`` is given, each batch also gets LogAppendTime and this largest timestamp. Otherwise, each batch
+    gets the attributes and the largest timestamp of its row in ``batches.table``. The CRC of a batch is computed again
+    only if attributes or largest timestamp change.
 
     Raises:
         IndexError: a batch is not inside its data.
@@ -162,7 +162,7 @@ def seal_batch(
     base_sequence: int,
     record_count: int,
 ) -> None:
-    """Write the header with the CRC into the first 61 bytes of ``buffer``; the records must already follow them."""
+    """Write the header with the CRC into the first 61 bytes of ``buffer``, after which the records must be already."""
     BATCH_HEADER.pack_into(
         buffer,
         0,

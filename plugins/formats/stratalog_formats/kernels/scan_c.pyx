@@ -1,7 +1,7 @@
 # cython: boundscheck=False, wraparound=False, cdivision=True
-"""Scan of entries, compiled; ``scan`` documents each function.
+"""Scan of batches and messages, as compiled code. ``scan`` documents each function.
 
-The compiler's checks are off, because the code checks every read against the end of the range.
+The compiler's checks are off, because this code checks every read against the end of the range.
 """
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t
@@ -56,7 +56,7 @@ cdef enum:
     MESSAGE_CHECKED_FROM = 16
     MESSAGE_HEADER_BYTES = 18
     CODEC_MASK = 0x07
-    LONG_BYTES = 1 << 17  # a smaller scan ends before another thread could take the interpreter's lock
+    LONG_BYTES = 1 << 17  # a smaller scan keeps the GIL, because it is short
 
 cdef tuple STOPS = (ScanStop.END, ScanStop.PARTIAL, ScanStop.OTHER_MAGIC)
 
@@ -162,7 +162,7 @@ cdef bint in_order(const Rows* found) noexcept:
 
 
 cdef object table_of(int magic, Rows* found, Stop stop, object view, int64_t position):
-    """Return a BatchTable with the rows as columns, and free the rows; raise MemoryError for the stop NO_MEMORY."""
+    """Return a BatchTable of the rows, and free the rows. Raise MemoryError if ``stop`` is NO_MEMORY."""
     cdef int64_t count = found.count, i, j
     cdef object data = uninitialised(8 * COLUMNS * count)
     cdef int64_t* to = <int64_t*>at_start(data)
@@ -310,7 +310,7 @@ cdef uint32_t checksum_of(const uint8_t* at, size_t size) noexcept nogil:
 def choose_checksums(bint may_fold, bint may_use_instruction):
     """Choose the code that computes checksums, for tests.
 
-    False excludes carry-less multiplication (``may_fold``) or the CRC-32C instruction (``may_use_instruction``).
+    ``may_fold=False`` excludes carry-less multiplication; ``may_use_instruction=False`` the CRC-32C instruction.
     """
     crc_choose(may_fold, may_use_instruction)
 

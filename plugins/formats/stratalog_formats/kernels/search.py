@@ -1,4 +1,4 @@
-"""Search in entries of a fixed size without a copy, in pure Python."""
+"""Search in index entries of a fixed size, without a copy, in pure Python."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _OFFSET_ENTRY: Final = Struct(">ii")
 def entries_up_to(entries: Buffer, entry_bytes: int, key_position: int, key_bytes: int, target: int) -> int:
     """Return the number of ascending entries with a key at or below ``target``.
 
-    The key of an entry is the number by which the entries ascend. If they do not ascend, the result is arbitrary.
+    The key of an entry is the number by which the entries ascend. If they do not ascend, the result is undefined.
 
     Args:
         entries: concatenated entries; bytes after the last complete entry are ignored.
@@ -42,7 +42,7 @@ def offsets_around(
 ) -> tuple[OffsetPosition | None, OffsetPosition | None, OffsetPosition | None]:
     """Return the last entry of an offset index at or below offset ``target``, and the next two entries.
 
-    None stands for an entry that does not exist.
+    The result is None in place of an entry that does not exist.
     """
     size = _OFFSET_ENTRY.size
     view = memoryview(entries).cast("B")

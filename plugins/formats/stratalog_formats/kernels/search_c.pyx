@@ -1,5 +1,5 @@
 # cython: boundscheck=False, wraparound=False, cdivision=True
-"""Search in entries of a fixed size, compiled; ``search`` documents each function."""
+"""Search in index entries of a fixed size, as compiled code. ``search`` documents each function."""
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport int32_t, int64_t
@@ -14,7 +14,7 @@ cdef extern from "Python.h":
 cdef enum:
     OFFSET_ENTRY_BYTES = 8
 
-cdef object _made = tuple.__new__  # creates a named tuple without its class's own constructor
+cdef object _made = tuple.__new__  # creates a named tuple without the constructor of its class
 
 
 cdef int64_t up_to(
@@ -26,7 +26,7 @@ cdef int64_t up_to(
     cdef Cursor at
     if overflow:
         return count if overflow > 0 else 0
-    while low < high:  # the same steps as ``bisect``: the result then equals that of ``search`` for unordered entries too
+    while low < high:  # the steps of ``bisect``, to get the result of ``search`` for entries that do not ascend, too
         middle = (low + high) // 2
         at = entries + middle * entry_bytes + key_position
         key = <int64_t>big_64(at) if key_bytes == 8 else <int32_t>big_32(at)

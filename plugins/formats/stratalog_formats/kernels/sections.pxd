@@ -1,4 +1,4 @@
-"""Positions of the records of each batch, for the kernels that read them."""
+"""Position and header fields of each batch, for the kernels that decode records."""
 
 from libc.stdint cimport int32_t, int64_t
 
@@ -28,9 +28,11 @@ cdef struct Section:  # the records of one batch
 
 
 cdef inline object sections_of(batches, bounds, int64_t size):
-    """Return a bytearray of one ``Section`` per batch.
+    """Return a bytearray with one ``Section`` for each batch.
 
-    All sections are checked against the arena before memory is allocated.
+    Raises:
+        IndexError: the records of a batch are not inside the arena, or the arena is larger than 2 GiB.
+        CorruptBatchError: a batch is too small for its record count.
     """
     cdef int64_t rows = len(batches), i, start, end
     positions, sizes = column(batches.position, "q", rows), column(batches.size_bytes, "q", rows)

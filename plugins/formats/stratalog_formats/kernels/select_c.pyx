@@ -1,8 +1,8 @@
 # cython: boundscheck=False, wraparound=False, cdivision=True
-"""Selection of the batches that a fetch returns.
+"""Selection of the batches that a fetch returns, by their headers, with or without a CRC check.
 
-The batches are selected by their headers, with or without a CRC check. For unusual data, ``select_batches`` returns
-None, and the caller scans the bytes. This module therefore has no pure Python form.
+For unusual data, ``select_batches`` returns None, and the caller scans the bytes. Therefore this module has no form in
+pure Python.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -55,8 +55,8 @@ cdef int select(
 ) noexcept nogil:
     """Fill ``found`` and return 0. Return -1 if the first wanted batch is missing or incomplete.
 
-    The result is also -1 if bytes before it are invalid, a batch contradicts the index entry, or an entry has another
-    magic.
+    The result is also -1 if bytes before the first wanted batch are invalid, if a batch contradicts the index entry, or
+    if an entry has another magic.
     """
     cdef int64_t at = 0, length = 0, first, last, before = 0
     cdef bint begun = False
@@ -132,7 +132,7 @@ def select_batches(
         if overflow:
             return None  # the offset is above all possible offsets
     PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
-    if check_crc:  # the check takes as long as reading the bytes
+    if check_crc:  # the check reads all bytes, so it releases the GIL
         with nogil:
             missing = select(
                 <Cursor>view.buf, view.len, beyond_bytes, base_offset, offset, max_bytes, bound, is_indexed, known, True, since, is_timed, known_ms, &found

@@ -23,7 +23,7 @@ ctypedef const uint8_t* Cursor
 
 
 cdef inline object flat(object data):
-    """Return a view of ``data`` as contiguous bytes. Pointers into it are valid as long as the view."""
+    """Return a view of ``data`` as contiguous bytes. Pointers into the view are valid as long as the view exists."""
     return memoryview(data).cast("B")
 
 
@@ -44,7 +44,7 @@ cdef inline uint8_t* at_start(object buffer) noexcept:
 
 
 cdef inline object column(object data, Py_UCS4 code, int64_t count):
-    """Return a view of the native integers of format ``code`` in ``data``, a column of at least ``count`` rows."""
+    """Return a view of ``data``, which must be a column of format ``code`` with at least ``count`` rows."""
     view = memoryview(data)
     cdef const Py_buffer* found = PyMemoryView_GET_BUFFER(view)
     cdef bint is_flat = found.ndim == 1 and (found.strides[0] == found.itemsize or found.shape[0] == 1)
@@ -99,7 +99,7 @@ cdef enum Stop:  # reason why there is no (further) entry
 
 
 cdef inline Stop framed(Cursor at, int64_t left, int magic, int64_t* size) noexcept nogil:
-    """Set the size of the entry at ``at``. Return RAN_OUT if there is an entry, else the reason why there is none."""
+    """Set ``size`` to the size of the entry at ``at``, and return RAN_OUT. Without an entry, return the reason."""
     cdef int32_t body
     if left < FRAME_BYTES:
         return CUT_OFF
@@ -118,7 +118,7 @@ cdef inline Stop framed(Cursor at, int64_t left, int magic, int64_t* size) noexc
 
 
 cdef inline int read_int32(Cursor* cursor, Cursor end, int64_t* value) noexcept nogil:
-    """Read a zigzag varint of at most 5 bytes. Return -1 if it is cut off or too long. Bits above 32 are dropped."""
+    """Read a zigzag varint of at most 5 bytes; drop bits above the 32nd. Return -1 if it is cut off or longer."""
     cdef uint64_t raw
     if read_varint(cursor, end, 28, &raw):
         return -1
@@ -127,7 +127,7 @@ cdef inline int read_int32(Cursor* cursor, Cursor end, int64_t* value) noexcept 
 
 
 cdef inline int read_size(Cursor* cursor, Cursor end, int64_t* size) noexcept nogil:
-    """Read a number as ``read_int32`` does. All negative values become -1."""
+    """Read a number as ``read_int32`` does. Set ``size`` to -1 for any negative number."""
     cdef uint64_t raw
     if read_varint(cursor, end, 28, &raw):
         return -1
@@ -136,7 +136,7 @@ cdef inline int read_size(Cursor* cursor, Cursor end, int64_t* size) noexcept no
 
 
 cdef inline int read_int64(Cursor* cursor, Cursor end, int64_t* value) noexcept nogil:
-    """Read a zigzag varint of at most 10 bytes. Return -1 if it is cut off or too long. Bits above 64 are dropped."""
+    """Read a zigzag varint of at most 10 bytes; drop bits above the 64th. Return -1 if it is cut off or longer."""
     cdef uint64_t raw
     if read_varint(cursor, end, 63, &raw):
         return -1
@@ -145,10 +145,7 @@ cdef inline int read_int64(Cursor* cursor, Cursor end, int64_t* value) noexcept 
 
 
 cdef inline int read_varint(Cursor* cursor, Cursor end, int last_shift, uint64_t* raw) noexcept nogil:
-    """Read the bits of a varint.
-
-    Most varints have one or two bytes; a separate function, which is not inlined, reads longer varints.
-    """
+    """Read the bits of a varint; return -1 if it is cut off or too long. Most varints have one or two bytes."""
     cdef Cursor at = cursor[0]
     if at < end and at[0] < 0x80:
         raw[0] = at[0]
@@ -202,7 +199,7 @@ cdef inline uint8_t* write_varint(uint8_t* at, int64_t value) noexcept nogil:
 
 
 cdef inline int64_t field_size(int64_t size) noexcept nogil:
-    """Return the size of a nullable field of ``size`` bytes with its length; a size of -1 is null."""
+    """Return the encoded size of a field of ``size`` bytes, including its length; a ``size`` of -1 is null."""
     return varint_size(size) + (size if size > 0 else 0)
 
 
@@ -232,7 +229,7 @@ cdef struct Row:  # one record; a size of -1 is null
 
 
 cdef inline int read_short(Cursor* cursor, uint64_t* raw) noexcept nogil:
-    """Read the bits of a varint of one or two readable bytes. Return -1 if it is longer."""
+    """Read the bits of a varint of one or two bytes. Return -1 if it is longer. Two bytes must be readable."""
     cdef Cursor at = cursor[0]
     if at[0] < 0x80:
         raw[0] = at[0]
@@ -246,8 +243,7 @@ cdef inline int read_short(Cursor* cursor, uint64_t* raw) noexcept nogil:
 cdef inline int read_record(Cursor* at, Cursor stop, Row* row) noexcept nogil:
     """Read the record at ``at``, and move ``at`` to its end. Return -1 if its fields do not fit its length or ``stop``.
 
-    Nearly all records are so long that their first numbers are read without a bounds check, and these numbers are
-    short.
+    Most records have short first numbers, and are long enough to read these numbers without bounds checks.
     """
     cdef Cursor p
     cdef Cursor end
@@ -257,7 +253,7 @@ cdef inline int read_record(Cursor* at, Cursor stop, Row* row) noexcept nogil:
         return -1
     p = at[0] + 1  # after the attributes: any value, ignored
     end = at[0] + size
-    at[0] = end  # set here, so the processor can begin the next record before the fields of this record are read
+    at[0] = end  # set early: the processor can start with the next record before it has read the fields of this one
     if size < SHORT_HEAD_BYTES or read_short(&p, &since) or read_short(&p, &delta) or read_short(&p, &key):
         return read_fields(end - size + 1, end, row)
     row.delta_ms = <int64_t>((since >> 1) ^ (0 - (since & 1)))
@@ -291,7 +287,7 @@ cdef inline int read_fields(Cursor p, Cursor end, Row* row) noexcept nogil:
 
 
 cdef inline int read_rest(Cursor p, Cursor end, Row* row) noexcept nogil:
-    """Read the fields of a record after its value: the headers."""
+    """Read the headers of a record, which follow its value. Return -1 if they do not end at ``end``."""
     if p >= end or read_size(&p, end, &row.header_count) or row.header_count < 0 or row.header_count > end - p:
         return -1
     row.headers = p
@@ -301,7 +297,7 @@ cdef inline int read_rest(Cursor p, Cursor end, Row* row) noexcept nogil:
 
 
 cdef inline int64_t skip_headers(Cursor* cursor, Cursor end, int64_t count) noexcept nogil:
-    """Check ``count`` headers. Return -1 if they do not fit."""
+    """Move ``cursor`` over ``count`` headers. Return -1 if they do not fit."""
     cdef int64_t size
     while count:
         if read_size(cursor, end, &size) or size < 0 or size > end - cursor[0]:
