@@ -157,7 +157,7 @@ def _reader(raw: Buffer) -> zstandard.ZstdDecompressionReader:
 
 
 def _without_windows(view: memoryview, limit_bytes: int) -> bytearray:
-    """Return the frames of ``view`` except skippable frames. Each frame that needs a window gets its contents' size."""
+    """Return the frames of ``view`` except skippable ones. The contents' size is added to frames that need a window."""
     frames = bytearray()
     for frame in _frames(view):
         frames += _with_size(frame, _measured(frame.raw, limit_bytes)) if frame.needs_window else frame.raw

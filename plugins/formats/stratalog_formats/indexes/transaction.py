@@ -68,7 +68,7 @@ def _is_unknown(version: int) -> bool:
 class TransactionBuilder(IndexBuilder):
     """Builder that adds one entry for each abort marker.
 
-    The index has no size limit: without the entry, readers would return the records of an aborted transaction.
+    The index has no size limit, because a reader would return the records of an aborted transaction without an entry.
     """
 
     __slots__ = ("_last_offset",)
@@ -118,7 +118,7 @@ class TransactionIndex(IndexFormat[AbortedTransaction]):
     entry_bytes = LAYOUT.size
 
     def builder(self, base_offset: int, config: TopicConfig, *, entries: Buffer = b"") -> IndexBuilder:
-        """Return a builder that continues an index with the ``entries``; b"" for a new index."""
+        """Return a builder that adds entries after ``entries``, which are b"" for a new index."""
         del config
         return TransactionBuilder(base_offset, entries)
 

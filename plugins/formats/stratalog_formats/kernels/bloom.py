@@ -30,7 +30,8 @@ def hash_of(key: Buffer) -> int:
 def hash_keys(records: RecordColumns) -> bytes:
     """Return the hashes of the keys that are not null: 8 bytes each, in native byte order.
 
-    The order of the hashes is undefined. The hash of a repeated key may be returned once or several times.
+    The order of the hashes is undefined. The hash of a repeated key may be returned once or several times. Raise
+    IndexError if a key is not inside the arena.
     """
     return array("Q", [hash_of(key) for key in set(records.keys()) if key is not None]).tobytes()
 

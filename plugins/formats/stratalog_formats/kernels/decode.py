@@ -211,7 +211,7 @@ def _decode_headers(raw: Bytes, at: int, end: int, into: ColumnBuilder) -> tuple
 def _time_adder(into: ColumnBuilder, base_ms: int) -> Callable[[int], None]:
     """Return a function that appends a timestamp to ``into``, for a batch with the base timestamp ``base_ms``.
 
-    The caller must wrap timestamps whose delta has more than two bytes. The function wraps the others if necessary.
+    The caller must wrap timestamps whose delta has more than two bytes. The returned function wraps all others.
     """
     append = into.timestamps.append
     if base_ms <= _LAST_MS - _SHORT_DELTA:

@@ -25,7 +25,7 @@ _MAX_RELATIVE_OFFSET: Final = (1 << 31) - 1
 
 
 class _Entries(IndexBuilder):
-    """Common part of both builders.
+    """Base class of ``OffsetEntries`` and ``TimeEntries``.
 
     Args:
         base_offset: base offset of the segment.
@@ -69,7 +69,7 @@ class _Entries(IndexBuilder):
         """Add batches whose offsets ``_are_good`` has accepted, and return the bytes of their entries."""
 
     def _due(self, position: int, size_bytes: int, last_offset: int) -> bool:
-        """Add the size of a batch to the count of bytes. Return True if an entry is due for the batch.
+        """Add a batch to the count of bytes since an entry was due. Return True if an entry is due for the batch.
 
         Raises:
             CorruptBatchError: the batch's last offset is below the base offset, or more than 2^31 - 1 above it.
@@ -85,7 +85,7 @@ class _Entries(IndexBuilder):
         return False
 
     def _due_rows(self, table: BatchTable) -> list[int]:
-        """Add the sizes of all batches of a table to the count. Return the rows for which an entry is due."""
+        """Add the batches of a table to the count as ``_due``. Return the rows for which an entry is due."""
         starts, due = table.position.tolist(), list[int]()
         counted_from = starts[0] - self._bytes_since
         row = bisect_right(starts, counted_from + self._interval_bytes)
@@ -195,7 +195,7 @@ class TimeEntries(_Entries):
         return b"".join(made)
 
     def finish(self) -> bytes:
-        """Return the last entry; b"" if there is no room, or if the largest timestamp has not grown since an entry."""
+        """Return an entry; b"" if the largest timestamp has not grown since the last entry, or if there is no room."""
         return self._pair() if self._count < self._max_entries else b""
 
     def _pair(self) -> bytes:
@@ -207,5 +207,5 @@ class TimeEntries(_Entries):
 
 
 def not_ascending(what: str, value: int, last: int, position: int) -> CorruptBatchError:
-    """Return the error for a batch at ``position`` whose value must be above ``last``."""
+    """Return the error for a batch at ``position`` whose ``value`` does not follow ``last``."""
     return CorruptBatchError(f"{what} {value} does not follow {last}", "", position)

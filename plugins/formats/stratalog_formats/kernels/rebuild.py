@@ -70,8 +70,8 @@ def rebuild_pieces(frames: Buffer, rows: RowBuffers, first_row: int, log_bytes: 
         log_bytes: expected size of the result.
 
     Raises:
-        ValueError: the result has not ``log_bytes`` bytes, a frame is malformed, or frames and rows contradict each
-            other.
+        ValueError: the result does not have ``log_bytes`` bytes, a frame is malformed, or frames and rows contradict
+            each other.
     """
     reader, out = _Rows(rows), bytearray()
     view, at, row = memoryview(frames).cast("B"), 0, first_row

@@ -25,11 +25,11 @@ _LOW, _HIGH = bytes(range(128)), bytes(range(128, 256))
 
 
 def append_run(raw: Bytes, at: int, limit: int, batch: RecordBatch, left: int, into: ColumnBuilder) -> tuple[int, int]:
-    """Append a run that begins at ``at`` to ``into``. Consecutive records with equal encoded field sizes are a run.
+    """Append the run that begins at ``at`` to ``into``. A run is records with equal encoded field sizes.
 
     Returns:
-        The number of appended records, and the position after them. The number is 0 if there are fewer than 8 such
-        records, if they have headers or deltas longer than 3 bytes, or if timestamps could overflow 64 bits.
+        The number of appended records, and the position after these records. The number is 0 if the run has fewer than
+        8 records, if it has headers or deltas longer than 3 bytes, or if timestamps could overflow 64 bits.
 
     Raises:
         IndexError, ValueError: the first record is cut off or malformed.

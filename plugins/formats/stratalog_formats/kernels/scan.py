@@ -40,7 +40,9 @@ _LEADER_EPOCH_POSITION, _ATTRIBUTES_POSITION, _MAX_TIMESTAMP_POSITION = 12, 21, 
 
 
 def scan_batches(data: Buffer, start: int, end: int, check_crc: bool) -> BatchTable:  # noqa: FBT001 - as in the compiled module
-    """Return the valid, complete batches of magic 2 from ``start`` on, as ``RecordFormat.scan`` documents.
+    """Return the batches of [start, end), up to the first bytes that are not a complete, valid batch of magic 2.
+
+    ``RecordFormat.scan`` documents the result.
 
     Raises:
         IndexError: the range is not inside ``data``.
@@ -71,7 +73,9 @@ def scan_batches(data: Buffer, start: int, end: int, check_crc: bool) -> BatchTa
 
 
 def scan_messages(magic: int, data: Buffer, start: int, end: int, check_crc: bool) -> BatchTable:  # noqa: FBT001 - as in the compiled module
-    """Return the valid, complete messages of ``magic`` (0 or 1) from ``start`` on, as ``RecordFormat.scan`` documents.
+    """Return the messages of [start, end), up to the first bytes that are not a complete, valid message of ``magic``.
+
+    ``RecordFormat.scan`` documents the result.
 
     Raises:
         IndexError: the range is not inside ``data``.
@@ -162,7 +166,7 @@ def seal_batch(
     base_sequence: int,
     record_count: int,
 ) -> None:
-    """Write the header with the CRC into the first 61 bytes of ``buffer``, after which the records must be already."""
+    """Write the header, with the CRC, into the first 61 bytes of ``buffer``. The records must follow these bytes."""
     BATCH_HEADER.pack_into(
         buffer,
         0,

@@ -13,7 +13,7 @@ Bytes: TypeAlias = bytes | bytearray
 def read_varint(raw: Bytes, at: int, bits: int = 32) -> tuple[int, int]:
     """Return the number at position ``at``, and the position after the number.
 
-    Like Kafka, stratalog drops bits above ``bits``, and accepts encodings that are longer than necessary.
+    ``bits`` is 32 or 64; as in Kafka, higher bits are dropped. Encodings may be longer than necessary.
 
     Raises:
         ValueError: the number is longer than 5 bytes (10 bytes for 64 bits).
@@ -33,7 +33,7 @@ def read_varint(raw: Bytes, at: int, bits: int = 32) -> tuple[int, int]:
 
 
 def varint(value: int) -> bytes:
-    """Return the shortest encoding of a number. A number above 64 bits is first wrapped to 64 bits like a Java long."""
+    """Return the shortest encoding of a number. The number is first wrapped to 64 bits like a Java long."""
     value = (value + (1 << 63)) % (1 << 64) - (1 << 63)
     value = (value << 1) ^ (value >> 63)
     out = bytearray()

@@ -64,7 +64,7 @@ class ChunkedLayout(TierLayout):
 
     Args:
         fetch_chunk_bytes: limit of one ranged read, unless a chunk is larger.
-        settings: settings for new segments; None for the defaults. The entry of a stored segment has its chunk size.
+        settings: settings for new segments; None for the defaults. Readers use the chunk size in a segment's entry.
     """
 
     def __init__(self, fetch_chunk_bytes: int, settings: ChunkedSection | None = None) -> None:

@@ -307,7 +307,7 @@ class KeyRingMac(ManifestAuthenticator):
 
 
 def _identity(segment: StoredSegment) -> Identity:
-    """Return the identity of an entry's segment, in the version of the entry; the current version if it has none."""
+    """Return the identity of a segment for the layout version in ``segment.layout``, or the current version if ""."""
     return identity_of(segment.info, FIRST_VERSION if segment.layout == FIRST_LABEL else VERSION)
 
 

@@ -58,7 +58,7 @@ def footer_start(trailer: bytes, file: str, size_bytes: int) -> int | None:
 
 
 def decode_footer(footer: bytes, file: str, position: int) -> StoredSegment:
-    """Return the entry in a footer. ``file`` and ``position`` are the footer's, for errors.
+    """Return the entry in a footer. ``file`` is the object's key and ``position`` the footer's position, for errors.
 
     Raises:
         CorruptObjectError: the bytes are not a footer, are damaged, or contain no valid entry.

@@ -80,7 +80,7 @@ class KafkaLocalLayout(TierLayout):
         raise ConfigError(f"tier.layout={NAME} only reads segments that Kafka wrote: set tier.layout to another layout")
 
     def read(self, segment: StoredSegment, start: int, end: int, fetch: RangeReader) -> Iterator[memoryview]:
-        """Yield bytes [start, end) of the segment's part of the ``.log`` file. No hash is checked, as none is known.
+        """Yield bytes [start, end) of the segment's part of the ``.log`` file. No hash is checked.
 
         Raises:
             CorruptObjectError: the file ends before ``end``, or the entry has no ``.log`` file.

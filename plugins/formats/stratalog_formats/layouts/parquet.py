@@ -292,7 +292,7 @@ class StoredRegion:
         self._data, self._start, self._at = data, start, 0
 
     def read(self, size: int = -1) -> bytes:
-        """Return ``size`` bytes, or fewer if the region ends; all if ``size`` < 0. Raise OSError before the region."""
+        """Return up to ``size`` bytes, all if negative, b"" at the region's end. Raise OSError before the region."""
         at = self._at - self._start
         if at < 0:
             raise OSError(f"bytes at {self._at} are not in the region from {self._start} on")

@@ -58,7 +58,7 @@ class PlainLayout(TierLayout):
         """Store each file, then the entry. After an error, the objects that were stored before the error remain.
 
         Raises:
-            CorruptObjectError: the log returned more or fewer bytes than announced.
+            CorruptObjectError: the log has more or fewer bytes than its ``size_bytes``.
             StorageError: an upload failed.
         """
         del section  # this layout has no settings
@@ -80,8 +80,12 @@ class PlainLayout(TierLayout):
     def read(self, segment: StoredSegment, start: int, end: int, fetch: RangeReader) -> Iterator[memoryview]:
         """Yield bytes [start, end) of the ``.log`` file with requests of at most ``fetch_chunk_bytes``.
 
-        If the range is the whole file, its hash is checked. Raises ConfigError if the range is not inside the file, and
-        CorruptObjectError if the stored bytes or the hash are wrong.
+        If the range is the whole file, its hash is checked.
+
+        Raises:
+            ConfigError: the range is not inside the file.
+            CorruptObjectError: the store returned more or fewer bytes, the hash is wrong, or the entry contradicts
+                itself.
         """
         return read_as_is(segment, start, end, self._fetch_chunk_bytes, fetch)
 

@@ -76,7 +76,7 @@ def identity_of(info: SegmentInfo, version: int = VERSION) -> Identity:
 
 
 def new_cipher(identity: Identity, ring: KeyRing) -> tuple[AESGCM, Envelope]:
-    """Return a cipher with a new random key, and the envelope of this key. Raise the errors of ``wrap``.
+    """Return a cipher with a new random key, and the envelope of this key. For errors, see ``wrap``.
 
     The key itself is not returned: no local variable of a caller then contains the key.
     """

@@ -1,6 +1,6 @@
 """Layout ``single``: one object per segment, which begins with Kafka's unchanged bytes.
 
-The manifest entry contains the position of each file. A range of the log is therefore read with one request.
+The manifest entry contains the position of each file. Therefore, a reader requests only bytes of the file.
 """
 
 from __future__ import annotations
@@ -50,8 +50,12 @@ class SingleLayout(TierLayout):
     def read(self, segment: StoredSegment, start: int, end: int, fetch: RangeReader) -> Iterator[memoryview]:
         """Yield bytes [start, end) of the ``.log`` file with requests of at most ``fetch_chunk_bytes``.
 
-        If the range is the whole file, its hash is checked. Raises ConfigError if the range is not inside the file, and
-        CorruptObjectError if the stored bytes or the hash are wrong.
+        If the range is the whole file, its hash is checked.
+
+        Raises:
+            ConfigError: the range is not inside the file.
+            CorruptObjectError: the store returned more or fewer bytes, the hash is wrong, or the entry contradicts
+                itself.
         """
         return read_as_is(segment, start, end, self._fetch_chunk_bytes, fetch)
 

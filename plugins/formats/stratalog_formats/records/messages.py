@@ -80,7 +80,7 @@ class MessageFormat(RecordFormat):
         raise NotImplementedError
 
     def _shift(self, wrapper: RecordBatch, last_field: int) -> int:
-        """Return the difference between the offsets of the messages in a wrapper and their stored offset fields.
+        """Return the offset of any message in a wrapper minus the offset field that the message contains.
 
         ``last_field`` is the offset field of the last message in the wrapper.
 
@@ -284,8 +284,8 @@ class MessageFormat(RecordFormat):
         """Set the offsets of the entries; for magic 1, also the timestamp type and timestamp. Ignore ``leader_epoch``.
 
         A wrapper gets the offset of its last message. To find the number of offsets of a wrapper, ``assign``
-        decompresses the wrapper if its ``record_count`` is -1, as a scan returns it. If the inner offsets are 0, 1, 2,
-        ..., a caller can set ``record_count`` to the number of messages instead.
+        decompresses the wrapper if its ``record_count`` is -1, as after a scan. If the inner offsets are 0, 1, 2, ...,
+        a caller can set ``record_count`` to the number of messages before: then nothing is decompressed.
 
         Raises:
             CorruptBatchError: a wrapper was decompressed, and its contents are not valid.

@@ -29,7 +29,7 @@ class MessageFormatV1(MessageFormat):
         return map(partial(_HEAD.pack, 1, attributes), stamps, key_sizes)
 
     def _shift(self, wrapper: RecordBatch, last_field: int) -> int:
-        """Return the difference between the offsets of the messages in a wrapper and their stored offset fields.
+        """Return the offset of any message in a wrapper minus the offset field that the message contains.
 
         The result is 0 for a wrapper at offset 0, because old librdkafka versions wrote wrappers with absolute offsets.
 
