@@ -117,8 +117,8 @@ class DeadlineCalls:
         """Run ``work``, and stop waiting for its end if a call registered by ``entered`` takes too long.
 
         If ``entered`` was never called, ``work`` runs on the caller's thread. Otherwise, ``work`` runs on its own
-        thread, and continues there if the caller stops waiting. From then on, each call of this method ignores its own
-        ``work``: it waits for the first one, and raises the exception of the first one.
+        thread, and continues there if the caller stops waiting. Later calls of this method then ignore their argument
+        ``work``: they wait for the first ``work``, and raise its exception.
 
         Args:
             work: function to run.

@@ -62,7 +62,7 @@ class HandlePool:
         ends_with_fork(self)
 
     def pin(self, name: Hashable, opener: Callable[[], int]) -> int:
-        """Pin the descriptor of ``name``, and return it. If it is not open, ``opener`` opens it.
+        """Pin the descriptor of ``name``, and return it. Call ``opener`` to open the file if it is not open.
 
         Raises:
             ClosedError: the pool is closed.
@@ -96,7 +96,7 @@ class HandlePool:
         return None
 
     def unpin(self, name: Hashable, descriptor: int) -> None:
-        """Undo one ``pin`` or ``pin_open``, which returned ``descriptor``; also after ``drop`` or ``close``."""
+        """Undo one ``pin`` or ``pin_open`` that returned ``descriptor``, also after ``drop`` or ``close``."""
         handle = self._handles.get(name)
         if handle is not None and handle.descriptor == descriptor:
             handle.pins.pop()

@@ -23,7 +23,7 @@ _OFD_GET_LOCK: Final = getattr(fcntl, "F_OFD_GETLK", None) if sys.platform == "l
 
 
 def take_lock(path: str) -> int | None:
-    """Take an exclusive lock on a file as ``PosixVfs.lock``, and return its descriptor, or None if the lock is held."""
+    """Lock a file exclusively as ``PosixVfs.lock`` does; return its descriptor, or None if the lock is held."""
     descriptor = open_regular(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
     try:
         if _try_lock(descriptor) and _same_file(descriptor, path):

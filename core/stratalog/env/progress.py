@@ -19,7 +19,7 @@ class Progress(Protocol):
     """
 
     def __call__(self, done_bytes: int, total_bytes: int, /) -> None:
-        """Receive the number of finished bytes, and the total number that is known so far. Both numbers only grow."""
+        """Receive the number of finished bytes, and the total number as far as known. Neither number decreases."""
 
 
 OnBytes: TypeAlias = Callable[[int], None]

@@ -49,7 +49,7 @@ class Throttle:
 class CopyRate:
     """Limit on the rate at which segments are copied to a tier, for all logs together. Thread-safe.
 
-    After an upload begins, the next upload waits for the time that the first segment needs at the limit. A running
+    After an upload has begun, the next upload waits as long as the bytes of the first one take at the limit. A running
     upload is not slowed down, because it has a deadline. Kafka's RLMQuotaManager computes the rate over time windows.
 
     Args:

@@ -93,7 +93,7 @@ def to_arrow(chunks: Iterable[RecordColumns], partition: int, columns: Sequence[
     """Return one table in ``arrow_schema(columns)`` with the records of all ``chunks``.
 
     Each of ``chunks`` that has records becomes one chunk of the table, or several if a column needs more than 2 GiB.
-    The records are copied: the caller may release the memory of each item of ``chunks`` when it yields the next one.
+    The records are copied: the memory of a chunk may be reused as soon as the next chunk is requested.
 
     Raises:
         PluginImportError: pyarrow is not installed; the text names the extra to install.
@@ -233,7 +233,7 @@ def _shared(pa: Any, number: int, rows: int) -> Any:
 
 
 def packed_batches(kernel: ModuleType) -> Batches:
-    """Return a function as ``converted_batches`` that calls ``kernel``, the compiled module ``arrow_c``."""
+    """Return a function with the arguments of ``converted_batches`` that calls ``kernel``, the module ``arrow_c``."""
 
     def batches(chunk: RecordColumns, partition: int, limit: int, schema: Any) -> Iterator[Any]:
         pa, start = _pyarrow(), 0

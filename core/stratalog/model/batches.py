@@ -182,7 +182,7 @@ class BatchTable:
 
     @property
     def ascends(self) -> bool:
-        """True if the offsets ascend: ``base_offset <= last_offset``, and ``last_offset`` is below the next batch."""
+        """True if the offsets ascend: ``base_offset <= last_offset``, and both are below the next ``base_offset``."""
         if self._ascends is not None:
             return self._ascends
         firsts, lasts = self.base_offset, self.last_offset
@@ -199,13 +199,13 @@ class BatchTable:
             yield RecordBatch(self.magic, *row)
 
     def take(self, start: int, end: int) -> BatchTable:
-        """Return a table of the rows [start, end), with shared memory, and with ``stop`` and its details unchanged."""
+        """Return a table of the rows [start, end), with shared memory. ``stop`` and ``stop_position`` do not change."""
         rows = slice(start, end)
         columns = [column[rows] for column in self.columns]
         ascends = self._ascends or None  # a part may ascend even if the whole table does not
         return BatchTable(self.magic, columns, self.stop, self.stop_position, self.reason, ascends=ascends)
 
     def keep(self, wanted: Sequence[bool]) -> BatchTable:
-        """Return a table of the rows for which ``wanted``, which has one entry for each row, is true."""
+        """Return a table of the rows whose entry in ``wanted`` is true. ``wanted`` has one entry for each row."""
         rows = [row for row, keep in zip(zip(*self.columns, strict=True), wanted, strict=True) if keep]
         return BatchTable.from_rows(self.magic, rows, self.stop, self.stop_position, self.reason)

@@ -76,7 +76,7 @@ def null_name() -> Never:
 
 
 def cuts(chunk: RecordColumns, limit: int) -> Iterator[int]:
-    """Split a chunk, which has records, by size: yield the end row (exclusive) of each part.
+    """Split a chunk by size, and yield the end row (exclusive) of each part. The chunk must have records.
 
     In a part, the keys, the values, the header names and the header values each have at most ``limit`` bytes, and there
     are at most ``limit`` headers. Each byte of a header's name counts as three, because U+FFFD may replace it.

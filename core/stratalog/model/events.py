@@ -134,8 +134,8 @@ class TinySegments:
 class TierUnavailable:
     """The engine continues without its tier, because the store is unavailable or not trusted.
 
-    The engine tests a store that becomes available again. A store is not trusted if it declares atomic creation, but a
-    test shows that it does not provide it.
+    The engine tests a store that becomes available again. A store is not trusted if it declares atomic creation, and a
+    test shows the contrary.
     """
 
     uri: str

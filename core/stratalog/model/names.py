@@ -216,19 +216,19 @@ def parse_partition_folder(name: str) -> TopicPartition | None:
 
 
 def left_folder_fate(name: str) -> str | None:
-    """Return the fate (delete, future or stray) in a folder's name ``topic-partition.id-fate``; None for others."""
+    """Return the fate (delete, future or stray) in a folder's name ``topic-partition.id-fate``, or None."""
     found = _LEFT_FOLDER.match(name)
     return found["fate"] if found else None
 
 
 def future_folder(log: TopicPartition, unique: uuid.UUID) -> str:
-    """Return the name of the folder into which a log is moved: at most 255 characters, with a shortened topic."""
+    """Return the name of the folder into which a log is moved. A long topic is shortened to fit 255 characters."""
     suffix = f"-{log.partition}.{unique.hex}-future"
     return log.topic[: 255 - len(suffix)] + suffix
 
 
 def deleted_folder(log: TopicPartition, unique: uuid.UUID) -> str:
-    """Return the name of the folder of a deleted log: at most 255 characters, with a shortened topic."""
+    """Return the name of the folder of a deleted log. A long topic is shortened to fit 255 characters."""
     suffix = f"-{log.partition}.{unique.hex}-delete"
     return log.topic[: 255 - len(suffix)] + suffix
 

@@ -154,7 +154,7 @@ def stored(
         since: the first version with the field.
         until: the last version with the field.
         tag: tag number of a tagged field; None otherwise. Only flexible versions have tagged fields.
-        default: value in versions without the field. A tagged field needs a default, which is not written.
+        default: value in versions without the field. A tagged field needs a default, and is written only if it differs.
     """
     return field(default=default, metadata={_KIND: _Stored(kind, since, until, tag)})
 

@@ -40,7 +40,7 @@ class Spool:
         self.size_bytes += len(data)
 
     def chunks(self, chunk_bytes: int) -> Iterator[Buffer]:
-        """Yield all bytes from the start, in pieces of at most ``chunk_bytes``. Finish each iteration before the next one."""
+        """Yield all bytes from the start, in pieces of at most ``chunk_bytes``. Iterations must not overlap."""
         self._file.seek(0)
         while chunk := self._file.read(chunk_bytes):
             yield chunk
