@@ -95,10 +95,7 @@ def _replace(owner: type[Any], name: str, first: Any, made: Any) -> None:
 
 
 def _compiled(function: Callable[..., Any], name: str) -> Callable[..., Any]:
-    """Return a compiled function that checks each argument and calls ``function``.
-
-    A loop over the arguments would make a small append several percent slower.
-    """
+    """Return a compiled function that checks each argument and calls ``function``. A loop would be slower."""
     names: dict[str, Any] = {"_function": function}
     head, lines, call = list[str](), list[str](), list[str]()
     namespace = cast(Any, inspect.unwrap(function)).__globals__

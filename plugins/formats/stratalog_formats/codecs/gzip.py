@@ -67,10 +67,7 @@ class GzipCodec(Codec):
 
 
 def _only_member(view: memoryview, limit_bytes: int) -> bytearray | None:
-    """Return the contents if ``view`` is certainly one valid member without optional fields, otherwise None.
-
-    The result is also None if the contents are empty or exceed ``limit_bytes``.
-    """
+    """Return the contents of one valid member without optional fields; None for other data, if empty or too large."""
     if len(view) < _NO_MEMBER_BYTES or view[: len(_PLAIN_START)].tobytes() != _PLAIN_START:
         return None
     size: int = _SIZE.unpack_from(view, len(view) - _SIZE.size)[0]
@@ -88,9 +85,9 @@ def _only_member(view: memoryview, limit_bytes: int) -> bytearray | None:
 
 
 def _members(view: memoryview, limit_bytes: int) -> bytearray:
-    """Return the contents of all members; raise DecompressedSizeError if they exceed ``limit_bytes``.
+    """Return the contents of all members. Raise DecompressedSizeError if too large, CorruptBatchError if damaged.
 
-    The data is decompressed twice: the first pass only computes the size of the result.
+    The first of two passes only computes the size of the result.
     """
     size = 0
     for piece in _pieces(view):
@@ -115,10 +112,7 @@ def _pieces(view: memoryview) -> Iterator[bytes]:
 
 
 def _header_end(view: memoryview, start: int) -> int | None:
-    """Return the end of the header of the member at ``start``, where the contents begin.
-
-    The result is None if there is no complete header with a valid header CRC, or if no bytes follow the header.
-    """
+    """Return the end of the header of the member at ``start``; None if the header is not valid or nothing follows."""
     if len(view) - start < _HEADER_BYTES or view[start : start + len(_START)].tobytes() != _START:
         return None
     flags, position = view[start + 3], start + _HEADER_BYTES
@@ -147,10 +141,7 @@ def _text_end(view: memoryview, position: int) -> int:
 def _inflated(view: memoryview, position: int) -> Generator[bytes, None, int]:
     """Yield the contents of a member in pieces of at most 516 KiB. Return the position after the member's trailer.
 
-    ``position`` is the end of the member's header.
-
-    Raises:
-        CorruptBatchError: the contents are damaged or cut off, or contradict the trailer.
+    Raise CorruptBatchError if the contents are damaged or cut off, or contradict the trailer.
     """
     checksum = size = 0
     unpacker = zlib.decompressobj(_RAW_WINDOW)

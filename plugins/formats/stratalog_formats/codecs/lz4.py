@@ -91,10 +91,9 @@ class Lz4Codec(Codec):
 
 
 def _checked_header(view: memoryview, magic: int) -> tuple[int, int]:
-    """Return the flags of the frame, and the size of its header (bytes). For magic 0, ignore the header checksum.
+    """Return the flags of the frame and the size (bytes) of its header. For magic 0, ignore the header checksum.
 
-    Raises:
-        CorruptBatchError: the header is damaged, cut off, or has features that Kafka does not support.
+    Raise CorruptBatchError if the header is damaged, or has features that Kafka does not support.
     """
     if len(view) < 7 or view[:4].tobytes() != _MAGIC:
         raise CorruptBatchError("not an lz4 frame", "")
@@ -116,8 +115,7 @@ def _checked_header(view: memoryview, magic: int) -> tuple[int, int]:
 def _blocks(view: memoryview, flags: int, position: int, block_bytes: int) -> Iterator[tuple[memoryview, bool]]:
     """Yield each block of the frame, with True if the block is stored uncompressed.
 
-    Raises:
-        CorruptBatchError: a block is too large, its checksum does not match, or the frame is cut off.
+    Raise CorruptBatchError if a block is too large, its checksum does not match, or the frame is cut off.
     """
     try:
         while size := (word := _WORD.unpack_from(view, position)[0]) & ~_STORED:
@@ -140,15 +138,10 @@ def _blocks(view: memoryview, flags: int, position: int, block_bytes: int) -> It
 
 
 def _unpack(block: memoryview, room: memoryview) -> int:
-    """Decompress a block into ``room``, which has the size of the largest block; return the size of the contents.
-
-    The library reads the first four bytes as the size of the contents, or, with ``output_len``, as contents. If this
-    attempt fails, the library tries the other way. With these arguments, the second attempt always fails: the library
-    refuses a size above the room, and the size of a largest block is not the start of valid contents.
-
-    Raises:
-        CorruptBatchError: the block is damaged.
-    """
+    """Decompress a block into ``room``, and return the contents' size. Raise CorruptBatchError if it is damaged."""
+    # The library reads the first four bytes as the size of the contents, or, with ``output_len``, as contents. After a
+    # failure, the library tries the other way. These arguments make the second attempt fail: the library refuses a size
+    # above the room, and the size of a largest block is not the start of valid contents.
     try:
         if len(block) >= _WORD.size and _WORD.unpack_from(block)[0] > len(room):
             made: int = library.decompress_block_into(block, room, output_len=len(room))

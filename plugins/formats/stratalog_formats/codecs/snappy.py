@@ -73,10 +73,9 @@ class SnappyCodec(Codec):
 
 
 def _blocks(view: memoryview) -> Iterator[memoryview]:
-    """Yield the compressed blocks of a xerial stream. Like Kafka, stratalog ignores up to 3 bytes after the last block.
+    """Yield the compressed blocks of a xerial stream. As in Kafka, up to 3 bytes after the last block are ignored.
 
-    Raises:
-        CorruptBatchError: a block does not fit the stream, or the header of a further stream is damaged.
+    Raise CorruptBatchError if a block does not fit the stream, or the header of a further stream is damaged.
     """
     position, end = len(_HEAD), len(view)
     while end - position >= _SIZE.size:
@@ -92,12 +91,9 @@ def _blocks(view: memoryview) -> Iterator[memoryview]:
 
 
 def _next_header_end(view: memoryview, position: int) -> int:
-    """Return the end of the header of a further stream, which begins at ``position`` instead of a block.
+    """Return the end of the header of a further stream; raise CorruptBatchError if the header is damaged.
 
-    Like Kafka, stratalog checks the version in this header, but not the version in the first header.
-
-    Raises:
-        CorruptBatchError: the header is damaged or cut off.
+    As in Kafka, the version in this header is checked, but not the version in the first header.
     """
     head = view[position : position + len(_HEAD)]
     if len(head) < len(_HEAD) or head[: len(_MAGIC)].tobytes() != _MAGIC or _SIZE.unpack_from(head, len(_MAGIC))[0] < 1:

@@ -102,8 +102,7 @@ class ZstdCodec(Codec):
     def _one(self, frame: _Frame, limit_bytes: int) -> Buffer:
         """Return the contents of one frame; raise DecompressedSizeError if they exceed ``limit_bytes``.
 
-        One call of the library is sufficient if the frame states a size above 0, or if it states no size, its largest
-        possible size is within the limit, and it needs no large window. Otherwise ``_several`` decompresses the frame.
+        If one call of the library is not sufficient, ``_several`` decompresses the frame.
         """
         said_bytes, most_bytes = frame.parameters.content_size, frame.most_bytes
         if said_bytes == zstandard.CONTENTSIZE_UNKNOWN:
@@ -127,7 +126,7 @@ class ZstdCodec(Codec):
 def _several(view: memoryview, limit_bytes: int) -> bytearray:
     """Return the contents of all frames; raise DecompressedSizeError if they exceed ``limit_bytes``.
 
-    The data is decompressed twice: the first pass only computes the size of the result.
+    The first of two passes only computes the size of the result.
     """
     raw: Buffer = view
     if sum(frame.needs_window for frame in _frames(view)):  # ``sum``, unlike ``any``, checks every frame
@@ -165,11 +164,7 @@ def _without_windows(view: memoryview, limit_bytes: int) -> bytearray:
 
 
 def _frames(view: memoryview) -> Iterator[_Frame]:
-    """Yield the frames of ``view`` except skippable frames.
-
-    Raises:
-        CorruptBatchError: a frame is damaged, or ``view`` ends inside a frame.
-    """
+    """Yield the frames of ``view`` except skippable frames. Raise CorruptBatchError if a frame is damaged."""
     position = 0
     while position < len(view):
         frame = _frame(view, position)
@@ -183,12 +178,9 @@ def _frames(view: memoryview) -> Iterator[_Frame]:
 
 
 def _frame(view: memoryview, start: int) -> _Frame | None:
-    """Return the frame at ``start``, or None for a skippable frame. Only frame and block headers are read.
+    """Return the frame at ``start``, or None for a skippable frame. Only headers are read (RFC 8878, 3.1.1).
 
-    Source: RFC 8878, 3.1.1.
-
-    Raises:
-        CorruptBatchError: a header is damaged, the frame is cut off, or it needs a window above 128 MiB.
+    Raise CorruptBatchError if the frame is damaged, cut off, or needs a window above 128 MiB.
     """
     if view[start] >> 4 == _SKIPPABLE_HIGH and view[start + 1 : start + 4].tobytes() == _SKIPPABLE:
         return None
@@ -212,10 +204,7 @@ def _frame(view: memoryview, start: int) -> _Frame | None:
 
 
 def _blocks_end(view: memoryview, position: int) -> tuple[int, int]:
-    """Return the end of a frame's last block, and the largest possible size of the frame's contents.
-
-    If a block is cut off, the end is after the end of ``view``.
-    """
+    """Return the end of a frame's last block (after ``view`` if cut off), and the largest possible contents size."""
     last = most_bytes = 0
     while not last:
         if position + _BLOCK.size > len(view):

@@ -60,10 +60,7 @@ def decode_batches(data: Buffer, batches: BatchTable, bounds: memoryview | None,
 
 
 def _bytes_of(data: Buffer) -> Bytes:
-    """Return ``data`` as bytes or a bytearray, because indexing a view is slower.
-
-    For a view of a whole bytes object or bytearray, the result is this object. Another view is copied.
-    """
+    """Return ``data`` as bytes or a bytearray, because indexing a view is slower; copy only if necessary."""
     if isinstance(data, memoryview):
         whole = data.obj
         if isinstance(whole, bytes | bytearray) and data.c_contiguous and data.nbytes == len(whole):
@@ -209,10 +206,7 @@ def _decode_headers(raw: Bytes, at: int, end: int, into: ColumnBuilder) -> tuple
 
 
 def _time_adder(into: ColumnBuilder, base_ms: int) -> Callable[[int], None]:
-    """Return a function that appends a timestamp to ``into``, for a batch with the base timestamp ``base_ms``.
-
-    The caller must wrap timestamps whose delta has more than two bytes. The returned function wraps all others.
-    """
+    """Return a function that appends a timestamp to ``into``, and wraps it if its delta has at most two bytes."""
     append = into.timestamps.append
     if base_ms <= _LAST_MS - _SHORT_DELTA:
         return append

@@ -71,8 +71,7 @@ class _Entries(IndexBuilder):
     def _due(self, position: int, size_bytes: int, last_offset: int) -> bool:
         """Add a batch to the count of bytes since an entry was due. Return True if an entry is due for the batch.
 
-        Raises:
-            CorruptBatchError: the batch's last offset is below the base offset, or more than 2^31 - 1 above it.
+        Raise CorruptBatchError if the batch's last offset is below the base offset, or more than 2^31 - 1 above it.
         """
         if not 0 <= last_offset - self._base_offset <= _MAX_RELATIVE_OFFSET:
             raise CorruptBatchError(

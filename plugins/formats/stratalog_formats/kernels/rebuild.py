@@ -111,10 +111,9 @@ class _Rows:
         self._contents = _Values(rows.content_bits, rows.content_ends, rows.content_data)
 
     def append_batch(self, out: bytearray, header: bytearray, row: int, log_bytes: int) -> int:
-        """Append a batch with this header and the records from ``row`` on to ``out``. Return the row after them.
+        """Append a batch, with this header and records from ``row`` on, to ``out``. Return the row after the records.
 
-        Raises:
-            ValueError: there are too few rows, or ``out`` would exceed ``log_bytes``.
+        Raise ValueError if there are too few rows, or if ``out`` would exceed ``log_bytes``.
         """
         (base_offset,), (base_ms,) = INT64.unpack_from(header), INT64.unpack_from(header, _BASE_TIMESTAMP_POSITION)
         count: int = INT32.unpack_from(header, _COUNT_POSITION)[0]

@@ -69,19 +69,15 @@ def append_run(raw: Bytes, at: int, limit: int, batch: RecordBatch, left: int, i
 
 
 def _alike(raw: Bytes, position: int, step: int, count: int, allowed: Bytes) -> int:
-    """Return how many of ``count`` bytes of ``raw``, from ``position`` on with this step, are in ``allowed``.
-
-    Bytes after the first byte that is not in ``allowed`` are not counted.
-    """
+    """Return the number of bytes, from ``position`` on with this step, before one that is not in ``allowed``."""
     column = raw[position : position + step * count : step]
     return len(column) - len(column.lstrip(allowed))
 
 
 def _numbers(raw: Bytes, start: int, end: int, step: int, count: int) -> tuple[list[int], int]:
-    """Return the values of varints of ``end - start`` bytes, from ``start`` on with this step, and their number.
+    """Return values of varints, from ``start`` on with this step, and the number of values that are valid.
 
-    The number counts the varints before the first one of another length; only so many values are valid. It is 0 if the
-    varints are longer than 3 bytes.
+    Only values before the first varint that does not have ``end - start`` bytes are valid, and none above 3 bytes.
     """
     if end - start > _MOST_VARINT_BYTES:
         return [], 0

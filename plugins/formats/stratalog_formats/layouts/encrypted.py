@@ -261,9 +261,7 @@ class _SealingSink:
     def put(self, source: ByteSource, suffix: str = "seg") -> ObjectInfo:
         """Encrypt and upload one object; return its info with the size before encryption.
 
-        Raises:
-            StorageError: the upload failed, a retry read other bytes from ``source``, or the object was stored under
-                another key or with another size.
+        Raise StorageError if the upload failed, a retry read other bytes, or the stored object has another key or size.
         """
         found = StoredObject(len(self.objects), source.size_bytes)
         key = self._sink.key(suffix)

@@ -139,11 +139,7 @@ class _Heads:
     step_bytes: int
 
     def batches(self, place: ObjectSlice, position: int) -> Iterator[_Batch]:
-        """Yield the batches from ``position`` to the end of the file.
-
-        Raises:
-            CorruptObjectError: the file does not end with a complete batch.
-        """
+        """Yield the batches from ``position`` on. Raise CorruptObjectError if the file does not end with a whole batch."""
         data, begun = b"", position
         while position < place.size_bytes:
             if position + _HEAD_BYTES > begun + len(data) < place.size_bytes:
@@ -219,13 +215,10 @@ def _last_entry(
 def _pieces(slices: Mapping[FileKind, ObjectSlice], base: int, others: Collection[int], heads: _Heads) -> list[_Piece]:
     """Return the segment as one piece, or the pieces into which it must be split.
 
-    The search starts at the last entry of the offset index. No CRC covers a base offset. Therefore, offsets more than
-    2^31 - 1 above the segment's base are accepted only if another batch follows in order, or if another segment begins
-    at the end offset. Otherwise the result is one piece, and a read reports the damage.
-
-    Raises:
-        CorruptObjectError: the last entry of the offset index is wrong, or the log does not end with a complete batch.
+    Raise CorruptObjectError if the last entry of the offset index is wrong, or the log does not end with a whole batch.
     """
+    # No CRC covers a base offset. Offsets more than 2^31 - 1 above the segment's base are therefore accepted only if
+    # another batch follows in order, or if another segment begins at the end offset. Otherwise a read finds the damage.
     place = slices[FileKind.LOG]
     start = _last_entry(slices.get(FileKind.OFFSET_INDEX), _OFFSET_ENTRY, (0, 0), heads.fetch)[1]
     if not 0 <= start <= place.size_bytes:
@@ -252,8 +245,7 @@ def _pieces(slices: Mapping[FileKind, ObjectSlice], base: int, others: Collectio
 def _epochs(place: ObjectSlice | None, base: int, end: int, fetch: RangeReader) -> tuple[EpochEntry, ...]:
     """Return the leader epochs of the offsets [base, end) from the leader epoch checkpoint; () without a checkpoint.
 
-    Raises:
-        CorruptObjectError: the checkpoint is malformed.
+    Raise CorruptObjectError if the checkpoint is malformed.
     """
     if place is None:
         return ()

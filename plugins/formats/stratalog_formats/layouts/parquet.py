@@ -192,10 +192,7 @@ class ParquetLayout(TierLayout):
     # --- writing ---------------------------------------------------------------------------------------------------
 
     def _groups(self, log: HashedLog, maker: RowMaker) -> Iterator[tuple[bytes, list[BatchTable]]]:
-        """Yield the log in groups: the bytes of each group, and the tables of the complete batches in these bytes.
-
-        After bytes that are not a batch, the following groups have no batches.
-        """
+        """Yield the log in groups of bytes, with the tables of the complete batches at the start of each group."""
         group_bytes, pending, has_batches = self._settings.row_group_bytes, bytearray(), True
         wanted = group_bytes
         for chunk in log.chunks(min(_CHUNK_BYTES, group_bytes)):

@@ -93,11 +93,7 @@ class GroupWriter:
 
 
 class _Sink:
-    """File object for Parquet's writer. It writes bytes to the spool and hashes them, or keeps them in ``held``.
-
-    Attributes:
-        held: bytes that are kept in memory; None while bytes are written to the spool.
-    """
+    """File object for Parquet's writer: writes bytes to the spool and hashes them, or adds them to ``held``."""
 
     closed = False
 

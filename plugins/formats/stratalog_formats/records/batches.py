@@ -136,10 +136,7 @@ class BatchFormat(RecordFormat):
 
     @staticmethod
     def _runs(batches: BatchTable) -> Iterator[tuple[int, int]]:
-        """Yield ranges [start, end) of rows whose batches are all compressed or all uncompressed.
-
-        The batches of a range have at most 2 GiB together.
-        """
+        """Yield ranges [start, end) of rows, all compressed or all uncompressed, of at most 2 GiB together."""
         attributes, position, size = batches.attributes, batches.position, batches.size_bytes
         start = 0
         for row in range(1, len(batches)):

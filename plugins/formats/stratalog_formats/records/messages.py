@@ -156,9 +156,7 @@ class MessageFormat(RecordFormat):
     def _unpacked(self, data: Buffer, wrapper: RecordBatch, limit_bytes: int) -> memoryview:
         """Return the decompressed message set of a wrapper.
 
-        Raises:
-            CorruptBatchError: the wrapper has no value or uses zstd; also as ``decompressed``.
-            DecompressedSizeError, UnsupportedCompressionError: as ``decompressed``.
+        Raise CorruptBatchError if the wrapper has no value or uses zstd, and the errors of ``decompressed``.
         """
         if wrapper.codec_id == ZSTD_ID:
             raise CorruptBatchError(f"magic {self.magic} does not support zstd", "", wrapper.position)

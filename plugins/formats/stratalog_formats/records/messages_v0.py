@@ -57,10 +57,7 @@ class MessageFormatV0(MessageFormat):
         batches.replace_table(self.scan(data, start, start + len(moved), check_crc=False))
 
     def _moved(self, data: bytearray, wrapper: RecordBatch, base_offset: int) -> tuple[bytearray, int]:
-        """Return a copy of a wrapper whose first message has ``base_offset``, and the offset of the last message.
-
-        Gaps between the offsets of the messages stay.
-        """
+        """Return a copy of a wrapper with ``base_offset`` for its first message, and the offset of its last message."""
         arena = bytearray(self._unpacked(data, wrapper, self._limit_bytes))
         tables = messages_in(self._kernels, arena, self.magic, wrapper.position)
         first, offset = tables[0].last_offset[0], base_offset

@@ -31,12 +31,9 @@ class MessageFormatV1(MessageFormat):
     def _shift(self, wrapper: RecordBatch, last_field: int) -> int:
         """Return the offset of any message in a wrapper minus the offset field that the message contains.
 
-        The result is 0 for a wrapper at offset 0, because old librdkafka versions wrote wrappers with absolute offsets.
-
-        Raises:
-            CorruptBatchError: the offset of the wrapper is below ``last_field``, and not 0.
+        Raise CorruptBatchError if the offset of the wrapper is below ``last_field``, and not 0.
         """
-        if wrapper.last_offset == 0:
+        if wrapper.last_offset == 0:  # old librdkafka versions wrote such wrappers, with absolute offsets
             return 0
         if wrapper.last_offset < last_field:
             raise CorruptBatchError(
