@@ -18,8 +18,8 @@ _LOGGER: Final = logging.getLogger(__name__)
 _NAME: Final = "stratalog-call"
 MOST_LAGGARDS: Final = 8
 _POLL_S: Final = 0.05  # interval of the checks for stuck calls
-_LEAST_S: Final = 0.1  # each call gets at least this long while an engine closes
-_CLOCK: Final = SystemClock()  # threads run in real time, for any clock of the engine
+_LEAST_S: Final = 0.1  # minimum time of each call while an engine closes
+_CLOCK: Final = SystemClock()  # real time, even if the engine has another clock
 
 T = TypeVar("T")
 

@@ -151,7 +151,7 @@ class HandlePool:
                 return
             handle = self._handles.setdefault(name, _Handle(close, 0))
             handle.used = next(self._now)
-            handle.pins.append(None)  # the pool prefers to close another handle
+            handle.pins.append(None)  # close other handles first
             self._shrink()
             handle.pins.pop()
             self._shrink()

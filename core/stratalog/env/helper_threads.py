@@ -57,7 +57,7 @@ class HelperThreads:
     def _begin(self) -> None:
         self._process = os.getpid()
         self._offers = queue.SimpleQueue[_Offer]()
-        self._lock = threading.Lock()  # over both numbers
+        self._lock = threading.Lock()  # protects both numbers
         self._count = self._idle = 0
 
     def results(self, items: Sequence[T], work: Callable[[T], R], threads: int) -> list[R]:

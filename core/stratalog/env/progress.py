@@ -8,7 +8,7 @@ from typing import Final, Protocol, TypeAlias, TypeVar
 
 T = TypeVar("T")
 
-_MARK: Final = "is_from_progress"  # attribute of an exception
+_MARK: Final = "is_from_progress"  # attribute of an exception that a callback raised
 
 
 class Progress(Protocol):

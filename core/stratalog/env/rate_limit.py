@@ -60,7 +60,7 @@ class CopyRate:
     def __init__(self, bytes_per_second: int | None, clock: Clock) -> None:
         self._rate, self._clock = bytes_per_second, clock
         self._lock = threading.Lock()
-        self._free_ns = clock.monotonic_ns()  # when the bytes begun so far fit the rate; under _lock
+        self._free_ns = clock.monotonic_ns()  # time from which the next upload may begin; under _lock
         self._waited_ns = 0
 
     @property

@@ -48,7 +48,7 @@ class Worker:
     def __init__(self, name: str, limit: int = 10_000) -> None:
         self._jobs: queue.Queue[Job | None] = queue.Queue(limit)  # None ends the thread
         self._thread = OwnThread(self._run, name)
-        self._lock = threading.Lock()  # over _started and _closed: no job is queued after the None that ends the thread
+        self._lock = threading.Lock()  # protects _started and _closed: no job may follow the None that ends the thread
         self._started = False
         self._closed = False
         self._ends_when_empty = False  # closed without a None in the queue, which may have been full
@@ -140,7 +140,7 @@ class Loop:
         self._step = step
         self._thread = OwnThread(self._run, name)
         self._closed = threading.Event()
-        self._lock = threading.Lock()  # over starting and closing
+        self._lock = threading.Lock()  # protects start and close
         ends_with_fork(self)
 
     def start(self) -> None:

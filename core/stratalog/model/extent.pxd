@@ -7,7 +7,7 @@ from stratalog.model.utf8 cimport clean
 from stratalog.model.views cimport Source, inside
 
 
-cdef struct Extent:  # of the records that are packed together
+cdef struct Extent:  # sizes of the records of one Arrow batch
     int64_t rows
     int64_t headers
     int64_t key_bytes

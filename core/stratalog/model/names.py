@@ -29,7 +29,7 @@ SEGMENT_SUFFIXES: Final = (LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, T
 DELETED_SUFFIX: Final = ".deleted"
 CLEANED_SUFFIX: Final = ".cleaned"
 SWAP_SUFFIX: Final = ".swap"
-SPOOL_SUFFIX: Final = ".tier.deleted"  # data on its way to a tier: stratalog or Kafka deletes it when the log opens
+SPOOL_SUFFIX: Final = ".tier.deleted"  # data to be uploaded to a tier; stratalog or Kafka deletes it when the log opens
 
 LEADER_EPOCHS_FILE: Final = "leader-epoch-checkpoint"
 PARTITION_METADATA_FILE: Final = "partition.metadata"
@@ -49,8 +49,8 @@ NEXT_EPOCH_FILE: Final = "stratalog-next-epoch"  # in a log's folder, where Kafk
 STAGED_PREFIX: Final = "stratalog-staged-"  # files in a log's folder: records that are not yet published
 ATTACH_NOTE_FILE: Final = "stratalog-attach.json"  # in the first log directory, until the attach is done
 RESTORE_NOTE_FILE: Final = "stratalog-restore.json"  # in a log directory, until the restore is done
-RESTORING_FILE: Final = "stratalog-restoring"  # in a log's folder: its earlier contents have been removed
-MOVED_FILE: Final = "stratalog-moved"  # in a log's folder: it is a complete copy of the folder in another log directory
+RESTORING_FILE: Final = "stratalog-restoring"  # in a log's folder: the folder's earlier contents have been removed
+MOVED_FILE: Final = "stratalog-moved"  # in a log's folder: a complete copy of the folder in another log directory
 
 CLUSTER_METADATA_TOPIC: Final = "__cluster_metadata"
 INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})

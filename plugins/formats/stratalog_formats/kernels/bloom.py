@@ -16,7 +16,7 @@ from stratalog.spi import Buffer
 
 _ALL = (1 << 64) - 1
 _HALF = (1 << 32) - 1
-_FIRST, _SECOND = 0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53  # of MurmurHash3's finalizer
+_FIRST, _SECOND = 0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53  # constants of MurmurHash3's finalizer
 
 
 def hash_of(key: Buffer) -> int:

@@ -46,7 +46,7 @@ cdef extern from "Python.h":
 cdef enum:
     FIRST_BYTES = 1 << 20  # first growth of a buffer; less if the remaining records probably need less
     HEADER_OVERHEAD_BYTES = 4  # counted by ``survey`` in addition to name and value
-    LONGEST_SIZE = 5  # of the varint before a record
+    LONGEST_SIZE = 5  # largest size of the varint before a record
 
 
 cdef inline int64_t bytes_size(bytes data) noexcept:

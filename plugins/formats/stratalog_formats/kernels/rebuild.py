@@ -22,7 +22,7 @@ from stratalog_formats.kernels.layout import (
 )
 from stratalog_formats.kernels.varint import SMALL, varint
 
-BATCH_PIECE: Final = 0  # persistent, like BYTES_PIECE
+BATCH_PIECE: Final = 0  # stored in objects, as BYTES_PIECE: never change them
 BYTES_PIECE: Final = 1
 BYTES_HEAD: Final = Struct("<BII")  # kind, size, rows
 _NULL: Final = varint(-1)

@@ -253,7 +253,7 @@ cdef inline int read_record(Cursor* at, Cursor stop, Row* row) noexcept nogil:
         return -1
     p = at[0] + 1  # after the attributes: any value, ignored
     end = at[0] + size
-    at[0] = end  # set early: the processor can start with the next record before it has read the fields of this one
+    at[0] = end  # set early: the processor can then start with the next record before this record is decoded
     if size < SHORT_HEAD_BYTES or read_short(&p, &since) or read_short(&p, &delta) or read_short(&p, &key):
         return read_fields(end - size + 1, end, row)
     row.delta_ms = <int64_t>((since >> 1) ^ (0 - (since & 1)))

@@ -19,7 +19,7 @@ from stratalog.errors import CorruptObjectError
 from stratalog.spi import FileKind, RangeReader, StoredSegment
 from stratalog_formats.layouts.pieces import exactly, place_of
 
-RAW_BIT: Final = 1 << 31  # persistent
+RAW_BIT: Final = 1 << 31  # stored in objects: never change it
 MAX_CHUNK_BYTES: Final = 16 << 20
 MAX_INDEX_BYTES: Final = 4 << 20  # a million chunks
 SIZE_BYTES: Final = 4
@@ -96,7 +96,7 @@ class ChunkIndexes:
 
     def __init__(self, at_most: int = 64) -> None:
         self._at_most, self._lock = at_most, threading.Lock()
-        self._known: OrderedDict[tuple[object, ...], ChunkIndex] = OrderedDict()  # under _lock, the latest last
+        self._known: OrderedDict[tuple[object, ...], ChunkIndex] = OrderedDict()  # under _lock; most recently used last
 
     def of(self, segment: StoredSegment, fetch: RangeReader) -> ChunkIndex:
         """Return the chunk index of a segment. Fetch the index in one request if it is not cached.

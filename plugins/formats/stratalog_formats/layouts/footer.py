@@ -18,8 +18,8 @@ from typing import Final, NoReturn
 from stratalog.errors import CorruptObjectError, StorageError
 from stratalog.spi import StoredSegment
 
-MAGIC: Final = b"STLGSEG1"  # persistent
-FORMAT: Final = 1  # persistent; a reader refuses a newer format
+MAGIC: Final = b"STLGSEG1"  # stored in objects: never change it
+FORMAT: Final = 1  # stored in objects; a reader refuses a newer format
 MAX_FOOTER_BYTES: Final = 16 << 20
 TRAILER_BYTES: Final = 16
 _TRAILER: Final = struct.Struct(">Q8s")

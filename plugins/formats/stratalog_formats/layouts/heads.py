@@ -34,7 +34,7 @@ from stratalog_formats.layouts.sealed import (
 )
 
 NOTES: Final = "encrypted"  # key in ``extra``
-MAGIC: Final = b"STLGENC1"  # persistent
+MAGIC: Final = b"STLGENC1"  # stored in objects: never change it
 TRAILER_BYTES: Final = 16
 MAX_HEAD_BYTES: Final = 16 << 10
 _TRAILER: Final = struct.Struct(">Q8s")

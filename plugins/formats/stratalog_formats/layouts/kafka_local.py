@@ -139,7 +139,7 @@ class _Heads:
     step_bytes: int
 
     def batches(self, place: ObjectSlice, position: int) -> Iterator[_Batch]:
-        """Yield the batches from ``position`` on. Raise CorruptObjectError if the file does not end with a whole batch."""
+        """Yield the batches from ``position`` on. Raise CorruptObjectError if the file does not end with a batch."""
         data, begun = b"", position
         while position < place.size_bytes:
             if position + _HEAD_BYTES > begun + len(data) < place.size_bytes:

@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 NAME: Final = "parquet"
 VERSION: Final = 1
 LABEL: Final = f"{NAME}@{VERSION}"
-SUFFIX: Final = "parquet"  # suffix of the objects' keys; persistent
+SUFFIX: Final = "parquet"  # suffix of the objects' keys: never change it
 _CHUNK_BYTES: Final = 1 << 20
 _REBUILT_BYTES: Final = 32 << 20  # limit of all rebuilt groups in the cache
 

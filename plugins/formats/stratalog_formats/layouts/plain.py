@@ -32,7 +32,7 @@ from stratalog_formats.layouts.whole import check_copy, is_of, read_footer
 NAME: Final = "plain"
 VERSION: Final = 1
 LABEL: Final = f"{NAME}@{VERSION}"
-SUFFIXES: Final = {  # persistent: suffixes of the keys
+SUFFIXES: Final = {  # suffixes of the keys: never change them
     FileKind.LOG: "log",
     FileKind.OFFSET_INDEX: "index",
     FileKind.TIME_INDEX: "timeindex",

@@ -56,7 +56,7 @@ _LAST_MS: Final = (1 << 63) - 1
 _FRAME: Final = Struct(">qiI")  # offset, size, CRC
 _CRC_BYTES: Final = 4
 _ATTRIBUTES_POSITION: Final = FRAME_BYTES
-_KEPT: Final = bytes(word != Verdict.DROP for word in range(256))  # verdicts as truth values
+_KEPT: Final = bytes(word != Verdict.DROP for word in range(256))  # 1 for each verdict that keeps the record
 
 
 class MessageFormat(RecordFormat):
