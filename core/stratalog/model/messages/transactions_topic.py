@@ -64,7 +64,7 @@ class TransactionState:
 
     Attributes:
         status: a ``TransactionStatus``, or an unknown number from a later release of Kafka.
-        partitions: partitions of the current transaction; None if there is no transaction.
+        partitions: partitions of the transaction; None in the state EMPTY, before the first transaction.
         start_timestamp_ms: start of the transaction (ms since 1970); -1 before the first transaction.
     """
 
