@@ -95,6 +95,20 @@ def test_each_version_of_api_versions_returns_the_announced_apis(gateway: Served
     assert {key.api_key: key.max_version for key in found.api_keys} == {key: api.last for key, api in APIS.items()}
 
 
+def test_unknown_tagged_fields_are_ignored(orders: Served) -> None:
+    """A later release of a client may add tagged fields to a version that the gateway knows (KIP-482)."""
+    tags = b"\x02" + b"\x00\x03abc" + b"\x05\x00"  # field 0 with three bytes, field 5 without any
+    head = struct.pack(">hhih", 3, 9, 7, 1) + b"c"
+    asked = b"\x02" + b"\x07orders" + tags + b"\x00\x00\x00"  # one topic, and three flags
+    with orders.wire() as wire:
+        wire.send(head + tags + asked + tags)
+        frame = wire.receive()
+        assert frame is not None
+        assert [topic.name for topic in response("Metadata", 9, frame).topics] == ["orders"]
+        wire.send(head + tags + asked + tags[:-1])
+        assert wire.receive() is None
+
+
 def test_requests_are_answered_in_order(gateway: Served) -> None:
     with gateway.wire() as wire:
         for _ in range(3):

@@ -15,7 +15,7 @@ from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader, entity_writer
 
 from stratalog_gateway.wire.primitives import I32, MalformedRequestError, Reader
-from stratalog_gateway.wire.request_check import check_request
+from stratalog_gateway.wire.request_check import checked_request
 
 API_VERSIONS: Final = 18
 _HEADER: Final = struct.Struct(">hhih")
@@ -72,10 +72,10 @@ def read_body(header: Header, data: memoryview) -> Any:
     """
     schema, reader = _request(header.api, header.version)
     start = body_start(header, data, flexible=schema.__flexible__)
-    check_request(schema, data, start)
+    checked = checked_request(schema, data, start)
     try:
-        return reader(bytes(data), start)[0]
-    except Exception as error:  # kio has no common type: an unknown tagged field is a KeyError
+        return reader(checked, start)[0]
+    except Exception as error:  # kio has no common type of its errors
         raise MalformedRequestError(f"api {header.api} version {header.version}: {error!r}") from error
 
 

@@ -9,6 +9,7 @@ I8: Final = struct.Struct(">b")
 I16: Final = struct.Struct(">h")
 I32: Final = struct.Struct(">i")
 I64: Final = struct.Struct(">q")
+NO_TAGS: Final = b"\0"  # the end of a message of a flexible version that has no tagged fields
 _MAX_VARINT_BITS: Final = 35
 
 

@@ -1,7 +1,8 @@
 """Check of a request's lengths, before kio decodes the request.
 
 kio allocates an array of the announced length before it reads the elements. A request of twenty bytes that announces an
-array of 2^31 elements would therefore exhaust the memory. kio also accepts null for arrays that must not be null.
+array of 2^31 elements would therefore exhaust the memory. kio also accepts null for arrays that must not be null, and
+fails at a tagged field that it does not know. Later releases of Kafka may add tagged fields to a version (KIP-482).
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ import typing
 from collections.abc import Callable
 from typing import Any, Final
 
-from stratalog_gateway.wire.primitives import I8, I16, I32, MalformedRequestError, Reader
+from stratalog.spi import Buffer
+from stratalog_gateway.wire.primitives import I8, I16, I32, NO_TAGS, MalformedRequestError, Reader
 
 _FIXED_BYTES: Final = {
     "bool": 1, "int8": 1, "int16": 2, "int32": 4, "timedelta_i32": 4, "int64": 8, "timedelta_i64": 8,
@@ -22,15 +24,47 @@ _FIXED_BYTES: Final = {
 Step = Callable[[Reader], None]
 
 
-def check_request(schema: Any, data: memoryview, start: int) -> None:
-    """Raise MalformedRequestError if a value exceeds the request, or if an array that must not be null is null.
+class _UntaggingReader(Reader):
+    """Reader that notes the positions of tagged fields.
+
+    Attributes:
+        tagged: start and end position (bytes) of the tagged fields of each message that has some, ascending.
+    """
+
+    __slots__ = ("tagged",)
+
+    def __init__(self, data: memoryview, at: int, *, flexible: bool) -> None:
+        super().__init__(data, at, flexible=flexible)
+        self.tagged: list[tuple[int, int]] = []
+
+    def skip_tags(self) -> None:
+        """Skip the tagged fields of a message, and note their positions."""
+        start = self.at
+        super().skip_tags()
+        if self.at > start + len(NO_TAGS):
+            self.tagged.append((start, self.at))
+
+
+def checked_request(schema: Any, data: memoryview, start: int) -> bytes:
+    """Return a request without the tagged fields in its body, for kio.
+
+    No version of a request that the gateway decodes by kio defines tagged fields.
 
     Args:
         schema: kio's class of the request.
         data: the request.
         start: position (bytes) of the body in ``data``.
+
+    Raises:
+        MalformedRequestError: a value exceeds the request, or an array that must not be null is null.
     """
-    _message_check(schema)(Reader(data, start, flexible=schema.__flexible__))
+    read = _UntaggingReader(data, start, flexible=schema.__flexible__)
+    _message_check(schema)(read)
+    pieces, at = list[Buffer](), 0
+    for first, end in read.tagged:
+        pieces += (data[at:first], NO_TAGS)
+        at = end
+    return b"".join((*pieces, data[at:]))
 
 
 @functools.cache
