@@ -11,7 +11,7 @@ import sqlite_store
 from example_plugins import imported_of_stratalog, wheel_of
 from sqlite_store.store import PART_BYTES, SqliteStore
 from stratalog import Record, open_engine, open_reader
-from stratalog.errors import ConfigError, ReadOnlyError
+from stratalog.errors import ConfigError, ReadOnlyError, StoreError
 from stratalog.spi import BytesSource, Env, ObjectStore
 from stratalog.testing.contracts import EngineContract, EngineSetup, ObjectStoreContract
 from tier_bed import TierBed
@@ -81,6 +81,9 @@ def test_a_store_for_reading_writes_nothing(tmp_path: Path, store: ObjectStore, 
     with pytest.raises(ReadOnlyError):
         reader.create("b", b"x", deadline_ns=deadline_ns)
     reader.close()
+    with pytest.raises(StoreError, match="the database cannot be opened"):
+        SqliteStore(str(tmp_path / "missing.db"), Env().clock, read_only=True)
+    assert not (tmp_path / "missing.db").exists()
 
 
 def test_an_engine_uses_it_by_its_uri(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from stratalog.errors import ClosedError, ConfigError, ObjectNotFoundError, ReadOnlyError, StoreError, StoreTimeoutError
 from stratalog.spi import (
@@ -41,7 +41,9 @@ CREATE TABLE IF NOT EXISTS objects (
 
 
 class SqliteStore(ObjectStore):
-    """Store in one SQLite file, which is created if it is missing. Errors of SQLite become StoreErrors.
+    """Store in one SQLite file. Errors of SQLite become StoreErrors.
+
+    The file is created if it is missing, unless the store is opened only for reading: then this is a StoreError.
 
     All threads share one connection; a lock admits one transaction at a time.
     """
@@ -51,8 +53,10 @@ class SqliteStore(ObjectStore):
         self._lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
         try:
-            self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-            self._connection.executescript(f"PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; {_TABLES}")
+            uri = f"file:{quote(path)}?mode={'ro' if read_only else 'rwc'}"
+            self._connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
+            if not read_only:
+                self._connection.executescript(f"PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; {_TABLES}")
         except sqlite3.Error as error:
             raise StoreError(f"the database cannot be opened: {error}", path) from error
 
