@@ -36,7 +36,8 @@ _REMARK: Final = re.compile(
     r"org\.apache\.kafka\.(storage|coordinator|server\.(log|common))))"
 )
 _ANSWERED: Final = "Error processing append operation"  # harmless: the client also gets the error
-_INTERRUPTED: Final = "Stopped loading records from"  # harmless: the broker's stop interrupted a coordinator
+# harmless: the broker's stop interrupted a coordinator
+_INTERRUPTED: Final = ("Stopped loading records from", "EventProcessor is closed")
 SYSLOG_ERROR: Final = 3  # librdkafka also logs retries while a broker starts
 
 
@@ -150,7 +151,7 @@ class KafkaBroker:
         return [
             line
             for line in lines
-            if _REMARK.search(line) and not any(harmless in line for harmless in (_ANSWERED, _INTERRUPTED))
+            if _REMARK.search(line) and not any(harmless in line for harmless in (_ANSWERED, *_INTERRUPTED))
         ]
 
     def _kill(self) -> None:
