@@ -13,6 +13,8 @@ The rules, and the losses that they prevent:
 - A root is stale if the next root does not name it as parent: a writer created it again after its deletion. Only the
   stale root is deleted, not the objects that it names.
 - An object that no root names may be an upload in progress. The module ``orphans`` has the rules for such objects.
+- If a rebuild created the head, orphans are kept until the next commit of a writer. The rebuild commits the segments of
+  a log in several roots. If it was interrupted, the segments that it has not committed yet look like orphans.
 """
 
 from __future__ import annotations
@@ -68,7 +70,7 @@ class Collector:
             ``grace_ms``.
         grace_ms: superseded roots and orphans are kept for at least this time.
         history_ms: superseded roots, and the objects that they name, are kept for at least this time.
-        with_orphans: True to search for orphans, which lists all objects.
+        with_orphans: True to search for orphans, which lists all objects, unless a rebuild created the head.
         owner: the leader of the log, which may also delete orphans of its own leader epoch; None if the caller does not
             lead the log.
 
@@ -119,7 +121,8 @@ class Collector:
         ):
             return self._collect_log(roots, objects, head)
         kept = [version for version, _ in listed[roots:-1]]
-        orphans, young = self._orphans.collect(kept, head) if self._with_orphans else (0, 0)
+        with_orphans = self._with_orphans and head.root.change != ChangeKind.REBUILD
+        orphans, young = self._orphans.collect(kept, head) if with_orphans else (0, 0)
         awaits_its_end = head.root.change == ChangeKind.DELETE
         return CollectReport(roots, objects, orphans, left=len(kept) + young + awaits_its_end)
 

@@ -123,6 +123,26 @@ def test_an_object_that_an_older_root_names_is_no_orphan() -> None:
     assert objects(bed) == before
 
 
+def test_segments_that_an_interrupted_rebuild_has_not_committed_yet_are_no_orphans() -> None:
+    bed = TierBed()
+    root = filled(bed, 0, 10, 20, 30).root
+    assert root is not None
+    for key in bed.bucket.keys(manifest_prefix(PREFIX)):
+        bed.bucket.objects.pop(key)
+    bed.clock.advance_ms(GRACE_MS)
+    log = bed.open().log(LOG, TOPIC_ID)
+    log.add_rebuilt(root.entries[:1], 0, leader_epoch=1)
+    before = objects(bed)
+    assert bed.open().log(LOG, TOPIC_ID).collect() == CollectReport()
+    log.add_rebuilt(root.entries, 0, leader_epoch=1)
+    assert (objects(bed), named(log)) == (before, before)
+    lower = orphan(bed, 0)
+    bed.clock.advance_ms(GRACE_MS)
+    offload(log, 30, 40, epoch=2)
+    assert log.collect().orphans == 1
+    assert lower not in objects(bed)
+
+
 def test_files_of_others_are_left_alone() -> None:
     bed = TierBed()
     log = filled(bed, 0, 10, 20, epoch=1)
