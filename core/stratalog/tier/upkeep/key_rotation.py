@@ -39,7 +39,16 @@ def spans(root: Root, pages: Pages) -> Iterator[tuple[int, int]]:
 
 def authenticated(root: Root | None) -> Change | None:
     """Return a change that keeps all entries, and whose commit adds a MAC of the active key; None without a root."""
-    return None if root is None else root.unchanged(ChangeKind.REWRAP, "the root is authenticated by the active key")
+    return None if root is None else root.unchanged(_kind_after(root), "the root is authenticated by the active key")
+
+
+def _kind_after(root: Root) -> ChangeKind:
+    """Return the kind of a change on top of ``root``: REWRAP, or the root's own kind if the new root must keep it.
+
+    The kind of the head shows that the topic was deleted, or that a rebuild may not be complete.
+    """
+    kept = (ChangeKind.DELETE, ChangeKind.REBUILD)
+    return next((kind for kind in kept if kind == root.change), ChangeKind.REWRAP)
 
 
 class Rewrapping:
@@ -76,7 +85,7 @@ class Rewrapping:
         if root is None or not changed:
             return None
         return replace(
-            root.unchanged(ChangeKind.REWRAP, f"keys of {changed} segments encrypted with the active key"),
+            root.unchanged(_kind_after(root), f"keys of {changed} segments encrypted with the active key"),
             added=tuple(new),
             replaced=(old[0].info.base_offset, old[-1].info.end_offset),
         )

@@ -15,6 +15,8 @@ from stratalog.spi.layouts import ManifestAuthenticator, Unauthenticated
 from stratalog.testing.contracts.made_segments import LOG, TOPIC_ID
 from stratalog.tier.manifest.root import Root, RootMac
 from stratalog.tier.manifest.root_codec import encode_root, parse_root
+from stratalog.tier.takeover.take_over import has_log
+from stratalog.tier.tier import TierLogName
 from stratalog.tier.tier_log import TierLog
 from tier_bed import PairLayout, TierBed, made_segments
 
@@ -162,6 +164,30 @@ def test_superseded_roots_are_collected_without_their_key(keyed: TierBed) -> Non
     report = keyed.open().log(LOG, TOPIC_ID).collect()
     assert report.roots == 3
     assert reader(keyed, Keys("b")).view().end_offset == 30
+
+
+def test_a_deleted_topic_stays_deleted_when_its_last_root_gets_a_mac_of_another_key(keyed: TierBed) -> None:
+    keyed.open().log(LOG, TOPIC_ID).delete(leader_epoch=0, reason="a test")
+    keyed.layout = KeyedLayout(Keys("b", "a"))
+    keyed.open().log(LOG, TOPIC_ID).rewrap()
+    log = reader(keyed, Keys("b"))
+    assert log.view().is_deleted
+    assert not has_log(log)
+    keyed.layout = KeyedLayout(Keys("b"))
+    keyed.clock.advance_ms(10 * 3_600_000)
+    keyed.open().log(LOG, TOPIC_ID).collect()
+    assert keyed.bucket.keys(PREFIX) == []
+
+
+def test_an_interrupted_rebuild_can_continue_after_its_root_got_a_mac_of_another_key(keyed: TierBed) -> None:
+    entries = root_of(keyed, 3).entries
+    for version in (1, 2, 3):
+        keyed.bucket.objects.pop(manifest_key(PREFIX, version))
+    keyed.open().log(LOG, TOPIC_ID).add_rebuilt(entries[:1], 0, leader_epoch=1)
+    keyed.layout = KeyedLayout(Keys("b", "a"))
+    tier = keyed.open()
+    tier.log(LOG, TOPIC_ID).rewrap()
+    assert tier.lost() == (TierLogName(LOG, TOPIC_ID),)
 
 
 def test_a_log_without_an_encrypted_layout_has_roots_without_a_mac() -> None:
