@@ -129,8 +129,12 @@ class DirectoryReader(Reader):
         if others:
             places = ", ".join(found.store.path() for found in (folder, *others))
             raise ConfigError(f"{name} is in several log directories: {places}")
-        is_new = name not in self._stamps
-        self._stamps[name] = self._stamp(name)  # before the files are read: a later change is detected
+        stamp = self._stamp(name)  # before the files are read: a later change is detected
+        opened = self._loaded(name, folder)
+        self._stamps[name] = stamp  # after an error, the next refresh opens the log again
+        return opened
+
+    def _loaded(self, name: TopicPartition, folder: _Folder) -> StaticLog:
         state, files = folder.state, folder.files()
         watermark = state.high_watermarks.get(name)
         request = LoadRequest(
@@ -143,7 +147,7 @@ class DirectoryReader(Reader):
         topic_id, components = self._topic_id(name), self._components_of(name.topic)
         loaded = load(files, components, TopicConfig(), request)
         tiered: RemoteView | None = None
-        if self.tier is None and is_new:
+        if self.tier is None and name not in self._stamps:
             warn_of_evicted(name, files, loaded)
         elif self.tier is not None and topic_id is not None:
             tiered = self._tiered(name, topic_id, files, loaded)

@@ -18,6 +18,7 @@ from stratalog.errors import (
     ClosedError,
     ConfigError,
     CorruptBatchError,
+    CorruptCheckpointError,
     OffsetOutOfRangeError,
     PluginImportError,
     UnknownTopicError,
@@ -169,6 +170,25 @@ def test_a_reader_follows_the_directory_of_a_running_engine(tmp_path: Path) -> N
             engine.create_topic("u")
             assert reader.refresh() == ()
             assert sorted(reader.topics()) == ["t", "u"]
+
+
+def test_a_refresh_after_a_failed_one_shows_the_changes(tmp_path: Path) -> None:
+    with open_engine(tmp_path) as engine:
+        engine.create_topic("t")
+        engine.log("t", 0).append([Record(value=b"0")])
+    with open_reader(tmp_path) as reader:
+        assert values(reader) == [b"0"]
+        with open_engine(tmp_path) as engine:
+            engine.log("t", 0).append([Record(value=b"1")])
+        file = tmp_path / "t-0" / "leader-epoch-checkpoint"
+        data = file.read_bytes()
+        file.write_bytes(b"?" * len(data))
+        with pytest.raises(CorruptCheckpointError):
+            reader.refresh()
+        assert values(reader) == [b"0"]
+        file.write_bytes(data)
+        assert reader.refresh() == (("t", 0),)
+        assert values(reader) == [b"0", b"1"]
 
 
 def test_segments_that_a_writer_deleted_leave_the_view(tmp_path: Path) -> None:
