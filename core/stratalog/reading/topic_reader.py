@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from stratalog.env.clock import Clock
-from stratalog.errors import ConfigError, PluginImportError, UnknownTopicError
+from stratalog.errors import ConfigError, OffsetOutOfRangeError, PluginImportError, UnknownTopicError
 from stratalog.log.read.columns import read_arrow
 from stratalog.log.read.log_reader import LogReader
 from stratalog.model.arguments import CheckedArguments, Positive
@@ -179,7 +179,10 @@ class TopicReader(CheckedArguments):
         quiet_from_ns = self._clock.monotonic_ns()
         while True:
             for number, log in logs.items():
-                position, end = positions.get(number, 0), log.offsets().bound(Isolation.of(isolation))
+                offsets = log.offsets()
+                position, end = positions[number], offsets.bound(Isolation.of(isolation))
+                if position < offsets.log_start:  # ``records`` would read offset 0 as the log start
+                    raise OffsetOutOfRangeError(str(log.name), position, offsets.log_start, offsets.log_end)
                 if position < end:
                     for record in log.records(position, end, isolation):
                         positions[number] = record.offset + 1
@@ -193,7 +196,10 @@ class TopicReader(CheckedArguments):
             self._refresh()
             self._check_same(logs)
             if with_new:
-                logs |= {number: self._log(self.name, number) for number in self._all() if number not in logs}
+                for number in self._all():
+                    if number not in logs:
+                        logs[number] = self._log(self.name, number)
+                        positions[number] = logs[number].offsets().log_start
 
     def _check_same(self, logs: Mapping[int, LogReader]) -> None:
         """Raise UnknownTopicError if the topic of one of the logs was deleted, or deleted and created again."""

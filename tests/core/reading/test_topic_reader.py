@@ -269,6 +269,29 @@ def test_a_follower_that_lost_records_reports_it(tmp_path: Path) -> None:
             next(following)
 
 
+def test_a_follower_of_an_empty_log_reports_records_that_it_lost(tmp_path: Path) -> None:
+    """The follower waits at offset 0. Partition 1 is new, and is read from its log start."""
+
+    class Deleting(ManualClock):
+        def wait(self, event: Any, duration_ms: int) -> bool:
+            with open_engine(tmp_path) as engine:
+                if number := partitions.pop():
+                    engine.create_partitions("t", 2)
+                log = engine.log("t", number)
+                log.append([Record(value=b"%d" % n) for n in range(10)])
+                log.delete_records(5)
+            return super().wait(event, duration_ms)
+
+    partitions = [0, 1]
+    with open_engine(tmp_path) as engine:
+        engine.create_topic("t")
+    with open_reader(tmp_path, env=Env(clock=Deleting())) as reader:
+        following = reader.topic("t").follow()
+        assert [next(following).offset for _ in range(5)] == [5, 6, 7, 8, 9]
+        with pytest.raises(OffsetOutOfRangeError, match="offset=0 log_start=5"):
+            next(following)
+
+
 def test_the_only_partition_need_not_be_named(folder: Path, tmp_path: Path) -> None:
     with open_engine(tmp_path / "one") as engine:
         engine.create_topic("one")
