@@ -130,6 +130,32 @@ def test_a_new_leader_continues_where_the_tier_ends_whatever_its_segments_border
     assert held(log_of(a)) == written
 
 
+def test_the_part_of_a_segment_that_the_tier_lacks_has_its_own_largest_timestamp(
+    pair: tuple[Engine, Engine], replicas: Replicas
+) -> None:
+    def put(engine: Engine, *times_ms: int) -> None:
+        for time_ms in times_ms:
+            log_of(engine).append([Record(value=bytes(200), timestamp_ms=START_MS + time_ms)])
+
+    a, b = pair
+    put(a, 0)
+    catch_up(a, b)
+    other_borders(b)
+    put(a, 1, 2, 3, 4, 5, 6, 7, 8, 900, 10)
+    catch_up(a, b)
+    (moved,) = a.offload()
+    assert 9 in {segment.base_offset for segment in log_of(b).segments()}
+    assert moved.tier_end == 10, "the tier has the first record of the segment at offset 9"
+    log_of(a).follow(2)
+    log_of(b).lead(2)
+    put(b, *range(11, 16))
+    commit_all(b)
+    b.offload()
+    with open_reader(replicas.uri) as reader:
+        found = {segment.base_offset: segment.age_from_ms - START_MS for segment in reader.log("t", 0).segments()}
+    assert (found[8], found[10]) == (900, 10)
+
+
 def diverged(a: Engine, b: Engine) -> int:
     """Let ``a`` offload records that ``b`` never had, and elect ``b``. Return the offset at which the logs diverge."""
     write(a, 5, "a")

@@ -26,6 +26,7 @@ from stratalog.segment.framing import Chunk, walk
 from stratalog.segment.index_entries import rebuilt_entries
 from stratalog.segment.record_facts import with_record_facts
 from stratalog.segment.recover import Recovered, recovered
+from stratalog.segment.search import largest_timestamp
 from stratalog.segment.segment import Segment
 from stratalog.spi.indexes import IndexRole
 from stratalog.spi.layouts import SegmentSource
@@ -66,8 +67,10 @@ class ClosedSegment:
 
     @property
     def max_timestamp_ms(self) -> int:
-        """The largest timestamp of the whole segment."""
-        return self._whole.max_timestamp_ms
+        """The largest timestamp of the part to copy, -1 if no record has one."""
+        if not self._start:
+            return self._whole.max_timestamp_ms
+        return largest_timestamp(self, self._components).timestamp_ms
 
     @property
     def files(self) -> LogFiles:
@@ -81,8 +84,9 @@ class ClosedSegment:
 
     @property
     def age_from_ms(self) -> int:
-        """The time from which retention counts: the largest timestamp of the whole segment, or else the file's time."""
-        return self._whole.age_from_ms
+        """The time from which retention counts: the largest timestamp, or the file's time if there is none."""
+        stamp = self.max_timestamp_ms
+        return stamp if stamp >= 0 else self.modified_ms
 
     @property
     def label(self) -> str:
