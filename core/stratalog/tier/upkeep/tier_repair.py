@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
@@ -16,6 +17,7 @@ from typing import Final, Protocol
 from stratalog.errors import CorruptObjectError, ObjectNotFoundError, StorageError, StoreError
 from stratalog.log.folder.folder import read_epochs
 from stratalog.log.load.overflow import open_pieces
+from stratalog.model.batches import Buffer
 from stratalog.model.names import log_prefix, quarantine_key
 from stratalog.model.segment_info import FileKind
 from stratalog.segment.components import Components
@@ -119,7 +121,8 @@ class TierRepair:
     def restore(self, stored: StoredSegment, source: SegmentSource) -> bool:
         """Write the objects of a segment again from a copy, under the same keys.
 
-        The layout writes the segment twice: once to compare the result with the entry, and once to upload it.
+        The layout writes the segment twice: once to compare the result with the entry, and once to upload it. No object
+        is uploaded whose bytes differ between the two.
 
         Returns:
             True if the objects were written; False if the copy differs from the segment, or if the layout now makes
@@ -137,13 +140,17 @@ class TierRepair:
             return False
         store, layout = self._log.objects, self._log.layouts.by_label(stored.layout)
         given = GivenSegment(_with_extras(store, layout, stored, source))
+        puts = _ComparedPuts(store)
 
         def written(put: Callable[[str, ByteSource], ObjectInfo]) -> StoredSegment:
             made = layout.write(given.source, _SameKeys(stored, put), None)
             return dataclasses.replace(made, layout=stored.layout)
 
         try:
-            if written(_read_only) != stored or given.sha256 != stored.sha256 or written(store.put) != stored:
+            if written(puts.hash) != stored or given.sha256 != stored.sha256:
+                return False
+            written(puts.upload)
+            if puts.hashes:  # the layout stored fewer objects
                 return False
             if store.verification.is_due(stored.layout, is_bundled=layout.guard.is_bundled):
                 given.read_back(stored, store, layout)
@@ -201,11 +208,60 @@ def _with_extras(
     return dataclasses.replace(source, files=files)
 
 
-def _read_only(key: str, source: ByteSource) -> ObjectInfo:
-    """Read all bytes of an object without storing them; a substitute for ``TierStore.put``."""
-    for _ in source.chunks(_STEP_BYTES):
-        pass
-    return ObjectInfo(key, source.size_bytes)
+class _ComparedPuts:
+    """The puts of two writes of one segment: those of the first write are hashed, those of the second are uploaded.
+
+    Attributes:
+        hashes: SHA-256 of the objects that are hashed and not uploaded yet, by key.
+    """
+
+    def __init__(self, store: TierStore) -> None:
+        self._store, self.hashes = store, dict[str, str]()
+
+    def hash(self, key: str, source: ByteSource) -> ObjectInfo:
+        """Hash the bytes of an object without storing them; a substitute for ``TierStore.put``."""
+        digest = hashlib.sha256()
+        for chunk in source.chunks(_STEP_BYTES):
+            digest.update(chunk)
+        self.hashes[key] = digest.hexdigest()
+        return ObjectInfo(key, source.size_bytes)
+
+    def upload(self, key: str, source: ByteSource) -> ObjectInfo:
+        """Upload an object; raise CorruptObjectError if it was not hashed, or has other bytes than then."""
+        return self._store.put(key, _SameBytes(source, key, self.hashes.pop(key, "")))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _SameBytes:
+    """The bytes of an object that must have a given SHA-256."""
+
+    source: ByteSource
+    key: str
+    sha256: str
+
+    @property
+    def size_bytes(self) -> int:
+        """Number of bytes of the object."""
+        return self.source.size_bytes
+
+    def chunks(self, chunk_bytes: int) -> Iterator[Buffer]:
+        """Yield all bytes from the start, in pieces of at most ``chunk_bytes``; the last one only if the hash is right.
+
+        Raises:
+            CorruptObjectError: the hash is wrong, so the store must not keep the object.
+        """
+        digest, left_bytes = hashlib.sha256(), self.size_bytes
+        for chunk in self.source.chunks(chunk_bytes):
+            digest.update(chunk)
+            left_bytes -= len(chunk)
+            if left_bytes <= 0:
+                self._check(digest.hexdigest())
+            yield chunk
+        self._check(digest.hexdigest())
+
+    def _check(self, sha256: str) -> None:
+        if sha256 != self.sha256:
+            raise CorruptObjectError("the layout stores other bytes in each call", self.key)
 
 
 class _SameKeys:

@@ -327,6 +327,36 @@ def test_an_object_that_is_put_back_wrong_is_no_repair() -> None:
         TierRepair(log).restore(root.entries[0], made_segment(0, 10))
 
 
+class CountingLayout(PairLayout):
+    """Layout whose results of single writes, numbered from 0, have other bytes or another entry than the rest."""
+
+    def __init__(self) -> None:
+        self.writes, self.in_objects, self.in_entries = 0, dict[int, bytes](), dict[int, object]()
+
+    def write(self, source: SegmentSource, sink: ObjectSink, section: Section | None) -> StoredSegment:
+        number, self.writes = self.writes, self.writes + 1
+        numbered = sink.put(BytesSource(self.in_objects.get(number, b"same")), "no")
+        stored = super().write(source, sink, section)
+        return dataclasses.replace(stored, extra={"no": self.in_entries.get(number, 0), "objects": [numbered.key]})
+
+
+def test_an_object_is_put_back_only_with_the_bytes_that_were_compared_with_the_entry() -> None:
+    layout = CountingLayout()
+    tested = bed(layout)
+    log = committed(tested)
+    root = log.root
+    assert root is not None
+    (stored, *_), before = root.entries, dict(tested.bucket.objects)
+    layout.in_objects[layout.writes + 1] = b"else"
+    assert not TierRepair(log).restore(stored, made_segment(0, 10))
+    assert tested.bucket.objects == before
+    layout.in_entries[layout.writes + 1] = 1
+    for key in stored.keys:
+        tested.bucket.objects.pop(key)
+    assert TierRepair(log).restore(stored, made_segment(0, 10))
+    assert tested.bucket.objects == before
+
+
 # --- the contract tests detect the same faults -------------------------------------------------------------------------
 
 
