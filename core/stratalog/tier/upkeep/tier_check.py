@@ -62,7 +62,7 @@ class TierLogCheck:
         self._head: Head | None = None
         self._sizes: dict[str, int] = {}  # sizes of the existing objects, by key
         self._named: set[str] = set()  # keys that any existing root names
-        self._is_whole = True  # True if every root and page could be read: then unnamed objects are orphans
+        self._is_whole = True  # True if every root and page exists and could be read: then unnamed objects are orphans
 
     def roots(self) -> Iterator[Finding]:
         """Yield the findings about the manifest roots, and list the objects for the later steps.
@@ -90,6 +90,7 @@ class TierLogCheck:
                 self._is_whole = False
             is_whole = read is not None and self._head is not None and leaves_out(self._head, read)
             if below and version != below + 1 and not is_whole:
+                self._is_whole = False
                 yield self._finding(FindingKind.ROOT, key, f"versions {below + 1} to {version - 1} are missing")
             if read is not None and before is not None and is_broken(before, read):
                 yield self._finding(
@@ -173,7 +174,8 @@ class TierLogCheck:
     def orphans(self) -> Iterator[Finding]:
         """Yield findings about objects that no existing root names, and about uncompleted uploads, also in progress.
 
-        The result is empty if there is no readable root, if a root is damaged, or if a page is damaged or missing.
+        The result is empty if there is no readable root, or if a root or a page is damaged or missing: the objects that
+        it named are unknown.
         """
         if self._head is None or not self._is_whole:
             return

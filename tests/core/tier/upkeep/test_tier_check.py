@@ -28,7 +28,7 @@ from stratalog.tier.manifest.json_fields import canonical
 from stratalog.tier.manifest.root_codec import sealed
 from stratalog.tier.tier_log import TierLog
 from stratalog.tier.upkeep.tier_check import TierLogCheck
-from tier_bed import TierBed
+from tier_bed import TierBed, made_segments
 
 SMALL = {"segment.bytes": 3000, "index.interval.bytes": 500, "retention.ms": -1}
 LAYOUTS = ("single", "plain", "chunked")
@@ -233,6 +233,18 @@ def test_an_orphan_is_listed(single: Bucket) -> None:
     key = segment_key(single.prefix, 5, 0, uuid.UUID(int=7))
     (single.folder / key).write_bytes(b"never committed")
     assert [(finding.kind, finding.place) for finding in single.check()] == [(FindingKind.ORPHAN, key)]
+
+
+def test_objects_that_only_a_missing_root_named_are_no_orphans(tmp_path: Path, installed: Registry) -> None:
+    bed = TierBed()
+    log = bed.open().log(LOG, TOPIC_ID)
+    log.offload(made_segments(0, 10, 20), layout="pair", leader_epoch=0, log_start=0, high_watermark=20)
+    log.expire(20, leader_epoch=0, reason="a test")
+    with LogBed(tmp_path, installed) as parts:
+        assert findings_of(log, parts.components) == []
+        del bed.bucket.objects[manifest_key(log.prefix, 2)]
+        (found,) = findings_of(log, parts.components)
+    assert found.text == "versions 2 to 2 are missing"
 
 
 def test_an_upload_without_an_end_is_listed_with_the_orphans(single: Bucket) -> None:
