@@ -213,11 +213,15 @@ class Tier(CheckedArguments, Closeable):
         return TierListing(found, began)
 
     def lost(self) -> tuple[TierLogName, ...]:
-        """Return the logs that need ``rebuild``: logs with objects but no manifest, or with an unfinished rebuild.
+        """Return the logs that need ``rebuild``: logs with segments but no manifest, or with an unfinished rebuild.
 
         The result also contains a log whose first offload is in progress. May raise StoreError.
         """
-        return tuple(name for name, version in self._listed() if version is None or self._is_half_rebuilt(name))
+        return tuple(
+            name
+            for name, version in self._listed()
+            if (self._has_segments(name) if version is None else self._is_half_rebuilt(name))
+        )
 
     def rebuild(
         self, name: TierLogName, *, dry_run: bool = False, progress: RebuildProgress | None = None
@@ -277,6 +281,10 @@ class Tier(CheckedArguments, Closeable):
     def fetcher(self) -> Fetcher:
         """Reads the bytes of segments in the tier."""
         return self._fetcher
+
+    def _has_segments(self, name: TierLogName) -> bool:
+        """Return True if there are objects of segments; of a deleted log, only notes of repairs can be left."""
+        return bool(self._store.list(segments_prefix(log_prefix(*name)), limit=1))
 
     def _is_half_rebuilt(self, name: TierLogName) -> bool:
         """Return True if a rebuild made the latest root, and there are segments at or above its end offset."""

@@ -6,11 +6,14 @@ import pytest
 
 from sim_objects import ObjectFault, SimBucket, SimObjectStore
 from stratalog.errors import BucketNotFoundError, ClosedError, StoreError, StorePermissionError, StoreTimeoutError
-from stratalog.model.names import TopicId, TopicPartition, log_prefix
+from stratalog.model.names import TopicId, TopicPartition, log_prefix, segments_prefix
+from stratalog.segment.finding import Finding, FindingKind
 from stratalog.spi.objects import Capability
 from stratalog.testing.contracts.made_segments import LOG, TOPIC_ID, made_segment
 from stratalog.tier.store.store import LIST_LIMIT
 from stratalog.tier.tier import Tier, TierLogName
+from stratalog.tier.upkeep.collect import GRACE_MS
+from stratalog.tier.upkeep.tier_repair import TierRepair
 from tier_bed import TierBed
 
 OTHER_ID = TopicId("AAAAAAAAAAAAAAAAAAAAAg")
@@ -53,6 +56,20 @@ def test_a_store_without_its_promised_guarantees_gets_single_writer_mode(caplog:
 def test_an_honest_store_is_shared_in_silence(caplog: pytest.LogCaptureFixture) -> None:
     tier = TierBed().open()
     assert (tier.shared, tier.reason, caplog.text) == (True, "", "")
+
+
+def test_notes_of_repairs_that_a_deleted_topic_left_are_no_lost_log() -> None:
+    bed = TierBed()
+    tier = bed.open()
+    commit(tier, LOG)
+    log = tier.log(LOG, TOPIC_ID)
+    (victim, *_) = bed.bucket.keys(segments_prefix(log.prefix))
+    TierRepair(log).note(Finding(FindingKind.FILE, victim, 0, "a test"))
+    log.delete(leader_epoch=0, reason="a test")
+    bed.clock.advance_ms(GRACE_MS)
+    log.collect()
+    assert len(bed.bucket.keys(log.prefix)) == 1
+    assert tier.lost() == ()
 
 
 def missing(store: SimObjectStore) -> None:
