@@ -25,9 +25,11 @@ from stratalog.registry.component_kinds import TIER_LAYOUTS
 from stratalog.registry.resolve import Catalogue, Offer
 from stratalog.spi import (
     Buffer,
+    ByteSource,
     Env,
     EpochEntry,
     FileKind,
+    ObjectInfo,
     Provider,
     StoredSegment,
     TierLayout,
@@ -179,6 +181,17 @@ def test_a_changed_file_is_never_encrypted_under_one_nonce_twice(layout: Encrypt
     with pytest.raises(StorageError, match="changed during the upload"):
         layout.write(dataclasses.replace(a_segment(), log=Changing(DATA)), twice, None)
     assert twice.objects == {}
+
+
+def test_an_object_and_its_head_are_uploaded_in_pieces_of_the_wanted_size(layout: EncryptedLayout) -> None:
+    class Measured(MemoryObjects):
+        def put(self, source: ByteSource, suffix: str = "seg") -> ObjectInfo:
+            sizes.update(len(piece) for piece in source.chunks(100))
+            return super().put(source, suffix)
+
+    sizes = set[int]()
+    layout.write(a_segment(), Measured(), None)
+    assert max(sizes) == 100
 
 
 # --- integrity ---------------------------------------------------------------------------------------------------

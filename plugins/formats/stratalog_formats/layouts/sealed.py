@@ -189,7 +189,7 @@ class SealedSource:
         self.size_bytes = stored_bytes(source.size_bytes, sealing.chunk_bytes) + len(head)
 
     def chunks(self, chunk_bytes: int) -> Iterator[Buffer]:
-        """Yield the encrypted object in pieces of at most ``chunk_bytes``, then the head in one piece.
+        """Yield the encrypted object, then the head, in pieces of at most ``chunk_bytes``.
 
         Raises:
             StorageError: ``source`` yields other bytes than in an earlier iteration.
@@ -199,7 +199,8 @@ class SealedSource:
             sealed = self._sealed(number, plain, last=number == last)
             for start in range(0, len(sealed), chunk_bytes):
                 yield memoryview(sealed)[start : start + chunk_bytes]
-        yield self._head
+        for start in range(0, len(self._head), chunk_bytes):
+            yield memoryview(self._head)[start : start + chunk_bytes]
 
     def _sealed(self, number: int, plain: bytes, *, last: bool) -> bytes:
         sealing = self._sealing
