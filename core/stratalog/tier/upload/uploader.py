@@ -89,6 +89,11 @@ class SegmentSink:
         """
         self._ended = True
         self._store.delete(self.tried)
+        self.leave()
+
+    def leave(self) -> None:
+        """Accept no further object, and leave the uploaded objects to the collector, because no root will name them."""
+        self._ended = True
         self._uploads.leave([*self.tried, *self._next.values()])
 
     def close(self) -> None:
@@ -196,6 +201,9 @@ class SegmentUploader:
                 self._read_back(given, stored, put_objects)
         except Exception:
             sink.discard()
+            raise
+        except BaseException:  # the process may end: send no further request
+            sink.leave()
             raise
         sink.close()
         return stored

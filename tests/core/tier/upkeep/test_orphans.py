@@ -140,6 +140,28 @@ def test_leftovers_of_a_failed_upload_are_deleted_without_a_restart() -> None:
     assert objects(bed) == named(log)
 
 
+def test_leftovers_of_an_interrupted_upload_are_deleted_without_a_restart() -> None:
+    """Control-C ends the offload after the first of two objects, and the process continues."""
+    bed = TierBed()
+    store = SimObjectStore(bed.bucket)
+    log = bed.open(store).log(LOG, TOPIC_ID)
+    offload(log, 0, 10)
+
+    def interrupt(request: SimRequest) -> None:
+        if request.key.endswith(".idx"):
+            raise KeyboardInterrupt
+
+    store.before = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        offload(log, 10, 20)
+    store.before = None
+    assert len(objects(bed) - named(log)) == 1
+    assert log.has_leftovers
+    bed.clock.advance_ms(GRACE_MS)
+    assert log.collect(leader_epoch=0).orphans == 1
+    assert objects(bed) == named(log)
+
+
 def test_unfinished_uploads_of_a_lower_epoch_are_aborted_by_any_writer() -> None:
     bed = TierBed()
     log = bed.open().log(LOG, TOPIC_ID)
