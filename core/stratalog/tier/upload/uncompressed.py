@@ -33,8 +33,8 @@ _MAX_LOG_BYTES: Final = (1 << 31) - 1  # positions in indexes have 31 bits
 class UncompressedBytes:
     """The bytes of a log with each compressed batch of magic 2 uncompressed; each iteration decompresses the batches.
 
-    In the header of such a batch, only codec, size and CRC are changed. A batch that cannot be decompressed is not
-    changed.
+    In the header of such a batch, only codec, size and CRC are changed. A batch that is damaged or cannot be
+    decompressed is not changed: with a new CRC, readers would not detect the damage.
 
     Args:
         log: the bytes of the log.
@@ -104,6 +104,8 @@ class UncompressedBytes:
 
     def _uncompressed(self, batch: bytes) -> bytearray | None:
         limit_bytes = self._components.limits.decompressed_bytes
+        if crc32c(memoryview(batch)[_CRC_END:]) != int.from_bytes(batch[_CRC_START:_CRC_END], "big"):
+            return None
         try:
             codec = self._components.codecs.by_id(batch[_ATTRIBUTES_END - 1] & CODEC_MASK)
             records = codec.decompress(memoryview(batch)[_HEADER_BYTES:], limit_bytes=limit_bytes, magic=_MAGIC)

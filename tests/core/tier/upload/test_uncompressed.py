@@ -124,6 +124,17 @@ def test_what_cannot_be_decompressed_stays_as_it_is(components: Components, enco
     assert source_bytes(made.log) == encoded(0) + bytes(broken) + encoded(20) + b"no batch"
 
 
+def test_a_damaged_batch_does_not_get_a_crc_that_hides_the_damage(
+    components: Components, encoded: Callable[..., bytes]
+) -> None:
+    sound = encoded(10, "snappy")
+    for position in range(17, len(sound)):
+        broken = bytearray(sound)
+        broken[position] ^= 1
+        data = encoded(0, "zstd") + bytes(broken)
+        assert source_bytes(uncompressed_source(source_of(data), components).log) == encoded(0) + bytes(broken)
+
+
 def test_extra_indexes_stay_with_their_segment(components: Components, encoded: Callable[..., bytes]) -> None:
     data = encoded(0, "zstd")
     packed = b"".join(map(bytes, pack_extras(Identity.in_tier(source_of(data).info), {"bloom@1": b"filter"})))
