@@ -14,6 +14,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from crc32c import crc32c
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -193,11 +194,25 @@ def test_a_compacted_batch_is_stored_as_rows_alone() -> None:
 
 
 def test_one_unusual_batch_leaves_the_others_rows() -> None:
-    unusual = bytearray(a_batch(10))
-    unusual[17] ^= 1  # the CRC
+    unusual = bytearray(a_batch(10, 1))
+    unusual[61:62] = bytes((unusual[61] | 0x80, 0))  # the length of the record, with one more byte than it needs
+    unusual[8:12] = (len(unusual) - 12).to_bytes(4, "big")
+    unusual[17:21] = crc32c(unusual[21:]).to_bytes(4, "big")
     data = a_batch(0) + bytes(unusual) + a_batch(20)
     assert frames_bytes(data) == 2 * (1 + 61) + 9 + len(unusual)
-    assert stored_rows(data)["offset"].to_pylist() == list(range(30))
+    assert stored_rows(data)["offset"].to_pylist() == [*range(11), *range(20, 30)]
+
+
+@pytest.mark.parametrize("codec", ["", "lz4"])
+def test_a_damaged_batch_has_no_rows(codec: str) -> None:
+    """Rows have no CRC: other programs, and reads of columns, would not detect the damage."""
+    damaged, layout, objects = bytearray(a_batch(10, codec=codec)), made_layout(), MemoryObjects()
+    damaged[17] ^= 1  # the CRC
+    data = a_batch(0) + bytes(damaged) + a_batch(20)
+    assert frames_bytes(data) == 2 * (1 + 61) + 9 + len(damaged)
+    assert stored_rows(data)["offset"].to_pylist() == [*range(10), *range(20, 30)]
+    stored = layout.write(a_segment(data=data), objects, None)
+    assert layout.read_arrow(stored, 0, 30, None, objects.fetch) is None
 
 
 def test_a_batch_that_cannot_be_decoded_has_no_rows() -> None:

@@ -178,8 +178,11 @@ class RowMaker:
             pieces.rows.append(count)
 
     def _rows(self, data: bytes, run: BatchTable, partition: int) -> pyarrow.Table:
-        """Return the rows of a run of batches; raise StorageError if a batch cannot be decoded."""
+        """Return the rows of a run of batches; raise StorageError if a batch is damaged or cannot be decoded."""
         pa, found = self._pa, self._formats[run.magic]
+        end = run.position[-1] + run.size_bytes[-1]
+        if found.scan(data, run.position[0], end, check_crc=True).stop_position != end:
+            raise StorageError("a batch is damaged")
 
         def decoded(table: BatchTable, columns: list[str] | None = None) -> pyarrow.Table:
             batches = found.decode_arrow(
