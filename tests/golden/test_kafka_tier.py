@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -39,6 +41,34 @@ def test_segments_in_kafkas_tier_read_as_kafkas_clients_read_them(
         ]
         assert len(reader.partitions()) == len({path.parent for path in remote.glob("*/*.log")})
     assert {path: path.stat().st_mtime_ns for path in remote.rglob("*")} == before
+
+
+@pytest.mark.parametrize(("directory", "name"), LOGS)
+def test_a_refresh_shows_the_segments_that_kafka_moved_and_deleted_since(
+    golden: Unpacked, directory: str, name: TopicPartition, tmp_path: Path
+) -> None:
+    (remote,) = golden(directory).path.glob("remote/*")
+    place = tmp_path / "remote"
+    shutil.copytree(remote, place)
+    bases = sorted({path.name[:20] for path in place.glob(f"{name}-*/*.log")})
+    (folder,) = place.glob(f"{name}-*")
+    later = [path for path in folder.iterdir() if path.name[:20] == bases[-1]]
+    for path in later:
+        path.rename(tmp_path / path.name)
+    with stratalog.open_reader(place.as_uri()) as reader:
+        log = reader.log(*name)
+        assert log.offsets().log_end == int(bases[-1])
+        assert reader.refresh() == ()
+        for path in later:
+            (tmp_path / path.name).rename(path)
+        assert reader.refresh() == (name,)
+        assert log.offsets().log_end > int(bases[-1])
+        assert list(log.records(int(bases[-1])))
+        for path in list(folder.iterdir()):
+            if path.name[:20] == bases[0]:
+                path.unlink()
+        assert reader.refresh() == (name,)
+        assert log.offsets().log_start == int(bases[1])
 
 
 @pytest.mark.parametrize("isolation", ISOLATIONS)

@@ -131,8 +131,11 @@ class BucketReader(Reader):
             if log.topic_id is None or names.get(name) != log.topic_id:
                 self._logs.pop(name).close()
                 changed.append(name)
-            elif TierLogName(name, log.topic_id) not in self._foreign:
+            elif (foreign := self._foreign.get(TierLogName(name, log.topic_id))) is None:
                 kept.append((name, log))
+            elif _extent(remote := foreign_view(foreign, self._bucket.fetcher)) != _extent(log.view().remote):
+                log.show(tier_view(name, remote, self._components))
+                changed.append(name)
         outdated = [(name, log) for name, log in kept if not self._is_current(name, log)]
         for (name, log), view in zip(outdated, self._in_parallel(outdated, self._read_newest), strict=True):
             log.show(view)
@@ -152,6 +155,11 @@ class BucketReader(Reader):
 
     def _close(self) -> None:
         """Do nothing: only the tier is open, and the base class closes it."""
+
+
+def _extent(remote: RemoteView | None) -> tuple[int, int, int] | None:
+    """Return start, end and number of the segments in a tier, which change if a broker adds or deletes segments."""
+    return None if remote is None else (remote.start_offset, remote.end_offset, len(remote.segments))
 
 
 def tier_view(name: TopicPartition, remote: RemoteView, components: Components) -> LogView:
