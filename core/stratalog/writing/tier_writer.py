@@ -90,7 +90,7 @@ class TierWriter(TierRewriter):
                 remote.discard(entries)
                 return Published(log, root.end_offset, root.end_offset, 0, 0, duplicate=True)
             target = self._target(remote)
-            _check_epoch(staged, target)
+            _check_staged_for(staged, target)
             start = _start(root, entries, keep_offsets=keep_offsets)
             placed = self._placed(target, staged, start, keep_offsets=keep_offsets)
             copies = [entry for entry in placed if entry not in entries]
@@ -165,8 +165,14 @@ class TierWriter(TierRewriter):
                 remote.discard(entries_of(group))
 
 
-def _check_epoch(staged: Sequence[StagedSegment], target: TierTarget) -> None:
+def _check_staged_for(staged: Sequence[StagedSegment], target: TierTarget) -> None:
+    """Raise an error unless the segments were staged for the topic of ``target`` in its leader epoch."""
     for found in staged:
+        if found.topic_id != target.remote.topic_id:
+            raise StorageError(
+                f"topic {found.log.topic} was deleted and created again after records of {found.log} were staged: the "
+                "staged records are not published"
+            )
         if found.leader_epoch != target.leader_epoch:
             raise LogInUseError(
                 f"{found.log} was staged in leader epoch {found.leader_epoch}, which is now {target.leader_epoch}: the "

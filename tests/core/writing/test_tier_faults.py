@@ -182,6 +182,19 @@ def test_an_object_that_was_cut_is_missed_before_the_commit(tiers: Bed) -> None:
         tiers.append([found])
 
 
+@pytest.mark.parametrize("is_copied", [False, True], ids=["as they are", "copied"])
+def test_records_of_a_deleted_topic_are_not_published_in_a_new_topic_of_its_name(tiers: Bed, is_copied: bool) -> None:  # noqa: FBT001 - a parameter of the test
+    if is_copied:  # the staged offset is then not the end of the new topic
+        tiers.append(tiers.stage([b"old"]))
+    staged = tiers.stage([b"a"])
+    tiers.remote().delete(leader_epoch=0, reason="the topic was deleted")
+    with tiers.writer() as writer:
+        writer.create_topic("orders", 1)
+        with pytest.raises(StorageError, match="topic orders was deleted and created again"):
+            writer.append(LOG, staged)
+    assert tiers.values() == []
+
+
 # --- live engines ----------------------------------------------------------------------------------------------------
 
 
