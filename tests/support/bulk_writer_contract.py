@@ -122,6 +122,8 @@ class BulkWriterContract:
         with target.open() as writer:
             assert writer.append(LOG, other, WriteMark("query", 7)).duplicate
             assert writer.append(LOG, other, WriteMark("query", 3)).duplicate
+            assert writer.append(LOG, [], WriteMark("query", 7)).duplicate
+            assert not writer.append(LOG, [], WriteMark("query", 8)).duplicate
         assert again.duplicate
         assert [fields_of(record) for record in self.read(target)] == [
             fields_of(record) for record in made_records(150)

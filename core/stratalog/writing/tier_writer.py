@@ -81,14 +81,14 @@ class TierWriter(TierRewriter):
         keep_offsets: bool = False,
     ) -> Published:
         log, entries = remote.log, entries_of(staged)
-        if not entries:
-            end = remote.root.end_offset if remote.root is not None else 0
-            return Published(log, end, end, 0, 0)
         for _ in range(_TRIES):
             root = remote.root
             if mark is not None and root is not None and root.number_of(mark.writer) >= mark.number:
                 remote.discard(entries)
                 return Published(log, root.end_offset, root.end_offset, 0, 0, duplicate=True)
+            if not entries:
+                end = root.end_offset if root is not None else 0
+                return Published(log, end, end, 0, 0)
             target = self._target(remote)
             _check_staged_for(staged, target)
             start = _start(root, entries, keep_offsets=keep_offsets)
