@@ -97,12 +97,16 @@ class TierWriter(TierRewriter):
             remote.check_stored(entry for entry in placed if entry in entries)
             wanted = Appending(entries=tuple(placed), log_start=start, mark=mark, topic=self._note(root, log.topic))
             try:
-                target.publisher.add(wanted)
+                head = target.publisher.add(wanted)
             except (EndMovedError, FencedEpochError) as error:
                 remote.discard(copies)
                 if isinstance(error, FencedEpochError):
                     raise
                 remote.refresh()
+                continue
+            named = remote.entries(start, placed[0].info.end_offset, head) if mark is not None else placed
+            if placed[0].log_key not in {entry.log_key for entry in named}:
+                remote.discard(copies)  # another process published this mark at the same time
                 continue
             remote.discard([entry for entry in entries if entry not in placed])
             self._tidy(remote)

@@ -18,7 +18,7 @@ from stratalog.reading.tier_reader import BucketReader
 from stratalog.registry.registry import Registry
 from stratalog.testing.contracts.made_segments import made_segment
 from stratalog.tier.commit.append_change import Appending, EndMovedError
-from stratalog.tier.manifest.root import MAX_MARKS, ChangeKind, WriteMark, marked
+from stratalog.tier.manifest.root import MAX_MARKS, ChangeKind, WriteMark, marked, object_keys
 from stratalog.tier.tier_log import TierLog
 from stratalog.tier.tier_publisher import TierPublisher
 from stratalog.writing.staged import ReplaceSpan, Rewritten
@@ -145,6 +145,33 @@ def test_an_append_between_two_reads_of_the_head_makes_the_other_writer_read_aga
     tiers.append(first, WriteMark("query", 0))
     assert len(calls) == 3
     assert tiers.values() == [b"second", b"first"]
+
+
+@pytest.mark.parametrize("others", [False, True], ids=["as they are", "copied"])
+def test_two_processes_that_publish_the_same_round_at_the_same_time_publish_it_once(
+    tiers: Bed,
+    monkeypatch: pytest.MonkeyPatch,
+    others: bool,  # noqa: FBT001 - a parameter of the test
+) -> None:
+    """The process that commits second reports a duplicate, and deletes its staged objects."""
+    first, second, mark = tiers.stage([b"a"]), tiers.stage([b"a"]), WriteMark("query", 0)
+    if others:
+        tiers.append(tiers.stage([b"other"]))
+    real, calls = TierPublisher.add, list[Appending]()
+
+    def add(self: TierPublisher, wanted: Appending) -> object:
+        calls.append(wanted)
+        if len(calls) == 1:
+            tiers.append(second, mark)
+        return real(self, wanted)
+
+    monkeypatch.setattr(TierPublisher, "add", add)
+    with tiers.writer() as writer:
+        assert writer.append(LOG, first, mark).duplicate
+    assert tiers.values() == ([b"other", b"a"] if others else [b"a"])
+    root = tiers.remote().root
+    assert root is not None
+    assert set(tiers.segments()) == object_keys(root.entries)
 
 
 def test_a_race_that_is_always_lost_ends(tiers: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
