@@ -264,11 +264,12 @@ class DirectoryWriter(BulkWriter):
                 yield bytearray(chunk.data[: chunk.end_position - chunk.position])
 
     def _sweep(self, files: LogFiles) -> None:
-        """Remove staged files that were never published and are older than ``OLD_MS``."""
+        """Remove staged files that were never published and are older than ``OLD_MS``; errors are ignored."""
         before_ms = self._env.clock.now_ms() - OLD_MS
-        for found in files.list():
-            if found.name.startswith(STAGED_PREFIX) and found.is_file and found.modified_ms < before_ms:
-                files.remove(found.name)
+        with suppress(StorageError):  # the records are published; an error would ask for a repetition
+            for found in files.list():
+                if found.name.startswith(STAGED_PREFIX) and found.is_file and found.modified_ms < before_ms:
+                    files.remove(found.name)
 
     def merge_end(self, log: TopicPartition, limit_bytes: int) -> Published | None:
         """Merge small closed segments at a log's end, as ``BulkWriter.merge_end``."""

@@ -108,7 +108,8 @@ class TierWriter(TierRewriter):
             if placed[0].log_key not in {entry.log_key for entry in named}:
                 remote.discard(copies)  # another process published this mark at the same time
                 continue
-            remote.discard([entry for entry in entries if entry not in placed])
+            with contextlib.suppress(StorageError):  # the records are published; an error would ask for a repetition
+                remote.discard([entry for entry in entries if entry not in placed])
             self._tidy(remote)
             return published(log, placed, start)
         raise EndMovedError(f"other writers appended to {log} {_TRIES} times during the publication: try again")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,9 @@ from bulk_writer_contract import BulkWriterContract
 from stratalog import Engine, Record, RecordColumns, TopicPartition, open_engine
 from stratalog.env import Env
 from stratalog.env.clock import ManualClock
+from stratalog.env.vfs import PosixVfs
 from stratalog.errors import LogDirLockedError
+from stratalog.model.names import STAGED_PREFIX
 from stratalog.writing import WriteTarget
 
 LOG = TopicPartition("orders", 0)
@@ -34,6 +38,35 @@ class ReleasingClock(ManualClock):
         self.pauses -= 1
         if not self.pauses:
             self.engine.close()
+
+
+class RefusingFiles(PosixVfs):
+    """Files of which those with a name in ``refused`` cannot be removed."""
+
+    def __init__(self, refused: str) -> None:
+        self.refused = refused
+
+    def remove(self, path: str) -> None:
+        if Path(path).name == self.refused:
+            raise PermissionError(errno.EACCES, "Permission denied")
+        super().remove(path)
+
+
+def test_an_append_succeeds_if_an_abandoned_staged_file_cannot_be_removed(tmp_path: Path) -> None:
+    """Without a mark, a repetition after an error would publish the records twice."""
+    target = WriteTarget(str(tmp_path / "data"))
+    with target.open() as writer:
+        writer.create_topic("orders", 1)
+    old = tmp_path / "data" / "orders-0" / f"{STAGED_PREFIX}0"
+    old.touch()
+    os.utime(old, (0, 0))
+    with target.open(env=Env(files=RefusingFiles(old.name))) as writer:
+        with writer.stage(LOG) as stage:
+            stage.add(RecordColumns.from_records([Record(timestamp_ms=1, value=b"v")]))
+            staged = stage.finish()
+        assert writer.append(LOG, staged).end_offset == 1
+    with target.open() as writer:
+        assert writer.append(LOG, []).end_offset == 1
 
 
 @pytest.mark.parametrize("pauses", [3, 1_000])

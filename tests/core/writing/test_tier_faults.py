@@ -209,6 +209,25 @@ def test_an_object_that_was_cut_is_missed_before_the_commit(tiers: Bed) -> None:
         tiers.append([found])
 
 
+def test_an_append_succeeds_if_originals_that_it_copied_cannot_be_deleted(
+    tiers: Bed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a mark, a repetition after an error would publish the records twice."""
+    staged = tiers.stage([b"a"])
+    tiers.append(tiers.stage([b"other"]))
+    real = TierPublisher.add
+
+    def add(self: TierPublisher, wanted: Appending) -> object:
+        head = real(self, wanted)
+        tiers.store.faults = lambda _: ObjectFault.DENIED
+        return head
+
+    monkeypatch.setattr(TierPublisher, "add", add)
+    with tiers.writer() as writer:
+        assert writer.append(LOG, staged).end_offset == 2
+    assert tiers.values() == [b"other", b"a"]
+
+
 @pytest.mark.parametrize("is_copied", [False, True], ids=["as they are", "copied"])
 def test_records_of_a_deleted_topic_are_not_published_in_a_new_topic_of_its_name(tiers: Bed, is_copied: bool) -> None:  # noqa: FBT001 - a parameter of the test
     if is_copied:  # the staged offset is then not the end of the new topic
