@@ -157,16 +157,22 @@ class TierWriter(TierRewriter):
             return [*placed, *entries_of(stage.finish())]
 
     def discard(self, staged: Iterable[StagedSegment]) -> None:
-        """Remove staged objects, as ``BulkWriter.discard``, but not for a log whose last commit an engine made."""
+        """Remove staged objects, as ``BulkWriter.discard``, but not for a log whose last commit an engine made.
+
+        With ``take_over``, objects that were staged to take over the log from that engine are removed, too.
+        """
         by_log: dict[tuple[TopicPartition, TopicId], list[StagedSegment]] = {}
         for found in staged:
             by_log.setdefault((found.log, found.topic_id), []).append(found)
         for name, group in by_log.items():
             remote = self._tier.log(*name)
             remote.refresh()
+            root, staged_epoch = remote.root, max(found.leader_epoch for found in group)
+            # an engine that began after the records were staged is not fenced
+            take_over = self._take_over and root is not None and root.leader_epoch < staged_epoch
             # an engine made the last commit to the log: the objects stay
             with contextlib.suppress(FencedEpochError):
-                remote.cancel_pending_commits(leader_epoch=check_single_writer(remote.root, take_over=False))
+                remote.cancel_pending_commits(leader_epoch=check_single_writer(root, take_over=take_over))
                 remote.discard(entries_of(group))
 
 

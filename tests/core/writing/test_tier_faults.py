@@ -117,6 +117,29 @@ def test_objects_that_an_engine_took_over_are_not_cleaned_up(tiers: Bed) -> None
     assert tiers.values() == []
 
 
+def test_objects_that_were_staged_to_take_over_a_log_are_discarded(tiers: Bed) -> None:
+    tiers.remote().claim("an engine attached")
+    staged = tiers.stage([b"a"], take_over=True)
+    with tiers.writer() as writer:
+        writer.discard(staged)
+    assert len(tiers.segments()) == 1, "this writer does not take over logs"
+    with tiers.writer(take_over=True) as writer:
+        writer.discard(staged)
+    assert tiers.segments() == []
+    assert tiers.values() == []
+
+
+def test_a_discard_does_not_fence_an_engine_that_began_after_the_records_were_staged(tiers: Bed) -> None:
+    tiers.remote().claim("an engine attached")
+    staged = tiers.stage([b"a"], take_over=True)
+    engine = tiers.remote()
+    engine.claim("another engine attached")
+    with tiers.writer(take_over=True) as writer:
+        writer.discard(staged)
+    assert len(tiers.segments()) == 1
+    engines_segment(engine, 0, 1, epoch=2)
+
+
 def test_writers_that_staged_at_the_same_end_are_all_published(tiers: Bed) -> None:
     staged = [tiers.stage([b"%d %d" % (task, row) for row in range(200)]) for task in range(3)]
     for number, found in enumerate(staged):
