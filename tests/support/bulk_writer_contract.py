@@ -14,7 +14,7 @@ from stratalog.model.names import TopicPartition
 from stratalog.model.records import Record, RecordColumns
 from stratalog.reading.open_reader import open_settled
 from stratalog.tier.manifest.root import WriteMark
-from stratalog.writing.staged import StagedSegment
+from stratalog.writing.staged import Published, StagedSegment
 from stratalog.writing.write_target import WriteTarget
 
 LOG: Final = TopicPartition("orders", 1)
@@ -266,6 +266,26 @@ class BulkWriterContract:
                 writer.config("payments")
             with pytest.raises(UnknownTopicError, match="orders-2"):
                 writer.stage(TopicPartition("orders", 2))
+
+    def test_an_unknown_topic_prevents_the_publication_in_all_logs(self, target: WriteTarget) -> None:
+        """``append_all`` raises the error before its first commit."""
+        staged = self.stage(target, made_records(5))
+        with target.open() as writer:
+            with pytest.raises(UnknownTopicError, match="payments"):
+                writer.append_all({LOG: staged, TopicPartition("payments", 0): []})
+            (error,) = writer.append_all({TopicPartition("orders", 2): []})
+            assert isinstance(error, UnknownTopicError)
+        assert self.read(target) == []
+
+    def test_an_unknown_topic_does_not_prevent_merges_of_other_logs(self, target: WriteTarget) -> None:
+        """``merge_ends`` returns the error for each log of the topic."""
+        for number in range(8):
+            with target.open() as writer:
+                writer.append(LOG, self.stage(target, made_records(5, number)))
+        with target.open() as writer:
+            merged, error = writer.merge_ends([LOG, TopicPartition("payments", 0)], SEGMENT_BYTES)
+        assert isinstance(merged, Published)
+        assert isinstance(error, UnknownTopicError)
 
     def test_an_empty_round_changes_nothing(self, target: WriteTarget) -> None:
         """Publishing no segments is no error and changes nothing."""

@@ -198,7 +198,7 @@ class BulkWriter(CheckedArguments, Closeable):
             not affect the others.
 
         Raises:
-            UnknownTopicError: a topic does not exist in the tier; nothing was published.
+            UnknownTopicError: a topic does not exist; nothing was published.
             LogDirLockedError: an engine has had the directory open for the last 10 seconds; nothing was published.
             StoreError: the store failed before the first commit.
         """
@@ -336,8 +336,8 @@ class BulkWriter(CheckedArguments, Closeable):
     def merge_ends(self, logs: Sequence[TopicPartition], limit_bytes: int) -> list[Published | Exception | None]:
         """Merge small segments at the ends of several logs, some in parallel; see ``merge_end``.
 
-        Return for each log, in the order of ``logs``, the result or the error of ``merge_end``. If a topic does not
-        exist in a tier, UnknownTopicError is raised instead.
+        Return for each log, in the order of ``logs``, the result or the error of ``merge_end``. StoreError is raised if
+        the store fails before the first merge.
         """
         return [_outcome(partial(self.merge_end, log, limit_bytes)) for log in logs]
 

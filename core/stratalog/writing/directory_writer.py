@@ -220,6 +220,8 @@ class DirectoryWriter(BulkWriter):
     ) -> list[Published | Exception]:
         """Publish staged records of several logs, as ``BulkWriter.append_all``. The call waits for the lock once."""
         self._own()
+        for topic in {log.topic for log in staged}:
+            self._topic(topic)
         return super().append_all(staged, mark)
 
     def _build(

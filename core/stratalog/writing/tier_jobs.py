@@ -6,7 +6,7 @@ import tempfile
 import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import cache, partial
 from itertools import chain
 from typing import Self, TypeVar
@@ -251,7 +251,8 @@ class TierRewriter(BulkWriter):
         """Merge small segments at the ends of several logs in parallel, as ``BulkWriter.merge_ends``."""
         self._topics.forget()
         for topic in {log.topic for log in logs}:
-            self._topics.get(topic)
+            with suppress(UnknownTopicError):  # the result has the error for each log of the topic
+                self._topics.get(topic)
         return self._in_parallel(
             logs, lambda log: self._merge_end(self._topics.listed(log), limit_bytes), "stratalog-merge"
         )
