@@ -163,6 +163,8 @@ def test_an_error_can_have_advice_for_its_cause() -> None:
     assert str(error) == "the plan is stale path=data/orders-0: plan the read again"
     assert str(pickle.loads(pickle.dumps(error))) == str(error)  # noqa: S301 - our own bytes
     assert "plan the read again" not in str(errors.SegmentGoneError("gone", "data"))
+    missing = errors.PluginImportError("no module named s3fs", "s3", "stratalog[s3]").advised("install s3fs")
+    assert str(missing) == "no module named s3fs plugin=s3: install s3fs"
 
 
 # --- the tree ----------------------------------------------------------------------------------------------------

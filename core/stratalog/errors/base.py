@@ -93,10 +93,11 @@ class PluginImportError(PluginError):
     def __init__(self, reason: str, plugin: str, install: str = "") -> None:
         super().__init__(reason, plugin, install)
         self.plugin, self.install = plugin, install
+        if install:
+            self.advice = f"install it with: pip install '{install}'"
 
-    def __str__(self) -> str:
-        hint = f": install it with: pip install '{self.install}'" if self.install else ""
-        return f"{self.reason} plugin={self.plugin}{hint}"
+    def _where(self) -> str:
+        return f" plugin={self.plugin}"
 
 
 class PluginClashError(PluginError):
