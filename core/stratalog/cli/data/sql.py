@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from decimal import Decimal
 from importlib import import_module
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -111,7 +112,7 @@ def _print(connection: Any, query: str, output: Output, kind: str | None, file: 
 
 
 def _print_table(output: Output, names: Sequence[str], rows: Iterator[tuple[Any, ...]]) -> None:
-    shown = [[_plain(value) for value in row] for row, _ in zip(rows, range(_SHOWN_ROWS), strict=False)]
+    shown = [[_plain(value) for value in row] for row in islice(rows, _SHOWN_ROWS)]
     output.table("", names, shown)
     if next(rows, None) is not None:
         output.note(f"only the first {_SHOWN_ROWS:,} rows are shown: use --csv, --json or --output for all")

@@ -158,3 +158,10 @@ def test_damage_is_reported_as_by_other_commands(folder: Path) -> None:
     for query in ("select count(key) from orders", 'select * from orders where "offset" > 0 and partition = 1'):
         assert isinstance(run(query, folder).exception, CorruptBatchError)
     assert items('select count(*) as n from orders where partition = 0 or "offset" < 0', folder) == [{"n": 6}]
+
+
+@pytest.mark.parametrize(
+    ("query", "is_cut"), [("select * from range(1000)", False), ("select * from range(1001)", True)]
+)
+def test_a_table_of_more_than_1000_rows_is_cut_with_a_note(folder: Path, query: str, is_cut: bool) -> None:  # noqa: FBT001 - a parameter of the test
+    assert ("only the first 1,000 rows" in run(query, folder).stderr) == is_cut
