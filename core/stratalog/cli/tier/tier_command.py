@@ -13,7 +13,9 @@ from stratalog.cli.output import Output, moment
 from stratalog.cli.parameters import MANY, NamedPath
 from stratalog.cli.tier.cost import show_cost
 from stratalog.errors import ConfigError, StorageError
+from stratalog.model.names import TopicId
 from stratalog.reading.open_reader import open_settled
+from stratalog.reading.reader import Reader
 from stratalog.segment.readable import ReadableSegment
 from stratalog.tier.collect_all import TierCollection
 from stratalog.tier.manifest.root import Root
@@ -187,21 +189,36 @@ def show_differences(
         raise click.UsageError("nothing to compare the tier with: add --dir DIRECTORY or --from VERSION")
     with contextlib.ExitStack() as stack:
         reader = stack.enter_context(place.reader())
-        (found,) = tier_logs(reader, topic, partition)
-        right = (found.view() if newer is None else found.view_as_of(newer)).segments
         left: Iterable[ReadableSegment]
         if not directories:
             assert older is not None
+            found = _log_of(reader, topic, partition, None)
             left = found.view_as_of(older).segments
         else:
             local = stack.enter_context(open_settled(directories[0], place.settings(), others=directories[1:]))
-            left = local.log(topic, partition).view().segments
+            log = local.log(topic, partition)
+            found, left = _log_of(reader, topic, partition, log.topic_id), log.view().segments
+        right = (found.view() if newer is None else found.view_as_of(newer)).segments
         rows = [
             (str(one.side), one.base_offset, one.end_offset, one.size_bytes, one.name)
             for one in differences(left, right, with_common=with_common)
         ]
     output.table("segments", ("side", "base_offset", "end_offset", "bytes", "name"), rows)
     return 1 if any(row[0] != Side.BOTH for row in rows) else 0
+
+
+def _log_of(reader: Reader, topic: str, partition: int, topic_id: TopicId | None) -> TierLog:
+    """Return a log of the reader's tier; raise UnknownTopicError if there is none.
+
+    If several topics had the name, the topic with the id ``topic_id`` counts, otherwise the newest one.
+    """
+    logs = {found.topic_id: found for found in tier_logs(reader, topic, partition)}
+    if len(logs) == 1:
+        return next(iter(logs.values()))
+    if topic_id not in logs:
+        topic_id = reader.log(topic, partition).topic_id
+    assert topic_id is not None  # each log of a tier has one
+    return logs[topic_id]
 
 
 LOG_COLUMNS = (

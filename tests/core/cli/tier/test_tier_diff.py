@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,22 @@ def test_two_versions_of_a_tier_are_compared(uri: str, capsys: pytest.CaptureFix
     assert differences(capsys, 1, uri, "t", "0", "--from", "2") == [("right", 1)]
     assert differences(capsys, 0, uri, "t", "0", "--from", "3") == []
     assert differences(capsys, 0, uri, "t", "0", "--from", "2", "--to", "2", "--all") == [("both", 0)]
+
+
+def test_the_newest_topic_or_that_of_the_directory_is_compared_if_a_topic_was_created_again(
+    tmp_path: Path, uri: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(tmp_path / "data", tmp_path / "copy")
+    with open_engine(tmp_path / "data", tier=uri) as engine:
+        engine.delete_topic("t")
+        engine.create_topic("t", config={"segment.bytes": 1_000_000})
+        engine.log("t", 0).append([Record(value=b"new")])
+        engine.log("t", 0).roll()
+        engine.offload()
+    assert differences(capsys, 1, uri, "t", "0", "--from", "1") == [("right", 0)]
+    assert ("both", 0) in differences(capsys, 1, uri, "t", "0", "--dir", str(tmp_path / "data"), "--all")
+    left = differences(capsys, 1, uri, "t", "0", "--dir", str(tmp_path / "copy"))
+    assert left == [("left", 1), ("left", 2), ("left", 3)], "the tier has no segment of the deleted topic"
 
 
 @pytest.mark.parametrize("wrong", [[], ["--from", "1", "--dir", "."], ["--from", "9"]])
