@@ -31,7 +31,7 @@ _STATE_VERSION: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Cost limit of one run; None means no limit. A run does not stop before the second segment of a log."""
+    """Cost limit of one run; None means no limit. A run checks at least one segment or one whole log."""
 
     requests: int | None = None
     size_bytes: int | None = None
@@ -166,6 +166,9 @@ class _Run:
         with self._output.bytes_progress("verifying") as progress:
             summed = ProgressSum(progress)
             for label, name in logs:
+                stopped = bool(done) and self._is_spent()
+                if stopped:
+                    break
                 start = self._state.offset if label == self._state.log else 0
                 checked, stopped = self._log(label, name, start, summed.part())
                 segments += checked

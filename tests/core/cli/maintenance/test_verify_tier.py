@@ -134,6 +134,25 @@ def test_a_budget_ends_a_run_and_the_next_runs_continue(
     assert not state.exists()
 
 
+def test_a_budget_ends_a_run_between_logs_of_one_segment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    uri, state = (tmp_path / "bucket").as_uri(), tmp_path / "state.json"
+    (tmp_path / "bucket").mkdir()
+    with stratalog.open_engine(tmp_path / "data", tier=uri) as engine:
+        engine.create_topic("orders", partitions=3)
+        engine.create_topic("empty")
+        for partition in range(3):
+            engine.log("orders", partition).append([Record(value=b"v")])
+            engine.log("orders", partition).roll()
+        engine.offload()
+    totals = list[dict[str, object]]()
+    while not totals or not totals[-1]["complete"]:
+        assert run(["verify", uri, "--budget", "requests=1", "--state", str(state), "--json"]) == 0
+        totals.append(items(capsys)[-1])
+        assert state.exists() != totals[-1]["complete"]
+    assert [total["logs"] for total in totals] == [1, 1, 1, 1]
+    assert [total["segments"] for total in totals] == [0, 1, 1, 1]
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
