@@ -125,16 +125,16 @@ class DirectoryReader(Reader):
         return self._host.reading_components(self._topics.config(topic))
 
     def _open(self, name: TopicPartition) -> StaticLog:
+        stamp = self._stamp(name)  # before the files are read: a later change is detected
+        log = self._loaded(name)
+        self._stamps[name] = stamp  # after an error, the next refresh opens the log again
+        return log
+
+    def _loaded(self, name: TopicPartition) -> StaticLog:
         folder, *others = self._folders[name]
         if others:
             places = ", ".join(found.store.path() for found in (folder, *others))
             raise ConfigError(f"{name} is in several log directories: {places}")
-        stamp = self._stamp(name)  # before the files are read: a later change is detected
-        opened = self._loaded(name, folder)
-        self._stamps[name] = stamp  # after an error, the next refresh opens the log again
-        return opened
-
-    def _loaded(self, name: TopicPartition, folder: _Folder) -> StaticLog:
         state, files = folder.state, folder.files()
         watermark = state.high_watermarks.get(name)
         request = LoadRequest(

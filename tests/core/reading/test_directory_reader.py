@@ -146,6 +146,22 @@ def test_a_reader_without_the_tier_warns_once_of_evicted_offsets(
     assert [record.getMessage() for record in caplog.records] == [expected]
 
 
+def test_a_refresh_after_a_failed_one_shows_the_new_records(tmp_path: Path) -> None:
+    fill(tmp_path)
+    with open_reader(tmp_path) as reader:
+        log = reader.log("orders", 0)
+        with open_engine(tmp_path) as engine:
+            engine.log("orders", 0).append([Record(value=b"new")])
+        epochs = tmp_path / "orders-0" / "leader-epoch-checkpoint"
+        right = epochs.read_bytes()
+        epochs.write_bytes(b"x" * len(right))
+        with pytest.raises(CorruptCheckpointError):
+            reader.refresh()
+        epochs.write_bytes(right)
+        assert reader.refresh() == (("orders", 0),)
+        assert log.offsets().log_end == 101
+
+
 @pytest.mark.parametrize("bucket", [None, "bucket"])
 def test_a_reader_of_all_offsets_does_not_warn(
     tmp_path: Path, bucket: str | None, caplog: pytest.LogCaptureFixture
