@@ -150,7 +150,12 @@ class DirectoryReader(Reader):
         if self.tier is None and name not in self._stamps:
             warn_of_evicted(name, files, loaded)
         elif self.tier is not None and topic_id is not None:
-            tiered = self._tiered(name, topic_id, files, loaded)
+            try:
+                tiered = self._tiered(name, topic_id, files, loaded)
+            except BaseException:
+                for segment in loaded.segments:
+                    segment.close()
+                raise
             if not loaded.segments and tiered.segments:
                 return StaticLog(tier_view(name, tiered, components), topic_id, components)
         stopped_in_disorder = not state.clean and not state.live

@@ -18,6 +18,7 @@ from stratalog.errors import (
     ConfigError,
     CorruptBatchError,
     CorruptCheckpointError,
+    CorruptManifestError,
     LogDirNotFoundError,
     PluginError,
     UnknownComponentError,
@@ -27,6 +28,7 @@ from stratalog.errors import (
 from stratalog.reading.open_reader import open_host
 from stratalog.spi import Codec, OpenContext, Provider, hookimpl
 
+DESCRIPTORS = Path("/proc/self/fd")
 SMALL = {"segment.bytes": 1000, "index.interval.bytes": 100, "file.delete.delay.ms": 0, "retention.ms": -1}
 
 
@@ -144,6 +146,22 @@ def test_a_reader_without_the_tier_warns_once_of_evicted_offsets(
         "if they are in a tier, name it (--tier URI, or tier=URI in Python)"
     )
     assert [record.getMessage() for record in caplog.records] == [expected]
+
+
+@pytest.mark.skipif(not DESCRIPTORS.exists(), reason="the descriptors of a process are not listed")
+def test_a_log_whose_tier_cannot_be_read_leaves_no_file_open(tmp_path: Path) -> None:
+    bucket = tmp_path / "bucket"
+    bucket.mkdir()
+    with open_engine(tmp_path / "data", tier=bucket.as_uri()) as engine:
+        engine.create_topic("orders")
+        engine.log("orders", 0).append([Record(value=b"v")])
+    for root in bucket.glob("orders-*/0/manifest/*"):
+        root.write_bytes(b"x")
+    with open_reader(tmp_path / "data", tier=bucket.as_uri()) as reader:
+        before = len(list(DESCRIPTORS.iterdir()))
+        with pytest.raises(CorruptManifestError):
+            reader.log("orders", 0)
+        assert len(list(DESCRIPTORS.iterdir())) == before
 
 
 def test_a_refresh_after_a_failed_one_shows_the_new_records(tmp_path: Path) -> None:
