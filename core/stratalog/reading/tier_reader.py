@@ -64,14 +64,15 @@ class BucketReader(Reader):
             for found in self._listing.versions:
                 topics.setdefault(found.log.topic, {}).setdefault(found.topic_id, []).append(found.log)
             chosen = [(self._newest(ids), ids) for ids in topics.values()]
-            self._ids = {name: topic_id for topic_id, ids in chosen for name in ids[topic_id]}
+            names = {name: topic_id for topic_id, ids in chosen for name in ids[topic_id]}
             if not topics:
                 self._foreign = {
                     name: held
                     for name, held in self._bucket.foreign(KAFKA_LAYOUT).items()
                     if self._topics is None or name.log.topic in self._topics
                 }
-                self._ids = {name.log: name.topic_id for name in self._foreign}
+                names = {name.log: name.topic_id for name in self._foreign}
+            self._ids = names  # only now: after an error, the next call lists the tier again
         return self._ids
 
     def _newest(self, ids: Mapping[TopicId, Sequence[TopicPartition]]) -> TopicId:

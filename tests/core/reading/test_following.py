@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from stratalog import Engine, Reader, Record, open_engine, open_reader
-from stratalog.errors import ClosedError, ConfigError, UnknownTopicError
+from stratalog.errors import ClosedError, ConfigError, StoreTimeoutError, UnknownTopicError
 from stratalog.model.names import TopicPartition
 from stratalog.reading import ReadSource
+from stratalog.tier.tier import Tier
 
 T0 = TopicPartition("t", 0)
 
@@ -132,6 +133,20 @@ def test_a_refresh_requests_only_logs_that_have_changed(tmp_path: Path, uri: str
             assert reader.refresh() == (T0,)
             assert requests(reader) - before <= 1 + 2
             assert [found.value for found in reader.log("t", 0).records()] == [b"0", b"1"]
+
+
+def test_a_tier_whose_listing_failed_is_not_shown_as_empty(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tier may have segments of a Kafka broker, which are listed if stratalog has no logs in the tier."""
+
+    def foreign(self: Tier, layout: str) -> None:
+        del self, layout
+        raise StoreTimeoutError("no reply", "")
+
+    monkeypatch.setattr(Tier, "foreign", foreign)
+    with open_reader(uri) as reader:
+        for _ in range(2):
+            with pytest.raises(StoreTimeoutError):
+                reader.partitions()
 
 
 def test_logs_that_cannot_be_opened_are_named(tmp_path: Path, uri: str) -> None:
