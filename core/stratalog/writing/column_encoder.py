@@ -17,7 +17,7 @@ from stratalog.log.prepare.prepare_records import (
     encoded,
     timestamp_type,
 )
-from stratalog.model.batches import NO_EPOCH, NO_TIMESTAMP, BatchTable
+from stratalog.model.batches import NO_EPOCH, NO_TIMESTAMP, BatchTable, TimestampType
 from stratalog.model.prepared import PreparedBatches
 from stratalog.model.records import RecordColumns, int64_column
 from stratalog.segment.components import Components
@@ -59,8 +59,8 @@ class Encoder:
     def batches(self, columns: RecordColumns, *, keep_offsets: bool) -> Iterator[PreparedBatches]:
         """Yield the records as batches of at most ``max.message.bytes``, and about 1 MiB or less before compression.
 
-        With ``keep_offsets``, the records are not checked, and keep their offsets and leader epochs. Otherwise each
-        batch begins at offset 0, and the caller assigns the offsets.
+        With ``keep_offsets``, the records are not checked, and keep their offsets, leader epochs and append times.
+        Otherwise each batch begins at offset 0, and the caller assigns the offsets.
 
         Raises:
             InvalidRecordError: a record breaks a rule of the topic.
@@ -85,27 +85,46 @@ class Encoder:
                 if keep_offsets:
                     epoch = piece.leader_epoch[0] if len(piece.leader_epoch) else NO_EPOCH
                     header = BatchHeader(base_offset=piece.offset[0], leader_epoch=epoch)
+                    append_time_ms = _append_time_ms(piece, 0)
+                    if append_time_ms is not None:
+                        kept = TimestampType.LOG_APPEND_TIME
+                        header = replace(header, timestamp_type=kept, append_time_ms=append_time_ms)
                 return found.encode(piece, header, codec, level, keep_offsets=keep_offsets)
 
             yield from encoded(part.count, encode, found, self.config)
 
     def _parted(self, columns: RecordColumns, *, keep_offsets: bool) -> Iterator[RecordColumns]:
-        """Yield the records in parts of about the size of a batch; with kept offsets, of one leader epoch each."""
+        """Yield the records in parts of about the size of a batch.
+
+        With kept offsets, each part has one leader epoch, and one append time or none.
+        """
         size = columns.count * RECORD_OVERHEAD_BYTES + sum(columns.key_size) + sum(columns.value_size)
         size += len(columns.header_key_size) * _HEADER_BYTES
         size += sum(columns.header_key_size) + sum(columns.header_value_size)
         limit = batch_limit_bytes(self.config)
         rows = max(1, limit * columns.count // max(size, 1))
-        for start, end in pairwise(_epoch_borders(columns) if keep_offsets else (0, columns.count)):
+        for start, end in pairwise(_borders(columns) if keep_offsets else (0, columns.count)):
             for at in range(start, end, rows):
                 yield columns.take(at, min(at + rows, end))
 
 
-def _epoch_borders(columns: RecordColumns) -> list[int]:
+def _borders(columns: RecordColumns) -> list[int]:
+    """Return the rows where the leader epoch or the append time changes, with 0 and the number of rows."""
     epochs = columns.leader_epoch
-    if not len(epochs) or min(epochs) == max(epochs):
-        return [0, columns.count]
-    return [0, *(row for row in range(1, columns.count) if epochs[row] != epochs[row - 1]), columns.count]
+    changes = set[int]()
+    if len(epochs) and min(epochs) != max(epochs):
+        changes.update(row for row in range(1, columns.count) if epochs[row] != epochs[row - 1])
+    if TimestampType.LOG_APPEND_TIME in columns.timestamp_type:
+        times = [_append_time_ms(columns, row) for row in range(columns.count)]
+        changes.update(row for row in range(1, columns.count) if times[row] != times[row - 1])
+    return [0, *sorted(changes), columns.count]
+
+
+def _append_time_ms(columns: RecordColumns, row: int) -> int | None:
+    """Return the time (ms since 1970) at which a record was appended; None if its timestamp is not an append time."""
+    if not len(columns.timestamp_type) or columns.timestamp_type[row] != TimestampType.LOG_APPEND_TIME:
+        return None
+    return columns.timestamp_ms[row]
 
 
 def placed_tables(

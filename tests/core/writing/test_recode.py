@@ -8,7 +8,10 @@ from typing import ClassVar
 import pytest
 
 from stratalog import Record, RecordColumns, TopicPartition, open_engine, open_reader
+from stratalog.env import Env
+from stratalog.env.clock import ManualClock
 from stratalog.errors import ConfigError, OffsetsOutOfOrderError, StorageError
+from stratalog.model.batches import TimestampType
 from stratalog.spi import Fields, RecordFilter, Verdict
 from stratalog.writing import BulkWriter, ReplaceSpan, StagedSegment, WriteTarget
 
@@ -158,6 +161,32 @@ def test_only_segments_that_are_not_as_asked_are_recoded(tmp_path: Path, target:
 
 def stored(folder: Path) -> set[Path]:
     return set((folder / "tier").rglob("*.seg"))
+
+
+def test_append_times_stay_append_times(tmp_path: Path) -> None:
+    (tmp_path / "tier").mkdir()
+    uri = (tmp_path / "tier").as_uri()
+    config = {"record.version": 1, "message.timestamp.type": "LogAppendTime", "retention.ms": -1}
+    clock = ManualClock(1_000)
+    with open_engine(tmp_path / "data", tier=uri, env=Env(clock=clock)) as engine:
+        engine.create_topic("orders", config=config)
+        for number in range(3):
+            engine.log("orders", 0).append([Record(value=b"%d" % number), Record(value=b"x")])
+            clock.advance_ms(5)
+        engine.log("orders", 0).roll()
+        engine.offload()
+    with open_reader(uri) as reader:
+        before = list(reader.log("orders", 0).records())
+    with WriteTarget(uri, take_over=True).open() as writer:
+        span = writer.span(LOG)
+        assert span is not None
+        made = writer.recode(span, (span.start, span.end))
+        writer.replace(span, made.staged, reason="a test", keeps_others=True)
+    with open_reader(uri) as reader:
+        assert list(reader.log("orders", 0).records()) == before
+    assert [(row.timestamp_ms, row.timestamp_type) for row in before[::2]] == [
+        (time_ms, TimestampType.LOG_APPEND_TIME) for time_ms in (1_000, 1_005, 1_010)
+    ]
 
 
 def test_batches_that_cannot_be_recoded_do_not_make_it_begin_again(tmp_path: Path) -> None:
