@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,6 +18,17 @@ from stratalog.reading.component_host import split_scheme
 
 MANY: Final = click.IntRange(1, LONG_MAX)
 """Type of options that limit a number of results: at least 1."""
+
+
+class NumberRange(click.FloatRange):
+    """Range of finite numbers: ``click.FloatRange`` accepts NaN, and infinity if the range has no upper limit."""
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Convert the value as ``click.FloatRange`` does; raise BadParameter if it is not finite."""
+        found: float = super().convert(value, param, ctx)  # type: ignore[arg-type]  # click declares and checks its types
+        if not math.isfinite(found):
+            self.fail(f"{value!r} is not a finite number", param, ctx)
+        return found
 
 
 class NamedPath(click.Path):

@@ -72,3 +72,15 @@ def test_an_empty_path_is_not_the_working_directory(
     assert run(arguments) == 2
     assert "error" in capsys.readouterr().err.lower()
     assert sorted(path.name for path in Path().iterdir()) == before
+
+
+@pytest.mark.parametrize("number", ["nan", "inf"])
+def test_a_number_must_be_finite(tmp_path: Path, capsys: pytest.CaptureFixture[str], number: str) -> None:
+    place = str(tmp_path)
+    for arguments in (
+        ["tier", "cost", "--write-rate", number],
+        ["archive", place, "file:///tier", "--interval", number],
+        ["top", place, "--once", "--interval", number],
+    ):
+        assert run(arguments) == 2
+        assert number in capsys.readouterr().err

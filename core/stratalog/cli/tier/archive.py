@@ -13,7 +13,7 @@ import click
 
 from stratalog.cli.options import TierPlace, check_directory, json_option, uri_options
 from stratalog.cli.output import Output, printable, size_text
-from stratalog.cli.parameters import NamedPath
+from stratalog.cli.parameters import NamedPath, NumberRange
 from stratalog.config.engine_settings import EngineConfig
 from stratalog.config.settings_sources import Settings
 from stratalog.config.topic import TopicConfig
@@ -58,7 +58,7 @@ def _pattern(_context: click.Context, _parameter: click.Parameter, value: str | 
 )
 @click.option(
     "--interval",
-    type=click.FloatRange(0.1),
+    type=NumberRange(0.1),
     default=5.0,
     show_default=True,
     help="Seconds between two passes over the log directories, with --follow.",

@@ -10,7 +10,7 @@ import click
 
 from stratalog.cli.options import TierPlace, json_option, tier_logs
 from stratalog.cli.output import Output, size_text
-from stratalog.cli.parameters import split_setting
+from stratalog.cli.parameters import NumberRange, split_setting
 from stratalog.config.settings_sources import Settings
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import StorageError
@@ -52,7 +52,7 @@ price_options = option_group(
 @click.argument("topic", required=False)
 @click.option(
     "--write-rate",
-    type=click.FloatRange(0),
+    type=NumberRange(0),
     help="For an estimate, without a URI: bytes a second that are written to the topic, after compression.",
 )
 @click.option(

@@ -8,6 +8,7 @@ import click
 
 from stratalog.cli.options import LogPlace, json_option
 from stratalog.cli.output import Output, TitledTable, moment, size_text
+from stratalog.cli.parameters import NumberRange
 from stratalog.cli.views.activity import Activity, ActivitySample
 from stratalog.cli.views.report import view_options
 from stratalog.env.clock import SystemClock
@@ -33,7 +34,7 @@ _SECOND_MS: Final = 1000
     "--interval",
     default=2.0,
     show_default=True,
-    type=click.FloatRange(0.1, 3600),
+    type=NumberRange(0.1, 3600),
     metavar="SECONDS",
     help="Time between two samples.",
 )
