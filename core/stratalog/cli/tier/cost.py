@@ -14,6 +14,7 @@ from stratalog.cli.parameters import NumberRange, split_setting
 from stratalog.config.settings_sources import Settings
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import StorageError
+from stratalog.registry.registry import Registry
 from stratalog.spi.commands import config_option, option_group, tier_option
 from stratalog.tier.read.remote_segment import RemoteSegment
 from stratalog.tier.tier_log import TierLog
@@ -121,8 +122,10 @@ class _CostOptions:
 
     def estimate(self) -> Estimate:
         """Return the estimated cost of a topic with the settings and the write rate of the options."""
-        values = {**self.place.settings().topic_defaults, **dict(split_setting(text) for text in self.settings)}
-        config = TopicConfig.from_mapping(values, "--set")
+        settings = self.place.settings()
+        plain = TopicConfig(sections=Registry.of(settings).topic_sections())
+        values = {**settings.topic_defaults, **dict(split_setting(text) for text in self.settings)}
+        config = plain.replaced(values, "--set")
         assert self.write_rate is not None
         return estimate(
             config, self.write_rate, partitions=self.partitions, part_bytes=self.part_bytes, prices=self.prices

@@ -51,6 +51,13 @@ def test_prices_are_the_users(capsys: pytest.CaptureFixture[str]) -> None:
     assert (free["request_cost"], free["storage_cost"]) == (0, 0)
 
 
+def test_an_estimate_accepts_settings_of_plugins(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "stratalog.toml"
+    file.write_text('[topic_defaults]\n"ttl.ms" = 1000\n', "utf-8")
+    options = ("--config", str(file), "--set", "bloom.bits.per.key=12")
+    assert cost_json(capsys, "--write-rate", "1e6", *options) == cost_json(capsys, "--write-rate", "1e6")
+
+
 @pytest.mark.parametrize(
     "arguments",
     [[], ["--write-rate", "-1"], ["--write-rate", "1", "--set", "x"], ["--write-rate", "1", "--set", "a=1"]],
