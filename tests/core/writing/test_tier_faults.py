@@ -10,7 +10,14 @@ from collections.abc import Sequence
 import pytest
 
 from sim_objects import ObjectFault
-from stratalog.errors import FencedEpochError, ObjectNotFoundError, OffsetsOutOfOrderError, StorageError, StoreError
+from stratalog.errors import (
+    FencedEpochError,
+    ObjectNotFoundError,
+    OffsetsOutOfOrderError,
+    StorageError,
+    StoreError,
+    UnknownTopicError,
+)
 from stratalog.model.records import Record, RecordColumns
 from stratalog.model.segment_info import FileKind
 from stratalog.producers.snapshot import encode_snapshot
@@ -292,6 +299,19 @@ def test_a_log_of_an_engine_is_refused_unless_the_caller_takes_it_over(tiers: Be
         engines_segment(engine, 2, 3, epoch=1)
     tiers.append(tiers.stage([b"c"]), WriteMark("query", 5))
     assert tiers.values() == [b"a", b"b", b"c"]
+
+
+def test_a_take_over_does_not_restore_a_topic_that_was_deleted_meanwhile(tiers: Bed) -> None:
+    tiers.remote().claim("an engine attached")
+    with tiers.writer(take_over=True) as writer:
+        with writer.stage(LOG) as stage:
+            stage.add(RecordColumns.from_records([Record(timestamp_ms=1, value=b"a")]))
+            staged = stage.finish()
+        tiers.remote().delete(leader_epoch=1, reason="the topic was deleted")
+        with pytest.raises(UnknownTopicError, match="topic orders was deleted"):
+            writer.append(LOG, staged)
+        writer.refresh()
+        assert dict(writer.topics()) == {}
 
 
 def test_records_that_only_an_engine_has_are_never_written_over(tiers: Bed) -> None:

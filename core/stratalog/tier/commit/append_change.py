@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from stratalog.epochs.epoch_cache import EpochCache
 from stratalog.epochs.lineage import first_divergence
-from stratalog.errors import EngineAheadError, LogInUseError, StorageError
+from stratalog.errors import EngineAheadError, LogInUseError, StorageError, UnknownTopicError
 from stratalog.model.names import TopicPartition
 from stratalog.model.offsets import EpochEntry, next_epoch
 from stratalog.model.segment_info import SegmentInfo
@@ -52,7 +52,10 @@ class Appending:
 
         Raises:
             EndMovedError: the entries do not begin at the log's end offset in the tier.
+            UnknownTopicError: the topic was deleted.
         """
+        if root is not None and root.change == ChangeKind.DELETE:
+            raise UnknownTopicError(f"topic {root.log.topic} was deleted: nothing is appended to {root.log}")
         if self.mark is not None and root is not None and root.number_of(self.mark.writer) >= self.mark.number:
             return None
         is_fresh = root is None or is_unused(root)
