@@ -13,7 +13,7 @@ from stratalog.model.names import TopicId, TopicPartition, check_topic
 from stratalog.reading.component_host import ComponentHost
 from stratalog.tier.commit.append_change import Appending
 from stratalog.tier.manifest.head import ClockReading
-from stratalog.tier.manifest.root import ChangeKind, Root, TopicNote, newest_topic
+from stratalog.tier.manifest.root import BULK, ChangeKind, Root, TopicNote, newest_topic
 from stratalog.tier.tier import Tier, TierListing, TierLogName
 from stratalog.tier.tier_log import TierLog
 from stratalog.tier.tier_publisher import TierPublisher
@@ -83,15 +83,19 @@ class TierTopics:
         check_topic(topic)
         self._host.settings.limits.check_partitions(topic, partitions)
         there = self._look(topic)
-        if there is not None:
-            if there.partitions != partitions:
-                raise TopicExistsError(f"topic {topic} has {there.partitions} partitions, not {partitions}")
-            return
+        if there is not None and there.partitions != partitions:
+            raise TopicExistsError(f"topic {topic} has {there.partitions} partitions, not {partitions}")
+        topic_id = self._new_id(topic) if there is None else there.topic_id
+        known = {found.log.partition for found in self._listing(topic).versions if found.topic_id == topic_id}
+        missing = [number for number in reversed(range(partitions)) if number not in known]
+        if there is not None and (not missing or there.root.change not in BULK):
+            return  # it is complete, or an engine creates its partitions
         checked = self._defaults().replaced(config, f"create_topic({topic!r})")
         stored = checked.to_mapping()
         note = TopicNote(partitions, {name: stored[name] for name in config})
-        topic_id = self._new_id(topic)
-        for number in reversed(range(partitions)):  # the first partition last, because it makes the topic visible
+        if there is not None:  # an earlier call failed before it had created all partitions
+            note = there.note or note
+        for number in missing:
             remote = self._tier.log(TopicPartition(topic, number), topic_id)
             remote.refresh()
             if remote.root is None:

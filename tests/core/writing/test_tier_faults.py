@@ -147,6 +147,22 @@ def test_a_discard_does_not_fence_an_engine_that_began_after_the_records_were_st
     engines_segment(engine, 0, 1, epoch=2)
 
 
+def test_partitions_that_a_failed_creation_left_out_are_created_by_the_next_one(tiers: Bed) -> None:
+    with tiers.writer() as writer:
+        tiers.store.faults = lambda request: (
+            ObjectFault.DENIED if request.kind == "create" and "/1/" in request.key else ObjectFault.NONE
+        )
+        with pytest.raises(StoreError):
+            writer.create_topic("new", 3, {"segment.bytes": 5_000})
+    with tiers.writer() as writer:
+        writer.create_topic("new", 3, {"segment.bytes": 6_000})
+        assert writer.topics()["new"] == 3
+        assert writer.config("new").segment_bytes == 5_000
+    host = tiers.host()
+    with BucketReader("sim", host, tiers.tier(host, read_only=True)) as reader:
+        assert reader.topics()["new"].partitions == (0, 1, 2)
+
+
 def test_writers_that_staged_at_the_same_end_are_all_published(tiers: Bed) -> None:
     staged = [tiers.stage([b"%d %d" % (task, row) for row in range(200)]) for task in range(3)]
     for number, found in enumerate(staged):
