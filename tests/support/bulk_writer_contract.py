@@ -185,6 +185,19 @@ class BulkWriterContract:
             writer.append(LOG, staged, keep_offsets=True)
         assert len(self.read(target)) == 5
 
+    def test_a_gap_between_offsets_that_are_kept_does_not_change_an_empty_log(self, target: WriteTarget) -> None:
+        """After ``append`` has refused the segments, it accepts a part of them."""
+        staged = list[StagedSegment]()
+        for offset in (100, 200):
+            with target.open() as writer, writer.stage(LOG, base_offset=offset) as stage:
+                stage.add(RecordColumns.from_records(made_records(3, offset=offset)))
+                staged += stage.finish()
+        with target.open() as writer:
+            with pytest.raises(OffsetsOutOfOrderError):
+                writer.append(LOG, staged, keep_offsets=True)
+            done = writer.append(LOG, staged[1:], keep_offsets=True)
+        assert (done.base_offset, done.end_offset) == (200, 203)
+
     def test_rounds_that_are_small_leave_few_segments(self, target: WriteTarget) -> None:
         """Merging the log end after each small round keeps the number of segments low.
 

@@ -358,14 +358,14 @@ def _end_to_keep(own: Log, staged: Sequence[StagedSegment]) -> int:
         OffsetsOutOfOrderError: the segments do not begin at the log's end, or leave a gap.
     """
     end, base = own.offsets().log_end, staged[0].base_offset
-    if end == 0 and base > 0:
-        own.truncate_fully_and_start_at(base)
-        end = base
-    at = end
+    is_new = end == 0 < base
+    at = base if is_new else end
     for found in staged:
         if found.base_offset != at:
             raise OffsetsOutOfOrderError(
                 f"{own.name} ends at {at}, but the staged records with fixed offsets begin at {found.base_offset}"
             )
         at = found.end_offset
-    return end
+    if is_new:
+        own.truncate_fully_and_start_at(base)
+    return base if is_new else end
