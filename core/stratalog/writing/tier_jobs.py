@@ -18,6 +18,7 @@ from stratalog.env.forks import ends_with_fork
 from stratalog.env.threads import outcomes
 from stratalog.epochs.epoch_cache import EpochCache
 from stratalog.errors import ConfigError, LogInUseError, OffsetsOutOfOrderError, StorageError, UnknownTopicError
+from stratalog.errors.system import log_dir_error
 from stratalog.log.load.tier_producers import producers_at
 from stratalog.model.names import TopicPartition
 from stratalog.producers.snapshot import encode_snapshot
@@ -162,7 +163,13 @@ class TierRewriter(BulkWriter):
         """Create a folder for temporary files, which is removed when this writer is closed. Thread-safe."""
         with self._making:
             if self._temporary is None:
-                folder = tempfile.TemporaryDirectory(prefix="stratalog-", dir=self._staging, ignore_cleanup_errors=True)
+                parent = self._staging
+                try:
+                    parent = parent or tempfile.gettempdir()
+                    folder = tempfile.TemporaryDirectory(prefix="stratalog-", dir=parent, ignore_cleanup_errors=True)
+                except OSError as error:
+                    found = log_dir_error(error, parent or "the system's temporary folder")
+                    raise found.advised("stage in a writable folder with free space") from error
                 path = self._opened.enter_context(folder)
                 self._temporary = self._opened.enter_context(self._host.segment_store(path, read_only=False))
                 self._temporary.acquire()
