@@ -209,8 +209,11 @@ class Reader(CheckedArguments, Closeable):
         for name in wanted:
             if name not in there:
                 raise unknown_topic(name, there, self.location)
-        for name, opened in zip(wanted, self._in_parallel(wanted, self._open), strict=True):
-            self._logs[name] = opened
+
+        def opened(name: TopicPartition) -> None:
+            self._logs[name] = self._open(name)  # kept, and closed with the reader, even if another log fails
+
+        self._in_parallel(wanted, opened)
 
     def release(self, name: TopicPartition) -> None:
         """Close a log and free its memory; do nothing if the log is not open. ``log`` opens the log again."""

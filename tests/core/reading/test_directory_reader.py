@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from stratalog import Record, open_engine, open_reader
+from stratalog import Record, TopicPartition, open_engine, open_reader
 from stratalog.config.settings_sources import read_settings
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import (
@@ -162,6 +162,22 @@ def test_a_log_whose_tier_cannot_be_read_leaves_no_file_open(tmp_path: Path) -> 
         with pytest.raises(CorruptManifestError):
             reader.log("orders", 0)
         assert len(list(DESCRIPTORS.iterdir())) == before
+
+
+@pytest.mark.skipif(not DESCRIPTORS.exists(), reason="the descriptors of a process are not listed")
+def test_logs_that_are_opened_with_a_damaged_one_are_opened_once(tmp_path: Path) -> None:
+    with open_engine(tmp_path) as engine:
+        engine.create_topic("orders", partitions=3)
+        for partition in range(3):
+            engine.log("orders", partition).append([Record(value=b"v")])
+    (tmp_path / "orders-1" / "leader-epoch-checkpoint").write_bytes(b"x")
+    names, counts = [TopicPartition("orders", partition) for partition in range(3)], set[int]()
+    with open_reader(tmp_path) as reader:
+        for _ in range(3):
+            with pytest.raises(CorruptCheckpointError):
+                reader.open_logs(names)
+            counts.add(len(list(DESCRIPTORS.iterdir())))
+    assert len(counts) == 1
 
 
 def test_a_refresh_after_a_failed_one_shows_the_new_records(tmp_path: Path) -> None:
