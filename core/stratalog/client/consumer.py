@@ -223,6 +223,20 @@ class Consumer(CheckedArguments, Closeable, Generic[RecordType]):
         return found
 
     def _take(self, max_records: int) -> dict[TopicPartition, list[RecordType]]:
+        before: list[tuple[Cursor, int | None, int]] = []
+        try:
+            return self._read(max_records, before)
+        except StorageError:
+            raise
+        except BaseException:  # Ctrl-C for instance: the next call returns the records that were read
+            for cursor, position, leader_epoch in before:
+                cursor.rewind(position, leader_epoch)
+            raise
+
+    def _read(
+        self, max_records: int, before: list[tuple[Cursor, int | None, int]]
+    ) -> dict[TopicPartition, list[RecordType]]:
+        """Read from the cursors in turn. Add each cursor, with its position and leader epoch, to ``before`` first."""
         found: dict[TopicPartition, list[RecordType]] = {}
         cursors = list(self._cursors.values())
         first, left = self._next_cursor, max_records
@@ -233,6 +247,7 @@ class Consumer(CheckedArguments, Closeable, Generic[RecordType]):
                 continue
             try:
                 self._settle(cursor)
+                before.append((cursor, cursor.position, cursor.leader_epoch))
                 records = cursor.read(left)
             except StorageError:
                 if not found:

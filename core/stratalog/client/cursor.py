@@ -69,6 +69,11 @@ class Cursor:
         end = self._log.end_offset_for_epoch(leader_epoch).end_offset
         self.cut_at = end if 0 <= end < position else None
 
+    def rewind(self, position: int | None, leader_epoch: int) -> None:
+        """Continue at an earlier position, whose preceding record has ``leader_epoch``; -1 if unknown."""
+        if position != self.position:
+            self.position, self.leader_epoch, self._records = position, leader_epoch, None
+
     def subscribe(self, callback: Callable[[], object]) -> Callable[[], None]:
         """Call ``callback`` when there may be more records. Return a function that cancels the subscription."""
         return self._logs.log(*self.name).subscribe(lambda _: callback())
@@ -110,17 +115,20 @@ class Cursor:
                 if self._deserializers is not None:
                     self._records = map(partial(self._deserializers.record, self.name.topic), self._records)
             found: list[Any] = []
+            # Ctrl-C may end the iterator, or leave it after records that no call has returned.
+            records, self._records = self._records, None
             try:
-                found.extend(islice(self._records, limit))
+                found.extend(islice(records, limit))
             except StorageError:
-                self._records = None
                 if not found:
                     raise
                 self._pass(found)
                 return found
             self._pass(found)
             if len(found) < limit:  # the rest up to the end has no visible records, only markers for instance
-                self.position, self._records = max(self.position, self._end), None
+                self.position = max(self.position, self._end)
+            else:
+                self._records = records
             if found:
                 return found
 

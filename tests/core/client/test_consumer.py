@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 import threading
+from collections.abc import Iterator
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +28,7 @@ from stratalog.errors import (
     UnknownTopicError,
     WrongTypeError,
 )
+from stratalog.log.log import Log
 from stratalog.model.messages.offsets_topic import OFFSETS_TOPIC, OffsetCommit, parse_offsets_record
 
 WAIT_S = 30
@@ -182,6 +186,42 @@ def test_records_of_one_partition_are_returned_before_the_error_of_another(tmp_p
 
 
 # --- positions ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("interrupted_at", [5, 15, 25])
+def test_an_interrupted_poll_skips_no_record(engine: Engine, interrupted_at: int) -> None:
+    """Ctrl-C may come while a later partition is read, and while the iterator of the records runs."""
+    for name in T:
+        fill(engine, name, 10)
+    left = iter(range(1, 1000))
+
+    def interrupted(value: bytes) -> bytes:
+        if next(left) == interrupted_at:
+            raise KeyboardInterrupt
+        return value
+
+    consumer = engine.consumer(topics=["t"], auto_offset_reset="earliest", value_deserializer=interrupted)
+    with consumer:
+        with pytest.raises(KeyboardInterrupt):
+            consumer.poll()
+        assert offsets(consumer.poll()) == {name: list(range(10)) for name in T}
+
+
+def test_a_poll_that_is_interrupted_in_the_log_skips_no_record(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(engine, ONE, 10)
+    log, records = engine.log("one"), Log.records
+
+    def interrupted(*arguments: Any) -> Iterator[Record]:
+        yield from islice(records(*arguments), 4)
+        raise KeyboardInterrupt
+
+    with early(engine) as consumer:
+        monkeypatch.setattr(log, "records", partial(interrupted, log))
+        assert offsets(consumer.poll(3)) == {ONE: [0, 1, 2]}
+        with pytest.raises(KeyboardInterrupt):
+            consumer.poll(3)
+        monkeypatch.undo()
+        assert offsets(consumer.poll()) == {ONE: [3, 4, 5, 6, 7, 8, 9]}
 
 
 def test_without_committed_offsets_reading_begins_at_the_given_position(engine: Engine) -> None:
