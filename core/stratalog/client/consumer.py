@@ -117,9 +117,10 @@ class Consumer(CheckedArguments, Closeable, Generic[RecordType]):
         self._closed = False
         ends_with_fork(self)
         if isinstance(topics, re.Pattern):
-            self._add(self._matching(topics))
+            names: Iterable[TopicPartition] = self._matching(topics)
         else:
-            self._add([name for topic in dict.fromkeys(topics) for name in partitions_of(logs, topic)])
+            names = [name for topic in dict.fromkeys(topics) for name in partitions_of(logs, topic)]
+        self._cursors |= self._positioned(names)
 
     def __repr__(self) -> str:
         return f"Consumer(group={self._group!r}, partitions={len(self._cursors)})"
@@ -132,14 +133,15 @@ class Consumer(CheckedArguments, Closeable, Generic[RecordType]):
 
         Raises:
             UnknownTopicError: a partition does not exist; nothing has changed.
+            StorageError: a partition, or the group's committed offsets, cannot be read; nothing has changed.
         """
         self._check_open()
         wanted = [TopicPartition(*name) for name in names]
         for name in wanted:
             self._logs.log(*name)
-        kept, self._pattern, self._next_cursor = self._cursors, None, 0
-        self._cursors = {name: kept[name] for name in wanted if name in kept}
-        self._add([name for name in wanted if name not in kept])
+        added, kept = self._positioned(wanted), self._cursors
+        self._pattern, self._next_cursor = None, 0
+        self._cursors = {name: kept[name] for name in wanted if name in kept} | added
 
     def _matching(self, pattern: re.Pattern[str]) -> list[TopicPartition]:
         """Return the partitions of matching topics, without those of Kafka's internal topics."""
@@ -149,21 +151,24 @@ class Consumer(CheckedArguments, Closeable, Generic[RecordType]):
             if name.topic not in INTERNAL_TOPICS and pattern.fullmatch(name.topic)
         ]
 
-    def _add(self, names: Iterable[TopicPartition]) -> None:
-        """Add partitions, which start at the group's committed offsets or according to ``auto_offset_reset``."""
+    def _positioned(self, names: Iterable[TopicPartition]) -> dict[TopicPartition, Cursor]:
+        """Return a cursor for each partition that has none yet.
+
+        The cursors start at the group's committed offsets or according to ``auto_offset_reset``.
+        """
         added = {
             name: Cursor(self._logs, name, self._isolation, self._deserializers)
             for name in names
             if name not in self._cursors
         }
-        self._cursors |= added
-        committed = self.committed() if self._group is not None and added else {}
+        committed = self._offsets.committed(self._named_group()) if self._group is not None and added else {}
         for cursor in added.values():
             found = committed.get(cursor.name)
             if found is not None:
                 cursor.seek_behind(found.offset, found.leader_epoch)
             elif self._reset is not OffsetReset.NONE:
                 self._reset_position(cursor)
+        return added
 
     def _look_for_topics(self) -> None:
         """Add the partitions of topics that match the pattern now, and remove those of deleted topics."""
@@ -171,7 +176,7 @@ class Consumer(CheckedArguments, Closeable, Generic[RecordType]):
             names = self._matching(self._pattern)
             for name in self._cursors.keys() - set(names):
                 del self._cursors[name]
-            self._add(names)
+            self._cursors |= self._positioned(names)
 
     # --- reading -----------------------------------------------------------------------------------------------------
 

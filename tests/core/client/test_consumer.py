@@ -25,6 +25,7 @@ from stratalog.errors import (
     InvalidRecordError,
     NoOffsetError,
     OffsetOutOfRangeError,
+    StorageError,
     UnknownTopicError,
     WrongTypeError,
 )
@@ -48,6 +49,10 @@ def early(engine: Engine, *topics: str, group: str | None = None, isolation: str
 
 def offsets(found: dict[TopicPartition, list[Record]]) -> dict[TopicPartition, list[int]]:
     return {name: [record.offset for record in records] for name, records in found.items()}
+
+
+def failing(group: str) -> dict[TopicPartition, CommittedOffset]:
+    raise StorageError(f"no reply about {group}")
 
 
 @pytest.fixture
@@ -204,7 +209,8 @@ def test_an_interrupted_poll_skips_no_record(engine: Engine, interrupted_at: int
     with consumer:
         with pytest.raises(KeyboardInterrupt):
             consumer.poll()
-        assert offsets(consumer.poll()) == {name: list(range(10)) for name in T}
+        found = consumer.poll()
+        assert {name: [one.offset for one in found[name]] for name in found} == {name: [*range(10)] for name in T}
 
 
 def test_a_poll_that_is_interrupted_in_the_log_skips_no_record(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -629,6 +635,37 @@ def test_a_pattern_reads_topics_that_match_later(engine: Engine) -> None:
         assert list(consumer.assignment) == [TopicPartition("logs-b", 0)]
     with engine.consumer(topics=re.compile(".*")) as consumer:
         assert not any(name.topic.startswith("__") for name in consumer.assignment)
+
+
+def test_a_topic_that_matches_later_starts_at_the_committed_offset_also_after_a_failed_poll(
+    engine: Engine, groups: GroupOffsets, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with engine.consumer(topics=re.compile("new"), group="g") as consumer:
+        engine.create_topic("new")
+        fill(engine, TopicPartition("new", 0), 5)
+        groups.commit("g", {TopicPartition("new", 0): 3})
+        monkeypatch.setattr(groups, "committed", failing)
+        with pytest.raises(StorageError, match="no reply"):
+            consumer.poll()
+        monkeypatch.undo()
+        assert offsets(consumer.poll()) == {TopicPartition("new", 0): [3, 4]}
+
+
+def test_a_failed_assignment_changes_nothing(
+    engine: Engine, groups: GroupOffsets, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in (ONE, *T):
+        fill(engine, name, 5)
+    groups.commit("g", {T[1]: 3})
+    with early(engine, group="g") as consumer:
+        consumer.poll(2)
+        monkeypatch.setattr(groups, "committed", failing)
+        with pytest.raises(StorageError, match="no reply"):
+            consumer.assign([T[1]])
+        assert (consumer.assignment, consumer.position(ONE)) == ((ONE,), 2)
+        monkeypatch.undo()
+        consumer.assign([T[1], ONE])
+        assert {name: found.offset for name, found in consumer.positions().items()} == {ONE: 2, T[1]: 3}
 
 
 def test_one_name_is_no_list_of_topics(engine: Engine) -> None:
