@@ -3,7 +3,8 @@
 ``AsyncProducer``, ``AsyncConsumer`` and ``AsyncLog`` wrap a ``Producer``, a ``Consumer`` and a ``Log``. Each coroutine
 calls the method of the same name on a thread, with the same arguments, result and errors. If a coroutine of a producer
 or consumer is cancelled during the call, the thread finishes the call, and the result is discarded. The coroutine and
-the next call of the object wait until the thread has finished.
+the next call of the object wait until the thread has finished. If the cancelled call is a ``poll``, the next ``poll``
+returns the same records.
 
 ::
 
@@ -151,7 +152,19 @@ class AsyncConsumer(_Calls, Generic[RecordType]):
         self, max_records: int = _CHUNK_RECORDS, timeout_ms: int = 0
     ) -> dict[TopicPartition, list[RecordType]]:
         """Return the result of ``Consumer.poll``, called on a thread."""
-        return await self._call(self._consumer.poll, max_records, timeout_ms)
+        found = dict[TopicPartition, list[RecordType]]()
+
+        def poll() -> None:
+            found.update(self._consumer.poll(max_records, timeout_ms))
+
+        try:
+            await self._call(poll)
+        except asyncio.CancelledError:  # nobody gets these records: the position must not be after them
+            for name, records in found.items():
+                first: Any = records[0]  # a Record or a DeserializedRecord
+                self._consumer.seek(name, first.offset)
+            raise
+        return found
 
     async def records(self, timeout_ms: int = 0) -> AsyncIterator[tuple[TopicPartition, RecordType]]:
         """Yield each record with its partition; end after ``timeout_ms`` without a record.
@@ -159,7 +172,7 @@ class AsyncConsumer(_Calls, Generic[RecordType]):
         With the default 0, the iteration ends when no record is available. Records are polled one by one. Therefore the
         consumer's position is after the last record that was yielded.
         """
-        while found := await self._call(self._consumer.poll, 1, timeout_ms):
+        while found := await self.poll(1, timeout_ms):
             for name, records in found.items():
                 for record in records:
                     yield name, record

@@ -112,6 +112,32 @@ def test_a_cancelled_call_ends_before_the_next_one(cancellations: int) -> None:
     assert seen == ["poll", "close"]
 
 
+def test_records_of_a_cancelled_poll_are_read_by_the_next_one(tmp_path: Path) -> None:
+    async def work() -> None:
+        with open_engine(tmp_path) as engine:
+            engine.create_topic("one")
+            log = engine.log("one")
+            log.append([Record(value=b"%d" % number) for number in range(3)])
+            async with AsyncConsumer(engine.consumer(topics=["one"], auto_offset_reset="earliest")) as consumer:
+                seen_all = asyncio.Event()
+
+                async def read() -> None:
+                    async for _, record in consumer.records(timeout_ms=60_000):
+                        if record.offset == 2:
+                            seen_all.set()
+
+                reading = asyncio.create_task(read())
+                await seen_all.wait()
+                reading.cancel()  # the poll for the next record continues on its thread
+                await asyncio.to_thread(log.append, [Record(value=b"3"), Record(value=b"4")])
+                with pytest.raises(asyncio.CancelledError):
+                    await reading
+                assert consumer.positions()[ONE].offset == 3
+                assert [record.offset for record in (await consumer.poll())[ONE]] == [3, 4]
+
+    asyncio.run(work())
+
+
 def test_public_modules_need_no_import_of_their_own() -> None:
     assert stratalog.errors.UnknownTopicError is UnknownTopicError
     assert stratalog.aio.AsyncLog is AsyncLog
