@@ -512,6 +512,30 @@ def test_damage_on_the_way_is_tried_again_and_damage_that_stays_ends_it(logs: Ti
     assert letters(log) == "2c 3a 4b 5d"
 
 
+def test_damage_in_the_second_download_of_a_segment_is_not_committed(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pass 1 and pass 2 download a segment separately, and the network may damage either copy."""
+    log = filled(engine, "abc", "xyz", "ab", retention_bytes=-1, local_retention_bytes=0)
+    engine.offload()
+    engine.apply_retention()
+    read, downloads = RemoteSegment.read, list[int]()
+
+    def damaged(segment: RemoteSegment, position: int, size_bytes: int) -> memoryview:
+        data = bytearray(read(segment, position, size_bytes))
+        downloads.append(segment.base_offset)
+        if segment.base_offset == 3 and downloads.count(3) == 2:
+            data[-2] ^= 1
+        return memoryview(data)
+
+    monkeypatch.setattr(RemoteSegment, "read", damaged)
+    (result,) = engine.run_cleaner()
+    assert (result.stopped[:7], committed(log)) == ("damaged", [(0, 3), (3, 6), (6, 8)])
+    (result,) = engine.run_cleaner()
+    assert (result.error, result.stopped, committed(log)) == (None, "", [(0, 8)])
+    assert letters(log) == "2c 3x 4y 5z 6a 7b"
+
+
 def test_plans_and_reasons_name_the_tier(logs: TieredLogs, engine: Engine) -> None:
     log = filled(engine, "abc", "abd", "x", retention_bytes=-1, local_retention_bytes=0)
     engine.offload()
