@@ -360,6 +360,35 @@ def test_records_in_both_tiers_under_different_borders_are_counted_once(pair: tu
     assert lag_bytes([first], first.end_offset) == 0
 
 
+def test_an_erasure_reaches_a_local_segment_of_which_the_tier_has_the_first_part(
+    pair: tuple[Engine, Engine], replicas: Replicas
+) -> None:
+    a, b = pair
+    key = b"key"
+    log_of(a).append([Record(value=b"a".ljust(100, b"."))] * 2)
+    catch_up(a, b)
+    other_borders(b)
+    for _ in range(9):
+        log_of(a).append([Record(key=key), Record(value=b"a".ljust(100, b"."))])
+    catch_up(a, b)
+    (moved,) = a.offload()
+    b.offload()  # a follower reads the head of the tier
+    log_of(a).follow(2)
+    log_of(b).lead(2)
+    write(b, 6, "b")
+    commit_all(b)
+    assert any(one.base_offset < moved.tier_end < one.end_offset for one in log_of(b).view().segments)
+    (result,) = b.erase("t", key)
+    assert (result.error, result.is_complete) == (None, True)
+    assert b.check_erasure(b.proof_of(result, key), key).holding == ()
+    left = held(log_of(b))
+    assert len(left) == 23
+    assert b.offload()[0].segments > 1
+    assert held(log_of(b)) == left
+    in_tier = replicas.in_the_bucket()
+    assert in_tier == left[: len(in_tier)]
+
+
 def test_a_follower_that_is_behind_the_tier_opens_and_follows(replicas: Replicas) -> None:
     with replicas.opened("a") as a:
         log_of(a).lead(1)

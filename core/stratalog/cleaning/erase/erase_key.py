@@ -36,7 +36,7 @@ _REASON: Final = "erasure of a key"
 def searched_bytes(log: Log, tier: TierLog | None) -> int:
     """Return the number of bytes that an erasure searches: in the tier, and in local segments above the tier's end."""
     remote_end = _remote_end(log)
-    local_bytes = sum(segment.size_bytes for segment in log.view().segments if segment.base_offset >= remote_end)
+    local_bytes = sum(segment.size_bytes for segment in log.view().segments if segment.end_offset > remote_end)
     return local_bytes + (0 if tier is None else tier.known_bytes())
 
 
@@ -96,13 +96,13 @@ def _erase_locally(
     *,
     dry_run: bool,
 ) -> None:
-    """Erase the key from the local segments above the tier's end.
+    """Erase the key from the local segments that end above the tier's end.
 
-    Rewritten segments are added to ``done``, and damaged segments to ``remnants``, even before an error is raised.
+    The first of them may begin below, because earlier leaders may have had other segment bounds. Rewritten segments are added to ``done``, and damaged segments to ``remnants``, even before an error is raised.
     """
     remote_end = _remote_end(log)
     for segment in log.view().segments:
-        if segment.base_offset < remote_end or segment.base_offset >= end:
+        if segment.end_offset <= remote_end or segment.base_offset >= end:
             continue
         try:
             if count := records_of(log, segment, key):

@@ -56,7 +56,7 @@ class LocalPublisher:
 
         Returns:
             True if the segments were replaced. False if the log was truncated since this publisher was made, if the log
-            no longer has the old segments, if one of them is active, or if the tier has one of them.
+            no longer has the old segments, if one of them is active, or if the tier has one of them to its end.
 
         Raises:
             ClosedError: the log is closed.
@@ -131,7 +131,7 @@ def _discarded_after_error(built: Sequence[BuiltSegment]) -> Iterator[None]:
 
 
 def _are_there(state: LogState, old: Sequence[Segment]) -> bool:
-    """Return True if the log still has the old segments, none of them is active, and the tier has none of them."""
+    """Return True if the log still has the old segments, and none of them is active or to its end in the tier."""
     bases = [segment.base_offset for segment in state.writes.segments]
     if old[0].base_offset not in bases:
         return False
@@ -139,7 +139,8 @@ def _are_there(state: LogState, old: Sequence[Segment]) -> bool:
     if state.writes.segments[first : first + len(old)] != tuple(old) or state.writes.segments[-1] in old:
         return False
     remote = None if state.settings.remote is None else state.settings.remote.view()
-    return remote is None or not remote.segments or remote.segments[-1].end_offset <= old[0].base_offset
+    # Earlier leaders may have had other segment bounds: then the tier already has the start of the first old segment.
+    return remote is None or not remote.segments or remote.segments[-1].end_offset < old[0].end_offset
 
 
 def _replace(state: LogState, built: BuiltSegment, old: Sequence[Segment]) -> None:
