@@ -155,7 +155,7 @@ class EngineDuties(CheckedArguments, Closeable):
 
         Raises:
             UnknownTopicError: a log in ``logs`` does not exist here.
-            StorageError: a log directory went out of service, or a log cannot be read to plan its compaction.
+            StorageError: a log directory went out of service, or its checkpoint cannot be written.
         """
         return tuple(self._duties.cleaner.run(self._chosen(logs), asks_all=True, progress=progress))
 
@@ -168,7 +168,6 @@ class EngineDuties(CheckedArguments, Closeable):
 
         Raises:
             UnknownTopicError: a log in ``logs`` does not exist here.
-            StorageError: a log or its tier cannot be read.
         """
         return tuple(self._duties.cleaner.plan(self._chosen(logs), asks_all=True))
 

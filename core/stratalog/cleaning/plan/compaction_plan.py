@@ -74,7 +74,8 @@ def plan_parts(
     """Return a plan for a log's local part, and one for its part in the tier; [] if no policy rewrites logs.
 
     Without segments in the tier, there is only the plan for the local part. Segments that will be offloaded are
-    compacted only after they are in the tier. An error of a policy is in the plans.
+    compacted only after they are in the tier. An error of a policy, and the error with which a segment or the manifest
+    of the tier cannot be read, is in the plans.
 
     Args:
         log: the log.
@@ -84,21 +85,21 @@ def plan_parts(
         now_ms: time when the round would begin.
         asks_all: True to call policies even if no policy has a record filter. A Rewrite is then an error, for which a
             plan is returned; without an error, no plan is returned.
-
-    Raises:
-        StorageError: a segment, or the manifest of the tier, cannot be read.
     """
     chosen, state = rewriters(policies), log.maintenance.cleaning
     if not chosen:
         return _mistaken(log, policies, has_tier=has_tier, now_ms=now_ms) if asks_all else []
-    is_tiered = tier is not None and bool(tier.view().segments)
+    try:
+        is_tiered = tier is not None and bool(tier.view().segments)
+    except StorageError as error:
+        return [CompactionPlan(log, None, str(error), error, tier=tier)]
     kept = {None: state.uncleanable, tier: state.tier_uncleanable} if is_tiered else {None: state.uncleanable}
     plans = [CompactionPlan(log, None, f"uncleanable: {why}", tier=part) for part, why in kept.items() if why]
     asked = [part for part, why in kept.items() if not why]
     if not asked:
         return plans
-    summary = summarise_for_rewrite(log, has_tier=has_tier)
     try:
+        summary = summarise_for_rewrite(log, has_tier=has_tier)
         actions = _asked(log, policies, summary, now_ms)
     except StorageError as error:
         return [*plans, *(CompactionPlan(log, None, str(error), error, tier=part) for part in asked)]

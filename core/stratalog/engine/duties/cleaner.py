@@ -22,7 +22,15 @@ from stratalog.env import Clock
 from stratalog.env.progress import Progress, ProgressSum
 from stratalog.env.rate_limit import Throttle
 from stratalog.env.threads import outcomes
-from stratalog.errors import LogDirOfflineError, OutOfResourcesError, PluginError, StorageError, StoreError
+from stratalog.errors import (
+    ClosedError,
+    LogDirError,
+    LogDirOfflineError,
+    OutOfResourcesError,
+    PluginError,
+    StorageError,
+    StoreError,
+)
 from stratalog.log.log import Log
 from stratalog.model.names import TopicPartition
 from stratalog.spi.cleanup import CleanupPolicy, Rewrite
@@ -104,8 +112,8 @@ class Cleaner:
     def plan(self, logs: Sequence[Log], *, asks_all: bool = False) -> list[CompactionPlan]:
         """Return one plan for each part of each log that has a compacting policy. Changes nothing.
 
-        A plan contains a compaction round, the reason why no round is due, or an error of a policy. ``asks_all`` and
-        other errors are as for ``plan_parts``.
+        A plan contains a compaction round, the reason why no round is due, or an error. ``asks_all`` is as for
+        ``plan_parts``.
         """
         now_ms = self._clock.now_ms()
         found = list[CompactionPlan]()
@@ -144,8 +152,8 @@ class Cleaner:
             progress: called with the bytes that the rounds have read.
 
         Raises:
-            StorageError: a log directory went out of service, its checkpoint cannot be written, or a log cannot be read
-                to plan its compaction. Raised after all threads have ended.
+            StorageError: a log directory went out of service, or its checkpoint cannot be written. Raised after all
+                threads have ended.
         """
         results: list[CompactionResult] = []
         summed = None if progress is None else ProgressSum(progress)
@@ -170,12 +178,12 @@ class Cleaner:
     ) -> dict[_Part, _CleanedPart]:
         """Return the parts of logs that can be planned. Add the error of each other part to ``results``.
 
-        A part with an error becomes uncleanable, unless the store failed.
+        A part with an error becomes uncleanable, unless a later plan may succeed.
         """
         left = {}
         for plan in self.plan(logs, asks_all=asks_all):
             if plan.error is not None:
-                if not isinstance(plan.error, StoreError):
+                if not isinstance(plan.error, StoreError | LogDirError | ClosedError):
                     mark_uncleanable(plan.log, plan.error, plan.part)
                 results.append(
                     CompactionResult(plan.log.name, 0, 0, 0, 0.0, plan.reason, error=plan.error, part=plan.part)

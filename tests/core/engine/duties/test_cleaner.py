@@ -14,7 +14,7 @@ from stratalog.config.topic import TopicConfig
 from stratalog.env import Env
 from stratalog.env.clock import ManualClock
 from stratalog.epochs.checkpoint import parse_offsets
-from stratalog.errors import LogDirOfflineError, PluginError
+from stratalog.errors import LogDirOfflineError, ObjectNotFoundError, PluginError
 from stratalog.log.log import Log
 from stratalog.model.names import TopicPartition
 from stratalog.spi import (
@@ -318,6 +318,27 @@ def test_retention_notices_a_rewrite_of_a_policy_without_a_record_filter(engine:
     with pytest.raises(PluginError, match=r"implement its method record_filter"):
         engine.apply_retention()
     assert "implement its method record_filter" in log.maintenance.cleaning.uncleanable
+
+
+def test_a_log_whose_tier_cannot_be_read_is_left_alone_and_the_others_have_their_turn(tmp_path: Path) -> None:
+    (tmp_path / "bucket").mkdir()
+    with open_engine(tmp_path / "a", tier=f"file://{tmp_path / 'bucket'}") as engine:
+        bad = dirty(engine, "bad", 5, 10, max_compaction_lag_ms=1000, local_hard_limit_bytes=0)
+        engine.offload()
+    objects = {file: file.read_bytes() for file in (tmp_path / "bucket").rglob("bad-*/**/segments/*")}
+    for file in objects:
+        file.unlink()
+    with open_engine(tmp_path / "a", tier=f"file://{tmp_path / 'bucket'}") as engine:
+        bad, good = engine.log("bad"), dirty(engine, "good", 5, 10, remote_storage_enable=False)
+        results = {result.log.topic: result.error for result in engine.run_cleaner()}
+        assert (type(results["bad"]), results["good"]) == (ObjectNotFoundError, None)
+        assert len(offsets(good)) == 5
+        assert {plan.log.name.topic for plan in engine.plan_cleaner() if plan.error is not None} == {"bad"}
+        assert not bad.maintenance.cleaning.uncleanable
+        for file, data in objects.items():
+            file.write_bytes(data)
+        assert [result.error for result in engine.run_cleaner()] == [None]
+        assert len(offsets(bad)) == 5
 
 
 def test_an_error_of_the_disk_is_raised_when_all_had_their_turn(engine: Engine, files: FaultyVfs) -> None:
