@@ -64,7 +64,7 @@ class Sender:
             if self._closed:
                 raise ClosedError("the producer is closed")
             future, changed = self._waiting.add(name, record, size_bytes, self._clock.monotonic_ns())
-            if changed:
+            if changed or not self._threads:  # there is no thread for the first batch if its start has failed
                 self._wake()
             return future
 
@@ -130,8 +130,13 @@ class Sender:
             self._work.notify()
         elif due is not None and len(self._threads) < (self._max_in_flight if due == 0 else 1):
             thread = OwnThread(self._run, f"stratalog-producer-{len(self._threads)}")
-            self._threads.append(thread)
-            thread.start()
+            try:
+                thread.start()
+            except RuntimeError:  # the process has too many threads: the running ones deliver all batches
+                if not self._threads:
+                    raise
+            else:
+                self._threads.append(thread)
 
     def _run(self) -> None:
         while (batch := self._next()) is not None:

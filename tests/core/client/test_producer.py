@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import Counter
 from pathlib import Path
@@ -14,6 +15,7 @@ from stratalog.client.partitioner import partition_of_key
 from stratalog.client.pending import RecordMetadata
 from stratalog.client.producer import ProducerOptions
 from stratalog.env.clock import ManualClock
+from stratalog.env.threads import OwnThread
 from stratalog.errors import (
     ClosedError,
     ConfigError,
@@ -202,6 +204,27 @@ def test_topics_of_older_formats_take_records_too(engine: Engine, magic: int) ->
         futures = [producer.send("old", key=b"k", value=b"%d" % number) for number in range(3)]
     assert [future.result(WAIT_S).offset for future in futures] == [0, 1, 2]
     assert values(engine.log("old", 0)) == [b"0", b"1", b"2"]
+
+
+@pytest.mark.parametrize("failing", [1, 2])
+def test_records_are_delivered_although_a_thread_could_not_be_started(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, failing: int
+) -> None:
+    start, calls = OwnThread.start, list[OwnThread]()
+
+    def limited(thread: OwnThread) -> None:
+        calls.append(thread)
+        if len(calls) == failing:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    with engine.producer(batch_size_bytes=1) as producer:
+        monkeypatch.setattr(OwnThread, "start", limited)
+        with pytest.raises(RuntimeError) if failing == 1 else contextlib.nullcontext():
+            producer.send("t", partition=0, value=b"0")
+        futures = [producer.send("t", partition=partition, value=b"1") for partition in (0, 1, 2) * 10]
+        for future in futures:
+            future.result(WAIT_S)
 
 
 def test_threads_may_share_a_producer(engine: Engine) -> None:
