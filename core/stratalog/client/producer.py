@@ -278,6 +278,7 @@ class Producer(CheckedArguments, Closeable):
         for batch in self._sender.drop_waiting():
             for future in batch.futures:
                 future.set_exception(TransactionAbortedError("the transaction was aborted before the record was sent"))
+        self._sender.flush()
 
     def _transactional(self) -> Transaction:
         if self._transaction is None:

@@ -100,14 +100,14 @@ class Sender:
             self._flushing -= 1
 
     def drop_waiting(self) -> list[PendingBatch]:
-        """Remove and return the batches that are not in delivery, and wait until the batches in delivery are finished.
+        """Remove and return the batches that are not in delivery.
 
-        The caller must set the results of the futures of the returned batches. Errors are those of ``check_outside``.
+        The caller must set the results of the futures of the returned batches, and then call ``flush`` to wait for the
+        batches in delivery.
         """
         with self._lock:
             dropped = self._waiting.drop_waiting()
             self._progress.notify_all()
-        self.flush()
         return dropped
 
     def close(self) -> None:

@@ -132,8 +132,9 @@ class Transaction:
             if commit:
                 self._check_whole()
             self._stage = _Stage.ENDING
-            self._changed.wait_for(lambda: not self._sending)
         try:
+            with self._changed:
+                self._changed.wait_for(lambda: not self._sending)
             yield
             if commit:
                 self._check_whole()

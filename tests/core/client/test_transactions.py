@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from stratalog.client.clients import Clients
 from stratalog.client.group_offsets import CommittedOffset
 from stratalog.client.partitioner import partition_of_name
 from stratalog.client.producer import Producer
+from stratalog.client.sender import Sender
 from stratalog.client.sequences import LAST_EPOCH, ProducerId
 from stratalog.client.transaction_states import partitions_in
 from stratalog.env import Env
@@ -66,6 +68,11 @@ def store(engine: Engine, changed: TransactionState) -> TransactionState:
 
 def stable(log: Log) -> bool:
     return log.offsets().last_stable == log.offsets().log_end
+
+
+def interrupted(*_: object) -> None:
+    """Raise KeyboardInterrupt, as Ctrl-C does in a call that waits."""
+    raise KeyboardInterrupt
 
 
 def write(producer: Producer, *values: bytes) -> None:
@@ -154,6 +161,34 @@ def test_an_abort_drops_what_still_waits(engine: Engine) -> None:
         write(producer, b"next")
         producer.commit_transaction()
     assert [record.value for record in engine.log("t", 0).records()] == [b"next"]
+
+
+def test_an_interrupted_abort_finishes_the_dropped_records_and_can_be_repeated(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with engine.producer(transactional_id=ID, linger_ms=FOREVER_MS) as producer:
+        producer.begin_transaction()
+        future = producer.send("t", partition=0, value=b"dropped")
+        monkeypatch.setattr(Sender, "flush", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            producer.abort_transaction()
+        assert isinstance(future.exception(WAIT_S), TransactionAbortedError)
+        monkeypatch.undo()
+        producer.abort_transaction()
+
+
+def test_an_end_that_is_interrupted_while_another_thread_sends_can_be_repeated(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with engine.producer(transactional_id=ID) as producer:
+        producer.begin_transaction()
+        write(producer, b"0")
+        monkeypatch.setattr(threading.Condition, "wait_for", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            producer.commit_transaction()
+        monkeypatch.undo()
+        producer.commit_transaction()
+    assert committed(engine) == [b"0"]
 
 
 def test_a_transaction_that_misses_a_record_can_only_be_aborted(engine: Engine) -> None:
