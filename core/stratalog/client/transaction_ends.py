@@ -116,18 +116,25 @@ class TransactionEnds:
         with self._recovering:
             if self._recovered:
                 return
-            self._recovered = True
-            states, _ = self._states.readable()
-            for transactional_id, state in states.items():
-                is_left = state.status == TransactionStatus.ONGOING and is_ours(state.producer_id)
-                if is_left or state.status in PREPARED:
-                    self._settle(transactional_id)
-            states, is_whole = self._states.readable()
-            unfinished = {TransactionStatus.ONGOING, *PREPARED}
-            known = {state.producer_id for state in states.values() if state.status in unfinished}
-            for name in self._logs.partitions():
-                self._abort_unknown(name, known, is_whole=is_whole)
-            self.abort_expired()
+            self._recovered = True  # first, because abort_expired calls this method
+            try:
+                self._end_unfinished()
+            except BaseException:  # Ctrl-C for instance: the next call tries again
+                self._recovered = False
+                raise
+
+    def _end_unfinished(self) -> None:
+        states, _ = self._states.readable()
+        for transactional_id, state in states.items():
+            is_left = state.status == TransactionStatus.ONGOING and is_ours(state.producer_id)
+            if is_left or state.status in PREPARED:
+                self._settle(transactional_id)
+        states, is_whole = self._states.readable()
+        unfinished = {TransactionStatus.ONGOING, *PREPARED}
+        known = {state.producer_id for state in states.values() if state.status in unfinished}
+        for name in self._logs.partitions():
+            self._abort_unknown(name, known, is_whole=is_whole)
+        self.abort_expired()
 
     def _abort_unknown(self, name: TopicPartition, known: Collection[int], *, is_whole: bool) -> None:
         """Abort transactions that are open in a log, but whose producer ids are not ``known`` from the stored states.

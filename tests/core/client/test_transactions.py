@@ -70,7 +70,7 @@ def stable(log: Log) -> bool:
     return log.offsets().last_stable == log.offsets().log_end
 
 
-def interrupted(*_: object) -> None:
+def interrupted(*_: object, **__: object) -> None:
     """Raise KeyboardInterrupt, as Ctrl-C does in a call that waits."""
     raise KeyboardInterrupt
 
@@ -375,6 +375,20 @@ def test_a_restart_aborts_what_the_state_has_forgotten(engine: Engine, tmp_path:
         with again.consumer(topics=["t"], isolation="read_committed", auto_offset_reset="earliest") as consumer:
             assert consumer.poll() == {}
         assert stable(again.log("t", 0))
+
+
+def test_an_interrupted_recovery_is_repeated(engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    producer = engine.producer(transactional_id=ID)
+    producer.begin_transaction()
+    write(producer, b"a")
+    producer.flush()
+    with open_engine(crashed(tmp_path)) as again:
+        monkeypatch.setattr(Log, "end_transaction", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            again.consumer(topics=["t"])
+        monkeypatch.undo()
+        with again.consumer(topics=["t"]):
+            assert stable(again.log("t", 0))
 
 
 @pytest.mark.usefixtures("kafkas_state_partitions")
