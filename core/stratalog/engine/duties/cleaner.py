@@ -198,7 +198,8 @@ class Cleaner:
         If the plan repeats a round that made no progress, mark the part as uncleanable instead.
         """
         with self._choosing:
-            logs = {cleaned.log.name: cleaned.log for cleaned in left.values() if cleaned.log.healthy}
+            known = list(left.values())  # a copy: other threads remove parts after their rounds
+            logs = {cleaned.log.name: cleaned.log for cleaned in known if cleaned.log.healthy}
             plans = [] if self._stopping else self.plan(list(logs.values()))
             plan = dirtiest([found for found in plans if _part(found) in left and _part(found) not in self._busy])
             if plan is None or plan.rewrite is None:

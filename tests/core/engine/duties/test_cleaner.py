@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from inside import tell_listeners
 from stratalog import Engine, Record, RecordColumns, open_engine
+from stratalog.cleaning.compact.compaction_round import CompactionResult, compact
 from stratalog.config.topic import TopicConfig
+from stratalog.engine.duties import cleaner
+from stratalog.engine.open.open_logs import OpenLogs
 from stratalog.env import Env
 from stratalog.env.clock import ManualClock
 from stratalog.epochs.checkpoint import parse_offsets
@@ -38,6 +43,7 @@ COMPACTED: dict[str, object] = {
     "segment.bytes": 1 << 20,
 }
 CHECKPOINT = "cleaner-offset-checkpoint"
+WAIT_S = 30
 
 
 class Listener:
@@ -227,6 +233,34 @@ def test_several_threads_compact_several_logs(tmp_path: Path) -> None:
         logs = [dirty(engine, f"t{number}", 5, 50) for number in range(6)]
         assert len(engine.run_cleaner()) == 6
         assert [len(offsets(log)) for log in logs] == [5] * 6
+
+
+def test_a_thread_chooses_a_log_while_another_thread_finishes_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cleaning, choosing, finished = threading.Event(), threading.Event(), threading.Event()
+    healthy = vars(Log)["healthy"].fget
+
+    def stopped(*arguments: Any) -> CompactionResult:
+        if not cleaning.is_set():
+            cleaning.set()
+            choosing.wait(WAIT_S)
+        return replace(compact(*arguments), stopped="by the test")
+
+    def is_healthy(log: Log) -> bool:
+        if cleaning.is_set() and not choosing.is_set():
+            choosing.set()
+            finished.wait(WAIT_S)
+        return bool(healthy(log))
+
+    monkeypatch.setattr(OpenLogs, "write_cleaner_checkpoint", lambda *_: finished.set())
+    with open_engine(tmp_path / "a", config={"log.cleaner.threads": 2}) as engine:
+        for topic in ("one", "two", "three"):
+            dirty(engine, topic, 5, 10)
+        monkeypatch.setattr(cleaner, "compact", stopped)
+        monkeypatch.setattr(Log, "healthy", property(is_healthy))
+        assert len(engine.run_cleaner()) == 3
+        monkeypatch.undo()
 
 
 def test_memory_that_is_too_small_for_one_round_needs_more(tmp_path: Path) -> None:
