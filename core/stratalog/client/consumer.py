@@ -276,7 +276,7 @@ class Consumer(CheckedArguments, Closeable, Generic[RecordType]):
             found = False
             self._look_for_topics()
             for cursor in list(self._cursors.values()):
-                while not cursor.paused:
+                while not cursor.paused and self._cursors.get(cursor.name) is cursor:  # the caller may assign others
                     self._check_open()
                     self._settle(cursor)
                     records = cursor.read(1)

@@ -103,6 +103,18 @@ def test_iteration_returns_the_existing_records_and_moves_the_position_past_them
         assert [(name, record.offset) for name, record in consumer] == [(T[1], 0)]
 
 
+def test_an_iteration_ends_for_partitions_that_are_no_longer_assigned(engine: Engine) -> None:
+    for name in T:
+        fill(engine, name, 2)
+    seen = list[tuple[TopicPartition, int]]()
+    with early(engine, "t") as consumer:
+        for name, record in consumer:
+            seen.append((name, record.offset))
+            if len(seen) == 1:
+                consumer.assign([T[1]])
+        assert seen == [(T[0], 0), (T[1], 0), (T[1], 1)]
+
+
 def test_a_poll_waits_for_a_record(engine: Engine, clock: ManualClock) -> None:
     with early(engine) as consumer:
         before = clock.now_ms()
