@@ -51,8 +51,12 @@ class ErasureCheck:
 
 
 def proof_of(result: EraseResult, log: Log, key: bytes) -> dict[str, object]:
-    """Return the proof of an erasure as a JSON object, which contains a salted hash of ``key``."""
+    """Return the proof of an erasure as a JSON object, which contains a salted hash of ``key``.
+
+    If ``result`` is of a dry run that found records, the proof is not complete.
+    """
     salt = log.components.env.chance.randbytes(_SALT_BYTES)
+    is_complete = result.is_complete and all(one.sha256_after for one in result.segments)
     return {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
@@ -63,8 +67,8 @@ def proof_of(result: EraseResult, log: Log, key: bytes) -> dict[str, object]:
         "key_scrypt": _hash_of(key, salt),
         "end_offset": result.end,
         "made_ms": result.made_ms,
-        "gone_ms": result.gone_ms,
-        "complete": result.is_complete,
+        "gone_ms": result.gone_ms if is_complete else -1,
+        "complete": is_complete,
         "segments": [dataclasses.asdict(one) for one in result.segments],
         "remnants": [dataclasses.asdict(_absolute(one)) for one in result.remnants],
         "error": "" if result.error is None else str(result.error),

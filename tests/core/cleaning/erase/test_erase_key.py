@@ -12,6 +12,7 @@ import pytest
 from log_bed import LogBed
 from stratalog import Record, open_engine
 from stratalog.cleaning.erase.erase_key import erase
+from stratalog.cleaning.erase.erasure_proof import proof_of
 from stratalog.cli.app import run
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import DiskFullError, StorageError
@@ -121,7 +122,10 @@ def test_a_dry_run_changes_nothing(bed: LogBed) -> None:
     contents = bed.contents()
     told = erase(log, GONE, dry_run=True)
     assert bed.contents() == contents
+    proof = proof_of(told, log, GONE)
+    assert (told.is_complete, proof["complete"], proof["gone_ms"]) == (True, False, -1)
     done = erase(log, GONE)
+    assert proof_of(done, log, GONE)["complete"]
     assert [(one.base_offset, one.records, one.sha256_before) for one in told.segments] == [
         (one.base_offset, one.records, one.sha256_before) for one in done.segments
     ]
