@@ -177,7 +177,14 @@ class StateTopic(ABC):
         read.position = max(read.position, offsets.log_start)
         while read.position < log.offsets().log_end:
             before = read.position
-            read.position = self._step(log, partition, read)
+            try:
+                read.position = self._step(log, partition, read)
+            except StorageError:
+                raise
+            except BaseException:  # Ctrl-C for instance: some of these records may be applied, others are lost
+                self.forget(partition)
+                del self._read[partition]
+                raise
             if read.position == before:
                 return
         if read.records >= max(COMPACT_RECORDS, _REPLACED * len(read.keys)):

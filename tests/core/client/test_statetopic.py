@@ -11,7 +11,7 @@ from stratalog import Record, TopicPartition, open_engine
 from stratalog.client import statetopic
 from stratalog.client.group_offsets import CommittedOffset
 from stratalog.client.partitioner import partition_of_name
-from stratalog.client.statetopic import PARTITIONS
+from stratalog.client.statetopic import PARTITIONS, StateTopic
 from stratalog.env import Env
 from stratalog.env.vfs import PosixVfs
 from stratalog.model.messages.offsets_topic import OFFSETS_TOPIC
@@ -136,6 +136,26 @@ def test_a_record_that_no_schema_explains_hides_none_before_it(tmp_path: Path) -
     with open_engine(tmp_path) as engine:
         assert clients(engine).coordinator.states() == known
         assert OFFSETS_TOPIC not in engine.topics()
+
+
+def test_an_interrupted_refresh_loses_no_committed_offset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with open_engine(tmp_path) as engine:
+        engine.create_topic("orders")
+        with engine.producer(transactional_id=ID) as producer:
+            producer.begin_transaction()
+            producer.send_offsets("g", {ORDERS: 7})
+            producer.flush()
+            assert engine.group_offsets("g") == {}
+            producer.commit_transaction()
+
+        def interrupted(*_: object) -> None:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(StateTopic, "_apply_gathered", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            engine.group_offsets("g")
+        monkeypatch.undo()
+        assert {name: found.offset for name, found in engine.group_offsets("g").items()} == {ORDERS: 7}
 
 
 @pytest.mark.parametrize(
