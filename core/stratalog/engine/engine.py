@@ -198,7 +198,7 @@ class Engine(EngineDuties):
 
         The folders of the partitions are renamed to ``-delete`` at once. The folders are removed after
         ``file.delete.delay.ms``, or when the engine is closed. A failed call can be repeated. In the tier, only logs
-        that are open here are deleted.
+        that are open here are deleted; a warning is logged for each other log.
 
         Raises:
             UnknownTopicError: the topic does not exist here.

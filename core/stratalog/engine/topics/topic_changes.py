@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
@@ -23,6 +24,8 @@ from stratalog.reading.reader import TopicInfo
 from stratalog.reading.topic_table import TopicEntry, TopicSetting, TopicTable
 from stratalog.segment.missing_index import missing_roles
 from stratalog.tier.upkeep.cost import tiny_segments
+
+_LOGGER: Final = logging.getLogger(__name__)
 
 NEW_LOG: Final = LoadRequest(clean=True, recovery_point=0, log_start=None, high_watermark=None, writable=True)
 
@@ -193,11 +196,21 @@ class TopicChanges:
         """Delete a topic; see ``Engine.delete_topic``."""
         self._open_logs.check_all_reached(f"a log directory that is unavailable may contain partitions of topic {name}")
         names = self._names_of(name)
-        delay_ms = self._topics.config(name).file_delete_delay_ms
+        config = self._topics.config(name)
+        delay_ms = config.file_delete_delay_ms
         for log in [self._open_logs.logs[found] for found in names if found in self._open_logs.logs]:
             remote = self._opener.joined(log)
             if remote is not None and remote.root is not None:
                 remote.delete(leader_epoch=log.leader_epoch, reason="the topic was deleted")
+        if self._opener.has_tier and config.remote_storage_enable:
+            for found in names:
+                if found in self._open_logs.failed:  # another engine may own its records in the tier by now
+                    _LOGGER.warning(
+                        "the records of %s in the tier are not deleted, because the log cannot be opened here: attach "
+                        "the topic to an empty directory, and delete it there: error=%s",
+                        found,
+                        self._open_logs.failed[found],
+                    )
         for found in names:
             self._open_logs.remove(found, delay_ms)
         self._forget_offsets(name)
