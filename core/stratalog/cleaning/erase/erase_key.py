@@ -98,7 +98,9 @@ def _erase_locally(
 ) -> None:
     """Erase the key from the local segments that end above the tier's end.
 
-    The first of them may begin below, because earlier leaders may have had other segment bounds. Rewritten segments are added to ``done``, and damaged segments to ``remnants``, even before an error is raised.
+    The first of these segments may begin below the tier's end, because earlier leaders may have had other segment
+    bounds. Rewritten segments are added to ``done``, and damaged segments to ``remnants``, even before an error is
+    raised.
     """
     remote_end = _remote_end(log)
     for segment in log.view().segments:
