@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import io
+from array import array
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
@@ -336,6 +337,11 @@ def rebuilt(frames: bytes, log_bytes: int, first_row: int = 0, **changed: Any) -
         (b"\x00" + bytes(61), 400, {}),
         (b"", len(a_batch(0, 3)), {"key_data": b"k"}),
         (b"", len(a_batch(0, 3)), {"name_data": b""}),
+        (b"", len(a_batch(0, 3)), {"offsets": b""}),
+        (b"", len(a_batch(0, 3)), {"key_ends": b""}),
+        (b"", len(a_batch(0, 3)), {"key_bits": b""}),
+        (b"", len(a_batch(0, 3)), {"name_ends": b""}),
+        (b"", len(a_batch(0, 3)) + len(b"\x02h\x021"), {"header_ends": array("i", (0, 2, 1, 3)).tobytes()}),
     ],
 )
 def test_frames_that_do_not_fit_their_rows_are_refused(frames: bytes, log_bytes: int, changed: dict[str, Any]) -> None:

@@ -73,6 +73,8 @@ def rebuild_pieces(frames: Buffer, rows: RowBuffers, first_row: int, log_bytes: 
         ValueError: the result does not have ``log_bytes`` bytes, a frame is malformed, or frames and rows contradict
             each other.
     """
+    if not 0 <= first_row <= rows.row_count or log_bytes < 0:
+        raise ValueError(f"row {first_row} of {rows.row_count}, {log_bytes} bytes")
     reader, out = _Rows(rows), bytearray()
     view, at, row = memoryview(frames).cast("B"), 0, first_row
     while at < len(view):
@@ -100,15 +102,18 @@ class _Rows:
     """Reader of the columns, row by row."""
 
     def __init__(self, rows: RowBuffers) -> None:
-        self._count = rows.row_count
+        count = self._count = rows.row_count
         self._offsets, self._stamps, self._producer_stamps = (
-            memoryview(found).cast("B").cast("q") for found in (rows.offsets, rows.stamps, rows.producer_stamps)
+            _sized(found, 8 * count).cast("q") for found in (rows.offsets, rows.stamps, rows.producer_stamps)
         )
-        self._header_ends = memoryview(rows.header_ends).cast("B").cast("i")
-        self._keys = _Values(rows.key_bits, rows.key_ends, rows.key_data)
-        self._values = _Values(rows.value_bits, rows.value_ends, rows.value_data)
-        self._names = _Values(None, rows.name_ends, rows.name_data)
-        self._contents = _Values(rows.content_bits, rows.content_ends, rows.content_data)
+        self._header_ends = _sized(rows.header_ends, 4 * (count + 1)).cast("i")
+        headers = self._headers_count = self._header_ends[count]
+        if headers < 0:
+            raise ValueError("the headers have a negative number")
+        self._keys = _Values(count, rows.key_bits, rows.key_ends, rows.key_data)
+        self._values = _Values(count, rows.value_bits, rows.value_ends, rows.value_data)
+        self._names = _Values(headers, None, rows.name_ends, rows.name_data)
+        self._contents = _Values(headers, rows.content_bits, rows.content_ends, rows.content_data)
 
     def append_batch(self, out: bytearray, header: bytearray, row: int, log_bytes: int) -> int:
         """Append a batch, with this header and records from ``row`` on, to ``out``. Return the row after the records.
@@ -137,6 +142,8 @@ class _Rows:
 
     def _headers(self, index: int) -> Iterator[Buffer]:
         first, last = self._header_ends[index], self._header_ends[index + 1]
+        if not 0 <= first <= last <= self._headers_count:
+            raise ValueError("headers are not inside their columns")
         yield varint(last - first)
         for number in range(first, last):
             yield from self._names.field(number)
@@ -144,11 +151,11 @@ class _Rows:
 
 
 class _Values:
-    """Values of a column of variable width."""
+    """The ``count`` values of a column of variable width."""
 
-    def __init__(self, bits: Buffer | None, ends: Buffer, data: Buffer) -> None:
-        self._bits = None if bits is None else memoryview(bits).cast("B")
-        self._ends, self._data = memoryview(ends).cast("B").cast("i"), memoryview(data).cast("B")
+    def __init__(self, count: int, bits: Buffer | None, ends: Buffer, data: Buffer) -> None:
+        self._bits = None if bits is None else _sized(bits, (count + 7) // 8)
+        self._ends, self._data = _sized(ends, 4 * (count + 1)).cast("i"), memoryview(data).cast("B")
 
     def field(self, index: int) -> tuple[Buffer, ...]:
         """Return an encoded field as parts: length (varint) and value; for null, only the length -1."""
@@ -158,3 +165,11 @@ class _Values:
         if not 0 <= start <= end <= len(self._data):
             raise ValueError("a value is not inside its column")
         return varint(end - start), self._data[start:end]
+
+
+def _sized(data: Buffer, size: int) -> memoryview:
+    """Return the first ``size`` bytes of ``data``; raise ValueError if there are fewer."""
+    view = memoryview(data).cast("B")
+    if len(view) < size:
+        raise ValueError(f"a column has {len(view)} bytes, {size} are needed")
+    return view[:size]
