@@ -55,8 +55,10 @@ def views_of(columns: RecordColumns) -> list[memoryview]:
 def typed_view(column: Buffer, code: str, name: str) -> memoryview:
     """Return a view of one column; raise TypeError unless the column is contiguous and has the format ``code``."""
     view = memoryview(column)
-    if view.format != code or view.ndim != 1 or not view.c_contiguous:
+    if view.format != code:
         raise TypeError(f"the column {name} is a memoryview of format {code}, not {view.format}")
+    if view.ndim != 1 or not view.c_contiguous:
+        raise TypeError(f"the column {name} is not a contiguous memoryview of one dimension")
     return view
 
 

@@ -195,8 +195,8 @@ def test_a_column_of_another_format_or_length_is_named(twin: ModuleType, name: s
     columns = columns_of(ALL)
     column = getattr(columns, name)
     other = (int32_column if column.format == "q" else int64_column)([0] * len(column))
-    for wrong in (other, column[::2]):
-        with pytest.raises(TypeError, match=name):
+    for wrong, reason in ((other, f"format {column.format}, not {other.format}"), (column[::2], "not a contiguous")):
+        with pytest.raises(TypeError, match=f"{name} is .*{reason}"):
             twin.records_of(changed(columns, name, wrong), 0)
     with pytest.raises(ValueError, match=r"has [23] rows instead of [23]"):
         twin.records_of(changed(columns, name, column[:-1]), 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
+from dataclasses import replace
 from struct import Struct
 
 import pytest
@@ -267,6 +268,12 @@ def test_gaps_between_offsets_are_kept_if_asked_for(kernels: Kernels) -> None:
     assert (body.record_count, body.last_offset_delta) == (2, 2)
     body = kernels.encode_columns(_contiguous(holes), False)
     assert (body.record_count, body.last_offset_delta) == (2, 1)
+
+
+def test_a_column_with_gaps_in_memory_is_refused(compiled: Kernels) -> None:
+    columns = RecordColumns.from_records(RECORDS)
+    with pytest.raises(TypeError, match="must be a contiguous memoryview"):
+        compiled.encode_columns(replace(columns, count=2, timestamp_ms=columns.timestamp_ms[::2]), False)
 
 
 def _contiguous(columns: RecordColumns) -> RecordColumns:

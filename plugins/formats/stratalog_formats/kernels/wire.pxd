@@ -48,8 +48,10 @@ cdef inline object column(object data, Py_UCS4 code, int64_t count):
     view = memoryview(data)
     cdef const Py_buffer* found = PyMemoryView_GET_BUFFER(view)
     cdef bint is_flat = found.ndim == 1 and (found.strides[0] == found.itemsize or found.shape[0] == 1)
-    if not is_flat or found.format == NULL or <Py_UCS4><uint8_t>found.format[0] != code or found.format[1]:
+    if found.format == NULL or <Py_UCS4><uint8_t>found.format[0] != code or found.format[1]:
         raise TypeError(f"a column of format {code} is needed, not {view.format}")
+    if not is_flat:
+        raise TypeError("a column must be a contiguous memoryview of one dimension")
     if found.shape[0] < count:
         raise ValueError(f"a column has {len(view)} rows, {count} are needed")
     return view
