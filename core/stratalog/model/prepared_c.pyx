@@ -59,7 +59,7 @@ cdef class PreparedBatches:
 
     def __init__(self, table, bytearray data=None):
         self.data = bytearray() if data is None else data
-        self.magic, self.batch_count = table.magic, len(table)
+        self.batch_count = len(table)
         if not self.batch_count:
             raise ValueError("there are no batches")
         if self.batch_count > 1:
@@ -77,6 +77,8 @@ cdef class PreparedBatches:
             if row[i].record_count < 0:
                 row[i].record_count = counts[i]
                 self.known = None
+        if self.known is None:
+            self.known = BatchTable(self.magic, self.table.columns, table.stop, table.stop_position, table.reason)
         self.sum_up()
 
     cdef int use(self, table) except -1:
@@ -95,7 +97,7 @@ cdef class PreparedBatches:
                     at[i * COLUMNS + j] = (<const int64_t*>view.buf)[i]
             finally:
                 PyBuffer_Release(&view)
-        self.known, self.size_bytes = table, len(self.data)
+        self.known, self.size_bytes, self.magic = table, len(self.data), table.magic
         self.sum_up()
         return 0
 

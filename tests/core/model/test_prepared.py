@@ -91,6 +91,16 @@ def test_another_table_takes_the_place_of_the_first(twin: type[PreparedBatches])
         batches.replace_table(table(row(0, 76, 1, 1, 1)))
 
 
+@pytest.mark.parametrize(("magic", "count"), [(1, -1), (1, 2), (0, -1)])
+def test_the_result_of_a_new_scan_is_kept(twin: type[PreparedBatches], magic: int, count: int) -> None:
+    batches = twin(table(row(0, 40, 9, 9, 1, record_count=3), magic=1), bytearray(60))
+    rows = [row(0, 42, 102, 102, 5, record_count=count)]
+    batches.replace_table(BatchTable.from_rows(magic, rows, ScanStop.CORRUPT, 42, "the CRC does not match"))
+    assert (batches.magic, batches.table.magic) == (magic, magic)
+    assert (batches.table.stop, batches.table.stop_position) == (ScanStop.CORRUPT, 42)
+    assert batches.table.reason == "the CRC does not match"
+
+
 def test_pieces_are_joined_from_offset_0_on(twin: type[PreparedBatches]) -> None:
     joined = twin.joined([twin(THREE, bytearray(b"a" * 211)), twin(table(row(0, 65, 3, 4, 90)), bytearray(b"b" * 65))])
     assert bytes(joined.data) == b"a" * 211 + b"b" * 65
