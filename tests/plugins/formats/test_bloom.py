@@ -71,6 +71,15 @@ def test_too_many_keys_get_no_filter(count: int) -> None:
         assert filter_of([b"%d" % n for n in range(100)], BloomSection(max_keys=100), kernels)
 
 
+def test_an_empty_filter_is_refused() -> None:
+    """The compiled code divides by the size of the filter, and a division by 0 would end the process."""
+    for kernels in twins.twins():
+        with pytest.raises(ValueError, match="at least one byte"):
+            kernels.may_hold(b"", b"key", 1)
+        with pytest.raises(ValueError, match="at least one byte"):
+            kernels.fill_filter(bytes(8), 1, 0)
+
+
 def test_the_bits_of_a_key_are_those_that_the_page_describes() -> None:
     """Indexes in buckets must stay readable. Other tests would pass if the reader and the writer changed together."""
     data = filter_of([b"customer-17"], BloomSection(bits_per_key=40), twins.twins()[-1])

@@ -42,7 +42,12 @@ def distinct(hashes: Buffer) -> bytes:
 
 
 def fill_filter(hashes: Buffer, count: int, size_bytes: int) -> bytearray:
-    """Return a filter of ``size_bytes`` (at least 1) in which up to ``count`` bits are set for each hash."""
+    """Return a filter of ``size_bytes`` in which up to ``count`` bits are set for each hash.
+
+    Raise ValueError if ``size_bytes`` is below 1.
+    """
+    if size_bytes < 1:
+        raise ValueError("a filter has at least one byte")
     found, bits = bytearray(size_bytes), 8 * size_bytes
     for hashed in memoryview(hashes).cast("B").cast("Q"):
         position, step = hashed & _HALF, hashed >> 32 | 1
@@ -56,9 +61,11 @@ def fill_filter(hashes: Buffer, count: int, size_bytes: int) -> bytearray:
 def may_hold(found: Buffer, key: bytes, count: int) -> bool:
     """Return False if the key was certainly not added to the filter ``found``, otherwise True.
 
-    The filter must have at least one byte. ``count`` must be the ``count`` with which ``fill_filter`` was called.
+    ``count`` must be the ``count`` with which ``fill_filter`` was called. Raise ValueError if the filter is empty.
     """
     view, hashed = memoryview(found), hash_of(key)
+    if not view:
+        raise ValueError("a filter has at least one byte")
     position, step, bits = hashed & _HALF, hashed >> 32 | 1, 8 * len(view)
     for _ in range(count):
         at = position % bits

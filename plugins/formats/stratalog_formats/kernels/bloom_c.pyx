@@ -104,6 +104,8 @@ def may_hold(found, bytes key, int64_t count):
     cdef uint64_t hashed = hashed_of(start_of(named), size_of(named)), bits = 8 * <uint64_t>size_of(view)
     cdef uint64_t position = <uint32_t>hashed, step = hashed >> 32 | 1, bit
     cdef int64_t n
+    if not bits:
+        raise ValueError("a filter has at least one byte")
     for n in range(count):
         bit = position % bits
         if not at[bit >> 3] >> (bit & 7) & 1:
