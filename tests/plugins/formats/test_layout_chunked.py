@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import hashlib
 import random
 import tempfile
 import tracemalloc
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +18,7 @@ from stratalog.testing.contracts.tier_layout import a_segment, joined
 from stratalog_formats.codecs.zstd import ZstdCodec
 from stratalog_formats.layouts.chunked import ChunkedLayout, ChunkedSection
 from stratalog_formats.layouts.chunks import RAW_BIT, ChunkIndexes, encode_sizes
+from stratalog_formats.layouts.spool import MEMORY_BYTES, Spool
 
 CHUNK = 4096
 TEXT = b"the quick brown fox jumps over the lazy dog, again and again; " * 1_000  # can be compressed
@@ -209,6 +212,35 @@ def test_a_full_disk_is_a_typed_error(
     with pytest.raises(StorageError, match=r"temporary file in .*No space left"):
         layout.write(a_segment(), objects, None)
     assert objects.objects == {}
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no device that is always full")
+@pytest.mark.parametrize("data", [TEXT[:100], NOISE])
+def test_bytes_in_memory_that_a_full_disk_refuses_are_a_typed_error(
+    layout: ChunkedLayout, objects: MemoryObjects, monkeypatch: pytest.MonkeyPatch, data: bytes
+) -> None:
+    """The file object holds the last bytes in memory, and writes them before a read and when it is closed."""
+    monkeypatch.setattr(tempfile, "SpooledTemporaryFile", lambda *_, **__: Path("/dev/full").open("w+b"))  # noqa: SIM115 - the spool closes it
+    with pytest.raises(StorageError, match=r"temporary file in .* cannot be written: No space left"):
+        layout.write(a_segment(data=data), objects, None)
+
+
+def test_a_temporary_file_that_cannot_be_read_is_a_typed_error(
+    layout: ChunkedLayout, objects: MemoryObjects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def damaged(*_: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(tempfile.SpooledTemporaryFile, "read", damaged)
+    with pytest.raises(StorageError, match=r"temporary file in .* cannot be read: Input/output error"):
+        layout.write(a_segment(), objects, None)
+
+
+def test_no_folder_for_temporary_files_is_a_typed_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: ["/nonexistent"])
+    with pytest.raises(StorageError, match="no usable folder for temporary files"), Spool() as spool:
+        spool.write(bytes(MEMORY_BYTES + 1))
 
 
 @pytest.mark.parametrize("values", [{"chunk.bytes": 1}, {"chunk.bytes": 1 << 30}, {"level": 0}, {"level": 23}])

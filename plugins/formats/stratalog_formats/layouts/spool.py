@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Final, Self
 
 from stratalog.errors import StorageError
@@ -33,20 +33,36 @@ class Spool:
         try:
             self._file.write(data)
         except OSError as error:
-            folder = tempfile.gettempdir()
-            raise StorageError(
-                f"the temporary file in {folder} cannot be written: {os.strerror(error.errno or 0)}"
-            ) from error
+            raise _failed("written", error) from error
         self.size_bytes += len(data)
 
     def chunks(self, chunk_bytes: int) -> Iterator[Buffer]:
-        """Yield all bytes from the start, in pieces of at most ``chunk_bytes``. Iterations must not overlap."""
-        self._file.seek(0)
-        while chunk := self._file.read(chunk_bytes):
-            yield chunk
+        """Yield all bytes from the start, in pieces of at most ``chunk_bytes``. Iterations must not overlap.
+
+        Raises:
+            StorageError: the temporary file cannot be written or read.
+        """
+        try:
+            self._file.seek(0)  # writes the bytes that the file object still has in memory
+        except OSError as error:
+            raise _failed("written", error) from error
+        try:
+            while chunk := self._file.read(chunk_bytes):
+                yield chunk
+        except OSError as error:
+            raise _failed("read", error) from error
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._file.close()
+        with suppress(OSError):  # close() writes the bytes in memory, which are no longer needed
+            self._file.close()
+
+
+def _failed(action: str, error: OSError) -> StorageError:
+    try:
+        folder = tempfile.gettempdir()
+    except OSError:
+        return StorageError(f"there is no usable folder for temporary files: {error.strerror}")
+    return StorageError(f"the temporary file in {folder} cannot be {action}: {error.strerror}")
