@@ -244,6 +244,20 @@ def test_a_batch_whose_codec_is_missing_comes_back_without_rows() -> None:
     assert pq.read_metadata(io.BytesIO(parquet_of(objects))).num_rows == 0
 
 
+@pytest.mark.parametrize("codec", ["", "zstd"])
+def test_batches_whose_rows_would_exceed_2_gib_have_no_rows(monkeypatch: pytest.MonkeyPatch, codec: str) -> None:
+    """A column above 2 GiB is several Arrow arrays, from which the log could not be rebuilt."""
+    monkeypatch.setattr("stratalog_formats.layouts.parquet_rows._MAX_ROW_BYTES", 3_000)
+    layout, objects = made_layout(), MemoryObjects()
+    data = b"".join(a_batch(base, codec=codec) for base in range(0, 50, 10))
+    stored = layout.write(a_segment(data=data), objects, None)
+    rows = pq.read_table(io.BytesIO(parquet_of(objects)))
+    assert 10 <= rows.num_rows < 50
+    assert rows["offset"].to_pylist() == list(range(rows.num_rows))
+    assert joined(layout.read(stored, 0, len(data), objects.fetch)) == data
+    assert layout.read_arrow(stored, 0, 50, None, objects.fetch) is None
+
+
 # --- other programs -----------------------------------------------------------------------------------------------
 
 

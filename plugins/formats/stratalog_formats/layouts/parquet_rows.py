@@ -42,6 +42,7 @@ _PLAIN: Final = "uncompressed batch"  # kinds of batches, see ``_kind``
 _DECODED: Final = "other batch with records"
 _OPAQUE: Final = "batch without data records"
 _MAX_PIECE_BYTES: Final = (1 << 32) - 1
+_MAX_ROW_BYTES: Final = (1 << 31) - 1  # limit of all rows of a group, because positions in an Arrow array have 32 bits
 _NOTHING: Final = bytes(8)  # buffer of an array without values
 
 
@@ -85,7 +86,15 @@ class _Pieces:
     spans: list[tuple[int, int]] = field(default_factory=list)  # start and end of each piece in the group's bytes
     rows: list[int] = field(default_factory=list)
     tables: list[pyarrow.Table] = field(default_factory=list)
+    row_bytes: int = 0
     is_complete: bool = True
+
+    def add_rows(self, rows: pyarrow.Table) -> None:
+        """Add rows; raise StorageError if the rows of the group would exceed 2 GiB."""
+        if self.row_bytes + rows.nbytes > _MAX_ROW_BYTES:
+            raise StorageError(f"the rows of a group would have more than {_MAX_ROW_BYTES} bytes")
+        self.row_bytes += rows.nbytes
+        self.tables.append(rows)
 
 
 class RowMaker:
@@ -133,7 +142,7 @@ class RowMaker:
         """Return a group from which exactly ``data`` can be rebuilt.
 
         ``tables`` are the complete batches at the start of ``data``. Bytes after these batches are stored unchanged, as
-        are batches that cannot be decoded.
+        are batches that cannot be decoded, and batches whose rows would exceed 2 GiB together with the rows before.
         """
         pieces = _Pieces()
         for table in tables:
@@ -158,6 +167,7 @@ class RowMaker:
             return
         try:
             rows = self._rows(data, run, partition)
+            pieces.add_rows(rows)
         except StorageError:
             if len(run) == 1:
                 _add_bytes(pieces, data, start, end, 0)
@@ -166,7 +176,6 @@ class RowMaker:
                 for row in range(len(run)):
                     self._add_run(pieces, data, run.take(row, row + 1), kind, partition)
             return
-        pieces.tables.append(rows)
         if kind == _DECODED:
             _add_bytes(pieces, data, start, end, rows.num_rows)
             return
