@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import mmap
+
 import pytest
 
+import twins
 from stratalog import Record, TimestampType
 from stratalog.errors import UnsupportedCompressionError
 from stratalog.spi import BatchHeader, Codec, CodecTable, Fields, RecordFormat, ScanStop
@@ -80,6 +83,21 @@ def test_a_message_in_a_wrapper_has_the_time_that_its_own_magic_has(
     assert list(columns.timestamp_ms) == (own if has_own else [-1, -1])
     assert list(columns.timestamp_type) == [int(kind) if has_own and outer.magic == 1 else -1] * 2
     assert columns.values() == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("name", ["v0", "v1", "v2"])
+@pytest.mark.parametrize("codec", [None, CODECS["gzip"]], ids=["plain", "gzip"])
+def test_batches_at_the_start_of_more_than_2_gib_are_decoded(name: str, codec: Codec | None) -> None:
+    for kernels in twins.twins():
+        form, records = twins.formats(kernels)[name], [Record(timestamp_ms=5, value=b"a"), Record(timestamp_ms=9)]
+        written = form.encode(records, BatchHeader(), codec, None)
+        with mmap.mmap(-1, (1 << 31) + 1) as data:
+            data[: len(written)] = written
+            with memoryview(data) as view:
+                table = form.scan(view, 0, len(written), check_crc=True)
+                chunks = form.decode(view, table, limit_bytes=1 << 20)
+                assert [offset for columns in chunks for offset in columns.offset] == [0, 1]
+                del chunks
 
 
 class TestV2(RecordFormatContract):

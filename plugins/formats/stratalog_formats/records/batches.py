@@ -121,8 +121,9 @@ class BatchFormat(RecordFormat):
         """Return the arenas that contain the uncompressed records of the batches, in the order of the batches."""
         if not len(batches):
             return ()
-        attributes, end = batches.attributes, batches.position[-1] + batches.size_bytes[-1]
-        if end <= MAX_ARENA_BYTES and not (any(attributes) and any(map(CODEC_MASK.__and__, attributes))):
+        attributes = batches.attributes
+        is_small = memoryview(data).nbytes <= MAX_ARENA_BYTES
+        if is_small and not (any(attributes) and any(map(CODEC_MASK.__and__, attributes))):
             return ((data, batches, None),)  # a fast path: most batches are uncompressed
         return self._mixed_arenas(data, batches, limit_bytes)
 
@@ -150,7 +151,7 @@ class BatchFormat(RecordFormat):
     def _plain_arena(data: Buffer, run: BatchTable) -> _Arena:
         end = run.position[-1] + run.size_bytes[-1]
         if end <= MAX_ARENA_BYTES:
-            return data, run, None
+            return (data if memoryview(data).nbytes <= MAX_ARENA_BYTES else memoryview(data)[:end]), run, None
         first = run.position[0]
         bounds = array("q")
         for position, size in zip(run.position, run.size_bytes, strict=True):
