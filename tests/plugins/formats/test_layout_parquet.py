@@ -258,6 +258,17 @@ def test_batches_whose_rows_would_exceed_2_gib_have_no_rows(monkeypatch: pytest.
     assert layout.read_arrow(stored, 0, 50, None, objects.fetch) is None
 
 
+def test_a_large_log_has_larger_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Readers refuse a directory above 64 MiB, so the number of groups must not grow with the size of the log."""
+    monkeypatch.setattr("stratalog_formats.layouts.parquet._MOST_GROUPS", 4)
+    layout, objects = made_layout(group_bytes=4096), MemoryObjects()
+    data = b"".join(a_batch(base, 100) for base in range(0, 4000, 100))
+    stored = layout.write(a_segment(data=data), objects, None)
+    assert len(data) > 20 * 4096
+    assert 4 <= pq.read_metadata(io.BytesIO(parquet_of(objects))).num_row_groups <= 5
+    assert joined(layout.read(stored, 0, len(data), objects.fetch)) == data
+
+
 # --- other programs -----------------------------------------------------------------------------------------------
 
 

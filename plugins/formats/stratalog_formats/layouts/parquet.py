@@ -66,6 +66,7 @@ VERSION: Final = 1
 LABEL: Final = f"{NAME}@{VERSION}"
 SUFFIX: Final = "parquet"  # suffix of the objects' keys: never change it
 _CHUNK_BYTES: Final = 1 << 20
+_MOST_GROUPS: Final = 1 << 14  # about; the directory has 1 KiB for each group, and readers refuse more than 64 MiB
 _REBUILT_BYTES: Final = 32 << 20  # limit of all rebuilt groups in the cache
 
 
@@ -80,7 +81,8 @@ class ParquetSection(Section):
         4 << 20,
         at_least=4 << 10,
         at_most=256 << 20,
-        doc="Bytes of a log in one row group, which is fetched and rebuilt together.",
+        doc="Bytes of a log in one row group, which is fetched and rebuilt together. A log above 64 MiB can have larger "
+        "row groups: at least one 16,384th of its size.",
     )
     compressed_batches: str = key(
         "compressed.batches",
@@ -193,7 +195,8 @@ class ParquetLayout(TierLayout):
 
     def _groups(self, log: HashedLog, maker: RowMaker) -> Iterator[tuple[bytes, list[BatchTable]]]:
         """Yield the log in groups of bytes, with the tables of the complete batches at the start of each group."""
-        group_bytes, pending, has_batches = self._settings.row_group_bytes, bytearray(), True
+        group_bytes = max(self._settings.row_group_bytes, log.size_bytes // _MOST_GROUPS)
+        pending, has_batches = bytearray(), True
         wanted = group_bytes
         for chunk in log.chunks(min(_CHUNK_BYTES, group_bytes)):
             pending += chunk
