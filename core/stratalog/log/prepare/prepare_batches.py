@@ -121,7 +121,7 @@ def _check_batch(batch: RecordBatch, config: TopicConfig, origin: AppendOrigin) 
     span = batch.last_offset - batch.base_offset + 1
     if batch.record_count <= 0 or span != batch.record_count:
         raise InvalidRecordError(f"a batch of {batch.record_count} records spans {span} offsets {where}")
-    if batch.producer_id != NO_PRODUCER and batch.base_sequence < 0:
+    if batch.producer_id > NO_PRODUCER and batch.base_sequence < 0:
         raise InvalidRecordError(f"producer {batch.producer_id} sent no sequence number {where}")
 
 
@@ -237,6 +237,6 @@ def _rebuilt(given: _Set, columns: RecordColumns, now_ms: int) -> list[PreparedB
         return target.encode(columns.take(start, end), header, codec, level)
 
     pieces = encoded(columns.count, encode, target, config)
-    if len(pieces) > 1 and first.producer_id != NO_PRODUCER:
+    if len(pieces) > 1 and first.producer_id > NO_PRODUCER:
         raise RecordTooLargeError("an idempotent batch is above max.message.bytes after it was encoded for the topic")
     return pieces

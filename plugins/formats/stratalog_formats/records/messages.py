@@ -238,7 +238,7 @@ class MessageFormat(RecordFormat):
             raise no_records()
         if codec is not None and codec.id == ZSTD_ID:
             raise UnsupportedCompressionError(f"magic {self.magic} does not support zstd")
-        if header.transactional or header.control or header.producer_id != NO_PRODUCER:
+        if header.transactional or header.control or header.producer_id > NO_PRODUCER:
             raise UnsupportedForMessageFormatError(f"magic {self.magic} does not support producer ids and transactions")
         largest = max(stamps)
         if min(stamps) < NO_TIMESTAMP or largest > _LAST_MS:

@@ -228,6 +228,13 @@ def test_a_batch_that_is_encoded_again_keeps_its_producer(bed: LogBed) -> None:
     assert batch.codec_id == 1
 
 
+@pytest.mark.parametrize("topic", [{}, {"compression_type": "gzip"}, {"record_version": 1}])
+def test_an_id_below_0_is_no_producer(bed: LogBed, topic: dict[str, Any]) -> None:
+    """Such a batch needs no sequence number. Compiled record formats accept it, too."""
+    data = bed.batch(0, records(2), producer=(-7, 0, -1))
+    assert [piece.span for piece in prepare_batches(data, TopicConfig(**topic), bed.components)] == [2]
+
+
 # --- contents of batches -----------------------------------------------------------------------------------------
 
 
