@@ -148,6 +148,19 @@ def test_a_member_that_waits_for_its_assignment_is_notified_of_a_rebalance(
     assert sync.result(20).error == 27
 
 
+def test_a_member_that_waited_for_a_leader_that_died_can_join_the_next_generation(
+    groups: GroupCoordinator, pool: ThreadPoolExecutor, clock: Clock
+) -> None:
+    leader, follower = joined(groups, pool, 2)
+    syncing = pool.submit(groups.sync, "g", follower.member_id, follower.generation, None, {})
+    until(lambda: waiting(groups) == 1)
+    clock.added_ns = 11_000_000_000  # the sessions of both would be over
+    assert syncing.result(20).error == 27  # REBALANCE_IN_PROGRESS
+    again = groups.join(asked(follower.member_id))
+    assert (again.error, again.leader, again.generation) == (0, follower.member_id, 2)
+    assert groups.heartbeat("g", leader.member_id, 1, None) == 25  # UNKNOWN_MEMBER_ID
+
+
 def test_a_silent_member_is_removed(groups: GroupCoordinator, pool: ThreadPoolExecutor, clock: Clock) -> None:
     first, second = stable(groups, pool)
     clock.added_ns += 9_000_000_000

@@ -235,10 +235,15 @@ class Group:
             self.leader = next(iter(self.members), "")
 
     def prepare(self, now_ns: int, error: int) -> None:
-        """Begin a rebalance, unless the join phase is in progress. Answer waiting SyncGroup requests with ``error``."""
+        """Begin a rebalance, unless the join phase is in progress. Answer waiting SyncGroup requests with ``error``.
+
+        The sessions of the members whose requests waited restart at ``now_ns``: they could not send heartbeats.
+        """
         if self.state is State.PREPARING:
             return
         for member in self.members.values():
+            if member.syncing is not None:
+                member.seen(now_ns)
             member.end_sync(Synced(error))
         self.state = State.PREPARING
         self.extend(now_ns)
