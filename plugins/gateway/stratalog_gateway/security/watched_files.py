@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
+import ssl
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from stratalog.errors import ConfigError
 from stratalog.spi import Clock
@@ -17,11 +18,18 @@ T = TypeVar("T")
 Stamp = tuple[int, int, int]
 
 
+class _Failure(NamedTuple):
+    """A failed check. ``stamps`` are those of the files that were not loaded; None if a file is missing."""
+
+    stamps: tuple[Stamp, ...] | None
+    reason: str
+
+
 class WatchedFiles(Generic[T]):
     """A value that is loaded from files. Thread-safe.
 
-    If a changed file is wrong, the value stays unchanged, and a warning is logged once for each change. If a file is
-    missing, the value stays unchanged, and a warning is logged at each check.
+    If a changed file is wrong, missing or cannot be read, the value stays unchanged, and a warning is logged once. A
+    wrong file is loaded again when it changes, a file that cannot be read at the next check.
 
     Args:
         paths: paths of the files.
@@ -29,17 +37,19 @@ class WatchedFiles(Generic[T]):
         clock: clock for the time between checks.
 
     Raises:
-        ConfigError: a file is missing or wrong.
+        ConfigError: a file is missing or wrong, or cannot be read.
     """
 
     def __init__(self, paths: Sequence[str | Path], load: Callable[[], T], clock: Clock) -> None:
         self.paths, self._load, self._clock = tuple(map(Path, paths)), load, clock
         self._lock = threading.Lock()
         try:
-            self._stamps = self._found()
+            self._loaded = self._found()
             self._value = load()
         except (OSError, ValueError) as error:
             raise ConfigError(f"{self._names()}: {_reason(error)}") from error
+        self._failure: _Failure | None = None  # of the last check; under _lock
+        self._wrong: _Failure | None = None  # wrong contents, which are not loaded again; under _lock
         self._next_ns = clock.monotonic_ns() + _CHECK_NS
 
     def value(self) -> T:
@@ -49,18 +59,28 @@ class WatchedFiles(Generic[T]):
         return self._value
 
     def refresh(self) -> None:
-        """Load the value if a file has changed. If a file is missing or wrong, keep the value and log a warning."""
+        """Load the value if a file has changed. If a file is missing or wrong, or cannot be read, keep the value."""
         with self._lock:
             self._next_ns = self._clock.monotonic_ns() + _CHECK_NS
+            stamps = None
             try:
                 stamps = self._found()
-                if stamps == self._stamps:
+                if stamps == self._loaded:
+                    self._failure = None
                     return
-                self._stamps = stamps  # wrong files are not loaded again until they change
+                if self._wrong is not None and stamps == self._wrong.stamps:
+                    self._failure = self._wrong
+                    return
                 self._value = self._load()
             except (ConfigError, OSError, ValueError) as error:
-                _LOGGER.warning("the contents of %s stay as they were: %s", self._names(), _reason(error))
+                failure = _Failure(stamps, _reason(error))
+                if not isinstance(error, OSError) or isinstance(error, ssl.SSLError):
+                    self._wrong = failure
+                if failure != self._failure:
+                    self._failure = failure
+                    _LOGGER.warning("the contents of %s stay as they were: %s", self._names(), failure.reason)
                 return
+            self._loaded, self._failure = stamps, None
         _LOGGER.info("%s was read again", self._names())
 
     def _found(self) -> tuple[Stamp, ...]:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import errno
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -107,6 +109,43 @@ def test_a_changed_file_counts_within_a_second_and_a_wrong_one_never(acl_file: W
     path.unlink()
     clock.advance_ms(1000)
     assert may(found, "bob", Operation.READ, "t")
+
+
+def test_a_changed_file_that_cannot_be_read_for_a_time_counts_later(
+    acl_file: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path) -> bytes:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), str(path))
+
+    clock = ManualClock()
+    found = authorizer(acl_file("alice allow Read Topic t"), clock=clock)
+    acl_file("bob allow Read Topic t")
+    with monkeypatch.context() as full:
+        full.setattr(Path, "read_bytes", refuse)
+        clock.advance_ms(1000)
+        assert may(found, "alice", Operation.READ, "t")
+    clock.advance_ms(1000)
+    assert not may(found, "alice", Operation.READ, "t")
+    assert may(found, "bob", Operation.READ, "t")
+
+
+def test_a_file_that_is_missing_or_wrong_is_logged_once(acl_file: Write, caplog: pytest.LogCaptureFixture) -> None:
+    clock = ManualClock()
+    path = acl_file("alice allow Read Topic t")
+    found = authorizer(path, clock=clock)
+
+    def warnings() -> int:
+        for _ in range(3):
+            clock.advance_ms(1000)
+            assert may(found, "alice", Operation.READ, "t")
+        return len(caplog.records)
+
+    path.unlink()
+    assert warnings() == 1
+    path.write_text("{")
+    assert warnings() == 2
+    path.write_text("{{")
+    assert warnings() == 3
 
 
 @pytest.mark.parametrize(
