@@ -16,13 +16,13 @@ class AclFile(EditedFile[Acls]):
         super().__init__(path, load_acls, save_acls, files, clock)
 
     def add(self, acls: Sequence[Acl]) -> None:
-        """Add the ACLs that the file does not contain, durably; raise OSError if the file cannot be written."""
+        """Add the ACLs that the file does not contain, durably; raise the errors of ``change``."""
         self.change(lambda known: Acls((*known.all, *acls)))
 
     def remove(self, matches: Callable[[Acl], bool]) -> list[Acl]:
         """Remove the ACLs for which ``matches`` returns True, durably. Return the removed ACLs.
 
-        Raise OSError if the file cannot be written.
+        Raise the errors of ``change``.
         """
         gone: list[Acl] = []
 

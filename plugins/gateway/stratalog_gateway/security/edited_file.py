@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Generic, TypeVar
 
+from stratalog.errors import ConfigError
 from stratalog.spi import Clock, Vfs
 from stratalog_gateway.security.watched_files import WatchedFiles
 
@@ -49,15 +50,18 @@ class EditedFile(Generic[T]):
     def change(self, edited: Callable[[T], T]) -> None:
         """Replace the contents durably by the result of ``edited``, which gets the present contents.
 
-        If the file is missing or wrong now, ``edited`` gets the contents that were last loaded. If ``edited`` returns
-        its argument, nothing is written. Errors of ``edited`` are raised unchanged.
+        If the file is missing now, ``edited`` gets the contents that were last loaded. If ``edited`` returns its
+        argument, nothing is written. Errors of ``edited`` are raised unchanged.
 
         Raises:
+            ConfigError: the file is wrong or cannot be read now. It is not replaced, because its edit would be lost.
             OSError: the file cannot be written.
         """
         with self._lock:
             self._watched.refresh()
-            known = self._watched.value()
+            known, refused = self._watched.value(), self._watched.refused
+            if refused:
+                raise ConfigError(f"the file cannot be changed, because its contents are wrong: {refused}")
             found = edited(known)
             if found is not known:
                 self._save(self._files, self._watched.paths[0], found)

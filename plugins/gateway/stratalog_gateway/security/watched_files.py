@@ -52,6 +52,12 @@ class WatchedFiles(Generic[T]):
         self._wrong: _Failure | None = None  # wrong contents, which are not loaded again; under _lock
         self._next_ns = clock.monotonic_ns() + _CHECK_NS
 
+    @property
+    def refused(self) -> str:
+        """Reason why the files were not loaded at the last check; "" if they are loaded, or if one is missing."""
+        failure = self._failure
+        return "" if failure is None or failure.stamps is None else failure.reason
+
     def value(self) -> T:
         """Return the value. First check the files as ``refresh`` does, if the last check was at least a second ago."""
         if self._clock.monotonic_ns() >= self._next_ns:

@@ -135,3 +135,15 @@ def test_a_change_that_cannot_be_written_is_an_error_and_changes_nothing(
     monkeypatch.undo()
     assert len(load_acls(acls).all) == len(ACLS)
     assert [path.name for path in acls.parent.glob("acls*")] == ["acls.json"]
+
+
+def test_a_change_does_not_replace_a_file_that_an_administrator_has_edited_wrongly(guarded: Served, acls: Path) -> None:
+    edited = acls.read_text()[:-2] + ","
+    acls.write_text(edited)
+    with guarded.wire() as wire:
+        [result] = wire.ask("CreateAcls", 2, creations=(creation(),)).results
+        assert (result.error_code, "is not JSON" in result.error_message) == (56, True)
+        wanted = part("DeleteAcls", 2, "DeleteAclsFilter", **ANY)
+        assert wire.ask("DeleteAcls", 2, filters=(wanted,)).filter_results[0].error_code == 56
+        assert acls.read_text() == edited
+        assert len(described(wire)) == len(ACLS)

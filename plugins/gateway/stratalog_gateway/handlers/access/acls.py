@@ -9,6 +9,7 @@ from collections.abc import Callable
 from itertools import groupby
 from typing import Any, Final
 
+from stratalog.errors import ConfigError
 from stratalog_gateway.error_codes import Code
 from stratalog_gateway.handlers.request import Request
 from stratalog_gateway.node import Node
@@ -79,7 +80,7 @@ class AclHandlers:
             assert self._node.acls is not None
             try:
                 self._node.acls.add(acls)
-            except OSError as failed:
+            except (ConfigError, OSError) as failed:
                 results = [(code or Code.KAFKA_STORAGE_ERROR, text or str(failed)) for code, text in results]
         return request.make(
             results=tuple(
@@ -98,7 +99,7 @@ class AclHandlers:
             assert self._node.acls is not None
             try:
                 gone = self._node.acls.remove(_filter(wanted, wanted.resource_type_filter))
-            except OSError as failed:
+            except (ConfigError, OSError) as failed:
                 error, message = Code.KAFKA_STORAGE_ERROR, str(failed)
         matching = tuple(
             make.part(

@@ -71,7 +71,7 @@ class ClientQuotaHandlers:
         else:
             try:
                 self._node.quota_file.change(changed)
-            except OSError as failed:
+            except (ConfigError, OSError) as failed:
                 results = [(code or Code.KAFKA_STORAGE_ERROR, text or str(failed)) for code, text in results]
         return make(
             entries=tuple(

@@ -9,6 +9,7 @@ import hashlib
 from collections import Counter
 from typing import Any, Final
 
+from stratalog.errors import ConfigError
 from stratalog_gateway.error_codes import Code
 from stratalog_gateway.handlers.request import RefusedError, Request
 from stratalog_gateway.node import Node
@@ -85,7 +86,7 @@ class ScramCredentialHandlers:
         else:
             try:
                 self._node.users.change(lambda known: _altered(known, body, results))
-            except OSError as failed:
+            except (ConfigError, OSError) as failed:
                 results = {
                     name: (code or Code.KAFKA_STORAGE_ERROR, text or str(failed))
                     for name, (code, text) in results.items()
