@@ -257,6 +257,15 @@ def test_a_static_member_keeps_its_partitions_while_it_is_away(bed: Bed) -> None
     assert bed.view().epoch == 2
 
 
+def test_a_static_member_that_is_refused_when_it_returns_is_removed_at_the_end_of_its_session(bed: Bed) -> None:
+    away = bed.groups.heartbeat(joining("a", instance_id="i"))
+    bed.groups.heartbeat(beat(dataclasses.replace(away, epoch=-2), instance_id="i"))
+    assert bed.refusal(joining("b", instance_id="i", topics=None, pattern="[")) == Code.INVALID_REGULAR_EXPRESSION
+    assert [member.id for member in bed.view().members] == ["a"]
+    bed.passed(10_000)
+    assert numbers(bed.groups.heartbeat(joining("c")).assigned) == {0, 1, 2, 3}
+
+
 @pytest.mark.parametrize(
     "change",
     [

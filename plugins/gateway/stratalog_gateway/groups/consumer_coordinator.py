@@ -113,6 +113,7 @@ class ConsumerGroupCoordinator:
             StorageError: the group cannot be loaded, or the change cannot be stored. The group has not changed.
         """
         _check(asked)
+        matching(asked.pattern or "", ())  # an invalid expression is refused before the group changes
         if asked.epoch in {LEAVE, LEAVE_FOR_A_TIME}:
             return self._leave(asked)
         now_ns, settings = self._node.now_ns(), self._node.settings
