@@ -42,7 +42,7 @@ def read_field(path: Path, version: int, field: str, kind: type[list[object] | d
     """
     try:
         contents = json.loads(path.read_bytes())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path} is not JSON ({error})") from error
     if not isinstance(contents, dict) or contents.get("version") != version:
         raise ConfigError(f'{path} is not an object with "version": {version}')

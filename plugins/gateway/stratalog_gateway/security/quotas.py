@@ -32,6 +32,8 @@ _VERSION: Final = 1
 _SAMPLES: Final = 11  # quota.window.num
 _SAMPLE_MS: Final = 1000  # quota.window.size.seconds
 _MAX_RATES: Final = 10_000
+_MAX_LIMIT: Final = 1 << 63  # Kafka's Long.MAX_VALUE as a double
+_INT_MAX: Final = (1 << 31) - 1
 Entity = tuple[str, str, str]  # user, client id, address; "" if the quota does not name one
 Table = Mapping[tuple[Entity, str], float]
 
@@ -49,7 +51,10 @@ class Rate:
         self._samples: deque[list[float]] = deque()  # begin (ms), sum
 
     def record(self, value: float, now_ms: int) -> int:
-        """Add a value. Return the time (ms) until the rate falls to the limit; 0 if the rate is not above the limit."""
+        """Add a value. Return the time (ms) until the rate falls to the limit; 0 if the rate is not above the limit.
+
+        The time is at most 2^31 - 1, the largest throttle time of Kafka's responses.
+        """
         with self._lock:
             samples = self._samples
             while samples and now_ms - samples[0][0] >= _SAMPLES * _SAMPLE_MS:
@@ -61,7 +66,7 @@ class Rate:
             full = elapsed_ms // _SAMPLE_MS
             window_ms = elapsed_ms + max(_SAMPLES - 1 - full, 0) * _SAMPLE_MS
             rate = sum(found[1] for found in samples) / window_ms * 1000
-        return round((rate - self.limit) / self.limit * window_ms) if rate > self.limit else 0
+        return round(min((rate - self.limit) / self.limit * window_ms, _INT_MAX)) if rate > self.limit else 0
 
 
 class Quotas:
@@ -187,8 +192,8 @@ def limits_of(item: object, place: str) -> Table:
     if not all(isinstance(name, str) for name in (user, client_id, host)) or bool(user or client_id) == bool(host):
         raise ConfigError(f"{place}: name a user, a client-id or both, or an ip")
     for name, limit in limits.items():
-        if isinstance(limit, bool) or not isinstance(limit, int | float) or not limit > 0:
-            raise ConfigError(f"{place}: {name} must be a number above 0")
+        if isinstance(limit, bool) or not isinstance(limit, int | float) or not 0 < limit <= _MAX_LIMIT:
+            raise ConfigError(f"{place}: {name} must be a number above 0 and at most 2^63")
         if (name == _CONNECTIONS) != bool(host):
             raise ConfigError(f"{place}: {name} is not a limit of {'an ip' if host else 'users and clients'}")
     if not limits:

@@ -138,6 +138,7 @@ def test_limits_are_set_and_removed_in_the_file(limited: Served, file: Path) -> 
         entry({"user": "x"}, request_percentage=1),
         entry({"user": "x"}, producer_byte_rate=-1),
         entry({"user": "x"}, producer_byte_rate=0),
+        entry({"user": "x"}, consumer_byte_rate=float("inf")),
     ],
 )
 def test_a_wrong_change_is_refused_alone(limited: Served, wrong: Any) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,11 @@ def test_the_window_forgets_what_is_older_than_eleven_seconds() -> None:
     rate.record(1000, 0)
     assert rate.record(0, 10_999) > 0
     assert rate.record(1, 11_001) == 0
+
+
+def test_the_wait_fits_the_field_of_a_response() -> None:
+    assert Rate(0.001).record(50 << 20, 0) == 2**31 - 1
+    assert Rate(1e-320).record(50 << 20, 0) == 2**31 - 1
 
 
 def test_the_most_specific_quota_counts(tmp_path: Path) -> None:
@@ -107,12 +113,21 @@ def test_a_changed_limit_counts_within_a_second(tmp_path: Path) -> None:
         ({"ip": "::1", "producer_byte_rate": 1}, "is not a limit of an ip"),
         ({"user": "a", "producer_byte_rate": 0}, "must be a number above 0"),
         ({"user": "a", "producer_byte_rate": "1"}, "must be a number above 0"),
+        ({"user": "a", "consumer_byte_rate": float("inf")}, "at most 2^63"),
+        ({"ip": "::1", "connection_creation_rate": 10**400}, "at most 2^63"),
         ({"user": "a", "color": 1}, "unknown field color"),
     ],
 )
 def test_a_wrong_quota_is_an_error_with_its_number(tmp_path: Path, quota: Any, reason: str) -> None:
-    with pytest.raises(ConfigError, match=rf"quotas\[0\].*{reason}"):
+    with pytest.raises(ConfigError, match=rf"quotas\[0\].*{re.escape(reason)}"):
         Quotas(str(quota_file(tmp_path, quota)), ManualClock())
+
+
+def test_quotas_in_too_many_brackets_are_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "quotas.json"
+    path.write_text("[" * 100_000)
+    with pytest.raises(ConfigError, match="is not JSON"):
+        Quotas(str(path), ManualClock())
 
 
 def connection_quotas(tmp_path: Path, clock: ManualClock, *quotas: dict[str, Any], **more: Any) -> ConnectionQuotas:
