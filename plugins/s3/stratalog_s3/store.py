@@ -138,10 +138,11 @@ class FsspecStore(StoreBase):
     def put_file(self, key: str, source: ByteSource, *, deadline_ns: int) -> ObjectInfo:
         """Upload an object in one call of the file system. A source above 16 MiB is written to a temporary file first.
 
-        After a failed upload, delete the partial object if possible.
+        After a failed upload, delete the partial object if possible, unless the error is retriable: the retry replaces
+        the object, and a delete that arrives late would delete the new object.
         """
         path = self._writable(key)
-        with self._errors(key), self._discarding(path):
+        with self._errors(key), self._discarding(path, key):
             if source.size_bytes <= PART_BYTES:
                 self._call("pipe_file", path, whole(source, key), deadline_ns=deadline_ns)
             else:
@@ -260,11 +261,13 @@ class FsspecStore(StoreBase):
             self._call("put_file", spool.name, path, deadline_ns=deadline_ns)
 
     @contextlib.contextmanager
-    def _discarding(self, path: str) -> Iterator[None]:
-        """If the block fails, delete the partial object if possible, and raise the block's error."""
+    def _discarding(self, path: str, key: str) -> Iterator[None]:
+        """If the block fails and must not be retried, delete the partial object if possible. Raise the block's error."""
         try:
             yield
-        except BaseException:
+        except BaseException as failed:
+            if isinstance(failed, Exception) and self._typed(failed, key).retriable:
+                raise
             try:
                 self._call("rm_file", path, deadline_ns=self._clock.monotonic_ns() + _DISCARD_NS)
             except Exception as error:  # noqa: BLE001 - in most cases there is nothing to delete

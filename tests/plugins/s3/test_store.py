@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -75,6 +76,37 @@ def test_a_failed_upload_is_discarded_and_its_error_kept(
         store.put_file("large", BytesSource(bytes(PART_BYTES + 1)), deadline_ns=deadline_ns)
     with pytest.raises(ObjectNotFoundError):
         store.read("large", deadline_ns=deadline_ns)
+
+
+def test_an_upload_that_is_retried_cannot_be_deleted_by_its_failed_attempt(
+    store: FsspecStore, deadline_ns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A delete in an outage may take effect later, for example after the store's client has given up."""
+    pipe, remove = MemoryFileSystem.pipe_file, MemoryFileSystem.rm_file
+    fails, begun, is_over, removed = (threading.Event() for _ in range(4))
+    fails.set()
+
+    def write(self: MemoryFileSystem, path: str, value: bytes, **_: object) -> None:
+        pipe(self, path, value[:2] if fails.is_set() else value)
+        if fails.is_set():
+            raise ConnectionResetError("reset")
+
+    def remove_late(self: MemoryFileSystem, path: str) -> None:
+        begun.set()
+        is_over.wait(20)
+        remove(self, path)
+        removed.set()
+
+    monkeypatch.setattr("stratalog_s3.store._DISCARD_NS", 100_000_000)
+    monkeypatch.setattr(MemoryFileSystem, "rm_file", remove_late)
+    monkeypatch.setattr(MemoryFileSystem, "pipe_file", write)
+    with pytest.raises(StoreTimeoutError):
+        store.put_file("a", BytesSource(b"data"), deadline_ns=deadline_ns)
+    fails.clear()
+    store.put_file("a", BytesSource(b"data"), deadline_ns=deadline_ns)
+    is_over.set()
+    assert not begun.is_set() or removed.wait(20)
+    assert store.read("a", deadline_ns=deadline_ns) == b"data"
 
 
 def test_a_create_that_may_have_been_applied_is_unknown(
