@@ -124,7 +124,10 @@ class FileStore(ObjectStore):
     def is_cached(self, key: str, start: int, end: int) -> bool:
         """Return True if the page cache contains the byte before ``end``. Earlier bytes are assumed to be cached."""
         del start
-        with contextlib.suppress(OSError), self._opened(f"{self._root}/{place_of(check_key(key))}") as descriptor:
+        with (
+            contextlib.suppress(OSError, ConfigError),
+            self._opened(f"{self._root}/{place_of(check_key(key))}") as descriptor,
+        ):
             return self._files.is_cached(descriptor, end - 1)
         return False
 
@@ -134,7 +137,7 @@ class FileStore(ObjectStore):
             return False
         try:
             descriptor = self._files.open(f"{self._root}/{place_of(check_key(key))}")
-        except OSError:
+        except (OSError, ConfigError):
             return False
         try:
             return self._files.read_cached(descriptor, start, into)

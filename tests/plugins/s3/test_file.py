@@ -120,6 +120,11 @@ def test_cached_bytes_are_read_without_waiting(
     assert not store.read_cached("a", 20, memoryview(room)), "and says nothing more"
 
 
+def test_bytes_of_an_invalid_key_are_not_cached(store: ObjectStore) -> None:
+    assert not store.is_cached("../x", 0, 1)
+    assert not store.read_cached("../x", 0, memoryview(bytearray(1)))
+
+
 def test_objects_are_private_files_without_leftovers(store: ObjectStore, tmp_path: Path, deadline_ns: int) -> None:
     store.put_file("a/b/put", BytesSource(b"put"), deadline_ns=deadline_ns)
     store.create("a/b/made", b"made", deadline_ns=deadline_ns)
