@@ -242,7 +242,7 @@ class FileStore(ObjectStore):
         Remove stale temporary files from the folder at the first call, and then at most once a day.
         """
         now_ms = self._clock.now_ms()
-        if folder in self._swept:
+        if folder in self._swept and self._files.stat(folder) is not None:  # else it was removed from outside
             if now_ms - self._swept[folder] >= STALE_MS:
                 self._swept[folder] = now_ms
                 self._sweep(folder)

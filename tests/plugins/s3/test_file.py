@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -289,6 +290,13 @@ def test_folders_are_swept_again_a_day_later(open_store: OpenStore, tmp_path: Pa
     clock.advance_ms(STALE_MS + 1)
     store.create("a/c", b"x", deadline_ns=clock.monotonic_ns() + MINUTE_NS)
     assert files_in(tmp_path) == ["a/b", "a/c"]
+
+
+def test_a_folder_that_was_removed_is_made_again(store: ObjectStore, tmp_path: Path, deadline_ns: int) -> None:
+    for name in ("one", "two"):
+        store.put_file(f"a/b/{name}", BytesSource(b"x"), deadline_ns=deadline_ns)
+        assert store.create(f"a/c/{name}", b"x", deadline_ns=deadline_ns) is Created.CREATED
+        shutil.rmtree(tmp_path / "a")
 
 
 def test_a_deadline_between_two_pieces_stops_the_upload(open_store: OpenStore, tmp_path: Path) -> None:
