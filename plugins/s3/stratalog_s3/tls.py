@@ -37,16 +37,16 @@ def check_endpoint(url: str, *, allow_http: bool = False) -> str:
         parts = urlsplit(url)
         host, user = parts.hostname or "", parts.username
     except ValueError:
-        raise ConfigError("the S3 endpoint is not a URL") from None
+        raise ConfigError("the endpoint is not a URL") from None
     if user is not None:
-        raise ConfigError("the S3 endpoint must not contain credentials: put them into the environment")
+        raise ConfigError("the endpoint must not contain credentials: put them into the environment")
     if not host or parts.scheme not in {"http", "https"}:
-        raise ConfigError("the S3 endpoint must be a URL that starts with https://")
+        raise ConfigError("the endpoint must be a URL that starts with https://")
     if parts.scheme == "https" or _is_loopback(host):
         return ""
     if not allow_http:
         raise ConfigError(
-            f"the S3 endpoint http://{host} is not encrypted: use https://, or set allow_http=true to accept that the "
+            f"the endpoint http://{host} is not encrypted: use https://, or set allow_http=true to accept that the "
             "network can read and change records"
         )
     return host
