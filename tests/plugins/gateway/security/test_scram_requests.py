@@ -107,6 +107,16 @@ def test_a_user_is_changed_and_described_once_in_a_request(guarded: Served, file
     assert file.read_bytes() == before
 
 
+@pytest.mark.parametrize("names", [("\ufb01nn", "finn"), ("finn", "\ufb01nn")])
+def test_spellings_of_one_name_are_one_user(guarded: Served, file: Path, names: tuple[str, str]) -> None:
+    valid, wrong = upsertion(names[0]), upsertion(names[1], mechanism=SHA_512, salt=b"")
+    with guarded.wire() as wire:
+        for changes in ((valid, wrong), (wrong, valid)):
+            assert [error for error, _ in altered(wire, *changes).values()] == [93, 93]
+        assert [error for error, _ in altered(wire, valid, upsertion(names[1])).values()] == [92, 92]
+    assert "finn" not in load_users(file)
+
+
 def test_without_a_file_there_are_no_users(tmp_path: Path) -> None:
     with served(tmp_path / "logs") as plain, plain.wire() as wire:
         assert altered(wire, upsertion()) == {"carol": (54, "users.file is not set")}

@@ -102,16 +102,17 @@ class ScramCredentialHandlers:
 def _altered(known: Users, body: Any, results: dict[str, tuple[int, str | None]]) -> Users:
     """Return the users after the changes of a request; ``known`` itself if nothing changes.
 
-    Errors are written to ``results``, by the name of the user.
+    Errors are written to ``results``, by the name of the user. Spellings of a name that are equal in NFKC name one user.
     """
-    counts = Counter((wanted.name, wanted.mechanism) for wanted in (*body.deletions, *body.upsertions))
-    for (name, _), count in counts.items():
+    changes = (*body.deletions, *body.upsertions)
+    errors: dict[str, tuple[int, str]] = {}  # by the normalized name
+    for (name, _), count in Counter((normalized(wanted.name), wanted.mechanism) for wanted in changes).items():
         if count > 1:
-            results[name] = Code.DUPLICATE_RESOURCE, "A user credential cannot be altered twice in the same request"
+            errors[name] = Code.DUPLICATE_RESOURCE, "A user credential cannot be altered twice in the same request"
     found = {name: dict(credentials) for name, credentials in known.items()}
-    for wanted in (*body.deletions, *body.upsertions):
+    for wanted in changes:
         name = normalized(wanted.name)
-        if not results[wanted.name][0]:
+        if name not in errors:
             try:
                 mechanism = _mechanism(wanted)
                 if hasattr(wanted, "salt"):
@@ -119,8 +120,9 @@ def _altered(known: Users, body: Any, results: dict[str, tuple[int, str | None]]
                 else:
                     _delete(found.get(name, {}), mechanism)
             except RefusedError as error:
-                results[wanted.name] = error.code, str(error)
+                errors[name] = error.code, str(error)
                 found[name] = dict(known.get(name, {}))
+    results.update({name: errors[normalized(name)] for name in results if normalized(name) in errors})
     left = {name: credentials for name, credentials in found.items() if credentials}
     return known if left == known else left
 
