@@ -63,13 +63,14 @@ class ReadOnlySource:
         self._lock = threading.Lock()  # a reader opens and refreshes logs in one thread at a time
         self._names, self._topics = reader.partitions(), reader.topics()
         self._opened: dict[TopicPartition, _ReadOnlyLog] = {}  # under _lock
+        self._is_outdated = False  # under _lock; a log was closed after `_topics` was read
         self._changes = 0
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._refresh_all, name="stratalog-gateway-refresh", daemon=True)
 
     @property
     def topic_changes(self) -> int:
-        """Number of refreshes that found new or deleted partitions, or an open log whose topic was deleted."""
+        """Number of refreshes, also failed ones, that found other partitions, or an open log whose topic was deleted."""
         return self._changes
 
     def start(self) -> None:
@@ -117,17 +118,27 @@ class ReadOnlySource:
     def refresh(self) -> None:
         """Make new records and changes of topics visible; raise the errors of ``Reader.refresh``."""
         with self._lock:
-            changed = self._reader.refresh()
+            try:
+                changed = self._reader.refresh()
+            except BaseException:
+                self._changes += self._forget_closed()  # the failed refresh may have closed logs
+                raise
             names = self._reader.partitions()
-            moved = [(name, self._opened[name]) for name in changed if name in self._opened]
-            replaced = [name for name, log in moved if log.is_closed]
-            for name in replaced:
-                del self._opened[name]
-            if replaced or names != self._names:
-                self._names, self._topics = names, self._reader.topics()
+            moved = [self._opened[name] for name in changed if name in self._opened]
+            self._forget_closed()
+            if self._is_outdated or names != self._names:
+                self._names, self._topics, self._is_outdated = names, self._reader.topics(), False
                 self._changes += 1
-        for _, log in moved:
+        for log in moved:
             log.moved()
+
+    def _forget_closed(self) -> bool:
+        """Forget the logs whose topics were deleted, under the lock. Return True if there were any."""
+        closed = [name for name, log in self._opened.items() if log.is_closed]
+        for name in closed:
+            del self._opened[name]
+        self._is_outdated |= bool(closed)
+        return bool(closed)
 
     def _refresh_all(self) -> None:
         while not self._clock.wait(self._stopping, self._refresh_ms):

@@ -18,6 +18,8 @@ import pytest
 from gateway_bed import Served, Wire, part
 from stratalog import Engine, Record, TopicPartition, open_engine, open_reader
 from stratalog.env.clock import SystemClock
+from stratalog.errors import StoreTimeoutError
+from stratalog.reading.tier_reader import BucketReader
 from stratalog_gateway.gateway import Gateway
 from stratalog_gateway.read_only import ReadOnlySource
 from stratalog_gateway.settings import GatewaySection
@@ -95,6 +97,35 @@ def test_a_topic_that_was_created_again_has_its_new_records(writer: Engine, tier
         source.refresh()
         assert source.topic_changes == before + 1
         assert fetched(wire, 0).high_watermark == 2
+
+
+def test_a_topic_that_was_created_again_has_its_new_records_also_after_a_refresh_that_failed(
+    writer: Engine, tier: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise StoreTimeoutError("no answer", "")
+
+    with following(tier, tmp_path / "state", refresh_ms=1 << 30) as (made, source), made.wire() as wire:
+        offloaded(writer, "prices", 1)
+        source.refresh()
+        assert fetched(wire, 0).high_watermark == 5
+        assert fetched(wire, 0, topic="prices").high_watermark == 1
+        writer.delete_topic("orders")
+        offloaded(writer, "orders", 2)
+        offloaded(writer, "prices", 1)
+        monkeypatch.setattr(BucketReader, "_read_newest", fail)
+        with pytest.raises(StoreTimeoutError):
+            source.refresh()
+        monkeypatch.undo()
+        source.refresh()
+        assert fetched(wire, 0).high_watermark == 2
+        assert fetched(wire, 0, topic="prices").high_watermark == 2
+        [topic] = [found for found in wire.ask("Metadata", 10, topics=None, allow_auto_topic_creation=False,
+                   include_cluster_authorized_operations=False, include_topic_authorized_operations=False).topics
+                   if found.name == "orders"]  # fmt: skip
+        new_id = writer.topics()["orders"].topic_id
+        assert new_id is not None
+        assert topic.topic_id.bytes == new_id.as_uuid.bytes
 
 
 def test_changes_are_refused_with_the_codes_of_a_missing_permission(writer: Engine, tier: str, tmp_path: Path) -> None:
