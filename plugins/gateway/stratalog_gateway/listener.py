@@ -152,7 +152,7 @@ class Listener:
             _LOGGER.info("authentication failed: %s host=%s", error, host)
         except OSError as error:  # the client is gone, or was silent for too long
             _LOGGER.debug("a connection ended: %s host=%s", error, host)
-        except Exception:
+        except BaseException:  # an exit by a plugin would end this thread without a message
             _LOGGER.exception("a request failed, and its connection was closed")
         finally:
             self._forget(connection, host)

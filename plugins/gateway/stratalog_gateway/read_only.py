@@ -146,6 +146,8 @@ class ReadOnlySource:
                 self.refresh()
             except StorageError as error:
                 _LOGGER.warning("the logs are shown in an earlier state: %s", error)
+            except BaseException:  # also an exit by a plugin must not end this thread
+                _LOGGER.exception("the logs are shown in an earlier state")
 
 
 class _ReadOnlyLog:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
@@ -182,6 +183,21 @@ def test_a_silent_member_is_removed(bed: Bed) -> None:
     settle(first)
     assert numbers(first.owned) == {0, 1, 2, 3}
     assert bed.refusal(beat(second.at)) == Code.UNKNOWN_MEMBER_ID
+
+
+def test_the_upkeep_continues_after_an_exit(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps, is_over = list[int](), threading.Event()
+
+    def leave() -> None:
+        steps.append(1)
+        if len(steps) == 1:
+            raise SystemExit(3)
+        is_over.set()
+
+    monkeypatch.setattr(bed.upkeep, "step", leave)
+    bed.upkeep.start()
+    assert is_over.wait(20)
+    bed.upkeep.stop(20)
 
 
 def test_a_member_that_does_not_give_up_its_partitions_in_time_is_removed(bed: Bed) -> None:

@@ -112,6 +112,20 @@ def test_refused_connections_do_not_fill_the_log(tmp_path: Path, caplog: pytest.
     assert 0 < caplog.text.count("max.connections=1 is reached") < 20
 
 
+def test_an_exit_by_a_plugin_closes_the_connection_and_is_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def leave(*_: object, **__: object) -> None:
+        raise SystemExit(3)
+
+    with served(tmp_path) as made, made.wire() as wire:
+        monkeypatch.setattr(made.engine, "create_topic", leave)
+        topic = part("Metadata", 4, "MetadataRequestTopic", name="orders")
+        wire.send(request("Metadata", 4, {"topics": (topic,), "allow_auto_topic_creation": True}))
+        assert wire.receive() is None
+    assert "a request failed, and its connection was closed" in caplog.text
+
+
 def test_a_full_disk_is_an_error_until_it_has_room(tmp_path: Path) -> None:
     data = batch(tmp_path / "bed", b"v" * 2000)
     disk = SmallDisk(tmp_path / "logs", room_bytes=1 << 30)

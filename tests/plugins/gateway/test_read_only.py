@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -180,6 +181,26 @@ def test_a_failed_refresh_is_logged_and_the_earlier_state_stays(
                     break
                 assert wire.ask("ApiVersions", 0).error_code == 0
         assert [topic.name for topic in wire.ask("Metadata", 1, topics=None).topics] == ["orders"]
+
+
+@pytest.mark.parametrize("failure", [SystemExit(3), ValueError("a bug")], ids=repr)
+def test_refreshes_continue_after_a_plugin_has_failed_or_exited(
+    writer: Engine, tier: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: BaseException
+) -> None:
+    with following(tier, tmp_path / "state") as (made, source), made.wire() as wire:
+        refresh, failed = source.refresh, threading.Event()
+
+        def fail() -> None:
+            if failed.is_set():
+                refresh()
+            else:
+                failed.set()
+                raise failure
+
+        monkeypatch.setattr(source, "refresh", fail)
+        assert failed.wait(20)
+        offloaded(writer, "orders", 3)
+        assert fetched(wire, 5, wait_ms=20_000).high_watermark == 8
 
 
 def test_a_consumer_group_reads_a_tier(writer: Engine, tier: str, tmp_path: Path) -> None:

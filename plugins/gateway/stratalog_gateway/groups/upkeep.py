@@ -67,5 +67,5 @@ class GroupUpkeep:
             self._node.clock.wait(self._stopping, _STEP_MS)
             try:
                 self.step()
-            except StorageError:
+            except BaseException:  # also an exit by a plugin must not end this thread
                 _LOGGER.exception("the deadlines of groups could not be checked")
