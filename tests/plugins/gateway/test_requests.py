@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from gateway_bed import NOW_MS, Served, Wire, part, request, response
-from stratalog import Record, TopicPartition
+from stratalog import Record, TopicPartition, Transfer
+from stratalog.errors import LogDirError
 from stratalog_gateway.handlers.dispatch import APIS
 from stratalog_gateway.wire.fetch_codec import decode_fetch
 
@@ -266,6 +267,51 @@ def test_a_fetch_keeps_its_limits(orders: Served) -> None:
         assert len(fetched(wire, 0, max_bytes=1).records) == len(data)  # otherwise a client makes no progress
         assert fetched(wire, 6).error_code == 1
         assert fetched(wire, 5, current_leader_epoch=99).error_code == 75
+
+
+def test_a_partition_that_cannot_be_read_does_not_keep_a_fetch_from_the_others(
+    gateway: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = Transfer.read
+
+    def fail(self: Transfer) -> memoryview:
+        if self.size_bytes > 1000:
+            raise LogDirError("the disk failed", "orders-0")
+        return read(self)
+
+    gateway.engine.create_topic("orders", partitions=2)
+    gateway.engine.log("orders", 0).append([Record(value=bytes(20_000))])
+    gateway.engine.log("orders", 1).append([Record(value=b"a")])
+    monkeypatch.setattr(Transfer, "read", fail)
+    wanted = tuple(
+        part("Fetch", 11, "FetchPartition", partition=number, fetch_offset=0, partition_max_bytes=1 << 20)
+        for number in range(2)
+    )
+    with gateway.wire() as wire:
+        found = wire.ask(
+            "Fetch", 11, replica_id=-1, max_wait=SECOND, min_bytes=1, max_bytes=1 << 20, isolation_level=0,
+            session_id=0, session_epoch=-1, topics=(part("Fetch", 11, "FetchTopic", topic="orders", partitions=wanted),),
+            forgotten_topics_data=(), rack_id="",
+        ).responses[0].partitions  # fmt: skip
+    assert [(one.error_code, len(one.records) > 0) for one in found] == [(LogDirError.kafka_code, False), (0, True)]
+
+
+def test_a_fetch_that_fails_releases_its_files(orders: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    release, released = Transfer.release, list[Transfer]()
+
+    def count(self: Transfer) -> None:
+        released.append(self)
+        release(self)
+
+    orders.engine.log("orders", 0).append([Record(value=bytes(20_000))])
+    monkeypatch.setattr(Transfer, "release", count)
+    monkeypatch.setattr("stratalog_gateway.handlers.fetch.encode_fetch", fail)
+    with orders.wire() as wire, pytest.raises(AssertionError):
+        fetched(wire, 0)
+    assert len(released) == 1
 
 
 def test_a_fetch_without_partitions_does_not_wait(orders: Served) -> None:

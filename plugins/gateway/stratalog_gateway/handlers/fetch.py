@@ -21,6 +21,7 @@ from stratalog_gateway.security.quotas import FETCHED
 from stratalog_gateway.security.resources import Operation, ResourceType
 from stratalog_gateway.wire.fetch_codec import (
     FIRST_FLEXIBLE,
+    READ_BYTES,
     FetchRequest,
     FetchResult,
     WantedPartition,
@@ -84,7 +85,14 @@ class FetchHandler:
                 max_bytes=min(asked.max_bytes, window_bytes), min_bytes=min(asked.min_bytes, window_bytes)
             )
         found = self._complete(asked, client)
-        session_id, results = self._sessions.sent(asked, found.results)
+        try:
+            return self._response(header, asked, client, found)
+        except BaseException:
+            Response((), found.transfers).release()
+            raise
+
+    def _response(self, header: Header, asked: FetchRequest, client: Client, found: _Found) -> Response:
+        session_id, results = self._sessions.sent(asked, [_with_bytes(result) for result in found.results])
         pieces = encode_fetch(header.version, results, header.correlation_id, session_id=session_id)
         size = sum(map(size_bytes, pieces))
         throttle_ms = self._node.quotas.record(FETCHED, client, header.client_id, size)
@@ -130,8 +138,12 @@ class FetchHandler:
 
     def _read(self, asked: FetchRequest, client: Client) -> _Found:
         found = _Found(left_bytes=min(asked.max_bytes, _MAX_BYTES))
-        for wanted in asked.wanted:
-            found.results.append(self._read_partition(asked, wanted, found, client))
+        try:
+            for wanted in asked.wanted:
+                found.results.append(self._read_partition(asked, wanted, found, client))
+        except BaseException:
+            Response((), found.transfers).release()
+            raise
         return found
 
     def _read_partition(
@@ -180,6 +192,16 @@ def _transfer(
         last_fetched_epoch=wanted.last_epoch if wanted.last_epoch >= 0 else None,
     )
     return batches.offsets, batches
+
+
+def _with_bytes(result: FetchResult) -> FetchResult:
+    """Read the batches that are sent from memory, and return the result; an error if they cannot be read."""
+    try:
+        if result.batches is not None and result.batches.size_bytes <= READ_BYTES:
+            result.batches.read()
+    except StorageError as error:
+        return FetchResult(result.topic, result.partition, error.kafka_code)
+    return result
 
 
 def _with_batches(result: FetchResult, batches: Transfer, found: _Found) -> FetchResult:

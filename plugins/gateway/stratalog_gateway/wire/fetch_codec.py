@@ -20,7 +20,7 @@ _FIRST_WITHOUT_REPLICA: Final = 15
 _UUID_BYTES: Final = 16
 _NO_REPLICA: Final = b"\xff\xff\xff\xff"  # preferred read replica
 _COPIED_BYTES: Final = 16 << 10  # fewer bytes are copied between the fields instead of being sent as a piece
-_READ_BYTES: Final = 64 << 10  # so many bytes at most are sent from memory, together with the fields
+READ_BYTES: Final = 64 << 10  # so many bytes at most are sent from memory, together with the fields
 _Form: TypeAlias = tuple[struct.Struct, tuple[int | None, ...]]
 _PARTITION: Final[dict[int, _Form]] = {
     # by version: partition, [leader epoch], offset, [last fetched epoch], [log start], maximum bytes
@@ -149,7 +149,7 @@ def encode_fetch(
             if batches is None or size < _COPIED_BYTES:
                 out += b"" if batches is None else batches.read()
             else:
-                pieces += (out, batches.read() if size <= _READ_BYTES else batches)
+                pieces += (out, batches.read() if size <= READ_BYTES else batches)
                 out = bytearray()
             out += _diverging(found) if flexible else b""
         out += tags
