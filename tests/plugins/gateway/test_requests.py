@@ -40,7 +40,14 @@ def produce_frame(data: bytes, *, acks: int = 1, topic: str = "orders", transact
 
 
 def fetched(
-    wire: Wire, offset: int, *, wait_ms: int = 0, max_bytes: int = 1 << 20, version: int = 11, **other: Any
+    wire: Wire,
+    offset: int,
+    *,
+    wait_ms: int = 0,
+    min_bytes: int = 1,
+    max_bytes: int = 1 << 20,
+    version: int = 11,
+    **other: Any,
 ) -> Any:
     values = {"partition": 0, "fetch_offset": offset, "partition_max_bytes": 1 << 20, **other}
     topics = (
@@ -53,8 +60,9 @@ def fetched(
         ),
     )
     return wire.ask(
-        "Fetch", version, replica_id=-1, max_wait=dt.timedelta(milliseconds=wait_ms), min_bytes=1, max_bytes=max_bytes,
-        isolation_level=0, session_id=0, session_epoch=-1, topics=topics, forgotten_topics_data=(), rack_id="",
+        "Fetch", version, replica_id=-1, max_wait=dt.timedelta(milliseconds=wait_ms), min_bytes=min_bytes,
+        max_bytes=max_bytes, isolation_level=0, session_id=0, session_epoch=-1, topics=topics, forgotten_topics_data=(),
+        rack_id="",
     ).responses[0].partitions[0]  # fmt: skip
 
 
@@ -267,6 +275,24 @@ def test_a_fetch_keeps_its_limits(orders: Served) -> None:
         assert len(fetched(wire, 0, max_bytes=1).records) == len(data)  # otherwise a client makes no progress
         assert fetched(wire, 6).error_code == 1
         assert fetched(wire, 5, current_leader_epoch=99).error_code == 75
+
+
+@pytest.mark.parametrize("limits", [{"max_bytes": 2500}, {"partition_max_bytes": 2500}, {"max_bytes": 2}])
+def test_a_fetch_that_its_limits_cut_does_not_wait_for_more_bytes(orders: Served, limits: dict[str, int]) -> None:
+    data = orders.batch([bytes(1000)])
+    with orders.wire() as wire:
+        for _ in range(3):
+            produced(wire, data)
+        assert len(fetched(wire, 0, wait_ms=600_000, min_bytes=2500, **limits).records) in {len(data), 2 * len(data)}
+
+
+def test_a_fetch_at_the_end_of_a_segment_does_not_wait_for_more_bytes(orders: Served) -> None:
+    data = orders.batch([bytes(1000)])
+    with orders.wire() as wire:
+        produced(wire, data)
+        orders.engine.log("orders", 0).roll()
+        produced(wire, data)
+        assert len(fetched(wire, 0, wait_ms=600_000, min_bytes=1500).records) == len(data)
 
 
 def test_a_partition_that_cannot_be_read_does_not_keep_a_fetch_from_the_others(

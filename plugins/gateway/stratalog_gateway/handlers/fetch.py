@@ -45,6 +45,8 @@ class _Found:
         left_bytes: size of the batches that the response may still get.
         results: one result for each partition.
         size_bytes: size of all batches in ``results``.
+        readable_bytes: number of bytes that counts for the minimum of the request. If a partition has more batches than
+            its result, its limit counts instead of the size of the result, because Kafka fills results to their limits.
         is_done: True if the response must not wait: a partition has an error, or the client's log diverges.
         ends: topic, partition and bounds of each log that was read.
         transfers: the batches of the results.
@@ -53,6 +55,7 @@ class _Found:
     left_bytes: int
     results: list[FetchResult] = field(default_factory=list)
     size_bytes: int = 0
+    readable_bytes: int = 0
     is_done: bool = False
     ends: list[tuple[str, int, LogOffsets]] = field(default_factory=list)
     transfers: list[Transfer] = field(default_factory=list)
@@ -109,9 +112,10 @@ class FetchHandler:
     def _complete(self, asked: FetchRequest, client: Client) -> _Found:
         """Return the last pass: read until there are enough bytes or an error, or the wait of the request is over."""
         until_ns = self._node.now_ns() + asked.max_wait_ms * _NS_PER_MS
+        min_bytes = min(asked.min_bytes, asked.max_bytes, _MAX_BYTES)
         while True:
             found = self._read(asked, client)
-            is_enough = found.size_bytes >= asked.min_bytes or found.is_done or self._node.is_closed
+            is_enough = found.readable_bytes >= min_bytes or found.is_done or self._node.is_closed
             if is_enough or not asked.wanted or self._node.now_ns() >= until_ns:
                 return found
             Response((), found.transfers).release()
@@ -167,7 +171,13 @@ class FetchHandler:
         result = FetchResult(
             wanted.topic, wanted.partition, 0, bounds.high_watermark, bounds.last_stable, bounds.log_start
         )
-        return result if batches is None else _with_batches(result, batches, found)
+        if batches is None:
+            return result
+        end = bounds.last_stable if asked.isolation else bounds.high_watermark
+        is_cut = batches.size_bytes > 0 and batches.next_offset < end
+        limit_bytes = min(wanted.max_bytes, found.left_bytes)
+        found.readable_bytes += max(batches.size_bytes, limit_bytes) if is_cut else batches.size_bytes
+        return _with_batches(result, batches, found)
 
 
 def _transfer(
