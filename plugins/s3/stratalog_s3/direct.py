@@ -296,6 +296,8 @@ class DirectSession(AIOHTTPSession):  # type: ignore[misc]  # published without 
             connection.connect()
         except TimeoutError as error:
             raise _NeverConnectedError(ConnectTimeoutError(endpoint_url=url, error=error)) from error
+        except ssl.SSLEOFError as error:  # the server has closed the connection; other errors of TLS stay
+            raise _NeverConnectedError(EndpointConnectionError(endpoint_url=url, error=error)) from error
         except ssl.SSLError as error:
             raise _NeverConnectedError(SSLError(endpoint_url=url, error=error)) from error
         except OSError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import inspect
 import ipaddress
@@ -276,6 +277,29 @@ def test_a_certificate_without_a_known_signer_is_refused(
     with pytest.raises(StoreError, match="SSLError") as caught:
         store.read("a", 0, 9, deadline_ns=deadline_ns)
     assert not caught.value.retriable
+
+
+@pytest.mark.usefixtures("no_aiohttp")
+def test_a_server_that_closes_the_connection_in_the_handshake_may_be_asked_again(
+    open_store: OpenStore, deadline_ns: int
+) -> None:
+    def close_all() -> None:
+        with contextlib.suppress(OSError):  # the socket is closed at the end of the test
+            while True:
+                found, _ = listening.accept()
+                found.recv(1 << 16)
+                found.close()
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=close_all)
+        thread.start()
+        store = open_store("s3://bucket/p", {**KEYS, "endpoint_url": f"https://127.0.0.1:{listening.getsockname()[1]}"})
+        try:
+            with pytest.raises(StoreTimeoutError):
+                store.read("a", 0, 9, deadline_ns=deadline_ns)
+        finally:
+            listening.shutdown(socket.SHUT_RDWR)
+            thread.join()
 
 
 def test_the_session_knows_every_argument_that_aiobotocore_gives_to_one() -> None:
