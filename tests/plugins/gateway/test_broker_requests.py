@@ -115,6 +115,8 @@ def test_topics_are_described_in_pages(orders: Served) -> None:
         first, cursor = page(wire, 3)
         second, end = page(wire, 3, cursor)
         named, _ = page(wire, 100, None, "orders", "none")
+        least, _ = page(wire, 0)
+    assert least == {"bills": [0]}  # a page is never empty: the client would request it forever
     assert (first, second, end) == ({"bills": [0], "orders": [0, 1]}, {"orders": [2]}, None)
     assert named == {"none": [-3], "orders": [0, 1, 2]}
 

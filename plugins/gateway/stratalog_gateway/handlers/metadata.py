@@ -100,7 +100,7 @@ class MetadataHandler:
         asked = {topic.name for topic in body.topics}
         names = sorted(asked or (name for name in self._node.topics() if _is_visible(request, name)))
         start, first = ("", 0) if body.cursor is None else (body.cursor.topic_name, body.cursor.partition_index)
-        room, topics = min(body.response_partition_limit, _MAX_PARTITIONS), []
+        room, topics = max(min(body.response_partition_limit, _MAX_PARTITIONS), 1), []
         for name in names:
             if name < start:
                 continue
