@@ -387,10 +387,9 @@ def test_topics_are_created_changed_and_deleted(gateway: Served) -> None:
             wire.ask("CreateTopics", 7, topics=wanted[:1], timeout=SECOND, validate_only=False).topics[0].error_code
             == 36
         )
-        assert (
-            wire.ask("CreateTopics", 7, topics=(topic("new"),), timeout=SECOND, validate_only=True).topics[0].error_code
-            == 0
-        )
+        checked = (topic("new"), topic("no/name"), topic(".."), topic("n" * 250), topic("setting", configs=(wrong,)))
+        found_wrong = wire.ask("CreateTopics", 7, topics=checked, timeout=SECOND, validate_only=True).topics
+        assert [item.error_code for item in found_wrong] == [0, 17, 17, 17, 40]
         assert list(gateway.engine.topics()) == ["orders"]
         for count, code in ((2, 37), (4, 0)):
             more = part("CreatePartitions", 3, "CreatePartitionsTopic", name="orders", count=count, assignments=None)

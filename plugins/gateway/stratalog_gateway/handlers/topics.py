@@ -5,9 +5,10 @@ Source: apache/kafka ReplicationControlManager.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from stratalog.spi import TopicConfig
 from stratalog_gateway.error_codes import Code
@@ -16,6 +17,8 @@ from stratalog_gateway.handlers.request import RefusedError, Request, outcome, r
 from stratalog_gateway.node import Node
 from stratalog_gateway.security.client import Client
 from stratalog_gateway.security.resources import CLUSTER_NAME, Operation, ResourceType
+
+_NAME: Final = re.compile(r"(?!\.{1,2}\Z)[a-zA-Z0-9._-]{1,249}\Z")  # the rule of Engine.create_topic
 
 
 class TopicHandlers:
@@ -46,6 +49,7 @@ class TopicHandlers:
             if topic.name in self._node.topics():
                 raise RefusedError(Code.TOPIC_ALREADY_EXISTS, f"Topic '{topic.name}' already exists.")
             if only_check:
+                _check_name(topic.name)
                 TopicConfig().replaced(config, "CreateTopics")
             else:
                 self._node.engine.create_topic(topic.name, partitions=count, config=config)
@@ -147,3 +151,9 @@ class TopicHandlers:
             self._check_brokers([found.broker_ids for found in topic.assignments])
         if not request.body.validate_only:
             self._node.engine.create_partitions(topic.name, topic.count)
+
+
+def _check_name(topic: str) -> None:
+    """Raise RefusedError if Kafka does not accept the name of a topic."""
+    if not _NAME.match(topic):
+        raise RefusedError(Code.INVALID_TOPIC, f"topic name {topic!r} is not allowed")
