@@ -16,7 +16,7 @@ from typing import Final
 
 from stratalog.errors import ConfigError
 from stratalog.spi import Clock
-from stratalog_gateway.security.quotas import Quotas, Rate
+from stratalog_gateway.security.quotas import Quotas, Rate, monotonic_ms
 from stratalog_gateway.security.security_settings import SecuritySection
 
 _LOGGER: Final = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ class ConnectionQuotas:
 
     def pause_ms(self) -> int:
         """Count a new connection. Return the time (ms) until the listener may accept another; 0 below the limit."""
-        return self._created.record(1, self._clock.now_ms())
+        return self._created.record(1, monotonic_ms(self._clock))
 
     def refusal(self, host: str) -> str:
         """Count a connection, and return "". If a limit is reached, only return its text: "max.connections=2000"."""

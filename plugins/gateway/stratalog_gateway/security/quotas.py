@@ -32,10 +32,16 @@ _VERSION: Final = 1
 _SAMPLES: Final = 11  # quota.window.num
 _SAMPLE_MS: Final = 1000  # quota.window.size.seconds
 _MAX_RATES: Final = 10_000
+_NS_PER_MS: Final = 1_000_000
 _MAX_LIMIT: Final = 1 << 63  # Kafka's Long.MAX_VALUE as a double
 _INT_MAX: Final = (1 << 31) - 1
 Entity = tuple[str, str, str]  # user, client id, address; "" if the quota does not name one
 Table = Mapping[tuple[Entity, str], float]
+
+
+def monotonic_ms(clock: Clock) -> int:
+    """Return the monotonic time for ``Rate.record``: a clock that is set back must not enlarge a rate."""
+    return clock.monotonic_ns() // _NS_PER_MS
 
 
 class Rate:
@@ -100,7 +106,7 @@ class Quotas:
         for wanted, counted in _entities(client.principal.partition(":")[2], client_id):
             found = table.get((wanted, limit))
             if found is not None:
-                return self._rate(counted, limit, found).record(count, self._clock.now_ms())
+                return self._rate(counted, limit, found).record(count, monotonic_ms(self._clock))
         return 0
 
     def window_bytes(self, client: Client, client_id: str) -> int | None:
@@ -120,7 +126,7 @@ class Quotas:
         limit = table.get((("", "", host), _CONNECTIONS), table.get((("", "", DEFAULT), _CONNECTIONS)))
         if limit is None:
             return False
-        rate, now_ms = self._rate(("", "", host), _CONNECTIONS, limit), self._clock.now_ms()
+        rate, now_ms = self._rate(("", "", host), _CONNECTIONS, limit), monotonic_ms(self._clock)
         is_above = rate.record(1, now_ms) > 0
         if is_above:
             rate.record(-1, now_ms)

@@ -102,6 +102,26 @@ def test_a_changed_limit_counts_within_a_second(tmp_path: Path) -> None:
     assert found.window_bytes(of("alice"), "app") is None
 
 
+def test_a_clock_that_is_set_back_does_not_add_to_a_rate(tmp_path: Path) -> None:
+    class SetBack(ManualClock):
+        set_back_ms = 0
+
+        def now_ms(self) -> int:
+            return super().now_ms() - self.set_back_ms
+
+    clock = SetBack()
+    bytes_a_second = {"client-id": "app", "producer_byte_rate": 10}
+    path = quota_file(tmp_path, bytes_a_second, {"ip": "::1", "connection_creation_rate": 2})
+    found = Quotas(str(path), clock)
+    of_all = ConnectionQuotas(GatewaySection(connection_rate=10), found, clock)
+    for number in range(30):
+        assert found.record(PRODUCED, of("alice"), "app", 5) == 0
+        assert not found.refuses_connection("::1")
+        assert of_all.pause_ms() == 0
+        clock.advance_ms(1000)
+        clock.set_back_ms = 3_600_000 if number else 0
+
+
 @pytest.mark.parametrize(
     ("quota", "reason"),
     [
