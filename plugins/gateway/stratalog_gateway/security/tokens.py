@@ -63,7 +63,7 @@ class TokenCheck:
                 leeway=settings.clock_skew_s,
                 options={"require": ["exp"], "verify_aud": bool(settings.expected_audience), "verify_sub": False},
             )
-        except jwt.PyJWTError as error:
+        except (jwt.PyJWTError, TypeError) as error:  # TypeError: the algorithm of the token does not fit the key
             raise AuthenticationError(str(error)) from error
         name = claims.get(settings.subject_claim)
         if not isinstance(name, str) or not name:
