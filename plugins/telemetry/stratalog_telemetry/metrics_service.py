@@ -85,7 +85,12 @@ class MetricsService(Service):
                 )
                 return False
             serve = self._server.serve_forever
-        threading.Thread(target=serve, args=(_POLL_S,), name="stratalog-metrics", daemon=True).start()
+            try:
+                threading.Thread(target=serve, args=(_POLL_S,), name="stratalog-metrics", daemon=True).start()
+            except BaseException:  # the system has no thread left; `stop` would wait for this thread forever
+                self._server.server_close()
+                self._server = None
+                raise
         return True
 
     def _retry(self, engine: Engine) -> None:

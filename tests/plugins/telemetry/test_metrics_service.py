@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import socket
+import threading
 from collections.abc import Iterator
 from http.client import HTTPConnection
 from pathlib import Path
@@ -119,6 +120,27 @@ def test_a_silent_client_does_not_delay_the_stop(service: MetricsService) -> Non
         silent.close()
     with pytest.raises(ConnectionRefusedError):
         get(port, "/healthy")
+
+
+def test_a_start_without_a_thread_keeps_neither_the_port_nor_the_stop(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    service = MetricsService(MetricsSection(port=port))
+    with monkeypatch.context() as full:
+        full.setattr(threading.Thread, "start", fail)
+        with pytest.raises(RuntimeError):
+            service.start(engine)
+    with pytest.raises(ConnectionRefusedError):
+        get(port, "/healthy")
+    stop = threading.Thread(target=service.stop, args=(0,), daemon=True)
+    stop.start()
+    stop.join(20)
+    assert not stop.is_alive()
 
 
 def test_a_port_that_is_taken_is_tried_again(
