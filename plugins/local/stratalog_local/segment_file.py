@@ -196,6 +196,7 @@ class LocalSegmentFile(PooledFile, SegmentFile):
         """Make the bytes durable, and check that the path still names the same file.
 
         Raises:
+            SegmentGoneError: the file was closed before or during the sync.
             FileReplacedError: another process deleted, replaced or truncated the file, or its path cannot be read.
             LogDirError: this sync failed, or an earlier write or sync failed.
         """
@@ -203,6 +204,8 @@ class LocalSegmentFile(PooledFile, SegmentFile):
         if self._lost_bytes():  # check twice: a truncation by this process may have happened in between
             reason = self._lost_bytes()
             if reason:
+                if self._is_gone:  # this process closed the file during the sync, and then renamed or replaced it
+                    raise self._gone()
                 raise FileReplacedError(reason, self.path)
 
     def close(self) -> None:

@@ -16,6 +16,7 @@ from stratalog.log.open_log import LogEnvironment, OpenRequest
 from stratalog.log.state.log_settings import LogSettings
 from stratalog.model.names import LOG_SUFFIX
 from stratalog.model.offsets import LogOffsets, Watermark
+from stratalog.segment.build import copy_batches
 from stratalog.testing.faults import FaultyVfs, failing
 
 WRITERS = 16
@@ -70,6 +71,33 @@ def test_a_roll_during_a_sync_loses_nothing_of_it(bed: LogBed, files: FaultyVfs)
     assert (log.flush(), log.offsets().recovery_point) == (5, 5)
     assert log_syncs(files) == before + 1
     assert files.names("sync folder")
+
+
+@pytest.mark.parametrize("operation", ["drop", "replace"])
+def test_a_segment_may_leave_the_log_while_it_is_synced(bed: LogBed, files: FaultyVfs, operation: str) -> None:
+    """Retention and compaction rename the segment's files. The sync must not take this for another process."""
+    log = bed.open()
+    log.append(records(3))
+    log.roll()
+    log.append(records(2, start=3))
+    old, publisher, done = log.view().segments[0], log.maintenance.publisher(), list[str]()
+
+    def leave(what: str, path: str) -> None:
+        if what != "sync" or not path.endswith(bed.path(0).name) or done:
+            return
+        done.append(operation)
+        if operation == "drop":
+            log.maintenance.drop_local(3)
+        else:
+            builder = publisher.begin(0)
+            copy_batches(old, builder, log.components)
+            assert publisher.replace(builder.finish(3, old.modified_ms), [old])
+
+    files.rule = leave
+    assert (log.flush(), done) == (5, [operation])
+    files.rule = None
+    log.append(records(1, start=5), "durable")
+    assert [record.offset for record in log.records()] == list(range(3 if operation == "drop" else 0, 6))
 
 
 def test_an_interrupted_sync_leaves_the_folder_to_the_next_one(bed: LogBed, files: FaultyVfs) -> None:
