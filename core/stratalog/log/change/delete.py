@@ -10,7 +10,7 @@ from collections.abc import Collection
 
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import InvalidTopicError, OffsetOutOfRangeError, OutOfResourcesError, PolicyViolationError
-from stratalog.log.folder.folder import set_aside
+from stratalog.log.folder.folder import file_names, set_aside
 from stratalog.log.state.log_state import LogState
 from stratalog.log.state.roll import roll
 from stratalog.model.names import INTERNAL_TOPICS
@@ -92,15 +92,20 @@ def drop_segments(state: LogState, end: int) -> list[Segment]:
         gone = [segment for segment in state.writes.segments[:-1] if segment.end_offset <= end]
         if not gone:
             return []
-        # After a partial removal, another removal would leave a gap, which hides records.
-        with state.health.guarded("a removal of segments"):
+        names = file_names(state.files)  # before any change: without a descriptor for the folder, nothing is removed
+        try:
             state.writes.replace_segments(0, len(gone), ())
             state.publish()
             for segment in gone:
-                retire_segment(state, segment)
+                retire_segment(state, segment, names)
                 # Sync each removal: a power loss may restore this segment but not the next, and a gap hides the tier.
                 if state.settings.remote is not None or segment is gone[-1]:
                     state.files.sync()
+        except (
+            BaseException
+        ) as error:  # after a partial removal, another removal would leave a gap, which hides records
+            state.health.fail_after("a removal of segments", error)
+            raise
         state.tier.room.notify_all()
     delete_expired(state)
     return gone

@@ -11,7 +11,6 @@ from stratalog.errors import (
     LogDirOfflineError,
     OutOfResourcesError,
     StorageError,
-    SystemLimitError,
 )
 from stratalog.model.names import TopicPartition
 
@@ -73,11 +72,11 @@ class Health:
     def fail(self, error: StorageError) -> None:
         """Take the log out of service, unless it already is; report a LogDirOfflineError to the directory in any case.
 
-        Later changes raise ``error``. If ``error`` is a SystemLimitError, which allows a retry, later changes raise a
-        ClosedError instead, with the advice to open the log again.
+        Later changes raise ``error``. If ``error`` is an OutOfResourcesError, which advises a retry, later changes raise
+        a ClosedError instead, with the advice to open the log again.
         """
         again = f"log {self.log} is out of service, because a change failed, {error.reason}: open it again"
-        self.refuse(ClosedError(again) if isinstance(error, SystemLimitError) else error)
+        self.refuse(ClosedError(again) if isinstance(error, OutOfResourcesError) else error)
         if isinstance(error, LogDirOfflineError) and self._on_offline is not None:
             self._on_offline(error)
 

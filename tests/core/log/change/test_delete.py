@@ -1,16 +1,33 @@
 from __future__ import annotations
 
+import errno
+
 import pytest
 
 from log_bed import LogBed, records
 from stratalog.config.topic import TopicConfig
-from stratalog.errors import InvalidTopicError, OffsetOutOfRangeError, PolicyViolationError
+from stratalog.errors import (
+    ClosedError,
+    InvalidTopicError,
+    OffsetOutOfRangeError,
+    OutOfResourcesError,
+    PolicyViolationError,
+    SystemLimitError,
+)
 from stratalog.log.change.delete import check_may_delete
 from stratalog.log.log import Log
 from stratalog.model.offsets import EpochEntry
 from stratalog.model.records import Record
+from stratalog.testing.faults import FaultyVfs, failing
 
 COUNT = 12
+
+
+@pytest.fixture
+def files(bed: LogBed) -> FaultyVfs:
+    """Return the bed's file system, which fails as the test plans it."""
+    bed.files_port = made = FaultyVfs()
+    return made
 
 
 @pytest.fixture
@@ -143,6 +160,45 @@ def test_a_crash_leaves_files_that_the_next_load_removes(bed: LogBed, log: Log) 
     assert [name for name in bed.names() if name.endswith(".deleted")]
     assert offsets_in(bed.open(clean=False)) == list(range(4, COUNT))
     assert not [name for name in bed.names() if name.endswith(".deleted")]
+
+
+@pytest.mark.parametrize(
+    ("operation", "code", "path"),
+    [
+        ("rename", errno.ENOSPC, "00.log.deleted"),
+        ("rename", errno.ENOSPC, "02.log.deleted"),
+        ("sync folder", errno.EMFILE, ""),
+    ],
+)
+def test_a_removal_that_ends_early_leaves_no_gap(
+    bed: LogBed, files: FaultyVfs, log: Log, operation: str, code: int, path: str
+) -> None:
+    """After a later removal, the files of the first one would come back before a gap, which hides the tier."""
+    files.rule = failing(operation, code, path=path, times=1000)
+    with pytest.raises(OutOfResourcesError):
+        log.maintenance.drop_local(4)
+    files.rule = None
+    for change in (lambda: log.maintenance.drop_local(6), lambda: log.append(records(1, start=COUNT))):
+        with pytest.raises(ClosedError, match="open it again"):
+            change()
+    assert offsets_in(log) == list(range(4, COUNT))
+    bed.crash()
+    left = offsets_in(bed.open(clean=False))
+    assert left == list(range(left[0], COUNT))
+    assert left[0] <= 4
+
+
+def test_a_folder_that_cannot_be_listed_loses_no_segment(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> list[str]:
+        raise SystemLimitError("too many open files", "folder")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("stratalog.log.change.delete.file_names", refuse)
+        with pytest.raises(SystemLimitError):
+            log.maintenance.drop_local(4)
+    assert offsets_in(log) == list(range(COUNT))
+    assert len(log.maintenance.drop_local(4)) == 2
+    log.append(records(1, start=COUNT))
 
 
 # --- while a reader is open --------------------------------------------------------------------------------------
