@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import errno
+
 import pytest
 
 from log_bed import LogBed, records
 from stratalog.config.topic import TopicConfig
-from stratalog.errors import CorruptCheckpointError
+from stratalog.errors import CorruptCheckpointError, DiskFullError
 from stratalog.model.offsets import EpochEntry
 from stratalog.producers.snapshot import ProducerEntry, decode_snapshot, encode_snapshot
+from stratalog.testing.faults import FaultyVfs, failing
 
 BATCHES, EACH = 6, 3
 COUNT = BATCHES * EACH
@@ -27,6 +30,31 @@ def test_epochs_beyond_the_end_are_forgotten(small: LogBed, *, clean: bool) -> N
     assert (small.folder / "leader-epoch-checkpoint").read_bytes() == b"0\n2\n0 0\n4 9\n"
     log.append(records(1))
     assert log.view().epochs.entries == (EpochEntry(0, 0), EpochEntry(4, 9))
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_full_disk_keeps_a_file_with_more_epochs_than_needed(small: LogBed, *, clean: bool) -> None:
+    """On a full disk, the log must open: otherwise retention could not make room."""
+    stored = "0\n3\n0 0\n4 9\n5 18\n"
+    write_epochs(small, stored)
+    small.files_port = files = FaultyVfs()
+    files.room_bytes = 0
+    log = small.open(clean=clean)
+    assert log.view().epochs.entries == (EpochEntry(0, 0), EpochEntry(4, 9))
+    assert len(list(log.records())) == COUNT
+    assert (small.folder / "leader-epoch-checkpoint").read_text(encoding="utf-8") == stored
+    files.room_bytes = None
+    log.lead(6)
+    assert (small.folder / "leader-epoch-checkpoint").read_bytes() == b"0\n3\n0 0\n4 9\n6 18\n"
+
+
+def test_a_full_disk_refuses_a_log_whose_file_lacks_an_epoch(small: LogBed) -> None:
+    """The epoch would be lost if the log were closed cleanly before it is stored."""
+    (small.folder / "leader-epoch-checkpoint").unlink()
+    small.files_port = files = FaultyVfs()
+    files.rule = failing("create", errno.ENOSPC, path="leader-epoch-checkpoint.tmp")
+    with pytest.raises(DiskFullError):
+        small.open(clean=False)
 
 
 def test_recovery_finds_lost_epochs_and_stores_them(bed: LogBed) -> None:

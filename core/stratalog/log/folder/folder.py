@@ -249,6 +249,20 @@ def write_epochs(files: LogFiles, epochs: EpochCache) -> None:
     store_epochs(files, LEADER_EPOCHS_FILE, epochs.entries)
 
 
+def write_epochs_if_room(files: LogFiles, epochs: EpochCache, stored: EpochCache) -> None:
+    """Replace the leader epochs ``stored`` by ``epochs``, durably. If the disk is full, log a warning and keep the file.
+
+    The loader calls this function, because reads, offload and eviction must work even on a full disk. A file with more
+    epochs than needed does no harm, because each loading removes them. If the file lacks an epoch, the error is raised.
+    """
+    try:
+        write_epochs(files, epochs)
+    except OutOfResourcesError as error:
+        if epochs.latest > stored.latest:
+            raise
+        _LOGGER.warning("no space for the leader epochs; the log opens with the earlier file: %s", error)
+
+
 def store_epochs(files: LogFiles, name: str, entries: Iterable[EpochEntry]) -> None:
     """Replace a file of leader epochs durably."""
     files.replace_small(name, readable(format_epochs(entries), parse_epochs, files.path(name)))

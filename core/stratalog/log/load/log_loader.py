@@ -22,7 +22,7 @@ from stratalog.log.folder.folder import (
     read_epochs,
     set_aside,
     with_next_epoch,
-    write_epochs,
+    write_epochs_if_room,
     write_index_if_room,
 )
 from stratalog.log.folder.write_rounds import end_round
@@ -95,7 +95,7 @@ def load(
         loaded = loader.loaded
         if request.writable and loaded.damage is None:
             if loaded.epochs != stored:
-                write_epochs(files, loaded.epochs)
+                write_epochs_if_room(files, loaded.epochs, stored)
             bases = [segment.base_offset for segment in loaded.segments]
             remove_stray_snapshots(files, loader.listed_snapshots(), bases, loaded.log_end)
             if MARKS_FILE in names:
