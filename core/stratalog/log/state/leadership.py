@@ -76,6 +76,19 @@ def store_epochs(state: LogState, epochs: EpochCache) -> None:
         raise
 
 
+def forget_epochs(state: LogState, left: EpochCache) -> None:
+    """Replace the log's epochs by ``left``, a part of them; a full disk is no error. The caller holds the log's lock.
+
+    Raises:
+        StorageError: the disk failed; the log is out of service.
+    """
+    try:
+        state.writes.forget_epochs(left)
+    except StorageError as error:
+        state.health.fail(error)
+        raise
+
+
 def set_high_watermark(state: LogState, offset: int) -> int:
     """Set the high watermark, limited to [log start, log end], and return it. A leader's high watermark never falls.
 

@@ -9,6 +9,7 @@ from stratalog.config.topic import TopicConfig
 from stratalog.errors import (
     ClosedError,
     InvalidTopicError,
+    LogDirOfflineError,
     OffsetOutOfRangeError,
     OutOfResourcesError,
     PolicyViolationError,
@@ -106,6 +107,16 @@ def test_only_committed_records_can_be_deleted(log: Log, offset: int) -> None:
     with pytest.raises(OffsetOutOfRangeError):
         log.delete_records(offset)
     assert log.offsets().log_start == 0
+
+
+def test_epochs_that_cannot_be_stored_take_the_log_out_of_service(files: FaultyVfs, log: Log) -> None:
+    """The epochs in memory are already cut, and the disk has failed."""
+    files.rule = failing("sync", errno.EIO, path="leader-epoch-checkpoint.tmp")
+    with pytest.raises(LogDirOfflineError):
+        log.delete_records(2)
+    with pytest.raises(LogDirOfflineError):
+        log.append(records(1, start=COUNT))
+    assert offsets_in(log) == list(range(COUNT))
 
 
 # --- segments ----------------------------------------------------------------------------------------------------

@@ -385,6 +385,18 @@ def test_readers_beside_truncations_get_records_or_an_error(bed: LogBed) -> None
 # --- failures of the disk --------------------------------------------------------------------------------------------
 
 
+def test_epochs_that_cannot_be_stored_take_the_log_out_of_service(bed: LogBed) -> None:
+    bed.files_port = files = FaultyVfs()
+    log = bed.open()
+    log.append(records(3))
+    log.lead(4)
+    files.rule = failing("sync", errno.EIO, path="leader-epoch-checkpoint.tmp")
+    with pytest.raises(LogDirOfflineError):
+        log.truncate_to(3)
+    with pytest.raises(LogDirOfflineError):
+        log.append(records(1, start=3))
+
+
 @pytest.mark.parametrize("operation", ["rename", "truncate", "sync", "sync folder", "remove"])
 @pytest.mark.parametrize("fully", [False, True])
 @pytest.mark.long
