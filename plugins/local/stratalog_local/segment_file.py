@@ -275,7 +275,11 @@ class LocalSegmentFile(PooledFile, SegmentFile):
     def _reserve(self, end: int) -> None:
         """Reserve space up to ``AHEAD_BYTES`` after ``end``. Ignore a full disk: the next write reports it."""
         self._room_bytes = end + AHEAD_BYTES
-        descriptor = self.pin()
+        descriptor = self._disk.handles.pin_open(self)
+        if (
+            descriptor is None
+        ):  # not ``pin``: the append would find the file open, and skip the checks of a reopened file
+            descriptor = self._pin_reopened()
         self._has_ahead = True  # set first: on a full disk a part of the space may have been reserved
         try:
             self._disk.files.reserve(descriptor, self._size_bytes, self._room_bytes - self._size_bytes)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from stratalog.env import PosixVfs
-from stratalog.errors import DiskFullError
+from stratalog.errors import DiskFullError, FileReplacedError
 from stratalog.spi.segment_store import LogFiles, SegmentFile
 from stratalog.testing.faults import StoreBench, failing
 from stratalog_local.segment_file import AHEAD_BYTES, LARGE_BYTES
@@ -144,6 +144,25 @@ def test_a_file_system_without_the_call_gets_it_once(bench: StoreBench, segment:
         segment.append(bytes(AHEAD_BYTES))
     assert len(bench.files.names("reserve")) == 1
     assert segment.size_bytes == LARGE_BYTES + 4 * AHEAD_BYTES
+
+
+@pytest.mark.parametrize("change", [Path.unlink, lambda path: os.truncate(path, 100)], ids=["unlink", "truncate"])
+def test_a_file_that_another_process_changed_is_noticed_before_space_is_reserved(
+    bench: StoreBench, segment: SegmentFile, path: Path, change: Callable[[Path], None]
+) -> None:
+    """Otherwise an append to a shorter file would leave a hole before its batches."""
+    refusals = [OSError(errno.EMFILE, os.strerror(errno.EMFILE))]
+
+    def refused_once() -> None:
+        if refusals:
+            raise refusals.pop()
+
+    bench.handles.with_room(refused_once)  # closes the descriptor of the segment
+    change(path)
+    with pytest.raises(FileReplacedError):
+        segment.append(b"abc")
+    assert segment.size_bytes == LARGE_BYTES
+    assert not path.exists() or path.stat().st_size == 100
 
 
 def test_a_preallocated_segment_needs_none(bench: StoreBench, files: LogFiles) -> None:
