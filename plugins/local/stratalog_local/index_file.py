@@ -18,6 +18,7 @@ from stratalog.errors import (
     OutOfResourcesError,
     PluginError,
     SegmentGoneError,
+    StorageError,
     log_dir_error,
 )
 from stratalog.spi import Buffer, IndexFile
@@ -168,15 +169,18 @@ class MappedIndex(PooledFile, IndexFile):
 
         Raises:
             ValueError: the entries have fewer bytes.
-            LogDirError: the file on disk cannot be truncated.
+            LogDirError: the file on disk cannot be truncated, and keeps its entries.
         """
         self.check_writable()
         if not 0 <= size_bytes <= self._size_bytes:
             raise ValueError(f"cannot truncate {self._size_bytes} bytes to {size_bytes}")
         with self._changing:
-            shrinks = size_bytes < self._size_bytes
-            self._size_bytes = size_bytes
-            self._cut(views_see_more=shrinks)
+            before, self._size_bytes = self._size_bytes, size_bytes
+            try:
+                self._cut(views_see_more=size_bytes < before)
+            except StorageError:
+                self._size_bytes = before  # otherwise an append would change bytes that an older view shows
+                raise
 
     def trim(self) -> None:
         """Remove the reserved space after the entries from the file. Raise LogDirError if the truncation fails."""

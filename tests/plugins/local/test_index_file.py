@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from stratalog.config.engine_settings import Limits
-from stratalog.errors import DiskFullError, FileReplacedError, LogDirOfflineError
+from stratalog.errors import DiskFullError, FileReplacedError, LogDirError, LogDirOfflineError
 from stratalog.spi.segment_store import IndexFile, LogFiles
 from stratalog.testing.faults import StoreBench, failing
 from stratalog_local import stratalog_segment_stores
@@ -170,6 +170,25 @@ def test_a_reader_of_what_was_cut_keeps_the_old_file(bench: StoreBench, files: L
     index.close()
     assert bytes(part) == b"xxxx"
     assert Path(files.path(NAME)).read_bytes() == b"x" * 8 + b"y" * PAGE
+
+
+@pytest.mark.parametrize(
+    ("operation", "code"), [("create", errno.ENOSPC), ("write", errno.EIO), ("rename", errno.ENOSPC)]
+)
+def test_a_failed_truncation_changes_nothing_that_a_reader_sees(
+    bench: StoreBench, index: IndexFile, operation: str, code: int
+) -> None:
+    index.append(b"x" * 16)
+    view = index.view()
+    bench.files.rule = failing(operation, code)
+    with pytest.raises(LogDirError):
+        index.truncate(8)
+    assert index.size_bytes == 16
+    index.append(b"y" * 8)
+    assert bytes(view) == b"x" * 16
+    assert bytes(index.view()) == b"x" * 16 + b"y" * 8
+    index.truncate(8)
+    assert bytes(index.view()) == b"x" * 8
 
 
 def test_without_readers_the_file_is_cut_in_place(bench: StoreBench, index: IndexFile) -> None:
