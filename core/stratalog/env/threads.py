@@ -59,14 +59,15 @@ class Worker:
     def submit(self, job: Job) -> bool:
         """Queue ``job``, and return True. Drop ``job``, and return False, after ``close`` or if the queue is full.
 
-        Exceptions of ``job`` are logged.
+        Exceptions of ``job`` are logged. Raises RuntimeError if the system cannot start the thread. ``job`` is then not
+        queued, and the next call tries to start the thread again.
         """
         with self._lock:
             if self._closed:
                 return False
             if not self._started:
-                self._started = True
                 self._thread.start()
+                self._started = True
             try:
                 self._jobs.put_nowait(job)
             except queue.Full:

@@ -7,11 +7,15 @@ from functools import partial
 
 import pytest
 
-from stratalog.env.threads import Worker
+from stratalog.env.threads import OwnThread, Worker
 
 
 def started(name: str) -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == name]
+
+
+def refuse_thread(_: OwnThread) -> None:
+    raise RuntimeError("can't start new thread")
 
 
 def test_jobs_run_in_order_on_a_named_thread() -> None:
@@ -34,6 +38,19 @@ def test_a_worker_without_jobs_starts_no_thread() -> None:
     assert started("test-idle") == []
     worker.close()
     worker.close()
+
+
+def test_a_thread_that_cannot_be_started_is_started_by_a_later_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    unused, worker, ran = Worker("test-start"), Worker("test-start"), threading.Event()
+    with monkeypatch.context() as patch:
+        patch.setattr(OwnThread, "start", refuse_thread)
+        for refused in (unused, worker):
+            with pytest.raises(RuntimeError):
+                refused.submit(ran.set)
+    unused.close()
+    assert worker.submit(ran.set)
+    worker.close()
+    assert ran.is_set()
 
 
 def test_closing_runs_what_is_queued_and_ends_the_thread() -> None:

@@ -36,7 +36,8 @@ class Background:
         """Return a future that holds ``result`` when the records below offset ``end`` are durable.
 
         If the sync fails, the future holds the error. If ``end`` is 0, the future is done at once. The future cannot be
-        cancelled, because the records are already written. After ``close``, this method syncs in the calling thread.
+        cancelled, because the records are already written. After ``close``, or if the system cannot start a thread, this
+        method syncs in the calling thread.
         """
         done: Future[R] = Future()
         done.set_running_or_notify_cancel()
@@ -52,18 +53,29 @@ class Background:
             else:
                 done.set_result(result)
 
-        if not self._syncing[hash(state.log) % _SYNCING].submit(sync):
-            sync()  # the engine is about to close
+        if not _submitted(self._syncing[hash(state.log) % _SYNCING], sync):
+            sync()
         return done
 
-    def notify(self, job: Job) -> None:
-        """Run ``job`` soon, on the thread that calls the subscribers; do nothing after ``close``."""
-        self._notifying.submit(job)
+    def notify(self, job: Job) -> bool:
+        """Run ``job`` soon, on the thread that calls the subscribers, and return True.
+
+        Do nothing, and return False, after ``close`` or if the system cannot start a thread.
+        """
+        return _submitted(self._notifying, job)
 
     def close(self) -> None:
         """Finish the submitted jobs, then end the threads. May be called twice."""
         for worker in (*self._syncing, self._notifying):
             worker.close()
+
+
+def _submitted(worker: Worker, job: Job) -> bool:
+    """Return True if ``worker`` runs ``job``; False after ``close``, or if the system cannot start a thread."""
+    try:
+        return worker.submit(job)
+    except RuntimeError:  # the records are written: an error would report the opposite
+        return False
 
 
 class Subscribers:
@@ -107,13 +119,16 @@ class Subscribers:
     def moved(self) -> None:
         """Schedule one call of each callback, because offsets have changed.
 
-        Returns at once; the caller may hold any locks.
+        Returns at once; the caller may hold any locks. If the system cannot start a thread, the next change schedules
+        the calls.
         """
         with self._lock:
             if self._is_scheduled or not self._callbacks:
                 return
             self._is_scheduled = True
-        self._background.notify(self._notify)
+        if not self._background.notify(self._notify):
+            with self._lock:
+                self._is_scheduled = False
 
     def _notify(self) -> None:
         with self._lock:

@@ -11,6 +11,7 @@ import pytest
 
 from stratalog import Record, open_engine
 from stratalog.env import Env
+from stratalog.env.threads import OwnThread
 from stratalog.errors import ClosedError, LogDirOfflineError
 from stratalog.model.names import LOG_SUFFIX
 from stratalog.model.offsets import LogOffsets
@@ -51,6 +52,34 @@ def test_an_append_returns_before_its_sync_does(tmp_path: Path, files: FaultyVfs
         assert log.offsets().recovery_point == 5
     syncs = sum(name.endswith(LOG_SUFFIX) for _, name in files.names("sync"))
     assert syncs <= 3, "of the first, of all that came meanwhile, of closing"
+
+
+def test_without_a_thread_the_caller_syncs_and_later_changes_reach_subscribers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The system may refuse a thread for a while. No future and no subscriber may wait for it for ever."""
+
+    def refuse(_: OwnThread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with open_engine(tmp_path) as engine:
+        engine.create_topic("t")
+        log, seen, called = engine.log("t", 0), list[int](), threading.Event()
+
+        def look(offsets: LogOffsets) -> None:
+            seen.append(offsets.log_end)
+            called.set()
+
+        log.subscribe(look)
+        with monkeypatch.context() as patch:
+            patch.setattr(OwnThread, "start", refuse)
+            future = log.append(ONE, "durable", wait=False)
+            assert future.done()
+            assert future.result().base_offset == 0
+        assert log.offsets().recovery_point == 1
+        assert log.append(ONE, "durable", wait=False).result(SOON_S).base_offset == 1
+        assert called.wait(SOON_S)
+    assert seen[-1] == 2
 
 
 def test_a_subscriber_of_written_records_is_called_at_once(
