@@ -197,8 +197,8 @@ class LocalSegmentFile(PooledFile, SegmentFile):
 
         Raises:
             SegmentGoneError: the file was closed before or during the sync.
-            FileReplacedError: another process deleted, replaced or truncated the file, or its path cannot be read.
-            LogDirError: this sync failed, or an earlier write or sync failed.
+            FileReplacedError: another process deleted, replaced or truncated the file.
+            LogDirError: this sync failed, an earlier write or sync failed, or the attributes of the path cannot be read.
         """
         super().sync()
         if self._lost_bytes():  # check twice: a truncation by this process may have happened in between
@@ -258,12 +258,15 @@ class LocalSegmentFile(PooledFile, SegmentFile):
         return descriptor
 
     def _lost_bytes(self) -> str:
-        """Return the reason why bytes may be lost; "" if the path names this file with all its bytes."""
+        """Return the reason why bytes may be lost; "" if the path names this file with all its bytes.
+
+        Raises LogDirError if the attributes of the path cannot be read.
+        """
         size = self._size_bytes
         try:
             found = self._disk.files.stat(self.path)
         except OSError as error:
-            return log_dir_error(error, self.path).reason
+            raise log_dir_error(error, self.path) from error
         if found is None:
             return "another process removed the file"
         if found.file_id != self._file_id:

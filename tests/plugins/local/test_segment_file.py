@@ -8,7 +8,14 @@ from pathlib import Path
 import pytest
 
 from stratalog.config.engine_settings import Limits
-from stratalog.errors import DiskFullError, LogDirOfflineError, LogDirPermissionError, SegmentGoneError
+from stratalog.errors import (
+    DiskFullError,
+    LogDirError,
+    LogDirOfflineError,
+    LogDirPermissionError,
+    SegmentGoneError,
+    SystemLimitError,
+)
 from stratalog.spi.segment_store import LogFiles
 from stratalog.testing.faults import StoreBench, failing
 from stratalog_local import stratalog_segment_stores
@@ -100,6 +107,25 @@ def test_a_failed_read_is_reported(bench: StoreBench, files: LogFiles) -> None:
     with segment.slice(0, 3) as piece, pytest.raises(LogDirOfflineError):
         assert piece.data
     assert bytes(segment.read(0, 3)) == b"abc"
+    segment.close()
+
+
+@pytest.mark.parametrize(("code", "kind"), [(errno.EACCES, LogDirPermissionError), (errno.ENOMEM, SystemLimitError)])
+def test_a_path_whose_attributes_cannot_be_read_is_no_replaced_file(
+    bench: StoreBench, files: LogFiles, monkeypatch: pytest.MonkeyPatch, code: int, kind: type[LogDirError]
+) -> None:
+    segment = files.open_segment(NAME, create=True)
+    segment.append(b"abc")
+
+    def refuse(path: str) -> None:
+        raise OSError(code, os.strerror(code), path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(bench.files, "stat", refuse)
+        with pytest.raises(kind):
+            segment.sync()
+    segment.append(b"def")
+    segment.sync()
     segment.close()
 
 
