@@ -22,6 +22,8 @@ _NEW: Final = ".tmp"
 # Errors that only opening a folder returns, never a sync.
 _NOT_OPENED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EACCES})
 
+_NOT_EMPTY: Final = frozenset({errno.ENOTEMPTY, errno.EEXIST})  # POSIX allows both
+
 
 class Folder:
     """A folder on disk. Thread-safe.
@@ -132,10 +134,12 @@ class Folder:
     def remove_tree(self, name: str) -> None:
         """Delete the folder ``name`` with everything in it. The deletion is durable only after ``sync``.
 
-        Do nothing if ``name`` is missing or is a file.
+        If ``name`` is a symbolic link to a folder, delete only the link. Do nothing if ``name`` is missing or is a file.
         """
         path = self.path(checked_name(name))
         self._disk.check_writable(path)
+        if self._removed_without_contents(name):
+            return
         inside = Folder(self._disk, path)
         try:
             entries = inside.list()
@@ -150,6 +154,21 @@ class Folder:
             self._disk.files.remove_folder(path)
         except OSError as error:
             raise log_dir_error(error, path) from error
+
+    def _removed_without_contents(self, name: str) -> bool:
+        """Delete ``name`` if it is an empty folder or a link to a folder. Return False if it is a folder with entries."""
+        path = self.path(name)
+        try:
+            self._disk.files.remove_folder(path)
+        except OSError as error:
+            if error.errno in _NOT_EMPTY:
+                return False
+            if not isinstance(error, FileNotFoundError | NotADirectoryError):
+                raise log_dir_error(error, path) from error
+            found = self._stat(path)
+            if found is not None and found.is_folder:  # a link, because its target is a folder, and it is none
+                self.remove(name)
+        return True
 
     def make(self) -> None:
         """Create the folder and its missing parents. The new folders are durable on return.

@@ -353,6 +353,26 @@ def test_a_log_is_deleted_with_all_its_files(bench: StoreBench, folder: Path) ->
         assert store.logs() == []
 
 
+def test_a_link_to_a_folder_is_deleted_without_the_files_of_its_target(
+    bench: StoreBench, folder: Path, tmp_path: Path
+) -> None:
+    target = tmp_path / "elsewhere"
+    target.mkdir()
+    (target / "kept").touch()
+    with bench.acquired() as store:
+        (folder / "a-0").symlink_to(target)
+        store.remove_log("a-0")
+    assert not (folder / "a-0").is_symlink()
+    assert (target / "kept").exists()
+
+
+def test_a_file_with_the_name_of_a_log_is_not_deleted(bench: StoreBench, folder: Path) -> None:
+    with bench.acquired() as store:
+        (folder / "a-0").touch()
+        store.remove_log("a-0")
+    assert (folder / "a-0").exists()
+
+
 def test_a_missing_log_cannot_be_renamed(bench: StoreBench) -> None:
     with bench.acquired() as store, pytest.raises(LogDirNotFoundError):
         store.rename_log("a-0", "b-0")
