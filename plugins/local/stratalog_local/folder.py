@@ -12,6 +12,7 @@ from stratalog.errors import (
     DiskFullError,
     LogDirNotFoundError,
     LogDirOfflineError,
+    NotAFileError,
     StorageError,
     log_dir_error,
 )
@@ -107,6 +108,9 @@ class Folder:
         except FileNotFoundError:
             return False
         except OSError as error:
+            if error.errno in _NOT_EMPTY:
+                full = NotAFileError("a folder with files has the new name", new_path)
+                raise full.advised("move the folder away, then repeat the call") from error
             raise log_dir_error(error, old_path) from error
         return True
 

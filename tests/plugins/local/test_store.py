@@ -378,6 +378,16 @@ def test_a_missing_log_cannot_be_renamed(bench: StoreBench) -> None:
         store.rename_log("a-0", "b-0")
 
 
+def test_a_log_is_not_renamed_onto_one_that_has_files(bench: StoreBench) -> None:
+    with bench.acquired() as store:
+        store.open_log("a-0", create=True)
+        store.open_log("b-0", create=True).replace_small("x", b"1")
+        with pytest.raises(NotAFileError, match="move the folder away") as caught:
+            store.rename_log("a-0", "b-0")
+        assert caught.value.path == store.path("b-0")
+        assert store.open_log("b-0").read_small("x") == b"1"
+
+
 def test_a_link_in_the_place_of_a_segment_is_not_followed(bench: StoreBench, folder: Path, tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_bytes(b"secret")
