@@ -294,10 +294,8 @@ class LocalSegmentFile(PooledFile, SegmentFile):
             self.unpin(descriptor)
 
     def _give_back(self) -> None:
-        """Remove reserved space. If it was not preallocated, keep the modification time, which retention may use."""
-        if self._reserved:
-            self._cut()
-        elif self._has_ahead:
+        """Remove reserved space, and keep the modification time, which retention may use."""
+        if self._reserved or self._has_ahead:
             modified_ms = self.modified_ms
             self._cut()
             with contextlib.suppress(OSError):  # if this fails, retention deletes the records later

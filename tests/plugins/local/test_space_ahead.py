@@ -87,6 +87,21 @@ def test_giving_back_leaves_the_time_of_the_last_append(bench: StoreBench, segme
     assert path.stat().st_mtime_ns == 1_600_000_000_123_000_000
 
 
+@pytest.mark.parametrize(
+    "end", [lambda segment: segment.trim(), lambda segment: segment.close()], ids=["trim", "close"]
+)
+def test_the_end_of_a_preallocation_leaves_the_time_of_the_last_append(
+    bench: StoreBench, files: LogFiles, path: Path, end: Callable[[SegmentFile], object]
+) -> None:
+    segment = files.open_segment(NAME, create=True, preallocate_bytes=10_000)
+    segment.append(b"abc")
+    bench.files.set_modified(str(path), 1_600_000_000_123)
+    end(segment)
+    assert path.stat().st_size == 3
+    assert path.stat().st_mtime_ns == 1_600_000_000_123_000_000
+    segment.close()
+
+
 def test_a_later_append_takes_space_again(bench: StoreBench, segment: SegmentFile) -> None:
     segment.append(b"abc")
     segment.trim()
