@@ -336,6 +336,25 @@ def largest_timestamp(segment: ReadableSegment, components: Components) -> Times
     return best
 
 
+def largest_timestamp_from(segment: ReadableSegment, offset: int, components: Components) -> int:
+    """Return the largest timestamp of the records from ``offset`` on, which the segment has; -1 if none has one.
+
+    All batches from ``offset`` on are read. Raises the same errors as ``walk`` and ``decode``.
+    """
+    largest_ms, is_past = NO_TIMESTAMP, False
+    for chunk in chunks_from(segment, offset, components, check_crc=False):
+        for table in chunk.tables:
+            for row in range(bisect_left(table.last_offset, offset), len(table)):
+                if is_past:
+                    largest_ms = max(largest_ms, table.max_timestamp_ms[row])
+                    continue
+                is_past = True  # only the first batch may have records below ``offset``
+                for columns in decode(chunk, table.take(row, row + 1), segment, components, _PLACE_FIELDS):
+                    stamps = columns.timestamp_ms[bisect_left(columns.offset, offset) :]
+                    largest_ms = max(largest_ms, max(stamps, default=NO_TIMESTAMP))
+    return largest_ms
+
+
 def aborted_transactions(
     segments: Iterable[ReadableSegment], start: int, end: int, components: Components
 ) -> tuple[AbortedTransaction, ...]:

@@ -278,13 +278,13 @@ class LogReader(CheckedArguments, ABC):
         return offset_for_timestamp(self.view, self.components, timestamp_ms, isolation, fences)
 
     def largest_timestamp(self, isolation: str = "read_uncommitted") -> TimestampOffset | None:
-        """Return the largest timestamp of the log, and the offset of the first record that has it.
+        """Return the largest timestamp from the log start on, and the offset of the first record that has it.
 
-        The result is None if no record has a timestamp, or if that record is not visible: above the bound of
-        ``isolation``, or below the log start in a segment that is not deleted yet. Raises StorageError if a segment
-        cannot be read.
+        The result is None if no record has a timestamp, or if that record is above the bound of ``isolation``. Raises
+        StorageError if a segment cannot be read.
 
-        Source: apache/kafka ListOffsetsRequest.MAX_TIMESTAMP.
+        Source: apache/kafka ListOffsetsRequest.MAX_TIMESTAMP. Kafka also returns a record below the log start if its
+        segment is not deleted yet.
         """
         fences = self._fences = self._fences or TimeFences()
         return largest_timestamp(self.view, self.components, isolation, fences)

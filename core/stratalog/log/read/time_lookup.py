@@ -17,7 +17,7 @@ from stratalog.model.batches import NO_TIMESTAMP
 from stratalog.model.offsets import TimestampOffset
 from stratalog.segment.components import Components
 from stratalog.segment.readable import ReadableSegment
-from stratalog.segment.search import find_timestamp
+from stratalog.segment.search import find_timestamp, largest_timestamp_from
 
 
 class TimeFences:
@@ -92,19 +92,49 @@ def offset_for_timestamp(
 def largest_timestamp(
     views: ViewSource, components: Components, isolation: str, fences: TimeFences
 ) -> TimestampOffset | None:
-    """Return timestamp and offset of the first record with the largest timestamp of the log.
+    """Return timestamp and offset of the first record with the largest timestamp of the records from the log start on.
 
-    The result is None if no record has a timestamp, or if that record is not visible: above the bound of ``isolation``,
-    or below the log start in a segment that is not deleted yet. Raises StorageError if a segment cannot be read.
+    The result is None if no record has a timestamp, or if that record is above the bound of ``isolation``. Raises
+    StorageError if a segment cannot be read. Unlike in Kafka, records below the log start do not count.
     """
-    view = views()
-    start = view.offsets.log_start
-    largest_ms = max(
-        (found.max_timestamp_ms for found in view.stored() if found.end_offset > start), default=NO_TIMESTAMP
-    )
-    if largest_ms == NO_TIMESTAMP:
+    found = _since(_largest_ms(views, components), views, components, isolation, fences)
+    if found is None:  # the record with this timestamp may be below the log start, in the first segment
+        largest_ms = _largest_ms(views, components, is_exact=True)
+        found = _since(largest_ms, views, components, isolation, fences)
+    return found
+
+
+def _largest_ms(views: ViewSource, components: Components, *, is_exact: bool = False) -> int:
+    """Return the largest timestamp of all segments that end above the log start; -1 if there is none.
+
+    If ``is_exact`` is True, records below the log start do not count. A segment with such records is then read.
+    """
+    view, retry = views(), None
+    while True:
+        start, largest_ms = view.offsets.log_start, NO_TIMESTAMP
+        segment: ReadableSegment | None = None
+        try:
+            for segment in view.readable_from(start):
+                if is_exact and segment.base_offset < start:
+                    largest_ms = largest_timestamp_from(segment, start, components)
+                else:
+                    largest_ms = max(largest_ms, segment.max_timestamp_ms)
+        except READ_ERRORS as error:
+            retry = retry or ReadRetry(views, view)
+            if not retry.should_retry(error, segment):
+                raise
+            view = retry.view
+        else:
+            return largest_ms
+
+
+def _since(
+    timestamp_ms: int, views: ViewSource, components: Components, isolation: str, fences: TimeFences
+) -> TimestampOffset | None:
+    """Return the result of ``offset_for_timestamp``; None for the timestamp -1."""
+    if timestamp_ms == NO_TIMESTAMP:
         return None
-    return offset_for_timestamp(views, components, largest_ms, isolation, fences)
+    return offset_for_timestamp(views, components, timestamp_ms, isolation, fences)
 
 
 def _candidates(view: LogView, timestamp_ms: int, fences: TimeFences) -> Iterable[ReadableSegment]:

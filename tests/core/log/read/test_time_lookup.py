@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from log_bed import LogBed
 from stratalog.config.topic import TopicConfig
-from stratalog.log.read.time_lookup import TimeFences
+from stratalog.log.read.time_lookup import TimeFences, largest_timestamp
 from stratalog.model.offsets import TimestampOffset
 from stratalog.model.records import Record
 from stratalog.registry.registry import Registry
@@ -52,6 +52,37 @@ def test_the_largest_timestamp_may_be_in_any_segment(bed: LogBed) -> None:
     log.append_as_leader(bed.batch(0, stamped(9500), producer=(7, 0, 0), transactional=True))
     assert log.largest_timestamp() == TimestampOffset(9500, 4)
     assert log.largest_timestamp("read_committed") is None
+
+
+@pytest.mark.parametrize("magic", [1, 2])
+@pytest.mark.parametrize("codec", [None, "gzip"])
+def test_records_below_the_log_start_have_no_largest_timestamp(bed: LogBed, magic: int, codec: str | None) -> None:
+    """Kafka also returns such a record, until its segment is deleted."""
+    bed.topic = TopicConfig(record_version=magic)
+    log = bed.open()
+    log.append_as_leader(bed.batch(0, stamped(9000, 4000, 3000), magic=magic, codec=codec))
+    log.append_as_leader(bed.batch(0, stamped(3500, 2000), magic=magic, codec=codec))
+    for start, (stamp, offset) in enumerate([(9000, 0), (4000, 1), (3500, 3), (3500, 3)]):
+        log.delete_records(start)
+        assert log.largest_timestamp() == TimestampOffset(stamp, offset)
+    log.roll()
+    log.append(stamped(2500))
+    assert log.delete_records(4) == 4
+    assert log.largest_timestamp() == TimestampOffset(2500, 5)
+    log.delete_records(6)
+    assert log.largest_timestamp() is None
+
+
+def test_a_segment_may_be_deleted_during_a_search_of_the_largest_timestamp(bed: LogBed) -> None:
+    log = bed.open()
+    log.append(stamped(9000))
+    log.roll()
+    log.append(stamped(2000))
+    log = bed.open()
+    views = [log.view()]
+    log.maintenance.drop_local(1)
+    found = largest_timestamp(lambda: views.pop() if views else log.view(), bed.components, "log_end", TimeFences())
+    assert found == TimestampOffset(2000, 1)
 
 
 def test_later_segments_are_tried(bed: LogBed) -> None:
