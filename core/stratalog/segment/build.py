@@ -16,17 +16,18 @@ from typing import Final, Self, TypeAlias
 
 from stratalog.config.topic import TopicConfig
 from stratalog.env import Clock
-from stratalog.errors import OffsetsOutOfOrderError, StorageError
+from stratalog.errors import CorruptionError, OffsetsOutOfOrderError, StorageError, UnsupportedCompressionError
 from stratalog.model.batches import BatchTable, Buffer
 from stratalog.model.names import CLEANED_SUFFIX, EXTRA_SUFFIX, LOG_SUFFIX, SPOOL_SUFFIX, segment_file
 from stratalog.model.offsets import TimestampOffset
+from stratalog.model.records import Fields
 from stratalog.model.segment_info import AbortedTransaction
 from stratalog.segment.components import Components
 from stratalog.segment.file_chunks import file_chunks
 from stratalog.segment.framing import MAX_RELATIVE_OFFSET, Chunk, scan, walk
 from stratalog.segment.index_entries import NONE_ABORTED, IndexEntries
 from stratalog.segment.readable import ReadableSegment
-from stratalog.segment.search import transaction_index
+from stratalog.segment.search import decode, transaction_index
 from stratalog.segment.segment import Segment
 from stratalog.spi.indexes import IndexRole
 from stratalog.spi.segment_store import LogFiles
@@ -332,9 +333,9 @@ def _remove(files: LogFiles, names: Mapping[str, str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class CopyCounts:
-    """Number of bytes that were read, and sum of the record counts in the batch headers.
+    """Number of bytes and of records that were read.
 
-    A compressed message of magic 0 or 1 has no record count, and counts as -1.
+    The records of a compressed message of magic 0 or 1 do not count if the message cannot be decompressed.
     """
 
     bytes_read: int
@@ -367,7 +368,20 @@ def copy_batches(
     for chunk in walk(segment, 0, components, below=segment.end_offset):
         bytes_read += chunk.data.nbytes
         for table in chunk.tables:
-            records += sum(table.record_count)
+            records += _count_of(chunk, table, segment, components)
             for data in transform(chunk, table):
                 into.append(data, ended)
     return CopyCounts(bytes_read, records)
+
+
+def _count_of(chunk: Chunk, table: BatchTable, segment: ReadableSegment, components: Components) -> int:
+    """Return the number of records of a table. A compressed message of magic 0 or 1 does not store the number."""
+    count = 0
+    for row, stored in enumerate(table.record_count):
+        if stored >= 0:
+            count += stored
+            continue
+        with contextlib.suppress(CorruptionError, UnsupportedCompressionError):
+            found = decode(chunk, table.take(row, row + 1), segment, components, Fields.OFFSET)
+            count += sum(columns.count for columns in found)
+    return count

@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from log_bed import LogBed
+from log_bed import LogBed, records
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import OffsetsOutOfOrderError, StorageError, StoreTimeoutError
 from stratalog.model.batches import Buffer
@@ -168,3 +168,21 @@ def test_a_copy_has_the_bytes_that_its_transform_returns(bed: LogBed) -> None:
             assert builder.finish(20, 0).size_bytes == segment.size_bytes // 3
     finally:
         segment.close()
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_a_copy_counts_the_records_in_compressed_messages(bed: LogBed, magic: int) -> None:
+    written = [
+        bed.batch(0, records(3), magic=magic, codec="gzip"),
+        bed.batch(3, records(1), magic=magic),
+        bed.batch(4, records(2), magic=magic, codec="gzip"),
+        bed.batch(6, records(2)),
+    ]
+    bed.write_segment(0, written)
+    log = bed.open(clean=False)
+    log.roll()
+    with SegmentBuilder.for_upload(bed.files(), 0, bed.components, DENSE) as builder:
+        counts = copy_batches(log.view().segments[0], builder, bed.components)
+        built = builder.finish(8, 0)
+    assert (counts.records, counts.bytes_read) == (8, sum(map(len, written)))
+    built.discard()
