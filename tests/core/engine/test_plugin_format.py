@@ -11,6 +11,7 @@ import pytest
 
 from stratalog import Log, Record, RecordColumns, open_engine
 from stratalog.errors import ConfigError, PluginError, StorageError, UnknownComponentError
+from stratalog.log.prepare.preparer import Preparer
 from stratalog.model.batches import BatchTable
 from stratalog.spi import (
     BatchHeader,
@@ -178,3 +179,29 @@ def test_a_crash_after_a_format_was_given_up_and_its_plugin_removed_loses_no_rec
         assert [record.offset for record in engine.log("t", 0).records(3)] == [3, 4, 5]
     with open_engine(crashed, plugins=[Plugin()]) as engine:
         assert [record.offset for record in engine.log("t", 0).records()] == list(range(6))
+
+
+@pytest.mark.parametrize("durability", ["written", "durable"])
+def test_an_append_in_progress_uses_the_new_format(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, durability: str
+) -> None:
+    """Without the plugin, recovery would treat its batches as damage, and truncate the log there."""
+    folder, crashed = tmp_path / "data", tmp_path / "crashed"
+    fill(folder)
+    with open_engine(folder, plugins=[Plugin()]) as engine:
+        log, prepare = engine.log("t", 0), Preparer.records
+
+        def prepare_and_alter(preparer: Preparer, records: Sequence[Record]) -> PreparedBatches:
+            prepared = prepare(preparer, records)
+            monkeypatch.undo()
+            engine.alter_topic("t", {"record.version": 2})
+            return prepared
+
+        monkeypatch.setattr(Preparer, "records", prepare_and_alter)
+        result = log.append(RECORDS, durability)
+        assert (result.base_offset, result.last_offset) == (3, 5)
+        log.append(RECORDS)
+        assert (magic_at(log, 0), magic_at(log, 3)) == (Magic5Format.magic, 2)
+        shutil.copytree(folder, crashed)
+    with open_engine(crashed) as engine:
+        assert [record.offset for record in engine.log("t", 0).records(3)] == [3, 4, 5, 6, 7, 8]

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 from stratalog.errors import InvalidRecordError, OffsetsExhaustedError, RecordBatchTooLargeError
 from stratalog.log.load.producer_replay import admit, replay_table
 from stratalog.log.state.backpressure import wait_for_room
+from stratalog.log.state.log_settings import LogSettings
 from stratalog.log.state.log_state import LogState
 from stratalog.log.state.roll import roll
 from stratalog.model.batches import NO_EPOCH, NO_PRODUCER
@@ -24,6 +25,7 @@ from stratalog.model.segment_info import AbortedTransaction
 from stratalog.producers.state import REMEMBERED_BATCHES, ProducerState
 from stratalog.segment.framing import MAX_RELATIVE_OFFSET
 from stratalog.segment.index_entries import NONE_ABORTED
+from stratalog.spi.formats import RecordFormat
 
 _of: Final = tuple.__new__  # creates a named tuple from all its fields, with one call fewer than its class
 _CLIENT: Final = AppendOrigin.CLIENT
@@ -53,6 +55,9 @@ def commit(state: LogState, batches: PreparedBatches, origin: AppendOrigin = _CL
     batch of the append without the batches before it. While the process runs, readers see all batches of the append, or
     none.
 
+    If ``record.version`` has changed since the batches were prepared, they are encoded again. Otherwise the new segment
+    would have batches of the earlier format, whose plugin may be removed.
+
     Args:
         state: the log.
         batches: the prepared batches. After an error, the caller may pass the same value again.
@@ -72,12 +77,16 @@ def commit(state: LogState, batches: PreparedBatches, origin: AppendOrigin = _CL
             service.
         LogDirOfflineError: writing failed; the log is out of service.
         KeyboardInterrupt: if it interrupts the write, the log is out of service, and the next opening recovers the log.
+        Others as ``Preparer.batches``, if the batches are encoded again.
     """
     health, role, settings = state.health, state.role, state.settings
     if health.closed or health.failure or health.damage or not role.is_leader:
         health.check_writable()  # this call or the next one raises an error; nearly all appends skip both
         role.check_leads()
     config, preparer = settings.config, settings.preparer
+    found = preparer.format
+    if found.magic != batches.magic:
+        found, batches = _of_other_magic(settings, batches, origin)
     if batches.size_bytes > config.segment_bytes:
         limit_bytes = config.segment_bytes
         raise RecordBatchTooLargeError(f"the append has {batches.size_bytes} bytes, above segment.bytes={limit_bytes}")
@@ -88,6 +97,8 @@ def commit(state: LogState, batches: PreparedBatches, origin: AppendOrigin = _CL
     # Markers do not wait for room: an open transaction blocks the offload, and only its marker ends it.
     if (settings.remote is not None or state.tier.is_pressed) and not batches.is_control:
         has_waited = wait_for_room(state, batches.size_bytes)
+        if has_waited and state.settings is not settings:  # the wait released the lock
+            return commit(state, batches, origin)
         result = _duplicate(state, batches) if has_waited and is_numbered else None
         if result is not None:
             return result  # another attempt of the same append was written during the wait
@@ -95,15 +106,22 @@ def commit(state: LogState, batches: PreparedBatches, origin: AppendOrigin = _CL
     if base > MAX_OFFSET - batches.span:
         raise OffsetsExhaustedError(f"log {state.log} ends at offset {base}")
     # The clock is read under the lock: then timestamps ascend with offsets, and the result has the stored time.
-    now_ms, found = preparer.now_ms(), preparer.format
-    if found.magic != batches.magic:  # markers in a topic of magic 0 or 1
-        found = settings.components.formats.of(batches.magic, "append", 0)
+    now_ms = preparer.now_ms()
     found.assign(batches, base, epoch, None if config.message_timestamp_type == _CREATE_TIME else now_ms)
     if batches.has_producer:
         _write(state, batches, base, epoch, *_admitted(state, batches, in_sequence=is_numbered))
     else:
         _write(state, batches, base, epoch)
     return _of(AppendResult, (base, batches.last_offset, now_ms, False))
+
+
+def _of_other_magic(
+    settings: LogSettings, batches: PreparedBatches, origin: AppendOrigin
+) -> tuple[RecordFormat, PreparedBatches]:
+    """Return batches without the magic of the topic, and their format. Batches other than markers are encoded again."""
+    if batches.is_control:  # markers in a topic of magic 0 or 1
+        return settings.components.formats.of(batches.magic, "append", 0), batches
+    return settings.preparer.format, settings.preparer.batches(batches.data, origin)
 
 
 def _admitted(
