@@ -12,7 +12,7 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 
-from stratalog.errors import ConfigError, OffsetsOutOfOrderError, StorageError
+from stratalog.errors import ConfigError, OffsetsOutOfOrderError, OutOfResourcesError, StorageError
 from stratalog.log.durability.sync import flush
 from stratalog.log.folder.folder import file_names, set_aside
 from stratalog.log.folder.swap_files import publish_files
@@ -184,7 +184,7 @@ def _add(state: LogState, built: Sequence[BuiltSegment], mark: tuple[str, int] |
         if state.writes.epochs.latest != state.role.leader_epoch:
             state.writes.store_epochs(state.writes.epochs.assign(state.role.leader_epoch, base))
         if mark is not None:
-            begin_round(files, Pending(*mark, base_offset=base, end_offset=end))
+            _begin_round(state, Pending(*mark, base_offset=base, end_offset=end))
     try:
         _take_in(state, built)
     except StorageError as error:  # some files may be renamed already: only the next opening can repair that
@@ -193,6 +193,21 @@ def _add(state: LogState, built: Sequence[BuiltSegment], mark: tuple[str, int] |
     if mark is not None:
         end_round(files, end)
     state.notify(SegmentRolled(log=state.log, base_offset=end))
+
+
+def _begin_round(state: LogState, pending: Pending) -> None:
+    """Store durably that a round begins. After an error, the file does not name the round, or the log is out of service.
+
+    Otherwise the round would count as written once later appends reach its end offset.
+    """
+    try:
+        begin_round(state.files, pending)
+    except OutOfResourcesError as error:  # the file may have been replaced before the error
+        try:
+            end_round(state.files, pending.base_offset)
+        except StorageError:
+            state.health.fail_after("adding segments", error)
+        raise
 
 
 def _take_in(state: LogState, built: Sequence[BuiltSegment]) -> None:

@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+import errno
+import os
+
 import pytest
 
 from log_bed import LogBed, records
-from stratalog.errors import ClosedError
+from stratalog.errors import ClosedError, SystemLimitError
+from stratalog.model.names import MARKS_FILE
 from stratalog.segment.build import copy_batches
 from stratalog.testing.faults import FaultyVfs
 
@@ -36,3 +40,31 @@ def test_a_replacement_that_is_interrupted_takes_the_log_out_of_service(bed: Log
     again = bed.open(clean=False)
     assert [record.offset for record in again.records()] == [0, 1, 2]
     assert not [name for name in bed.names() if name.endswith((".cleaned", ".swap"))]
+
+
+@pytest.mark.parametrize("refusals", [1, 2])
+def test_a_round_that_could_not_begin_does_not_count_as_written(bed: LogBed, refusals: int) -> None:
+    """The file may name the round although its sync failed. Later appends must not make it look written."""
+    bed.files_port = files = FaultyVfs()
+    log = bed.open()
+    log.append(records(3))
+    log.roll()
+    publisher = log.maintenance.publisher()
+    builder = publisher.begin(3)
+    builder.append(bed.batch(3, records(2, start=3)))
+    built, stored = builder.finish(5, 0), [0]
+
+    def refuse(operation: str, path: str) -> None:
+        stored[0] += operation == "rename" and path.endswith(MARKS_FILE)
+        if operation == "sync folder" and 1 <= stored[0] <= refusals:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), path)
+
+    files.rule = refuse
+    with pytest.raises(SystemLimitError):
+        publisher.add([built], ("w", 1))
+    files.rule = None
+    if not log.healthy:
+        log.close()
+        log = bed.open(clean=False)
+    log.append(records(9, start=3))
+    assert log.maintenance.marks().number_of("w") == -1
