@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterable, Sequence
 
 from stratalog.epochs.epoch_cache import EpochCache
-from stratalog.errors import OutOfResourcesError
+from stratalog.errors import OutOfResourcesError, SystemLimitError
 from stratalog.log.folder.folder import write_epochs
 from stratalog.log.load.loaded_log import LoadedLog
 from stratalog.producers.state import ProducerState
@@ -103,7 +103,12 @@ class WriteState:
 
     def store_epochs(self, epochs: EpochCache) -> None:
         """Replace the epochs, durably. If storing them fails, raise the error and keep the earlier epochs."""
-        write_epochs(self._files, epochs)
+        try:
+            write_epochs(self._files, epochs)
+        except SystemLimitError:  # the file may have been replaced before the error
+            with contextlib.suppress(OutOfResourcesError):
+                write_epochs(self._files, self.epochs)
+            raise
         self.epochs = epochs
 
     def forget_epochs(self, left: EpochCache) -> None:

@@ -13,6 +13,7 @@ from stratalog.errors import (
     LogDirOfflineError,
     NotLeaderOrFollowerError,
     StaleLeaderEpochError,
+    SystemLimitError,
     UnknownLeaderEpochError,
 )
 from stratalog.log.log import Log
@@ -125,6 +126,21 @@ def test_an_epoch_that_cannot_be_stored_is_not_led(bed: LogBed, error: int, kind
         log.lead(2)
         assert log.append(records(1)).base_offset == 1
     assert log.healthy == (kind is DiskFullError)
+
+
+def test_an_epoch_whose_file_could_not_be_synced_is_not_in_the_file(bed: LogBed) -> None:
+    """Otherwise the next opening would assign the records that follow to an epoch in which nobody led."""
+    bed.files_port = files = FaultyVfs()
+    log = bed.open()
+    log.append(records(3))
+    files.rule = failing("sync folder", errno.EMFILE, times=1000)
+    with pytest.raises(SystemLimitError):
+        log.lead(4)
+    files.rule = None
+    log.append(records(2, start=3))
+    assert (log.leader_epoch, log.view().epochs.entries) == (0, (EpochEntry(0, 0),))
+    again = bed.open()
+    assert (again.leader_epoch, again.view().epochs.entries) == (0, (EpochEntry(0, 0),))
 
 
 def test_the_end_of_an_epoch_is_reported_as_kafka_does(bed: LogBed) -> None:
