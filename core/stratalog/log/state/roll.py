@@ -41,7 +41,11 @@ def roll(state: LogState, first_offset: int = 0) -> int:
             segment, appender = _begun(state, active, base)
         except OutOfResourcesError:
             state.durability.names_changed()  # if the names below cannot be synced now, the next sync does it
-            remove_leftovers(state, base)  # otherwise the next opening would end the active segment here
+            try:
+                remove_leftovers(state, base)
+            except OutOfResourcesError as error:  # the next opening would end the active segment here
+                state.health.fail_after("a roll", error)
+                raise
             state.files.sync()
             raise
         state.writes.begin_segment(segment, appender)

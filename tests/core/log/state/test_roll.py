@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import random
@@ -10,17 +11,17 @@ from dataclasses import replace
 import pytest
 
 from inside import log_state
-from log_bed import LogBed, records
+from log_bed import LogBed, offsets_in, records
 from stratalog.config.topic import TopicConfig
 from stratalog.env import Env
 from stratalog.env.clock import ManualClock
-from stratalog.errors import LogDirOfflineError, StorageError
+from stratalog.errors import ClosedError, LogDirOfflineError, OutOfResourcesError, StorageError
 from stratalog.log.log import Log
 from stratalog.log.state.roll import new_appender
 from stratalog.model.records import Record
 from stratalog.segment.appender import Appender
 from stratalog.spi.indexes import IndexRole
-from stratalog.testing.faults import FaultyVfs
+from stratalog.testing.faults import FaultyVfs, failing
 
 STEP_MS = 1000
 OF_A_ROLL = ("create", "write", "sync", "rename", "sync folder", "truncate")
@@ -181,3 +182,30 @@ def test_jitter_is_drawn_by_the_chance_of_the_environment(bed: LogBed) -> None:
         return [new_appender(segment, components, bed.topic).jitter_ms for _ in range(4)]
 
     assert drawn(1) == drawn(1) != drawn(2)
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_roll_whose_files_cannot_be_removed_takes_the_log_out_of_service(bed: LogBed, *, clean: bool) -> None:
+    """Otherwise the next opening would end the active segment where the new one begins."""
+    bed.files_port = files = FaultyVfs()
+    log = bed.open()
+    log.append(records(3))
+    refusals = [failing("create", errno.ENOSPC, path=".index"), failing("remove", errno.EBUSY, path=bed.path(3).name)]
+
+    def refuse(operation: str, path: str) -> None:
+        if bed.path(3).exists():
+            for rule in refusals:
+                rule(operation, path)
+
+    files.rule = refuse
+    with pytest.raises(OutOfResourcesError):
+        log.roll()
+    files.rule = None
+    with contextlib.suppress(ClosedError):
+        log.append(records(2, start=3))
+    end = log.offsets().log_end
+    if clean:
+        bed.close()
+    else:
+        bed.crash()
+    assert offsets_in(bed.open(clean=clean)) == list(range(end))
