@@ -7,11 +7,12 @@ from types import MappingProxyType
 from typing import Final
 
 from stratalog.config.topic import TopicConfig
-from stratalog.log.folder.folder import write_epochs
+from stratalog.log.folder.folder import file_names, write_epochs
 from stratalog.log.load.loaded_log import LoadRequest
 from stratalog.log.load.log_loader import load
 from stratalog.log.log_check import LogReport
 from stratalog.model.names import LEADER_EPOCHS_FILE, parse_segment_file, segment_file
+from stratalog.registry.guarded_parts import place_in
 from stratalog.segment.components import Components
 from stratalog.segment.finding import Finding, FindingKind, Repair
 from stratalog.spi.segment_store import LogFiles
@@ -51,7 +52,7 @@ def repair_log(
     for finding in findings:
         name = finding.place.rpartition("/")[2]
         if finding.kind is FindingKind.TORN:
-            _truncate(files, name, finding.position)
+            _truncate(files, _segment_at(files, finding.place), finding.position)
         elif finding.kind is FindingKind.SNAPSHOT:
             files.remove(name)
         elif finding.kind is FindingKind.EPOCHS:
@@ -71,6 +72,11 @@ def repair_log(
     for name in loaded.left:
         files.remove(name)
     return [Repair(finding, _REPAIRS[finding.kind]) for finding in findings]
+
+
+def _segment_at(files: LogFiles, place: str) -> str:
+    """Return the name of the ``.log`` file whose segment has the label ``place``."""
+    return next(name for name in file_names(files) if place_in(files, files.path(name)) == place)
 
 
 def _truncate(files: LogFiles, name: str, size_bytes: int) -> None:

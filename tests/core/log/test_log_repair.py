@@ -8,7 +8,10 @@ from entry_parts import seal
 from log_bed import LogBed, records
 from stratalog.log.log_check import CheckpointOffset, check_log
 from stratalog.log.log_repair import is_repairable, repair_log
+from stratalog.registry.guard import Guard
+from stratalog.registry.guarded_parts import guarded_part
 from stratalog.segment.finding import FindingKind
+from stratalog.spi.segment_store import LogFiles
 
 SPAN = 1 << 31
 
@@ -44,6 +47,17 @@ def test_each_repairable_finding_is_repaired_once(sound: LogBed) -> None:
     assert all(repair.done for repair in repairs)
     after = check_log(sound.files(), sound.components)
     assert (after.findings, after.log_end) == ([], 6)
+
+
+def test_a_torn_tail_in_the_segment_store_of_a_plugin_is_truncated(sound: LogBed) -> None:
+    """The place of the finding also names the plugin."""
+    sound.path(4).write_bytes(sound.path(4).read_bytes()[:-3])
+    files = guarded_part(sound.files(), LogFiles, Guard("segment store memory", "plugin a/b"))
+    report = check_log(files, sound.components)
+    torn, *_ = repair_log(files, sound.components, sound.topic, report, 0)
+    assert torn.finding.kind is FindingKind.TORN
+    assert "plugin a/b" in torn.finding.place
+    assert check_log(files, sound.components).findings == []
 
 
 def test_damage_is_not_repaired(sound: LogBed) -> None:
