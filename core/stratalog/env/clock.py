@@ -40,7 +40,7 @@ class SystemClock:
 
     def wait(self, event: threading.Event, duration_ms: int) -> bool:
         """Wait until ``event`` is set, at most for ``duration_ms``. Return True if ``event`` is set."""
-        return event.wait(duration_ms / 1000)
+        return event.wait(min(duration_ms / 1000, threading.TIMEOUT_MAX))
 
 
 class ManualClock:

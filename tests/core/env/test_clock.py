@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import threading
 
 import pytest
 
@@ -20,6 +21,12 @@ def test_the_system_clock_does_not_decrease() -> None:
     first = clock.monotonic_ns()
     clock.sleep_ms(1)
     assert clock.monotonic_ns() - first >= 1_000_000
+
+
+def test_an_event_ends_the_longest_wait() -> None:
+    event = threading.Event()
+    threading.Timer(0.05, event.set).start()
+    assert SystemClock().wait(event, (1 << 63) - 1)
 
 
 def test_a_manual_clock_moves_only_on_request() -> None:
