@@ -12,6 +12,7 @@ from small_disk import SmallDisk
 from stratalog import Record, open_engine, open_reader
 from stratalog.env import Env
 from stratalog.env.clock import ManualClock
+from stratalog.env.threads import OwnThread
 from stratalog.errors import (
     ClosedError,
     ConfigError,
@@ -406,6 +407,29 @@ def test_listeners_receive_the_events_of_the_engine(tmp_path: Path, tier: str) -
         + [SegmentEvicted] * (segments - 1)
         + [SegmentRolled]
     )
+
+
+def test_an_event_that_reaches_no_listener_for_lack_of_a_thread_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Listener:
+        @hookimpl
+        def stratalog_on_segment_rolled(self, event: SegmentRolled) -> None:
+            heard.append(event.base_offset)
+
+    def refuse(_: OwnThread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    heard = list[int]()
+    with open_engine(tmp_path, plugins=[Listener()]) as engine:
+        engine.create_topic("orders", config={"segment.bytes": 2000})
+        log = engine.log("orders", 0)
+        with monkeypatch.context() as patch:
+            patch.setattr(OwnThread, "start", refuse)
+            fill(log, 50)
+        assert log.healthy
+        log.roll()
+    assert heard == [log.offsets().log_end]
 
 
 # --- a full disk -------------------------------------------------------------------------------------------------

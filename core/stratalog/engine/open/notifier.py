@@ -36,13 +36,16 @@ class Notifier:
         self._closed = False
 
     def __call__(self, event: Event) -> None:
-        """Queue an event for its listeners. After ``close``, the event is dropped."""
+        """Queue an event for its listeners. Drop the event after ``close``, or if the system cannot start a thread."""
         kind = type(event)
         found = self._listening.get(kind)
         if found is None:
             found = self._found(kind)
         for plugin, worker in found:
-            worker.submit(partial(self._registry.notify, event, plugin))
+            try:
+                worker.submit(partial(self._registry.notify, event, plugin))
+            except RuntimeError as error:  # the change that the event reports was made, and must not fail
+                _LOGGER.warning("a listener misses an event: plugin=%s event=%s error=%s", plugin, kind.__name__, error)
 
     def drain(self) -> None:
         """Wait until the listeners have received all events that were queued before the call."""
