@@ -137,10 +137,11 @@ class PieceReader:
         self._place, self._isolation, self._columns = place, isolation, columns
         self._on_damage, self._on_loss = on_damage, on_loss
         self._offset = 0  # next offset of the current piece
+        self._walked = 0  # offset after the last batch that was read, which may be before the piece
 
     def read(self, piece: Piece) -> Iterator[pyarrow.RecordBatch]:
         """Yield the records of one piece as Arrow batches; errors and callbacks are those of ``scan``."""
-        self._offset = piece.start
+        self._offset, self._walked = piece.start, piece.base_offset
         if piece.damage is not None:
             self._report_damage(piece, piece.damage, piece.end, piece.damage.position)
             return
@@ -163,7 +164,7 @@ class PieceReader:
                     segment, chunks, span, piece.aborted, components, piece.log.partition, self._columns
                 )
                 for batch, offset in found:
-                    self._offset = offset
+                    self._walked, self._offset = offset, max(self._offset, offset)
                     if batch is not None:
                         yield batch
             except CorruptionError as error:
@@ -181,7 +182,7 @@ class PieceReader:
         if whole is not None:  # the CRC is right, but the records were written wrong
             position, next_offset = error.position + whole.size_bytes, whole.next_offset
         else:
-            found = good_batch_after(segment, error.position, self._offset, components)
+            found = good_batch_after(segment, error.position, self._walked, components)
             behind = None if found is None else batch_at(segment, found, components)
             if found is None or behind is None:
                 position, next_offset = segment.size_bytes, piece.end_offset
@@ -189,7 +190,7 @@ class PieceReader:
                 position, next_offset = found, behind.base_offset if behind.magic >= 2 else self._offset
         if next_offset > piece.start:
             self._report_damage(piece, error, next_offset, position)
-        self._offset = max(self._offset, next_offset)
+        self._walked, self._offset = max(self._walked, next_offset), max(self._offset, next_offset)
         return position
 
     def _report_damage(self, piece: Piece, error: CorruptBatchError, end: int, end_position: int) -> None:

@@ -82,6 +82,18 @@ def listed(scanned: Scanned) -> list[int]:
     return column
 
 
+def damage_entry(folder: Path, segment: int, number: int) -> tuple[int, int]:
+    """Change the last byte of one entry of a segment of partition 0; return the entry's position and stored offset."""
+    path = sorted((folder / "orders-0").glob("*.log"))[segment]
+    data, position = bytearray(path.read_bytes()), 0
+    for _ in range(number):
+        position += 12 + int.from_bytes(data[position + 8 : position + 12], "big")
+    size_bytes = 12 + int.from_bytes(data[position + 8 : position + 12], "big")
+    data[position + size_bytes - 1] ^= 1
+    path.write_bytes(data)
+    return position, int.from_bytes(data[position : position + 8], "big")
+
+
 @pytest.mark.parametrize("split_bytes", [1, 3_000, 50_000, None])
 @pytest.mark.parametrize(
     "config",
@@ -269,6 +281,17 @@ def test_several_corrupt_batches_of_one_object_are_each_reported_once(tmp_path: 
     gone = {offset for damage in told for offset in range(damage.start, damage.end)}
     assert found == [offset for offset in range(50, max(found) + 1) if offset not in gone]
     assert len(found) > 500
+
+
+@pytest.mark.parametrize("start", [30, 35, 40])
+def test_damage_before_a_split_adds_no_records_from_before_its_start(tmp_path: Path, start: int) -> None:
+    fill(tmp_path, batches=16, config={"segment.bytes": 6_000, "index.interval.bytes": 1 << 20})
+    assert damage_entry(tmp_path, 0, 2)[1] == 20
+    source, told = ReadSource(str(tmp_path)), list[DamagedRange]()
+    splits = plan(source, start)
+    found = [at for split in splits for part in scan(source, split, on_damage=told.append) for at in listed(part)]
+    assert found == list(range(start, 160))
+    assert told == []
 
 
 @pytest.mark.parametrize("batches", [1, 3])
