@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 BATCH_BYTES: Final = 1 << 20
 LARGEST_BATCH_BYTES: Final = 4 << 20
+_HAS_BOUNDS: Final = 2  # the first magic with a first offset in its headers
 
 
 class Scanned(NamedTuple):
@@ -181,14 +182,19 @@ class PieceReader:
         whole = batch_at(segment, error.position, components)
         if whole is not None:  # the CRC is right, but the records were written wrong
             position, next_offset = error.position + whole.size_bytes, whole.next_offset
+            limit = next_offset
         else:
             found = good_batch_after(segment, error.position, self._walked, components)
             behind = None if found is None else batch_at(segment, found, components)
             if found is None or behind is None:
                 position, next_offset = segment.size_bytes, piece.end_offset
+                limit = next_offset
             else:
-                position, next_offset = found, behind.base_offset if behind.magic >= 2 else self._offset
-        if next_offset > piece.start:
+                position, limit = found, behind.base_offset
+                # a compressed message of magic 0 or 1 stores only its last offset
+                has_first = behind.magic >= _HAS_BOUNDS or not behind.codec_id
+                next_offset = limit if has_first else self._offset
+        if limit > piece.start:  # otherwise all damaged offsets are before the piece
             self._report_damage(piece, error, next_offset, position)
         self._walked, self._offset = max(self._walked, next_offset), max(self._offset, next_offset)
         return position

@@ -294,6 +294,24 @@ def test_damage_before_a_split_adds_no_records_from_before_its_start(tmp_path: P
     assert told == []
 
 
+@pytest.mark.parametrize("number", [0, 2])
+@pytest.mark.parametrize(("compression", "records"), [("uncompressed", 1), ("gzip", 10)])
+@pytest.mark.parametrize("version", [0, 1])
+def test_a_damaged_message_of_an_old_format_is_an_error_or_is_reported(
+    tmp_path: Path, version: int, compression: str, records: int, number: int
+) -> None:
+    config = {"record.version": version, "compression.type": compression, "segment.bytes": 1_400}
+    fill(tmp_path, batches=30, config=config)
+    position, last_offset = damage_entry(tmp_path, 1, number)
+    source, told = ReadSource(str(tmp_path)), list[DamagedRange]()
+    splits = plan(source)
+    with pytest.raises(CorruptBatchError):
+        offsets(source, splits)
+    found = [at for split in splits for part in scan(source, split, on_damage=told.append) for at in listed(part)]
+    assert [damage.position for damage in told] == [position]
+    assert found == [at for at in range(300) if not last_offset - records < at <= last_offset]
+
+
 @pytest.mark.parametrize("batches", [1, 3])
 def test_a_log_that_was_cut_at_its_end_is_never_just_shorter(tmp_path: Path, batches: int) -> None:
     fill(tmp_path, batches=batches)
