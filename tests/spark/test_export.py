@@ -199,6 +199,30 @@ def test_json_becomes_columns_and_what_is_none_stays_as_it_was(export: Export, t
         }
 
 
+@pytest.mark.parametrize(
+    ("values", "bad"),
+    [
+        ([b"null"], [0]),
+        ([b'{"user": "u0"}', b"null"], [1]),
+        ([b"", b'{"user": "u0"} {"user": "u1"}'], [0, 1]),
+        ([b'{"user": "u0"', b', "more": 1} {"user": "u1"}'], [0, 1]),
+        ([b'{"user": "u0"}, {"user": "u1"}', b"", b'{"user": "u2"}'], [0, 1]),
+        ([b'{"user": "\xff"}', b'{"user": "u1"}'], [0]),
+        ([b" ", None, b'{"user": "u2"}'], [0]),
+    ],
+)
+def test_a_json_value_is_one_object(values: Sequence[bytes | None], bad: Sequence[int]) -> None:
+    import pyarrow as pa  # noqa: PLC0415 - comes with Spark
+
+    from stratalog_spark.parquet.values import JsonValues  # noqa: PLC0415 - needs pyarrow
+
+    found, refused = JsonValues(pa.schema([pa.field("user", pa.string())])).parse(pa.array(values, pa.binary()))
+    assert refused == bad
+    assert found.to_pylist() == [
+        None if value is None or number in bad else json.loads(value) for number, value in enumerate(values)
+    ]
+
+
 AVRO_1 = {"type": "record", "name": "Order", "fields": [{"name": "user", "type": "string"}]}
 AVRO_2 = {
     "type": "record",

@@ -16,6 +16,8 @@ are incomplete."""
 
 CONFLUENT_BYTES: Final = 5  # a zero byte and the id of the writer's schema
 SAMPLE_ROWS: Final = 1_000
+_COLUMN: Final = "v"
+_BEFORE, _AFTER = b'{"v":[', b"]}"  # around a JSON value, which then is the column _COLUMN of a line
 
 
 class JsonValues:
@@ -29,7 +31,8 @@ class JsonValues:
         pa = import_module("pyarrow")
         self.type = pa.struct(list(fields))
         json_module = import_module("pyarrow.json")
-        self._options = json_module.ParseOptions(explicit_schema=fields, unexpected_field_behavior="ignore")
+        lines = pa.schema([pa.field(_COLUMN, pa.list_(self.type))])
+        self._options = json_module.ParseOptions(explicit_schema=lines, unexpected_field_behavior="ignore")
         self._read, self._blocks = json_module.read_json, json_module.ReadOptions
         self._pa = pa
 
@@ -63,18 +66,25 @@ class JsonValues:
             self._parse(texts[middle:], first + middle, parts, bad)
 
     def _try(self, texts: Sequence[bytes]) -> Any:
+        """Return the structs of all texts; None unless each text is one JSON object that fits the schema.
+
+        Each text becomes the only element of an array in a line. Without the array, pyarrow accepts two objects in one
+        text if another text is empty, and an object that begins in one text and ends in the next; ``null`` crashes it.
+        """
         if not texts:
             return self._pa.array([], self.type)
-        data = b"\n".join(texts)
+        data = _BEFORE + (_AFTER + b"\n" + _BEFORE).join(texts) + _AFTER
         blocks = self._blocks(use_threads=False, block_size=len(data) + 1)
         try:
             table = self._read(io.BytesIO(data), read_options=blocks, parse_options=self._options)
+            lists = table.column(_COLUMN).combine_chunks()
+            found = lists.flatten()
+            found.validate(full=True)  # pyarrow's parser accepts strings that are not UTF-8
         except self._pa.ArrowInvalid:
             return None
-        if table.num_rows != len(texts):
+        if len(lists) != len(texts) or lists.value_lengths().unique().to_pylist() != [1] or found.null_count:
             return None
-        arrays = [column.combine_chunks() for column in table.select([field.name for field in self.type]).columns]
-        return self._pa.StructArray.from_arrays(arrays, fields=list(self.type))
+        return found
 
 
 def ddl_fields(text: str) -> Any:
