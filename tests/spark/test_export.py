@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -258,6 +259,38 @@ def test_avro_of_several_writers_has_the_columns_of_the_newest(export: Export, t
     assert [(row["value"] or {}).get("user") for row in table] == [*(f"u{n}" for n in range(9)), None]
     assert [(row["value"] or {}).get("tags") for row in table[5:8]] == [["a"], None, ["a"]]
     assert table[9]["malformed"] == written(9)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "expected"),
+    [
+        ({"type": "string", "logicalType": "uuid"}, "1d6c4a3e-0a1b-4a6f-9d0e-2a52a1b6d001", None),
+        ({"type": "long", "logicalType": "local-timestamp-millis"}, 1_000, None),
+        ({"type": "long", "logicalType": "local-timestamp-micros"}, 1_000, None),
+        ({"type": "long", "logicalType": "timestamp-millis"}, 1_000, datetime.fromtimestamp(1, UTC)),
+        ({"type": "int", "logicalType": "date"}, 1, date(1970, 1, 2)),
+    ],
+)
+def test_an_avro_logical_type_is_a_column(kind: dict[str, str], value: object, expected: object) -> None:
+    fastavro = pytest.importorskip("fastavro")
+    import io  # noqa: PLC0415 - of this test alone
+
+    import pyarrow as pa  # noqa: PLC0415 - comes with Spark
+
+    from stratalog_spark.parquet.values import AvroValues  # noqa: PLC0415 - needs pyarrow
+
+    def schema(kind: object) -> dict[str, object]:
+        return {
+            "type": "record",
+            "name": "R",
+            "fields": [{"name": "x", "type": ["null", {"type": "array", "items": kind}]}],
+        }
+
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, schema(kind["type"]), {"x": [value]})
+    found, refused = AvroValues({None: schema(kind)}).parse(pa.array([out.getvalue()], pa.binary()))
+    assert refused == []
+    assert found.to_pylist() == [{"x": [value if expected is None else expected]}]
 
 
 @pytest.mark.parametrize(

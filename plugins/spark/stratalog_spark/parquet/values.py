@@ -161,7 +161,7 @@ class AvroValues:
         except ImportError as error:
             raise PluginImportError("Avro needs fastavro", "spark", "stratalog[avro]") from error
         self._pa = import_module("pyarrow")
-        self._writers = {number: fastavro.parse_schema(schema) for number, schema in schemas.items()}
+        self._writers = {number: fastavro.parse_schema(_as_stored(schema)) for number, schema in schemas.items()}
         self._reader = self._writers[max(self._writers, key=lambda number: -1 if number is None else number)]
         self._read: Callable[..., Any] = fastavro.schemaless_reader
         self.type = _avro_type(self._pa, self._reader, {})
@@ -229,6 +229,21 @@ _PLAIN: Final = {
     "string": "string",
     "null": "null",
 }
+# logical types that fastavro converts, and that become columns of the type in which they are stored
+_STORED: Final = frozenset({"uuid", "local-timestamp-millis", "local-timestamp-micros"})
+
+
+def _as_stored(schema: Any) -> Any:
+    """Return an Avro schema without the logical types whose values stay text or numbers, as ``_avro_type`` has them."""
+    if isinstance(schema, list):
+        return [_as_stored(each) for each in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    return {
+        name: value if name == "default" else _as_stored(value)
+        for name, value in schema.items()
+        if name != "logicalType" or value not in _STORED
+    }
 
 
 def _avro_type(pa: Any, schema: Any, named: dict[str, Any]) -> Any:
