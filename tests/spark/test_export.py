@@ -343,6 +343,32 @@ def test_an_iceberg_table_has_a_snapshot_of_each_run(export: Export, data: Path,
         export(data, tmp_path / "other", iceberg=table)
 
 
+def test_a_run_is_not_added_again_after_its_snapshot_has_expired(export: Export, data: Path, tmp_path: Path) -> None:
+    catalogs = pytest.importorskip("pyiceberg.catalog")
+    from stratalog_spark import IcebergTable  # noqa: PLC0415 - needs pyspark
+
+    properties = {
+        "type": "sql",
+        "uri": f"sqlite:///{tmp_path / 'catalog.db'}",
+        "warehouse": (tmp_path / "house").as_uri(),
+    }
+    target = tmp_path / "out"
+    export(data, target, iceberg=IcebergTable("here.shop.orders", properties))
+    with catalogs.load_catalog("here", **properties) as catalog:
+        loaded = catalog.load_table(("shop", "orders"))
+        loaded.overwrite(loaded.scan().to_arrow())  # maintenance: rewritten files, and no earlier snapshots
+        current = loaded.current_snapshot().snapshot_id
+        gone = [snapshot.snapshot_id for snapshot in loaded.snapshots() if snapshot.snapshot_id != current]
+        loaded.maintenance.expire_snapshots().by_ids(gone).commit()
+    with open_engine(data) as engine:
+        append(engine, range(10, 12))
+    export(data, target, iceberg=IcebergTable("here.shop.orders", properties))
+    with catalogs.load_catalog("here", **properties) as catalog:
+        found = catalog.load_table(("shop", "orders")).scan(selected_fields=("partition", "offset")).to_arrow()
+    rows_found = sorted((row["partition"], row["offset"]) for row in found.to_pylist())
+    assert rows_found == [row[:2] for row in expected(12)]
+
+
 def test_an_export_that_does_not_fit_the_earlier_runs_is_refused(export: Export, data: Path, tmp_path: Path) -> None:
     target = tmp_path / "out"
     export(data, target)

@@ -33,8 +33,8 @@ class IcebergTable:
     def catch_up(self, ledger: Ledger) -> int:
         """Add the files of all completed runs that are not in the table yet, one snapshot for each run.
 
-        Return the number of added runs. The table is created with the first run that has files. A snapshot stores the
-        number of its run, so no run is added twice.
+        Return the number of added runs. The table is created with the first run that has files. The table and each
+        snapshot store the number of the run, so no run is added twice.
 
         Raises:
             ConfigError: ``name`` is not of the form CATALOG.NAMESPACE.TABLE, the table contains an export of another
@@ -54,7 +54,11 @@ class IcebergTable:
             if table is None:
                 table = self._create(catalog, identifier, ledger, next(iter(files)))
             try:
-                table.add_files([ledger.address(name) for name in files], snapshot_properties={_RUN: str(number)})
+                with table.transaction() as transaction:
+                    transaction.set_properties({_RUN: str(number)})  # snapshots expire
+                    transaction.add_files(
+                        [ledger.address(name) for name in files], snapshot_properties={_RUN: str(number)}
+                    )
             except ValueError as error:
                 raise ConfigError(f"the files of run {number} do not fit Iceberg table {self.name}: {error}") from error
             added += 1
@@ -92,6 +96,9 @@ class IcebergTable:
 
 
 def _runs(table: Any) -> Iterator[int]:
+    """Yield the numbers of runs that a table has, with the last one; nothing if ``table`` is None."""
+    if table is not None and _RUN in table.properties:
+        yield int(table.properties[_RUN])
     for snapshot in table.snapshots() if table is not None else ():
         text = snapshot.summary.additional_properties.get(_RUN) if snapshot.summary is not None else None
         if text is not None:
