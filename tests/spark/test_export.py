@@ -153,6 +153,33 @@ def test_a_killed_run_is_repeated_over_the_same_files(
     assert not [path for path in target.rglob("*") if path.name.startswith(".")]
 
 
+def test_a_run_whose_done_file_is_not_complete_is_repeated(
+    export: Export, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fsspec.implementations import local  # noqa: PLC0415 - comes with Spark
+
+    from stratalog_spark.exporting.ledger import Ledger, Target  # noqa: PLC0415 - needs fsspec alone
+
+    finish, target = Ledger.finish, tmp_path / "out"
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError("disk full")
+
+    def full(self: Ledger, *arguments: Any) -> None:
+        with monkeypatch.context() as patched:
+            patched.setattr(local.LocalFileOpener, "write", fail)
+            patched.setattr(local.LocalFileSystem, "put_file", fail)
+            finish(self, *arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Ledger, "finish", full)
+        with pytest.raises(OSError, match="disk full"):
+            export(data, target)
+    assert export(data, target).resumed == 1
+    assert [number for number, _ in Ledger(Target(str(target))).done(after=0)] == [1]
+    assert rows(target) == expected(10)
+
+
 def test_two_runs_at_once_carry_out_one_plan(
     export: Export, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

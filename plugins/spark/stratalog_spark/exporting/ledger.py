@@ -11,6 +11,7 @@ import contextlib
 import json
 import os
 import posixpath
+import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -130,6 +131,7 @@ class Ledger:
     """
 
     def __init__(self, target: Target) -> None:
+        self._target = target
         self._fs, self._root = target.open()
         self._folder = posixpath.join(self._root, FOLDER)
         self.url = target.url
@@ -177,9 +179,12 @@ class Ledger:
             fresh.unlink(missing_ok=True)
 
     def finish(self, plan: Plan, files: list[dict[str, object]]) -> None:
-        """Write the done file of a plan, with the name, rows and bytes of each file."""
+        """Write the done file of a plan, completely or not at all, with the name, rows and bytes of each file."""
         body = {"version": VERSION, "number": plan.number, "files": files}
-        self._fs.pipe_file(posixpath.join(self._folder, _name(plan.number, "done")), json.dumps(body).encode() + b"\n")
+        with tempfile.NamedTemporaryFile(prefix="stratalog-export-") as file:
+            file.write(json.dumps(body).encode() + b"\n")
+            file.flush()
+            self._target.put(file.name, posixpath.join(FOLDER, _name(plan.number, "done")))
 
     def done(self, *, after: int) -> Iterator[tuple[int, dict[str, int]]]:
         """Yield number and files of each completed run above the number ``after``, in ascending order.
