@@ -477,6 +477,31 @@ def test_exported_rows_become_records_again_each_once(
         imports.import_topics(None, str(tmp_path / "data"), target)
 
 
+def test_an_imported_topic_has_the_partitions_without_records_too(
+    export: Export, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from stratalog_spark.exporting import export as exporting  # noqa: PLC0415 - needs pyspark
+    from stratalog_spark.exporting import imports  # noqa: PLC0415 - the same
+
+    monkeypatch.setattr(imports, "run_tasks", vars(exporting)["run_tasks"])
+    data, target = tmp_path / "data", str(tmp_path / "new")
+    (tmp_path / "new").mkdir()
+    for partition in (0, 2):
+        with open_engine(data) as engine:
+            if not partition:
+                engine.create_topic("orders", partitions=3)
+            engine.log("orders", partition).append([Record(value=b"%d" % partition)])
+        report = export(data, tmp_path / "out")
+        assert imports.import_topics(None, str(tmp_path / "out"), target).rows == 1
+    assert {name.partition: end for name, end in report.ends.items()} == {0: 1, 1: 0, 2: 1}
+    with open_reader(target) as reader:
+        assert [[row.value for row in reader.log("orders", number).records()] for number in range(3)] == [
+            [b"0"],
+            [],
+            [b"2"],
+        ]
+
+
 def test_tasks_that_put_files_into_one_folder_at_a_time_keep_them_apart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -294,7 +294,7 @@ def _next(
             first = offsets.log_start
         if first < end:
             ranges.append(OffsetRange(name, first, end))
-            ends[name] = end
+        ends[name] = max(first, end)  # also without records: an import creates all partitions
     if not ranges:
         return None
     made = tuple(_runs(plan_splits(reader, ranges, isolation=isolation, usual_splits=tasks)))
