@@ -423,6 +423,28 @@ def test_records_that_went_before_are_an_error_or_counted(export: Export, data: 
     assert (found.rows, found.lost) == (10, 10)
 
 
+def test_an_incomplete_run_of_a_topic_that_was_created_again_is_refused(
+    export: Export, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from stratalog_spark.exporting.ledger import Target  # noqa: PLC0415 - needs fsspec alone
+
+    def die(*_: object) -> None:
+        raise KilledError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Target, "put", die)
+        with pytest.raises(KilledError):
+            export(data, tmp_path / "out")
+    with open_engine(data) as engine:
+        engine.delete_topic("orders")
+        engine.create_topic("orders", partitions=2)
+        append(engine, range(10), b"new%d".__mod__)
+        engine.create_topic("others")
+    with pytest.raises(ConfigError, match="created again"):
+        export(data, tmp_path / "out", topics=["others"])
+    assert not list((tmp_path / "out").rglob("*.parquet"))
+
+
 def test_a_plan_that_is_damaged_or_newer_is_refused(export: Export, data: Path, tmp_path: Path) -> None:
     target = tmp_path / "out"
     export(data, target)

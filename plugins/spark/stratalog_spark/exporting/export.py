@@ -205,6 +205,7 @@ class _Run:
         """Write all files of a plan, mark the plan as done, and add the results to the report.
 
         Raises:
+            ConfigError: a topic was deleted and created again after the plan was made.
             OffsetOutOfRangeError: records of the plan cannot be read now; see ``_check_whole``.
             SparkJobError: a task failed; the plan is not done.
         """
@@ -213,6 +214,7 @@ class _Run:
         def work(ranges: Sequence[_Range]) -> list[tuple[list[Made], int, int]]:
             return [_write(source, target, each, style, forgiving=forgiving) for each in ranges]
 
+        self._ledger.check(plan, {}, {log.topic: str(reader.log(*log).topic_id) for log, _, _ in plan.ranges})
         self.lost += _check_whole(plan, reader, forgiving=forgiving)
         tasks = list(_tasks(plan, reader, task_count(self._spark)))
         with self._count.of_tasks(sum(each.size_bytes for each in task) for task in tasks) as progress:
