@@ -499,6 +499,29 @@ def test_exported_rows_become_records_again_each_once(
         imports.import_topics(None, str(tmp_path / "data"), target)
 
 
+def test_an_import_knows_an_export_by_its_place_and_not_by_its_spelling(
+    export: Export, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from stratalog_spark.exporting import export as exporting  # noqa: PLC0415 - needs pyspark
+    from stratalog_spark.exporting import imports  # noqa: PLC0415 - the same
+
+    monkeypatch.setattr(imports, "run_tasks", vars(exporting)["run_tasks"])
+    target = str(tmp_path / "new")
+    (tmp_path / "new").mkdir()
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        monkeypatch.chdir(tmp_path / name)
+        with open_engine("data") as engine:
+            engine.create_topic("orders")
+            engine.log("orders", 0).append([Record(value=name.encode())])
+        export(Path("data"), "out")
+        assert imports.import_topics(None, "out", target).rows == 1
+        for same in ("out/", "./out", str(tmp_path / name / "out"), (tmp_path / name / "out").as_uri()):
+            assert imports.import_topics(None, same, target).rows == 0
+    with open_reader(target) as reader:
+        assert [row.value for row in reader.log("orders", 0).records()] == [b"one", b"two"]
+
+
 def test_an_imported_topic_has_the_partitions_without_records_too(
     export: Export, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -98,6 +98,7 @@ def import_topics(
         raise ConfigError(
             f"{source} has values as columns, or is an Iceberg table: only an export with raw values can be imported"
         )
+    place = ledger.address("").rstrip("/").encode()  # absolute: a relative path has another meaning elsewhere
     wanted, done, count = None if topics is None else frozenset(topics), list[Published](), ByteCount(progress)
 
     def work(group: _Files) -> list[StagedSegment]:
@@ -109,7 +110,7 @@ def import_topics(
             groups = list(_groups(made, wanted, names or {}))
             with count.of_tasks(sum(made[name] for name in group.names) for group in groups) as steps:
                 staged = run_tasks(spark, groups, work, task=_FILES, result=STAGED, progress=steps)
-            mark = WriteMark(f"import-{hashlib.sha256(source.encode()).hexdigest()[:32]}", number)
+            mark = WriteMark(f"import-{hashlib.sha256(place).hexdigest()[:32]}", number)
             for log in sorted({group.log for group in groups}):
                 own = [part for group, parts in zip(groups, staged, strict=True) if group.log == log for part in parts]
                 done.append(writer.append(log, own, mark))
