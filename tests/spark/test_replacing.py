@@ -76,6 +76,31 @@ def test_only_segments_with_the_keys_are_rewritten(jobs: Any, tmp_path: Path) ->
     assert len({path.name for path in (tmp_path / "tier").rglob("*.seg")} - objects) >= 2
 
 
+def test_an_erasure_fails_if_segments_with_its_keys_were_merged_meanwhile(
+    jobs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from stratalog_spark.jobs import erase  # noqa: PLC0415 - needs pyspark
+
+    def rows(_: int) -> Iterable[Record]:
+        return (Record(timestamp_ms=n, key=b"gone" if n == 300 else b"k", value=bytes(30)) for n in range(500))
+
+    config: dict[str, object] = {"segment.bytes": 2_000, "retention.ms": -1}
+    uri = fill(tmp_path, rows, config, partitions=1, later={"segment.bytes": 1 << 20})
+
+    def merged_after(*arguments: Any, **named: Any) -> Any:
+        found = run_here(*arguments, **named)
+        jobs.merge(None, uri, take_over=True)
+        return found
+
+    with monkeypatch.context() as patched:
+        patched.setattr(erase, "run_tasks", merged_after)
+        with pytest.raises(StorageError, match="run it again"):
+            jobs.erase(None, uri, [b"gone"], take_over=True)
+    assert any(row.key == b"gone" for row in read(uri))
+    jobs.erase(None, uri, [b"gone"], take_over=True)
+    assert not any(row.key == b"gone" for row in read(uri))
+
+
 def test_old_messages_become_batches_with_the_same_records(jobs: Any, tmp_path: Path) -> None:
     def rows(partition: int) -> Iterable[Record]:
         return (Record(timestamp_ms=row.timestamp_ms, key=row.key, value=row.value) for row in some(partition))

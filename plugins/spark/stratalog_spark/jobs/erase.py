@@ -16,7 +16,7 @@ import numpy as np
 from pyspark.sql import SparkSession
 
 from stratalog import Reader, RecordColumns, TopicPartition
-from stratalog.errors import ConfigError
+from stratalog.errors import ConfigError, StorageError
 from stratalog.reading import OffsetRange, ReadSource, Split, plan_splits, scan
 from stratalog.spi import Env, Fields, RecordFilter, Verdict
 from stratalog.writing import BulkWriter, ReplaceSpan, Rewritten, WriteTarget
@@ -152,9 +152,18 @@ def _found(source: ReadSource, split: Split, wanted: KeySet) -> dict[Place, int]
 
 
 def _spans(writer: BulkWriter, log: TopicPartition, bases: set[int]) -> Iterator[ReplaceSpan]:
-    """Yield one span for each run of neighbouring segments whose base offsets are all in ``bases``."""
+    """Yield one span for each run of neighbouring segments whose base offsets are all in ``bases``.
+
+    Raises:
+        StorageError: other segments have replaced some of these segments. Segments that retention has deleted are
+            ignored.
+    """
     whole = writer.span(log)
     borders = [] if whole is None else list(whole.borders)
+    if any(base > borders[0] for base in bases.difference(borders) if borders):
+        raise StorageError(f"segments of {log} were replaced while the job searched for the keys").advised(
+            "run it again"
+        )
     start: int | None = None
     for base in borders:
         if base in bases and base != borders[-1]:
