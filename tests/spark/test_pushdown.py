@@ -302,6 +302,10 @@ def test_a_committed_count_leaves_aborted_records_out_and_reads_only_their_segme
         '["<", "offset"]',
         '["<", "offset", "x"]',
         '["and", 5]',
+        '["and"]',
+        '["or"]',
+        '["in", "offset"]',
+        '["notnull", "offset", 1]',
     ],
 )
 def test_text_that_is_no_predicate_is_refused(text: str) -> None:

@@ -77,19 +77,22 @@ def parsed(option: str, text: str) -> Node:
     """
     try:
         return _node(json.loads(text))
-    except (ValueError, TypeError, KeyError, IndexError) as error:
+    except (ValueError, TypeError, KeyError, IndexError, RecursionError) as error:
         raise ConfigError(f"option {option}={text!r} is no predicate: {error}") from None
 
 
 def _node(found: list[Any]) -> Node:
     operator = found[0]
     if operator in {"and", "or"}:
+        if len(found) == 1:
+            raise ValueError(f"{operator} of no predicates")
         return Node(operator, parts=tuple(map(_node, found[1:])))
     column, values = found[1], tuple(found[2:])
     wanted = str if column == "topic" else int
     if column not in COMPARED or not (operator in _COMPARISONS or operator in {"in", "notnull"}):
         raise ValueError(f"{operator} {column}")
-    if any(type(value) is not wanted for value in values) or (operator in _COMPARISONS and len(values) != 1):
+    has_values = {"in": len(values) > 0, "notnull": not values}.get(operator, len(values) == 1)
+    if any(type(value) is not wanted for value in values) or not has_values:
         raise ValueError(f"values {values} of {column}")
     return Node(operator, column, values)
 
