@@ -192,6 +192,9 @@ def test_topics_and_ranges_are_chosen_as_in_the_kafka_source(
         ({"subscribe": "orders", "minPartitions": 0}, "1 or more"),
         ({"subscribe": "orders", "columns": "key,valeu"}, "did you mean 'value'"),
         ({"subscribe": "orders", "as_of": 3}, "give the tier.s URI"),
+        ({"subscribe": "orders", "as_of": "\u00b2"}, "option as_of='\u00b2' is not valid"),
+        ({"subscribe": "orders", "as_of": "9" * 5000}, "option as_of"),
+        ({"subscribe": "orders", "maxTriggerDelay": "9" * 5000 + "d"}, "option maxTriggerDelay"),
     ],
 )
 def test_a_wrong_option_is_named_in_the_error(data: Path, options: dict[str, object], text: str) -> None:

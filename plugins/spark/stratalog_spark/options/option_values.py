@@ -79,7 +79,7 @@ def duration_ms(option: str, text: str) -> int:
     unit = found and (found[2] or "ms")
     if found is None or unit not in _UNITS_MS:
         raise ConfigError(f"option {option}={text!r} is not a duration such as 30s, 15m or 1h")
-    return int(found[1]) * _UNITS_MS[unit]
+    return natural(option, found[1]) * _UNITS_MS[unit]
 
 
 def moment(text: str) -> int | datetime:
@@ -90,4 +90,4 @@ def moment(text: str) -> int | datetime:
     Raises:
         ConfigError: the text is neither.
     """
-    return int(text) if text.isdigit() else parsed_option("as_of", text, datetime.fromisoformat)
+    return natural("as_of", text) if text.isdigit() else parsed_option("as_of", text, datetime.fromisoformat)
