@@ -139,3 +139,14 @@ def test_a_table_is_made_read_streamed_and_written(spark: Any, tmp_path: Path) -
     finally:
         spark.sql("DROP TABLE IF EXISTS orders")
         spark.sql("DROP TABLE IF EXISTS saved")
+
+
+def test_the_columns_of_a_catalog_have_names_in_any_case(tmp_path: Path) -> None:
+    from stratalog_spark.catalog import answer  # noqa: PLC0415 - needs pyspark
+
+    with open_engine(tmp_path) as engine:
+        engine.create_topic("orders")
+    asked = {"ask": "topic", "topic": "orders", "catalog.path": str(tmp_path), "catalog.columns": "Key,VALUE"}
+    assert answer(asked).simpleString() == "struct<Key:binary,VALUE:binary>"
+    with pytest.raises(ConfigError, match="did you mean 'value'"):
+        answer({**asked, "catalog.columns": "key,valeu"})

@@ -15,7 +15,7 @@ from pyspark.sql.types import LongType, StructType
 
 from stratalog.errors import ConfigError
 from stratalog.reading import Piece, Split, plan_splits
-from stratalog_spark.columns.kafka_columns import HEADERS, KAFKA, TYPES
+from stratalog_spark.columns.kafka_columns import HEADERS, KAFKA, TYPES, canonical, check_names
 from stratalog_spark.columns.pushdown import UNORDERED
 from stratalog_spark.options.read_options import Options
 from stratalog_spark.options.table_options import SPARK_TYPES, with_table
@@ -75,8 +75,8 @@ def _topic(asked: Mapping[str, str]) -> StructType:
         "partitions": str(len(topic.partitions)),
         "config": json.dumps(config.to_mapping(only_changed=True), default=str),
     }
-    for name in options.columns or (*KAFKA, HEADERS):
-        found.add(name, SPARK_TYPES[TYPES[name]], nullable=True, metadata={_TOPIC: about})
+    for name in check_names(options.columns or (*KAFKA, HEADERS)):
+        found.add(name, SPARK_TYPES[TYPES[canonical(name)]], nullable=True, metadata={_TOPIC: about})
         about = {}
     return found
 
