@@ -197,7 +197,7 @@ class Reader(CheckedArguments, Closeable):
         if name not in self._logs:
             if name not in self._names():
                 raise unknown_topic(name, self._names(), self.location)
-            self._logs[name] = self._open(name)
+            return self._kept(name, self._open(name))
         return self._logs[name]
 
     def open_logs(self, names: Iterable[TopicPartition]) -> None:
@@ -211,9 +211,16 @@ class Reader(CheckedArguments, Closeable):
                 raise unknown_topic(name, there, self.location)
 
         def opened(name: TopicPartition) -> None:
-            self._logs[name] = self._open(name)  # kept, and closed with the reader, even if another log fails
+            self._kept(name, self._open(name))  # kept, and closed with the reader, even if another log fails
 
         self._in_parallel(wanted, opened)
+
+    def _kept(self, name: TopicPartition, opened: StaticLog) -> StaticLog:
+        """Return the log of later calls: ``opened``, or the log that another thread has opened at the same time."""
+        kept = self._logs.setdefault(name, opened)
+        if kept is not opened:
+            opened.close()
+        return kept
 
     def release(self, name: TopicPartition) -> None:
         """Close a log and free its memory; do nothing if the log is not open. ``log`` opens the log again."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime as dt
 import shutil
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,8 @@ from stratalog.errors import (
     UnknownTopicError,
     WrongTypeError,
 )
+from stratalog.log.load.loaded_log import LoadedLog
+from stratalog.log.load.log_loader import load
 
 START_MS = 1_700_000_000_000
 ROWS = [(partition, offset) for partition in range(3) for offset in range(50)]
@@ -249,6 +253,21 @@ def test_following_yields_what_is_appended_later(tmp_path: Path) -> None:
             b"b",
             b"c",
         ]
+
+
+def test_two_threads_that_open_a_log_at_once_get_one_log(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    both_open = threading.Barrier(2)
+
+    def slow(*arguments: Any) -> LoadedLog:
+        both_open.wait(timeout=60)
+        return load(*arguments)
+
+    with open_reader(folder) as reader, ThreadPoolExecutor(2) as pool:
+        with monkeypatch.context() as patched:
+            patched.setattr("stratalog.reading.directory_reader.load", slow)
+            one, other = pool.map(lambda _: reader.log("orders", 0), range(2))
+        assert one is other is reader.log("orders", 0)
+        assert len(list(one.records())) == 50
 
 
 def test_a_follower_that_lost_records_reports_it(tmp_path: Path) -> None:
