@@ -305,7 +305,11 @@ def test_incomplete_requests_are_refused(bed: Bed, change: dict[str, Any]) -> No
 
 def test_commits_need_the_epoch_of_the_member(bed: Bed) -> None:
     client = Client(bed, "a")
-    check = bed.classic.check_commit
+
+    def check(name: str, member_id: str, epoch: int, instance_id: str | None, *, knows_epochs: bool = True) -> int:
+        with bed.classic.committing(name, member_id, epoch, instance_id, knows_epochs=knows_epochs) as error:
+            return error
+
     assert check("g", "a", 1, None) == Code.NONE
     assert check("g", "a", 2, None) == Code.STALE_MEMBER_EPOCH
     assert check("g", "a", 1, None, knows_epochs=False) == Code.UNSUPPORTED_VERSION

@@ -206,9 +206,20 @@ def test_wrong_members_generations_and_protocols_are_refused(
     assert groups.heartbeat("h", first.member_id, 1, None) == 25
     assert groups.join(asked("stranger")).error == 25
     assert groups.join(asked(protocols=(("other", b""),))).error == 23
-    assert groups.check_commit("g", "", -1, None) == 25
-    assert groups.check_commit("g", first.member_id, 1, None) == 0
-    assert groups.check_commit("h", "", -1, None) == 0
+    for name, member_id, generation, expected in (("g", "", -1, 25), ("g", first.member_id, 1, 0), ("h", "", -1, 0)):
+        with groups.committing(name, member_id, generation, None) as error:
+            assert error == expected
+
+
+def test_a_group_does_not_change_during_a_commit(groups: GroupCoordinator, pool: ThreadPoolExecutor) -> None:
+    """Otherwise the offsets of a removed member could be appended after those of the partition's next owner."""
+    first, _ = stable(groups, pool)
+    with groups.opened("g") as group:
+        lock = group.lock
+    with groups.committing("g", first.member_id, 1, None) as error:
+        assert (error, lock.locked()) == (0, True)
+        leaving = pool.submit(groups.leave, "g", first.member_id, None)
+    assert leaving.result(20) == 0
 
 
 def test_the_same_join_twice_gives_the_same_result(groups: GroupCoordinator, pool: ThreadPoolExecutor) -> None:

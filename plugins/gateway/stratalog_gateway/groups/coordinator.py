@@ -230,12 +230,14 @@ class GroupCoordinator:
             remove(group, [member_id], self._node.now_ns())
             return Code.NONE
 
-    def check_commit(
+    @contextlib.contextmanager
+    def committing(
         self, name: str, member_id: str, generation: int, instance_id: str | None, *, knows_epochs: bool = True
-    ) -> int:
-        """Return ``Code.NONE`` if a commit is allowed, otherwise an error code.
+    ) -> Iterator[int]:
+        """Yield ``Code.NONE`` if a commit is allowed, otherwise an error code. Append the offsets in the context.
 
-        A member may commit with the present generation, unless the group waits for the leader's assignment. The commit
+        Until the context ends, the group does not change: a commit of an earlier generation is never appended after a
+        commit of a later one. A member may commit with the present generation, unless the group waits for the leader's assignment. The commit
         extends the session of a member of a classic group. If the group has no members, a client may commit with a
         negative generation.
 
@@ -248,14 +250,18 @@ class GroupCoordinator:
         """
         with self._found(name) as group:
             if group is not None and group.modern is not None:
-                return group.modern.check_commit(member_id, generation, knows_epochs=knows_epochs)
-            if group is None or not group.members:
-                return Code.NONE if generation < 0 else Code.ILLEGAL_GENERATION
-            error = check_member(group, member_id, generation, instance_id)
-            if not error:
-                group.members[member_id].seen(self._node.now_ns())
-                error = Code.REBALANCE_IN_PROGRESS if group.state is State.COMPLETING else Code.NONE
-            return error
+                yield group.modern.check_commit(member_id, generation, knows_epochs=knows_epochs)
+            elif group is None or not group.members:
+                yield Code.NONE if generation < 0 else Code.ILLEGAL_GENERATION
+            else:
+                yield self._check_classic_commit(group, member_id, generation, instance_id)
+
+    def _check_classic_commit(self, group: Group, member_id: str, generation: int, instance_id: str | None) -> int:
+        error = check_member(group, member_id, generation, instance_id)
+        if not error:
+            group.members[member_id].seen(self._node.now_ns())
+            error = Code.REBALANCE_IN_PROGRESS if group.state is State.COMPLETING else Code.NONE
+        return error
 
     def check_fetch(self, name: str, member_id: str | None, epoch: int) -> int:
         """Return ``Code.NONE`` if a client may read the offsets of a group, otherwise an error code.

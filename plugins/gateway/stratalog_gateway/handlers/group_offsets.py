@@ -48,10 +48,36 @@ class GroupOffsetHandlers:
         body, make = request.body, request.make
         generation = getattr(body, "generation_id_or_member_epoch", -1)
         instance_id = request.field("group_instance_id", None)
-        refused = self._groups.check_commit(
+        with self._groups.committing(
             body.group_id, getattr(body, "member_id", ""), generation, instance_id,
             knows_epochs=request.header.version >= _EPOCHS,
-        )  # fmt: skip
+        ) as refused:  # fmt: skip
+            errors = self._commit(request, refused)
+        return make(
+            topics=tuple(
+                make.part(
+                    "OffsetCommitResponseTopic",
+                    name=getattr(topic, "name", None),
+                    topic_id=getattr(topic, "topic_id", None),
+                    partitions=tuple(
+                        make.part(
+                            "OffsetCommitResponsePartition",
+                            partition_index=wanted.partition_index,
+                            error_code=errors[self._name_of(topic) or "", wanted.partition_index],
+                        )
+                        for wanted in topic.partitions
+                    ),
+                )
+                for topic in body.topics
+            )
+        )
+
+    def _commit(self, request: Request, refused: int) -> dict[tuple[str, int], int]:
+        """Commit the offsets of the request, and return the error code of each partition, 0 after a commit.
+
+        ``refused`` is the coordinator's error code, 0 if the client may commit.
+        """
+        body = request.body
         if not body.group_id:
             refused = Code.INVALID_GROUP_ID
         refused = request.client.refusal(Operation.READ, ResourceType.GROUP, body.group_id) or refused
@@ -71,24 +97,7 @@ class GroupOffsetHandlers:
             engine = self._node.engine
             failed, _ = outcome(lambda: engine.alter_group_offsets(body.group_id, offsets, must_exist=False))
             errors |= dict.fromkeys(offsets, failed) if failed else {}
-        return make(
-            topics=tuple(
-                make.part(
-                    "OffsetCommitResponseTopic",
-                    name=getattr(topic, "name", None),
-                    topic_id=getattr(topic, "topic_id", None),
-                    partitions=tuple(
-                        make.part(
-                            "OffsetCommitResponsePartition",
-                            partition_index=wanted.partition_index,
-                            error_code=errors[self._name_of(topic) or "", wanted.partition_index],
-                        )
-                        for wanted in topic.partitions
-                    ),
-                )
-                for topic in body.topics
-            )
-        )
+        return errors
 
     def _name_of(self, topic: Any) -> str | None:
         """Return the name of a requested topic. From version 10 on, look up its id; None if the id is unknown."""

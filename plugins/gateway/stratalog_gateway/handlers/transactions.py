@@ -5,7 +5,8 @@ Source: apache/kafka KafkaApis, TransactionCoordinator, AddPartitionsToTxnManage
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 from stratalog import CommittedOffset, ProducerId, TopicPartition, TransactionState
@@ -172,24 +173,8 @@ class TransactionHandlers:
         Return the response with an error code for each partition.
         """
         body, make = request.body, request.make
-        refused = (
-            _refused_id(request)
-            or request.client.refusal(Operation.READ, ResourceType.GROUP, body.group_id)
-            or self._refused_commit(request)
-        )
-        errors: dict[tuple[str, int], int] = {}
-        offsets: dict[TopicPartition, CommittedOffset] = {}
-        for topic in body.topics:
-            hidden = request.client.refusal(Operation.READ, ResourceType.TOPIC, topic.name)
-            for wanted in topic.partitions:
-                name = TopicPartition(topic.name, wanted.partition_index)
-                errors[name] = refused or hidden or self._check_commit(name, wanted)
-                if not errors[name]:
-                    epoch = getattr(wanted, "committed_leader_epoch", -1)
-                    offsets[name] = CommittedOffset(wanted.committed_offset, epoch, wanted.committed_metadata or "")
-        if offsets:
-            code = self._commit(request, offsets)
-            errors |= dict.fromkeys(offsets, code) if code else {}
+        with self._committing(request) as refused:
+            errors = self._commit_all(request, refused)
         topics = []
         for topic in body.topics:
             partitions = tuple(
@@ -203,21 +188,46 @@ class TransactionHandlers:
             topics.append(make.part("TxnOffsetCommitResponseTopic", name=topic.name, partitions=partitions))
         return make(topics=tuple(topics))
 
-    def _refused_commit(self, request: Request) -> int:
-        """Return an error code if the member must not commit, otherwise 0. A rebalance does not prevent the commit.
+    def _commit_all(self, request: Request, refused: int) -> dict[tuple[str, int], int]:
+        """Store the offsets of the request, and return the error code of each partition, 0 for a stored offset.
 
-        A client that sends neither a member id nor a generation nor an instance id may commit.
+        ``refused`` is the error code for all partitions, 0 if the client may commit.
+        """
+        errors: dict[tuple[str, int], int] = {}
+        offsets: dict[TopicPartition, CommittedOffset] = {}
+        for topic in request.body.topics:
+            hidden = request.client.refusal(Operation.READ, ResourceType.TOPIC, topic.name)
+            for wanted in topic.partitions:
+                name = TopicPartition(topic.name, wanted.partition_index)
+                errors[name] = refused or hidden or self._check_commit(name, wanted)
+                if not errors[name]:
+                    epoch = getattr(wanted, "committed_leader_epoch", -1)
+                    offsets[name] = CommittedOffset(wanted.committed_offset, epoch, wanted.committed_metadata or "")
+        if offsets:
+            code = self._commit(request, offsets)
+            errors |= dict.fromkeys(offsets, code) if code else {}
+        return errors
+
+    @contextlib.contextmanager
+    def _committing(self, request: Request) -> Iterator[int]:
+        """Yield an error code if the client must not commit, otherwise 0. A rebalance does not prevent the commit.
+
+        A client that sends neither a member id nor a generation nor an instance id may commit. The group of a member
+        does not change until the context ends.
+
         Source: ClassicGroup.validateOffsetCommit.
         """
         body = request.body
+        refused = _refused_id(request) or request.client.refusal(Operation.READ, ResourceType.GROUP, body.group_id)
         if not body.group_id:
-            return Code.INVALID_GROUP_ID
+            refused = refused or Code.INVALID_GROUP_ID
         member_id, generation = request.field("member_id", ""), request.field("generation_id", -1)
         instance_id = request.field("group_instance_id", None)
-        if not member_id and generation < 0 and instance_id is None:
-            return Code.NONE
-        error = self._groups.check_commit(body.group_id, member_id, generation, instance_id)
-        return Code.NONE if error == Code.REBALANCE_IN_PROGRESS else error
+        if refused or (not member_id and generation < 0 and instance_id is None):
+            yield refused
+            return
+        with self._groups.committing(body.group_id, member_id, generation, instance_id) as error:
+            yield Code.NONE if error == Code.REBALANCE_IN_PROGRESS else error
 
     def _check_commit(self, name: TopicPartition, wanted: Any) -> int:
         if not self._node.has_log(*name):
