@@ -22,7 +22,7 @@ from stratalog.engine.tiering.offload_log import OffloadResult, TierLag
 from stratalog.engine.tiering.tier_duties import Tiering
 from stratalog.env import Env
 from stratalog.env.progress import OnBytes, Progress, counters
-from stratalog.errors import ConfigError, OutOfResourcesError, PluginError
+from stratalog.errors import ConfigError, LogDirError, OutOfResourcesError, PluginError, StoreError
 from stratalog.log.change.extra_indexes import ExtrasResult
 from stratalog.log.log import Log
 from stratalog.model.names import TopicPartition
@@ -119,7 +119,13 @@ class Duties:
     def _cleaning(self) -> Sequence[Duty]:
         if not self._settings.cleaner_enable:
             return ()
-        return (Duty("cleaner", self._settings.cleaner_backoff_ms, lambda: self.cleaner.run(self._serving())),)
+        return (Duty("cleaner", self._settings.cleaner_backoff_ms, self._clean_due),)
+
+    def _clean_due(self) -> None:
+        """Compact the logs in service. Raise the first error that does not make its part of a log uncleanable."""
+        for result in self.cleaner.run(self._serving()):
+            if isinstance(result.error, StoreError | LogDirError):
+                raise result.error
 
     def _tier(self) -> Sequence[Duty]:
         if self._tiering is None:

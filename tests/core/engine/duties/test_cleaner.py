@@ -355,6 +355,7 @@ def test_retention_notices_a_rewrite_of_a_policy_without_a_record_filter(engine:
 
 
 def test_a_log_whose_tier_cannot_be_read_is_left_alone_and_the_others_have_their_turn(tmp_path: Path) -> None:
+    clock = ManualClock(Env().clock.now_ms())
     (tmp_path / "bucket").mkdir()
     with open_engine(tmp_path / "a", tier=f"file://{tmp_path / 'bucket'}") as engine:
         bad = dirty(engine, "bad", 5, 10, max_compaction_lag_ms=1000, local_hard_limit_bytes=0)
@@ -362,13 +363,17 @@ def test_a_log_whose_tier_cannot_be_read_is_left_alone_and_the_others_have_their
     objects = {file: file.read_bytes() for file in (tmp_path / "bucket").rglob("bad-*/**/segments/*")}
     for file in objects:
         file.unlink()
-    with open_engine(tmp_path / "a", tier=f"file://{tmp_path / 'bucket'}") as engine:
+    with open_engine(tmp_path / "a", tier=f"file://{tmp_path / 'bucket'}", env=Env(clock=clock)) as engine:
         bad, good = engine.log("bad"), dirty(engine, "good", 5, 10, remote_storage_enable=False)
         results = {result.log.topic: result.error for result in engine.run_cleaner()}
         assert (type(results["bad"]), results["good"]) == (ObjectNotFoundError, None)
         assert len(offsets(good)) == 5
         assert {plan.log.name.topic for plan in engine.plan_cleaner() if plan.error is not None} == {"bad"}
         assert not bad.maintenance.cleaning.uncleanable
+        clock.advance_ms(20_000)
+        engine.run_duties()
+        (status,) = [found for found in engine.duties() if found.name == "cleaner"]
+        assert (status.failures, status.error.partition(":")[0]) == (1, "ObjectNotFoundError")
         for file, data in objects.items():
             file.write_bytes(data)
         assert [result.error for result in engine.run_cleaner()] == [None]
