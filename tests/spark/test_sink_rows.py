@@ -301,6 +301,25 @@ def test_merges_of_a_stream_run_beside_it(tmp_path: Path, monkeypatch: pytest.Mo
     assert len(read(place)) == 50
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_merges_continue_after_an_unexpected_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from stratalog_spark.write import open_writers  # noqa: PLC0415 - needs pyspark
+
+    (tmp_path / "tier").mkdir()
+    merger, merged = open_writers.Merger(sink((tmp_path / "tier").as_uri()).target), list[TopicPartition]()
+
+    def failing(_: object, logs: Sequence[TopicPartition], limit_bytes: int) -> None:
+        merged.extend(logs)
+        if len(merged) == 1:
+            raise ValueError(f"limit {limit_bytes}")
+
+    monkeypatch.setattr(open_writers, "merge_ends", failing)
+    for partition in range(2):
+        merger.submit([TopicPartition("orders", partition)], 1000)
+        merger.wait()
+    assert merged == [TopicPartition("orders", 0), TopicPartition("orders", 1)]
+
+
 def test_a_round_requests_only_partitions_that_it_writes_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A round sends at most three requests for each of its partitions, and none for other partitions.
 

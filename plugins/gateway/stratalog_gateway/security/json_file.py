@@ -13,9 +13,12 @@ from stratalog.spi import Vfs
 def replace_json(files: Vfs, path: Path, contents: object) -> None:
     """Replace a file durably by JSON, which only its owner can read. After a crash, the file is complete: old or new.
 
+    If ``path`` is a symbolic link, the file that it names is replaced.
+
     Raises:
         OSError: the file cannot be written.
     """
+    path = path.resolve()
     temporary = f"{path}.{secrets.token_hex(4)}.tmp"
     descriptor = files.open(temporary, write=True, create=True)
     try:

@@ -108,6 +108,10 @@ class Merger:
                         merge_ends(writer, [log for log in logs if logs[log] == limit_bytes], limit_bytes)
             except StorageError as error:
                 _LOGGER.warning("small segments in %s are not merged: %s", self.target.location, error)
+            except BaseException:
+                with self._lock:
+                    self._thread = None  # the next call of `submit` starts another thread
+                raise
 
 
 _MERGERS: Final[list[Merger]] = []

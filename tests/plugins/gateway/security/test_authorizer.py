@@ -193,3 +193,13 @@ def test_a_change_is_written_and_counts_at_once(acl_file: Write) -> None:
     assert file.remove(lambda acl: acl.name == "t") == [first]
     assert [*load_acls(path).all] == [*file.current.all] == [added]
     assert [found.name for found in path.parent.iterdir()] == ["acls.json"]
+
+
+def test_a_change_replaces_the_file_that_a_symbolic_link_names(tmp_path: Path, acl_file: Write) -> None:
+    path = acl_file("alice allow Read Topic t")
+    (tmp_path / "etc").mkdir()
+    link = tmp_path / "etc" / "acls.json"
+    link.symlink_to(path)
+    AclFile(str(link), Env().files, ManualClock()).remove(lambda acl: acl.name == "t")
+    assert link.is_symlink()
+    assert [*load_acls(path).all] == []
