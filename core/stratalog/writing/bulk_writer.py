@@ -276,8 +276,9 @@ class BulkWriter(CheckedArguments, Closeable):
         Args:
             span: result of ``span``.
             part: offsets [start, end), both in the ``borders`` of the span.
-            compression: codec of the batches; None leaves batches of magic 2 unchanged. Control batches, and batches
-                that have lost records by compaction, keep their codec.
+            compression: codec of the batches. With None, batches of magic 2 stay unchanged, and older batches get the
+                topic's codec. Control batches, batches with a delete horizon, and batches without a record at their
+                first or last offset keep their codec.
             layout: layout of the new segments; None for the topic's layout.
 
         Raises:

@@ -72,14 +72,18 @@ class GuardedApplication:
 
     The check of the address prevents DNS rebinding: the owner of another site lets the site's name resolve to this
     machine, and a page of the site can then read the console. Such a request has the site's name in its Host header.
-    The application refuses the request, because the header must name localhost, the listener's host or an IP address.
+    The application refuses the request, because the header must name localhost, the listener's host or an IP address. If
+    the listener's host is a loopback address, the IP address must be a loopback address, too.
     """
 
     def __init__(self, application: Application, own: Listener) -> None:
         self._application, self._own = application, own
 
     def __call__(self, environ: dict[str, Any], start_response: Answer) -> Iterable[bytes]:
-        """Answer one request, as a WSGI application: 405 for other methods, 421 for a foreign Host header."""
+        """Answer one request, as a WSGI application.
+
+        Refuse methods other than GET and HEAD with 405, and a Host header of another site with 421.
+        """
 
         def start(status: str, headers: list[tuple[str, str]], *others: Any) -> Any:
             return start_response(status, [*headers, *_HEADERS], *others)

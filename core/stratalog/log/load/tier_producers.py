@@ -26,12 +26,14 @@ class TieredSegment(ReadableSegment, Protocol):
 def producers_at(remote: RemoteView, offset: int, components: Components) -> ProducerState:
     """Return the producers' state at ``offset``, which is at or below the tier's end.
 
-    The state is that of the last readable snapshot of a segment that ends at or below ``offset``, plus the batches from
-    there to ``offset``. Without such a snapshot, all batches from the tier's start are read.
+    The state is that of the last snapshot that can be decoded, of a segment that ends at or below ``offset``, plus the
+    batches from there to ``offset``. Without such a snapshot, all batches from the tier's start are read. The error of
+    a snapshot that cannot be fetched is raised.
 
     Raises:
         CorruptBatchError: a batch that must be read is damaged.
         CorruptObjectError, CorruptManifestError: an object or a manifest page is damaged.
+        PluginError: the layout of a segment failed or is not installed.
         StoreError: the store failed or refused.
     """
     state, start = ProducerState(), remote.start_offset

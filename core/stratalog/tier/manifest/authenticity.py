@@ -48,7 +48,8 @@ class Authenticity:
         """Check the MAC of a root that was read.
 
         If the layout of the MAC is not installed or has no keys, log a warning, and do not check the MAC. Also log a
-        warning for a root without a MAC whose layout authenticates roots.
+        warning if a root has no MAC, although a layout of its segments or of its topic authenticates roots. Each log
+        causes only one warning of a kind.
 
         Raises:
             TamperedManifestError: the MAC is wrong, or the root has none and must have one.

@@ -113,7 +113,13 @@ class ChunkedLayout(TierLayout):
         check_whole(segment, LABEL, fetch)
 
     def discover(self, objects: Sequence[ObjectInfo], fetch: RangeReader) -> Iterator[StoredSegment]:
-        """Yield the segments of this layout in ``objects``. Raise CorruptObjectError if a footer is damaged."""
+        """Yield the segments of this layout in ``objects``.
+
+        An object without the magic of a footer, for example an incomplete object, is skipped.
+
+        Raises:
+            CorruptObjectError: an object has the magic, but no valid footer.
+        """
         return discover_whole(LABEL, objects, fetch)
 
     # --- writing ---------------------------------------------------------------------------------------------------

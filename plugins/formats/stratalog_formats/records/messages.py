@@ -282,8 +282,8 @@ class MessageFormat(RecordFormat):
         """Set the offsets of the entries; for magic 1, also the timestamp type and timestamp. Ignore ``leader_epoch``.
 
         A wrapper gets the offset of its last message. To find the number of offsets of a wrapper, ``assign``
-        decompresses the wrapper if its ``record_count`` is -1, as after a scan. If the inner offsets are 0, 1, 2, ...,
-        a caller can set ``record_count`` to the number of messages before: then nothing is decompressed.
+        decompresses the wrapper if its ``record_count`` is -1, as after a scan. A caller can avoid this if the inner
+        offsets are 0, 1, 2, ...: it sets ``record_count`` to the number of messages in the wrapper before the call.
 
         Raises:
             CorruptBatchError: a wrapper was decompressed, and its contents are not valid.

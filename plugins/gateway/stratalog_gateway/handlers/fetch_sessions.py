@@ -148,10 +148,10 @@ class FetchSessions:
             return asked.session_id, results if session is None else session.changed(results)
 
     def withheld(self, asked: FetchRequest, session_id: int) -> int:
-        """Return the id of the session for a response that is sent without the results of ``sent``.
+        """Return the id of the session for a response that leaves out the results that the method ``sent`` returned.
 
-        A later response of the session has results for all partitions. A session that ``sent`` has opened is ended, and
-        the id is 0.
+        The next response of the session then has results for all partitions. A session that ``sent`` has opened is
+        ended. Without a session, the id is 0.
         """
         with self._lock:
             session = self._sessions.get(session_id)

@@ -83,9 +83,9 @@ def duration_ms(option: str, text: str) -> int:
 
 
 def moment(text: str) -> int | datetime:
-    """Parse option ``as_of``: a version number of the manifest, or a time in ISO 8601.
+    """Parse option ``as_of``: digits are a version number of the manifest, other text is a time in ISO 8601.
 
-    A time without a time zone is in UTC.
+    A result without a time zone counts as UTC.
 
     Raises:
         ConfigError: the text is neither.

@@ -1,4 +1,7 @@
-"""Options of a write: those of Spark's Kafka sink with the same meanings, and some additional ones."""
+"""Options of a write: ``topic`` and ``kafka.compression.type`` as in Spark's Kafka sink, and options of stratalog.
+
+The other options of the Kafka sink are accepted, but have no effect.
+"""
 
 from __future__ import annotations
 
