@@ -143,5 +143,5 @@ class Cursor:
             self.position, self.leader_epoch = found[-1].offset + 1, found[-1].leader_epoch
 
     def offset_for_timestamp(self, timestamp_ms: int) -> int | None:
-        """Return the offset of the first visible record with this timestamp or a later one; None if there is none."""
+        """Return the offset of the first record with this timestamp or a later one; None if there is none."""
         return self._log.offset_for_timestamp(timestamp_ms, self._isolation)

@@ -72,7 +72,10 @@ class AttachError(ConfigError):
 
 
 class UnknownTopicError(ConfigError):
-    """The topic or partition does not exist in this engine, directory or tier. ``topics()`` returns all that exist."""
+    """The topic or partition does not exist here, or was deleted and created again, or is not one of the consumer's.
+
+    ``topics()`` of an engine or a reader returns all topics that exist.
+    """
 
     kafka_code = 3
 

@@ -1,6 +1,7 @@
 """Replacements for index formats that are not installed: the log can be read without its indexes, but not written.
 
-Searches begin at the start of a segment. Aborted transactions are found by reading the log when it is opened.
+Searches begin at the start of a segment. Aborted transactions in local segments are found by reading the log when it is
+opened. A ``read_committed`` read of a tier's segment with aborted transactions raises UnknownComponentError.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reused memory for reads. Allocating fresh memory would take as long as decoding the bytes in it."""
+"""Memory that reads reuse. To allocate new memory for a read costs as much time as to decode the bytes."""
 
 from __future__ import annotations
 

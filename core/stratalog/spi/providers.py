@@ -23,14 +23,14 @@ _NAME: Final = re.compile(r"[a-z][a-z0-9_]*\Z")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenContext:
-    """The arguments with which an engine opens a component. The component keeps the ones that it needs.
+    """The arguments with which an engine or a reader opens a component. The component keeps the ones that it needs.
 
     Attributes:
         env: clock, files and random numbers; a component must not use others.
         limits: the engine's limits.
         handles: the engine's pool of file descriptors.
-        codecs: the engine's codecs. Record formats and layouts look a codec up at each use, not when they are opened.
-            Codecs get an empty table.
+        codecs: the engine's codecs. A record format or layout must look up a codec at each use, not when it is opened.
+            A codec gets an empty table.
         section: the component's own settings, of the type ``Provider.engine_section``; None if the provider has none.
         location: stores only: the path of the log directory (its URI if the scheme is not ``file``), or the tier's URI.
         options: object stores only: options for the client library, including credentials; never log them.

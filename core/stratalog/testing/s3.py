@@ -170,7 +170,7 @@ def _counting(local: LocalS3, application: Wsgi) -> Wsgi:
 
 
 def _read_body(environ: dict[str, Any]) -> None:
-    """Read the body of a request into memory. A slow client then delays no other request."""
+    """Read the body of a request into memory, before the caller takes its lock: a slow client delays no other one."""
     body, size = environ["wsgi.input"], environ.get("CONTENT_LENGTH")
     if size or environ.get("wsgi.input_terminated"):
         environ["wsgi.input"] = io.BytesIO(body.read(int(size) if size else -1))

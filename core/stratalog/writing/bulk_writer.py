@@ -298,17 +298,14 @@ class BulkWriter(CheckedArguments, Closeable):
         raise only_engine(log)
 
     def merge(self, span: ReplaceSpan, groups: Sequence[tuple[int, int]]) -> Rewritten:
-        """Stage one segment for each group of a plan, with the unchanged batches of the group.
+        """Stage one segment for each group of a plan. The batches are copied unchanged.
 
         A group whose indexes are too large for one segment becomes several segments. Call ``replace`` with
-        ``keeps_others`` afterwards.
+        ``keeps_others`` afterwards. Errors are those of ``rewrite``.
 
         Args:
             span: span of the plan.
-            groups: offsets [start, end) of the plan's groups, or of some of them.
-
-        Raises:
-            Others: as ``rewrite``.
+            groups: offsets [start, end) of the plan's groups, or of some of them, ascending; not empty.
         """
         del groups
         raise only_engine(span.log)

@@ -144,9 +144,9 @@ def recode_part(at: RewriteTarget, span: tuple[int, int], *, recompress: bool) -
     """Rewrite the segments with the offsets ``span`` in record batches of magic 2, and stage the new segments.
 
     All records stay the same. With ``recompress``, batches of magic 2 with another codec than the encoder's are encoded
-    with the encoder's codec; otherwise batches of magic 2 are not changed. Control batches, batches without records,
-    and batches that have lost records by compaction are never changed. A segment is not staged if it has the target's
-    layout and no batch changes.
+    with the encoder's codec; otherwise batches of magic 2 are not changed. Control batches, batches with a delete
+    horizon, and batches without a record at their first or last offset are never changed. A segment is not staged if it
+    has the target's layout and no batch changes.
 
     Raises:
         Others: as ``rewrite_part``.

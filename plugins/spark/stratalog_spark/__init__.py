@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
+from stratalog.errors import PluginImportError
 from stratalog.spi import Command, hookimpl
 
 if TYPE_CHECKING:
@@ -74,10 +75,19 @@ _WHERE: Final = {
 
 
 def __getattr__(name: str) -> object:
-    """Return a public object of this package, imported at its first use. Raise AttributeError for another name."""
+    """Return a public object of this package, imported at its first use.
+
+    Raises:
+        AttributeError: there is no public object of this name.
+        PluginImportError: a library that the object needs is not installed.
+    """
     if name not in _WHERE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found: object = getattr(import_module(f"{__name__}.{_WHERE[name]}"), name)
+    try:
+        module = import_module(f"{__name__}.{_WHERE[name]}")
+    except ModuleNotFoundError as error:
+        raise PluginImportError(f"{name} needs {error.name}", "spark", "stratalog[spark]") from error
+    found: object = getattr(module, name)
     globals()[name] = found
     return found
 

@@ -112,12 +112,12 @@ class RecordView:
         self.first_error, self.error_count = "", 0
 
     def items(self, arena: Arena) -> Iterator[dict[str, object]]:
-        """Yield the records as JSON objects, and count the records that cannot be read."""
+        """Yield each record as a JSON object, also one with an error. Add the errors to ``error_count``."""
         for record, message in _pages(arena):
             yield self._item(record, message)
 
     def lines(self, arena: Arena) -> Iterator[str]:
-        """Yield the records as lines of text, and count the records that cannot be read."""
+        """Yield each record as lines of text, also one with an error. Add the errors to ``error_count``."""
         for record, message in _pages(arena):
             yield from self._lines(record, message)
 

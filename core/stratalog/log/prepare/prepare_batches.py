@@ -62,7 +62,8 @@ def prepare_batches(
 ) -> list[PreparedBatches]:
     """Check encoded batches. Batches that fit the topic are kept; others are encoded again.
 
-    Consecutive uncompressed messages of magic 0 or 1 become one batch if the topic's record format has batches. An
+    Consecutive uncompressed messages of magic 0 or 1 become one batch if the topic's record format has batches. A batch
+    that is above ``max.message.bytes`` after it is encoded again is split, unless it has a producer id. An
     incomplete entry at the end is ignored, as in Kafka. Unlike in Kafka, several batches and base offsets other than 0
     are accepted; these base offsets are ignored. Therefore batches fetched from another log can be appended. The result
     is empty if ``data`` has no complete batch.
@@ -70,9 +71,10 @@ def prepare_batches(
     Raises:
         CorruptBatchError: framing or a CRC is wrong; the error's ``file`` is "append", its ``position`` is that in
             ``data``.
-        RecordTooLargeError: a batch is above ``max.message.bytes``, before or after it is encoded again.
-        InvalidRecordError, InvalidTimestampError: a batch or record breaks a rule of the topic, or cannot be written in
-            its magic.
+        RecordTooLargeError: a batch is above ``max.message.bytes``; or, after it is encoded again, a single record or a
+            batch with a producer id is.
+        InvalidRecordError, InvalidTimestampError: a batch or record breaks a rule of the topic, cannot be decoded, or
+            cannot be written in the topic's magic.
         UnsupportedCompressionError: the codec of a batch or of the topic is not installed, or the topic's magic does
             not have the codec.
         DecompressedSizeError: a batch decompresses past ``limits.decompressed.bytes``.

@@ -249,7 +249,8 @@ class ConsumerGroupCoordinator:
         """Return a snapshot of a group; None if the group does not exist, or uses the classic protocol.
 
         Raises:
-            StorageError: the group cannot be loaded, or the end of a member's session cannot be stored.
+            StorageError: the group cannot be loaded, or the removal of a member whose deadline has passed cannot be
+                stored.
         """
         with self._groups.opened(name) as slot:
             group = slot.modern

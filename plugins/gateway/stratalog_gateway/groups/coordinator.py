@@ -1,7 +1,7 @@
 """The coordinator of classic consumer groups, which also keeps the groups of the consumer protocol in memory.
 
-Each request to a group, and each wait, first removes the members whose deadlines have passed. ``GroupUpkeep`` removes
-the members of groups without requests. Source: apache/kafka GroupMetadataManager.
+Each request to a group, and each wait, first removes the members whose deadlines have passed. ``GroupUpkeep`` does the
+same each second, for members of groups that get no requests. Source: apache/kafka GroupMetadataManager.
 """
 
 from __future__ import annotations

@@ -39,12 +39,13 @@ def sync(
     options: Mapping[str, str] | None = None,
     trigger: Mapping[str, Any] | None = None,
 ) -> StreamingQuery:
-    """Start a stream that keeps an Iceberg or Delta table up to date with a topic. Each record is written exactly once.
+    """Start a stream that keeps an Iceberg or Delta table up to date with a topic.
 
     The columns are ``kafka_key``, ``kafka_partition``, ``kafka_offset``, ``kafka_timestamp`` and ``kafka_headers`` of
-    the record, and the fields of its value. Each micro-batch is one commit of the table, which also stores the end
-    offset of each partition. Therefore a repeated micro-batch, a killed driver, or a lost checkpoint neither repeats
-    nor loses a record. Only one stream may write a topic to a table.
+    the record, and the fields of its value. An upserted table also has ``kafka_bucket``, and a Delta table that is
+    partitioned by time ``kafka_date`` (and ``kafka_hour``). Each micro-batch is one commit of the table, which also
+    stores the end offset of each partition. Therefore a repeated micro-batch, a killed driver, or a lost checkpoint
+    neither repeats nor loses a record. A table has the records of one topic, and only one stream may write to it.
 
     Args:
         spark: a session, classic or Connect.
@@ -55,18 +56,21 @@ def sync(
         schema: kind of the values: ``raw`` (the column ``value``), ``json``, ``avro`` or ``protobuf``.
         schemas: schemas by their ids in a schema registry; or a folder with a file ``ID.json``, ``ID.avsc``,
             ``ID.proto`` or ``ID.pb`` for each id; or a function that returns the schema of an id and raises LookupError
-            if there is none. A mapping whose only key is None contains the schema of values without the prefix of a
-            schema registry. New fields become columns; a schema whose fields have other types than the columns is an
-            error.
+            if there is none; or ``{None: schema}`` for values without the prefix of a schema registry. Required except
+            for ``raw``, which has no schemas. New fields become columns; a field whose type does not fit its column is
+            an error.
         partition_by: ``day`` or ``hour`` of the record's timestamp, in UTC, or ``none``. Without effect for ``upsert``.
         upsert: if True, the table has one row for each key, that of the latest record; a record without value deletes
-            the row. For compacted topics.
+            the row. Of a micro-batch, only the latest record of a key is parsed: if this fails, the earlier row of the
+            key stays. For compacted topics.
         buckets: with ``upsert``: number of partitions of the table. A micro-batch rewrites the files that contain its
             keys.
-        quarantine: table of the records that cannot be parsed; None: the name of ``table`` with ``_quarantine`` added.
+        quarantine: table of the records that cannot be parsed, or, with ``upsert``, have no key. None: the name of
+            ``table`` with ``_quarantine`` added.
         maintenance: limits for the rewriting of small files; None: the defaults.
         options: options of the source, such as ``maxOffsetsPerTrigger``, ``tier.NAME`` or ``startingTimestamp``. If the
-            table stores the end offset of a partition, the stream starts there. The default of ``isolation`` is
+            table stores the end offset of a partition, the stream starts there; other partitions then start at their
+            log start, and the options ``starting...`` have no effect. The default of ``isolation`` is
             ``read_committed``, and of ``startingOffsets`` it is ``earliest``.
         trigger: arguments of ``DataStreamWriter.trigger``, such as ``{"processingTime": "1 minute"}``. The default is
             ``{"availableNow": True}``.
