@@ -129,8 +129,9 @@ class TierCheck:
             raise click.UsageError("--dir needs --repair, because it names where the segments are restored from")
         state = _State(Path(self.state) if self.state else None, self.place.uri, self.deep)
         state.load()
+        settings = self.place.settings()
         with ExitStack() as opened:
-            host = opened.enter_context(open_host(self.place.settings(), (), None))
+            host = opened.enter_context(open_host(settings, (), None))
             stores = []
             for directory in self.directories:
                 check_directory(Path(directory))
@@ -138,7 +139,8 @@ class TierCheck:
             tier = opened.enter_context(
                 open_tier(host, self.place.uri, self.place.tier_options, read_only=not self.repair)
             )
-            return _Run(output, self, tier, host.components(TopicConfig()), state, stores).run()
+            history_ms = settings.engine.tier_history_ms
+            return _Run(output, self, tier, host.components(TopicConfig()), state, stores, history_ms).run()
 
 
 class _Run:
@@ -152,9 +154,10 @@ class _Run:
         components: Components,
         state: _State,
         stores: Sequence[SegmentStore],
+        history_ms: int,
     ) -> None:
         self._output, self._asked, self._tier, self._components = output, asked, tier, components
-        self._state, self._stores = state, stores
+        self._state, self._stores, self._history_ms = state, stores, history_ms
         self._begun = tier.metrics().store
         self._repaired = self._orphans = self._collected = 0
 
@@ -240,7 +243,7 @@ class _Run:
             self._report(finding, "")
         self._orphans += len(orphans)
         if self._asked.repair and orphans:
-            self._collected += log.collect().orphans
+            self._collected += log.collect(history_ms=self._history_ms).orphans
 
     def _report(self, finding: Finding, done: str) -> None:
         if self._output.as_json:

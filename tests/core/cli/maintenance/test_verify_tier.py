@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -12,6 +13,9 @@ import stratalog
 from extra_indexes import ExtraPlugin
 from stratalog import Record
 from stratalog.cli.app import run
+from stratalog.env import Env
+from stratalog.env.clock import ManualClock
+from stratalog.tier.upkeep.collect import GRACE_MS
 
 SMALL = {"segment.bytes": 3000, "index.interval.bytes": 500, "retention.ms": -1}
 
@@ -112,6 +116,30 @@ def test_objects_that_cannot_be_put_back_get_a_note_and_keep_their_bytes(
     assert run(["verify", place.uri]) == 0, "the note itself is no orphan"
     with stratalog.open_reader(place.uri) as reader:
         assert reader.partitions()
+
+
+def test_collecting_orphans_keeps_the_history_for_the_configured_time(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bucket = tmp_path / "bucket"
+    bucket.mkdir()
+    then_ms = round(bucket.stat().st_mtime * 1000) - 2 * GRACE_MS
+    with stratalog.open_engine(tmp_path / "data", tier=bucket.as_uri(), env=Env(clock=ManualClock(then_ms))) as engine:
+        engine.create_topic("t", config={"retention.ms": -1})
+        engine.log("t", 0).append([Record(value=b"v")])
+        engine.log("t", 0).roll()
+        engine.offload()
+    roots = sorted(bucket.glob("t-*/0/manifest/*"))
+    (segment,) = bucket.glob("t-*/0/segments/*")
+    shutil.copy(segment, segment.with_name(f"{0:020}-0-{0:032x}.seg"))
+    for found in bucket.rglob("*"):
+        os.utime(found, (then_ms / 1000, then_ms / 1000))
+    config = tmp_path / "stratalog.toml"
+    config.write_text(f'"tier.history.ms" = {10 * GRACE_MS}\n')
+    assert run(["verify", bucket.as_uri(), "--repair", "--config", str(config), "--json"]) == 0
+    *_, total = items(capsys)
+    assert total["orphans"] == 1
+    assert sorted(bucket.glob("t-*/0/manifest/*")) == roots
 
 
 def test_a_budget_ends_a_run_and_the_next_runs_continue(
