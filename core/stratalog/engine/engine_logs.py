@@ -11,7 +11,7 @@ from stratalog.config.topic import TopicConfig
 from stratalog.engine.duties.engine_metrics import EngineState
 from stratalog.engine.duties.scheduler import DutyStatus
 from stratalog.engine.open.directory_id import check_identities
-from stratalog.engine.open.inventory import Inventory, keep_inventory, read_inventory
+from stratalog.engine.open.inventory import Inventory, keep_inventory, missing_entries, read_inventory
 from stratalog.engine.open.log_dir import LogDir
 from stratalog.engine.open.log_opener import LogOpener
 from stratalog.engine.open.notifier import Notifier
@@ -35,10 +35,10 @@ from stratalog.errors import (
 from stratalog.log.durability.subscribers import Background
 from stratalog.log.log import Log
 from stratalog.model.events import LogDirOffline
-from stratalog.model.names import TopicPartition, only_partition, unknown_topic
+from stratalog.model.names import TOPICS_FILE, TopicPartition, only_partition, unknown_topic
 from stratalog.reading.component_host import ComponentHost
 from stratalog.reading.reader import TopicInfo
-from stratalog.reading.topic_table import TopicSetting, TopicTable
+from stratalog.reading.topic_table import TopicEntry, TopicSetting, TopicTable, parse_topics
 from stratalog.spi.cleanup import CleanupPolicy
 from stratalog.tier.takeover.take_over import AttachedLog
 from stratalog.tier.tier import Tier
@@ -90,7 +90,7 @@ class EngineLogs:
                 settings.topic_defaults,
                 has_tier=tier is not None,
                 sections=host.registry.topic_sections(),
-                entries=None if inventory is None or not self.open_logs.lacks_first else inventory.entries,
+                entries=self._entries(inventory),
             )
             self.opener = LogOpener(
                 settings.engine, host, tier, self._topics, self.open_logs.dirs, self.notifier, progress, background
@@ -290,6 +290,24 @@ class EngineLogs:
         if found is None and self.open_logs.lacks_first:
             raise next(iter(self.open_logs.unreached.values()))
         return found
+
+    def _entries(self, inventory: Inventory | None) -> Mapping[str, TopicEntry]:
+        """Return the stored topics: those of the topics file, and topics of the inventory that the file lacks.
+
+        The file lacks topics if the first directory of ``log.dirs`` is not the one that it was before.
+        """
+        if inventory is not None and self.open_logs.lacks_first:
+            return inventory.entries
+        first = self.open_logs.dirs[0].store
+        stored = parse_topics(first.read_small(TOPICS_FILE), first.path(TOPICS_FILE))
+        missing = missing_entries(self.open_logs.dirs, stored)
+        if missing:
+            _LOGGER.warning(
+                "the topics file lacks topics, whose settings are read from the inventory: file=%s topics=%s",
+                first.path(TOPICS_FILE),
+                ", ".join(sorted(missing)),
+            )
+        return {**stored, **missing}
 
     def _note_unreached(self, inventory: Inventory) -> None:
         """Add each partition of the inventory that is in no available directory to the failed logs."""

@@ -229,6 +229,44 @@ def test_the_inventory_follows_the_topics(dirs: list[Path]) -> None:
         assert set(engine.topics()) == {"t"}
 
 
+@pytest.mark.parametrize("names", [["b"], ["b", "a"], ["new", "b"]])
+def test_topics_keep_their_settings_when_another_directory_is_the_first_one(
+    dirs: list[Path], names: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    others = [dirs[0].with_name(name) for name in names]
+    for _ in range(2):
+        with open_engine(others) as engine:
+            assert engine.topics()["t"].config.retention_ms == 12345
+        assert "whose settings are read from the inventory" in caplog.text
+    with open_engine(others) as engine:
+        engine.create_topic("new")
+    caplog.clear()
+    with open_engine(others) as engine:
+        assert engine.topics()["t"].config.retention_ms == 12345
+    assert not caplog.text, "the creation has stored all topics in the first directory"
+
+
+def test_the_inventory_of_another_engine_does_not_replace_the_settings(dirs: list[Path]) -> None:
+    others = [dirs[0].with_name("x"), dirs[0].with_name("y")]
+    with open_engine(others) as engine:
+        for _ in range(3):
+            engine.create_topic("t")
+            engine.delete_topic("t")
+        engine.create_topic("u", config={"retention.ms": 777})
+    with open_engine([dirs[1], others[1]]) as engine:
+        assert engine.topics()["t"].config.retention_ms == 12345
+
+
+def test_the_settings_of_an_earlier_topic_of_the_same_name_are_not_used(dirs: list[Path]) -> None:
+    before = (dirs[1] / INVENTORY_FILE).read_bytes()
+    with open_engine(dirs) as engine:
+        engine.delete_topic("t")
+        engine.create_topic("t", partitions=2, config={"retention.ms": 777})
+    (dirs[1] / INVENTORY_FILE).write_bytes(before)
+    with open_engine(dirs[1]) as engine:
+        assert engine.topics()["t"].config.retention_ms == -1
+
+
 def test_an_engine_with_one_directory_has_no_inventory(tmp_path: Path) -> None:
     with open_engine(tmp_path / "a") as engine:
         engine.create_topic("t")

@@ -2,12 +2,13 @@
 
 If some directories are unavailable, an engine opens with the other directories. The inventory then lists the partitions
 in unavailable directories. The inventory also contains the topics' settings, in case the directory with the topics file
-is unavailable. An engine with one directory has no inventory. A broker reads topics, partitions and settings from the
-cluster metadata instead.
+is unavailable, or is not the first directory of ``log.dirs`` any more. An engine with one directory writes no
+inventory. A broker reads topics, partitions and settings from the cluster metadata instead.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 from collections import Counter
@@ -15,7 +16,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from stratalog.errors import CorruptCheckpointError, StorageError
+from stratalog.engine.open.log_dir import LogDir
+from stratalog.errors import CorruptCheckpointError, LogDirError, StorageError
+from stratalog.log.folder.directory_state import read_topic_id
 from stratalog.model.names import INVENTORY_FILE, TopicPartition
 from stratalog.reading.topic_table import TopicEntry, format_topics, parse_topics
 from stratalog.spi.segment_store import SegmentStore
@@ -50,6 +53,11 @@ def read_inventory(stores: Iterable[SegmentStore]) -> Inventory | None:
 
     If an inventory file is damaged or cannot be read, a warning is logged, and the file is ignored.
     """
+    return next(iter(_inventories(stores)), None)
+
+
+def _inventories(stores: Iterable[SegmentStore]) -> list[Inventory]:
+    """Return the inventories of all directories, the highest version first; otherwise as ``read_inventory``."""
     found = []
     for store in stores:
         try:
@@ -58,7 +66,30 @@ def read_inventory(stores: Iterable[SegmentStore]) -> Inventory | None:
                 found.append(parse_inventory(data, store.path(INVENTORY_FILE)))
         except StorageError as error:
             _LOGGER.warning("an inventory file is ignored: %s", error)
-    return max(found, key=lambda one: one.version, default=None)
+    return sorted(found, key=lambda one: one.version, reverse=True)
+
+
+def missing_entries(dirs: Sequence[LogDir], stored: Mapping[str, TopicEntry]) -> dict[str, TopicEntry]:
+    """Return the entries of topics in ``dirs`` that only an inventory has, and the topics file ``stored`` lacks.
+
+    An entry is used only if a folder of the topic has the same topic id: the inventory may be older than another topic
+    of the same name, or a directory may have come with it from another engine.
+    """
+    found = dict[str, TopicEntry]()
+    folders = [
+        (directory, log.topic, folder)
+        for directory in dirs
+        for log, folder in directory.folders.items()
+        if log.topic not in stored
+    ]
+    inventories = _inventories(directory.store for directory in dirs) if folders else []
+    for directory, topic, folder in folders:
+        entries = [inventory.entries[topic] for inventory in inventories if topic in inventory.entries]
+        if entries and topic not in found:
+            with contextlib.suppress(CorruptCheckpointError, LogDirError):  # the open of that partition reports it
+                topic_id = read_topic_id(directory.store.open_log(folder))
+                found.update((topic, entry) for entry in entries[::-1] if entry.topic_id == topic_id)
+    return found
 
 
 def keep_inventory(

@@ -112,7 +112,9 @@ def test_new_settings_hold_at_once_and_after_the_next_start(dirs: list[Path]) ->
 
 def test_a_topic_that_was_found_keeps_everything_still(dirs: list[Path]) -> None:
     with_topic(dirs).close()
-    (dirs[0] / "stratalog-topics.json").unlink()
+    for directory in dirs:
+        (directory / "stratalog-topics.json").unlink(missing_ok=True)
+        (directory / "stratalog-inventory.json").unlink()
     with open_engine(dirs) as engine:
         topic_id = engine.topics()["orders"].topic_id
         config = engine.alter_topic("orders", {"segment.ms": 5000}).config
