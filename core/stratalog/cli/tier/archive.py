@@ -86,7 +86,8 @@ def archive(
     The command does not write to the directories. It copies closed segments below the high watermark that the tier does
     not have yet, so a second run continues where the first one stopped. The tier keeps records that the broker deletes.
 
-    Exit code: 0, 1 if a closed segment could not be archived, 2 if the command could not start.
+    Exit code: 0, 1 if a closed segment could not be archived, 2 if the command could not start, or stopped because the
+    store failed.
     """
     settings = place.settings()
     with ExitStack() as opened:
