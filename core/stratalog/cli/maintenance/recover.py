@@ -118,7 +118,8 @@ def _planned(directories: Sequence[Path], progress: Progress) -> list[RecoveredL
     for directory in directories:
         with _untouched(directory) as (host, store):
             if store.is_acquired_elsewhere():
-                raise LogDirLockedError("another engine or a running broker holds the directory", str(directory))
+                locked = LogDirLockedError("another engine or a running broker holds the directory", str(directory))
+                raise locked.advised("stop the engine or broker that uses the directory")
             state = read_directory(store, live=False)
             found += (
                 _plan(name, store.open_log(folder), host.components(TopicConfig()), state, summed.part())

@@ -110,7 +110,8 @@ def _verify_directory(output: Output, path: Path, *, repair: bool, deep: bool) -
             if repair:
                 store.acquire()
             elif store.is_acquired_elsewhere():
-                raise LogDirLockedError("another engine or a running broker is writing to the directory", str(root))
+                locked = LogDirLockedError("another engine or a running broker is writing to the directory", str(root))
+                raise locked.advised("stop the engine or broker, because changes during the check look like damage")
             return _Verification(output, host, store, single, root, repair=repair, deep=deep).run()
 
 

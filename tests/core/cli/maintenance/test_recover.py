@@ -114,6 +114,7 @@ def test_a_dry_run_keeps_away_from_a_running_engine(stratalog: Call, filled: Pat
             code, rows, said = stratalog("recover", filled, *options)
             assert (code, rows) == (2, [])
             assert json.loads(said)["error"] == "LogDirLockedError"
+            assert "stop the engine or broker" in json.loads(said)["message"]
 
 
 @pytest.mark.parametrize("options", [(), ("--dry-run",)])

@@ -95,6 +95,16 @@ def test_a_sound_directory_has_nothing_wrong_and_stays_as_it_is(verify: Call, so
     assert {path: path.read_bytes() for path in sound.rglob("*") if path.is_file()} == before
 
 
+def test_a_directory_in_use_is_refused_with_the_advice_to_stop_its_engine(
+    sound: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with open_engine(sound):
+        for options in ((), ("--repair",)):
+            assert run(["verify", str(sound), *options]) == 2
+        first, _ = capsys.readouterr().err.strip().splitlines()
+    assert first.endswith("stop the engine or broker, because changes during the check look like damage")
+
+
 def test_an_aborted_transaction_is_sound(verify: Call, aborted: Path) -> None:
     assert (aborted / "t-0" / f"{3:020d}.txnindex").stat().st_size == 34
     assert verify(aborted) == (0, [])
