@@ -10,7 +10,6 @@ import logging
 import threading
 import uuid
 from collections.abc import Callable, Container, Mapping
-from dataclasses import replace
 from typing import Final
 
 from stratalog.engine.open.directory_id import read_identity
@@ -108,16 +107,28 @@ class LogDir:
         """
         return self._state.dirty_starts.get(log)
 
-    def keep_dirty_start(self, log: TopicPartition, offset: int) -> None:
-        """Set the result of ``dirty_start`` for a log that was moved to this directory."""
-        self._state = replace(self._state, dirty_starts={**self._state.dirty_starts, log: offset})
-
     def high_watermark(self, log: TopicPartition) -> int | None:
         """Return the high watermark of a log in the checkpoint file; None if the file has none.
 
         The file was read when the directory was opened.
         """
         return self._state.high_watermarks.get(log)
+
+    def keep_offsets(self, log: TopicPartition, high_watermark: int, dirty_start: int | None) -> None:
+        """Set the results of ``high_watermark`` and ``dirty_start`` for a log that is opened again, or was moved here."""
+        with self._writing:
+            self._state.high_watermarks[log] = high_watermark
+            if dirty_start is None:
+                self._state.dirty_starts.pop(log, None)
+            else:
+                self._state.dirty_starts[log] = dirty_start
+
+    def forget_offsets(self, log: TopicPartition) -> None:
+        """Ignore the checkpoints that were read for an earlier log of this name, which is not in the directory."""
+        state = self._state
+        with self._writing:
+            for known in (state.recovery_points, state.log_starts, state.high_watermarks, state.dirty_starts):
+                known.pop(log, None)
 
     def discard(self, log: TopicPartition) -> None:
         """Remove the folder of a new partition that was never used. Do nothing if the partition does not exist."""

@@ -60,9 +60,13 @@ def copy_log(log: Log, source: LogDir, target: LogDir, env: Env) -> LogOffsets:
                 target.store.remove_log(copy)
         raise
     target.folders[name] = partition_folder(name)
-    if log.maintenance.cleaning.dirty_start is not None:
-        target.keep_dirty_start(name, log.maintenance.cleaning.dirty_start)
+    keep_offsets(log, target)
     return bounds
+
+
+def keep_offsets(log: Log, directory: LogDir) -> None:
+    """Open a log later in ``directory`` with the high watermark and the first dirty offset that it has now."""
+    directory.keep_offsets(log.name, log.offsets().high_watermark, log.maintenance.cleaning.dirty_start)
 
 
 def has_arrived(target: LogDir, name: TopicPartition) -> bool:

@@ -19,6 +19,7 @@ def create_partition(directory: LogDir, log: TopicPartition, topic_id: TopicId) 
         TopicExistsError: the directory has a file or folder with the partition's name.
         StorageError: the creation failed half way; ``LogDir.discard`` removes the folder.
     """
+    directory.forget_offsets(log)
     folder = directory.folders[log] = partition_folder(log)  # stored first, because creation may fail half way
     try:
         files = directory.store.open_log(folder, create=True)

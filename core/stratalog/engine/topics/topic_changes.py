@@ -12,7 +12,7 @@ from stratalog.config.topic import TopicConfig
 from stratalog.engine.open.log_dir import LogDir
 from stratalog.engine.open.log_opener import LogOpener
 from stratalog.engine.open.open_logs import OpenLogs
-from stratalog.engine.topics.move_log import copy_log, finish_move, has_arrived, moved_request
+from stratalog.engine.topics.move_log import copy_log, finish_move, has_arrived, keep_offsets, moved_request
 from stratalog.engine.topics.new_topic import altered, create_partition
 from stratalog.errors import ClosedError, ConfigError, StorageError, TopicExistsError
 from stratalog.log.load.loaded_log import LoadRequest
@@ -236,6 +236,7 @@ class TopicChanges:
             elif log.healthy:
                 log.maintenance.abandon()
                 bounds = log.offsets()
+                keep_offsets(log, source)
                 request = moved_request(bounds)
                 if not isinstance(error, StorageError):  # Ctrl-C: the log may be half closed
                     request = dataclasses.replace(request, clean=False, recovery_point=bounds.recovery_point)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -60,10 +59,10 @@ class DirectoryState:
 
     clean: bool
     live: bool
-    recovery_points: Mapping[TopicPartition, int] = field(default_factory=dict)
-    log_starts: Mapping[TopicPartition, int] = field(default_factory=dict)
-    high_watermarks: Mapping[TopicPartition, int] = field(default_factory=dict)
-    dirty_starts: Mapping[TopicPartition, int] = field(default_factory=dict)
+    recovery_points: dict[TopicPartition, int] = field(default_factory=dict)
+    log_starts: dict[TopicPartition, int] = field(default_factory=dict)
+    high_watermarks: dict[TopicPartition, int] = field(default_factory=dict)
+    dirty_starts: dict[TopicPartition, int] = field(default_factory=dict)
 
 
 def read_directory(store: SegmentStore, *, live: bool) -> DirectoryState:

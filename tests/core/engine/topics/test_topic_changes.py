@@ -226,6 +226,19 @@ def test_a_topic_that_fits_the_defaults_alone_is_opened_with_them(tmp_path: Path
         engine.alter_topic("long", {"segment.ms": 5, "local.retention.ms": None})
 
 
+def test_a_new_topic_does_not_have_the_high_watermark_of_a_deleted_topic(dirs: list[Path]) -> None:
+    external = {"watermark": "external"}
+    with open_engine(dirs[0], config=external) as engine:
+        engine.create_topic("orders")
+        fill(engine.log("orders", 0))
+        engine.log("orders", 0).set_high_watermark(COUNT)
+    with open_engine(dirs[0], config=external) as engine:
+        engine.delete_topic("orders")
+        engine.create_topic("orders")
+        fill(engine.log("orders", 0))
+        assert engine.log("orders", 0).offsets().high_watermark == 0
+
+
 # --- moving ------------------------------------------------------------------------------------------------------
 
 
@@ -262,6 +275,23 @@ def test_a_move_that_fails_leaves_the_partition_where_it_was(dirs: list[Path], o
         assert folders(dirs[1]) == []
         fill(engine.log("orders", 0), 1)
         assert read(engine.move_partition("orders", 0, dirs[1]))[:-1] == before
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_move_keeps_the_high_watermark_that_replication_set(dirs: list[Path], *, fails: bool) -> None:
+    files = FaultyVfs()
+    with open_engine(dirs, config={"watermark": "external"}, env=Env(files=files)) as engine:
+        engine.create_topic("orders")
+        fill(engine.log("orders", 0))
+        engine.log("orders", 0).set_high_watermark(5)
+        if fails:
+            files.rule = failing("rename", errno.ENOSPC, path="orders-0")
+            with pytest.raises(StorageError):
+                engine.move_partition("orders", 0, dirs[1])
+        else:
+            engine.move_partition("orders", 0, dirs[1])
+        offsets = engine.log("orders", 0).offsets()
+        assert (offsets.high_watermark, offsets.log_end) == (5, COUNT)
 
 
 def test_appended_records_are_not_lost_to_a_copy_whose_name_may_be_durable(dirs: list[Path]) -> None:
