@@ -14,7 +14,7 @@ from stratalog.engine.open.log_opener import LogOpener
 from stratalog.engine.open.open_logs import OpenLogs
 from stratalog.engine.topics.move_log import copy_log, finish_move, has_arrived, keep_offsets, moved_request
 from stratalog.engine.topics.new_topic import altered, create_partition
-from stratalog.errors import ClosedError, ConfigError, StorageError, TopicExistsError
+from stratalog.errors import ClosedError, ConfigError, StorageError, SystemLimitError, TopicExistsError
 from stratalog.log.load.loaded_log import LoadRequest
 from stratalog.log.log import Log
 from stratalog.model.events import TinySegments
@@ -258,6 +258,7 @@ class TopicChanges:
 
 
 def _as_ours(error: BaseException, name: TopicPartition) -> StorageError:
-    if isinstance(error, StorageError):
+    # An engine opens a log again after a SystemLimitError, and would use the old folder.
+    if isinstance(error, StorageError) and not isinstance(error, SystemLimitError):
         return error
     return ClosedError(f"moving {name} failed ({type(error).__name__}): open the engine again")

@@ -20,6 +20,7 @@ from stratalog.errors import (
     DiskFullError,
     LogDirOfflineError,
     StorageError,
+    SystemLimitError,
     UnknownSettingError,
     UnknownTopicError,
 )
@@ -319,6 +320,28 @@ def test_appended_records_are_not_lost_to_a_copy_whose_name_may_be_durable(dirs:
     with open_engine(dirs) as engine:
         log = engine.log("orders", 0)
         assert (read(log), log.offsets().log_start) == (before, 3)
+
+
+def test_the_old_folder_is_not_used_if_the_new_name_was_not_synced_for_lack_of_descriptors(dirs: list[Path]) -> None:
+    files = FaultyVfs()
+    with with_topic(dirs, Env(files=files)) as engine:
+        before = read(engine.log("orders", 0))
+        arrived = list[str]()
+
+        def rule(operation: str, path: str) -> None:
+            if operation == "rename" and path.endswith("/orders-0"):
+                arrived.append(path)
+            elif operation == "sync folder" and arrived and path == os.fspath(dirs[1]):
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+        files.rule = rule
+        with pytest.raises(SystemLimitError):
+            engine.move_partition("orders", 0, dirs[1])
+        files.rule = None
+        with pytest.raises(ClosedError, match="open the engine again"):
+            engine.log("orders", 0)
+    with open_engine(dirs) as engine:
+        assert read(engine.log("orders", 0)) == before
 
 
 def test_an_interrupted_move_can_be_repeated(dirs: list[Path]) -> None:
