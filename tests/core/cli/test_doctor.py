@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -86,6 +88,23 @@ def test_a_directory_in_use_is_not_written_to(data: Path, doctor: Doctor) -> Non
 def test_a_broker_is_named_by_its_ids(data: Path, doctor: Doctor) -> None:
     (data / "meta.properties").write_text("version=1\ncluster.id=abc\nnode.id=7\n")
     assert doctor(data)[1]["owner"]["found"] == "a Kafka broker: cluster.id=abc, node.id=7, version=1"
+
+
+def test_a_read_only_file_system_is_reported(data: Path, doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path, **_: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+
+    monkeypatch.setattr(Path, "unlink", refuse)  # as Linux does, also if the file does not exist
+    code, rows = doctor(data)
+    assert (code, rows["sync"]["outcome"]) == (1, "wrong")
+    assert "Read-only file system" in rows["sync"]["found"]
+
+
+def test_the_file_of_a_killed_process_does_not_disturb(data: Path, doctor: Doctor) -> None:
+    (data / ".stratalog-doctor").touch()
+    code, rows = doctor(data)
+    assert (code, rows["sync"]["outcome"]) == (0, "ok")
+    assert not (data / ".stratalog-doctor").exists()
 
 
 def test_the_folder_of_a_log_is_no_log_directory(data: Path, doctor: Doctor) -> None:

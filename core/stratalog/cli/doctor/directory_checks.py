@@ -124,6 +124,7 @@ class DirectoryChecks:
         path, files, clock = self._path / _TRIAL_FILE, self._env.files, self._env.clock
         times = list[float]()
         try:
+            path.unlink(missing_ok=True)  # left by a killed process
             descriptor = files.open(os.fspath(path), write=True, create=True)
             try:
                 for number in range(_TIMES):
@@ -133,12 +134,11 @@ class DirectoryChecks:
                     times.append((clock.monotonic_ns() - began_ns) / 1e6)
             finally:
                 files.close(descriptor)
+                path.unlink(missing_ok=True)
         except OSError as error:
             return Diagnosis(
                 "sync", Outcome.WRONG, f"a file cannot be written: {error}", "let this user write to the directory"
             )
-        finally:
-            path.unlink(missing_ok=True)
         text = f"median of {_TIMES}: {statistics.median(times):.2f} ms for 4 KiB and fsync, slowest {max(times):.2f} ms"
         if statistics.median(times) <= _SLOW_MS:
             return Diagnosis("sync", Outcome.OK, text)
