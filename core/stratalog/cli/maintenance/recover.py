@@ -94,9 +94,12 @@ class _Listener:
 
 def _recovered(directories: Sequence[Path], progress: Progress) -> list[RecoveredLog]:
     listener = _Listener()
-    outcomes = []
+    outcomes, folders = [], set[TopicPartition]()
+    for directory in directories:
+        with _untouched(directory) as (_, store):
+            folders |= {name for name in partition_folders(store) if name.topic != CLUSTER_METADATA_TOPIC}
     with open_engine(list(directories), plugins=[listener], progress=progress) as engine:
-        for name in engine.partitions():
+        for name in sorted({*engine.partitions(), *folders}):  # an unavailable directory's logs may be unknown to it
             outcome = RecoveredLog(name)
             outcomes.append(outcome)
             try:

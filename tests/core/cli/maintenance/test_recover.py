@@ -224,3 +224,16 @@ def test_people_read_a_line_a_step_and_a_row_a_log(torn: Path, capsys: pytest.Ca
     told = capsys.readouterr().out.splitlines()
     assert told[0] == "recovered"
     assert [words[:2] for line in told if (words := line.split()) and words[0] == "t"] == [["t", "0"], ["t", "1"]]
+
+
+def test_the_logs_of_a_directory_that_cannot_be_opened_are_not_recovered(
+    stratalog: Call, filled: Path, tmp_path: Path
+) -> None:
+    other = tmp_path / "other"
+    with open_engine(other) as engine:
+        engine.create_topic("other")
+    (other / "meta.properties").write_text("version=99\n")
+    code, rows, _ = stratalog("recover", filled, other)
+    errors = {row["topic"]: row["error"] for row in rows}
+    assert (code, [topic for topic, error in errors.items() if error]) == (1, ["other"])
+    assert "meta.properties has version '99'" in str(errors["other"])
