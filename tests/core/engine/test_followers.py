@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,18 @@ def written(log: stratalog.Log, count: int) -> None:
 
 def held(log: stratalog.Log) -> list[tuple[int, bytes | None]]:
     return [(record.offset, record.value) for record in log.records(isolation="log_end")]
+
+
+def test_without_a_checkpoint_the_high_watermark_begins_at_the_log_start(tmp_path: Path) -> None:
+    external = {"watermark": "external"}
+    with stratalog.open_engine(tmp_path / "data", config=external) as engine:
+        engine.create_topic("orders")
+        written(engine.log("orders", 0), 5)
+        shutil.copytree(tmp_path / "data", tmp_path / "crashed")
+    with stratalog.open_engine(tmp_path / "crashed", config=external) as engine:
+        log = engine.log("orders", 0)
+        assert (log.offsets().high_watermark, log.offsets().log_end) == (0, 5)
+        assert log.set_high_watermark(3) == 3
 
 
 def test_a_follower_leaves_the_tier_to_its_leader(tmp_path: Path) -> None:

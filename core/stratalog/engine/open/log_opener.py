@@ -120,14 +120,18 @@ class LogOpener:
             if not loaded.segments:
                 raise loading.refusal
             _LOGGER.warning("%s", loading.refusal)
-        high_watermark = directory.high_watermark(loading.name)
+        watermark, high_watermark = Watermark(self._settings.watermark), directory.high_watermark(loading.name)
+        if high_watermark is None:
+            high_watermark = loading.request.high_watermark
+        if high_watermark is None and watermark is Watermark.EXTERNAL:
+            high_watermark = 0  # as in Kafka: a crash came before the checkpoint, and the records may not be replicated
         log = Log(
             OpenRequest(loading.name, loading.topic_id, loading.files, loaded, high_watermark, loading.refusal),
             LogSettings(loading.config, loading.components, loading.remote),
             LogEnvironment(
                 notify=self._notifier,
                 durability=Durability.of(self._settings.durability),
-                watermark=Watermark(self._settings.watermark),
+                watermark=watermark,
                 on_offline=directory.take_offline,
                 store_bounds=directory.write_checkpoints,
                 background=self._background,
