@@ -416,3 +416,24 @@ def test_an_error_that_is_raised_often_does_not_gather_what_it_went_through(tmp_
         depths.append(len(caught.traceback))
     assert depths[1] == depths[2] == depths[3]
     engine.close()
+
+
+def test_a_topic_that_is_created_while_its_directory_fails_refuses_appends(tmp_path: Path) -> None:
+    files = FaultyVfs()
+    engine = open_engine(tmp_path / "data", env=Env(files=files))
+    engine.create_topic("orders")
+    orders = engine.log("orders", 0)
+
+    def rule(operation: str, path: str) -> None:
+        if operation == "sync" and "orders-0" in path:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+        if operation == "create" and "new-0" in path and path.endswith(".log"):
+            with pytest.raises(LogDirOfflineError):  # another thread's append at this time
+                orders.append([Record(value=b"v")], "durable")
+
+    files.rule = rule
+    engine.create_topic("new")
+    files.rule = None
+    with pytest.raises(LogDirOfflineError):
+        engine.log("new", 0).append([Record(value=b"v")])
+    engine.close()

@@ -89,11 +89,15 @@ class OpenLogs:
     def publish(self, opened: Iterable[tuple[LogDir, Log]]) -> None:
         """Add opened logs to ``logs``, all at the same time, and to their directories, and notify the listeners.
 
-        The logs are removed from ``failed``.
+        The logs are removed from ``failed``. A log whose directory is out of service by now refuses appends.
         """
         logs: dict[TopicPartition, Log] = {}
         for directory, log in opened:
             logs[log.name] = directory.logs[log.name] = log
+            if (
+                directory.failure is not None
+            ):  # read after the log was added: `take_offline` does it the other way round
+                log.maintenance.take_offline(directory.failure)
         self.logs = {**self.logs, **logs}  # one assignment: other threads see all logs or none
         if not self.failed.keys().isdisjoint(logs):
             self.failed = {name: error for name, error in self.failed.items() if name not in logs}
