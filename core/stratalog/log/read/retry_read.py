@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final, TypeAlias
+from collections.abc import Callable, Generator
+from typing import Final, TypeAlias, TypeVar
 
 from stratalog.errors import CorruptionError, SegmentGoneError
 from stratalog.log.read.view import LogView
 from stratalog.segment.readable import ReadableSegment
 
+T = TypeVar("T")
 ViewSource: TypeAlias = Callable[[], LogView]
 READ_ERRORS: Final = (SegmentGoneError, CorruptionError)  # after these, ``ReadRetry`` decides
 
@@ -61,6 +62,28 @@ class ReadRetry:
         if isinstance(error, SegmentGoneError) or segment is None:
             return False
         return self._damaged.should_repeat(error, segment)
+
+
+def retried(views: ViewSource, read: Callable[[LogView], Generator[ReadableSegment, None, T]]) -> T:
+    """Return the result of ``read``, which is repeated with a newer view if ``ReadRetry`` allows it.
+
+    ``read`` yields each segment before it reads the segment, and finally returns its result.
+    """
+    view, retry = views(), None
+    while True:
+        segment: ReadableSegment | None = None
+        steps = read(view)
+        try:
+            while True:
+                segment = next(steps)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        except READ_ERRORS as error:
+            retry = retry or ReadRetry(views, view)
+            if not retry.should_retry(error, segment):
+                raise
+            view = retry.view
 
 
 def _has_lost(newer: LogView, view: LogView) -> bool:

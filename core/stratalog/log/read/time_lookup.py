@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from itertools import chain
 
-from stratalog.log.read.retry_read import READ_ERRORS, ReadRetry, ViewSource
+from stratalog.log.read.retry_read import ViewSource, retried
 from stratalog.log.read.view import LogView
 from stratalog.model.batches import NO_TIMESTAMP
 from stratalog.model.offsets import TimestampOffset
@@ -67,26 +67,21 @@ def offset_for_timestamp(
     The result is None if ``isolation`` shows no such record. ``fences`` is the log's own object. Raises StorageError if
     a segment cannot be read.
     """
-    view, retry = views(), None
-    while True:
+
+    def find(view: LogView) -> Generator[ReadableSegment, None, TimestampOffset | None]:
         start, bound = view.offsets.log_start, view.bound(isolation)
-        segment: ReadableSegment | None = None
-        try:
-            for segment in _candidates(view, timestamp_ms, fences):
-                if segment.base_offset >= bound:
-                    break
-                if segment.max_timestamp_ms >= timestamp_ms and segment.end_offset > start:
-                    below = None if view.is_active(segment) else segment.end_offset
-                    found = find_timestamp(segment, timestamp_ms, start, components, below=below)
-                    if found is not None:
-                        return found if found.offset < bound else None
-        except READ_ERRORS as error:
-            retry = retry or ReadRetry(views, view)
-            if not retry.should_retry(error, segment):
-                raise
-            view = retry.view
-        else:
-            return None  # all segments are too old, or the isolation shows none of the others
+        for segment in _candidates(view, timestamp_ms, fences):
+            yield segment
+            if segment.base_offset >= bound:
+                break
+            if segment.max_timestamp_ms >= timestamp_ms and segment.end_offset > start:
+                below = None if view.is_active(segment) else segment.end_offset
+                found = find_timestamp(segment, timestamp_ms, start, components, below=below)
+                if found is not None:
+                    return found if found.offset < bound else None
+        return None  # all segments are too old, or the isolation shows none of the others
+
+    return retried(views, find)
 
 
 def largest_timestamp(
@@ -109,23 +104,18 @@ def _largest_ms(views: ViewSource, components: Components, *, is_exact: bool = F
 
     If ``is_exact`` is True, records below the log start do not count. A segment with such records is then read.
     """
-    view, retry = views(), None
-    while True:
+
+    def find(view: LogView) -> Generator[ReadableSegment, None, int]:
         start, largest_ms = view.offsets.log_start, NO_TIMESTAMP
-        segment: ReadableSegment | None = None
-        try:
-            for segment in view.readable_from(start):
-                if is_exact and segment.base_offset < start:
-                    largest_ms = largest_timestamp_from(segment, start, components)
-                else:
-                    largest_ms = max(largest_ms, segment.max_timestamp_ms)
-        except READ_ERRORS as error:
-            retry = retry or ReadRetry(views, view)
-            if not retry.should_retry(error, segment):
-                raise
-            view = retry.view
-        else:
-            return largest_ms
+        for segment in view.readable_from(start):
+            yield segment
+            if is_exact and segment.base_offset < start:
+                largest_ms = largest_timestamp_from(segment, start, components)
+            else:
+                largest_ms = max(largest_ms, segment.max_timestamp_ms)
+        return largest_ms
+
+    return retried(views, find)
 
 
 def _since(

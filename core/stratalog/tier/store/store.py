@@ -230,7 +230,7 @@ class TierStore:
     def list(self, prefix: str, *, after: str = "", limit: int = LIST_LIMIT) -> Sequence[ObjectInfo]:
         """Return up to ``limit`` objects with this prefix and keys above ``after``, ascending by key.
 
-        Fewer than ``limit`` objects mean that there are no more.
+        A result with fewer than ``limit`` objects contains the last object with this prefix.
 
         Raises:
             StoreError: the store failed or refused, or it returned a last key that is not above ``after``.
