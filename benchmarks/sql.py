@@ -22,6 +22,7 @@ from harness import Machine, Reporter
 from spark_parts.data import TOPIC, fill_large
 from spark_parts.measure import in_turns, result_of
 from stratalog.cli.app import run
+from stratalog.errors import PluginImportError
 
 CASE: Final = "sql/count"
 _QUERY: Final = "select key, count(*) as records from {} group by key"
@@ -60,8 +61,8 @@ def _sides(
     yield "DuckDB over Parquet", lambda: _over_parquet(parquet, result)
     try:
         from stratalog_spark import local_session  # noqa: PLC0415 - an extra
-    except ImportError as error:
-        reporter.missing([f"Spark is left out: {error}; the extra 'spark' has it"])
+    except PluginImportError as error:
+        reporter.missing([f"Spark is left out: {error}"])
         return
     spark = opened.enter_context(
         local_session(spark_log_level="ERROR", spark_ui_showConsoleProgress="false", spark_ui_enabled="false")
