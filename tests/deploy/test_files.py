@@ -17,7 +17,7 @@ import pytest
 import yaml
 from dockerfile_parse import DockerfileParser
 
-from stratalog.cli.maintenance.running import run_engine
+from stratalog.cli.maintenance.run_command import run_engine
 from stratalog.cli.own_commands import OWN_COMMANDS
 from stratalog.config.settings_sources import plugin_values, read_settings
 from stratalog.config.topic import TopicConfig

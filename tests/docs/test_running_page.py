@@ -10,7 +10,7 @@ import prometheus_client
 import pytest
 
 from stratalog import Record, open_engine
-from stratalog.cli.maintenance.running import run_engine
+from stratalog.cli.maintenance.run_command import run_engine
 from stratalog.config.settings_sources import read_settings
 from stratalog_telemetry.settings import MetricsSection
 

@@ -74,115 +74,130 @@ SECTIONS: Final = (_RECORDS, _DIRECTORIES, _TIERS, _VIEWS, _LOSS, _TRIAL)
 
 OWN_COMMANDS: Final = {
     "archive": OwnCommand(
-        "tier.archive:archive",
+        "tier.archive_command:archive",
         "Copy a Kafka broker's closed segments into a tier.",
         _TIERS,
         "archive /var/lib/kafka/data s3://bucket/prefix --follow",
     ),
     "attach": OwnCommand(
-        "tier.attach:attach",
+        "tier.attach_command:attach",
         "Take over all topics of a tier into empty log directories.",
         _LOSS,
         "attach s3://bucket/prefix --dir empty",
     ),
     "bench": OwnCommand(
-        "bench:bench", "Measure a disk and an object store.", _TRIAL, "bench --dir data --tier s3://bucket/prefix"
+        "bench_command:bench",
+        "Measure a disk and an object store.",
+        _TRIAL,
+        "bench --dir data --tier s3://bucket/prefix",
     ),
     "check-plugin": OwnCommand(
-        "check_plugin:check", "Check a plugin and its components.", _TRIAL, "check-plugin formats"
+        "check_plugin_command:check", "Check a plugin and its components.", _TRIAL, "check-plugin formats"
     ),
     "cleaner": OwnCommand(
-        "maintenance.cleaner:cleaner",
+        "maintenance.cleaner_command:cleaner",
         "Compact logs with cleanup.policy=compact.",
         _DIRECTORIES,
         "cleaner --dir data --dry-run",
     ),
     "console": OwnCommand(
-        "views.console:console",
+        "views.console_command:console",
         "Serve a read-only web page about a log directory or a tier.",
         _VIEWS,
         "console data --tier s3://bucket/prefix --listen 127.0.0.1:8088",
     ),
     "consume": OwnCommand(
-        "data.consume:consume",
+        "data.consume_command:consume",
         "Print the records of a topic.",
         _RECORDS,
         "consume orders --dir data --tail 10 -f '%t-%p %o %k %s\\n'",
     ),
-    "demo": OwnCommand("demo:demo", "Move a real Kafka directory to S3, and read it back.", _TRIAL, "demo --keep"),
+    "demo": OwnCommand(
+        "demo_command:demo", "Move a real Kafka directory to S3, and read it back.", _TRIAL, "demo --keep"
+    ),
     "doctor": OwnCommand(
-        "doctor:doctor",
+        "doctor.doctor_command:doctor",
         "Try a store or a log directory, and advise what to change.",
         _TRIAL,
         "doctor s3://bucket/prefix",
     ),
-    "dump": OwnCommand("dump:dump", "Show the contents of files.", _RECORDS, "dump data/orders-0 --values"),
+    "dump": OwnCommand(
+        "dump.dump_command:dump", "Show the contents of files.", _RECORDS, "dump data/orders-0 --values"
+    ),
     "erase": OwnCommand(
-        "maintenance.erase:erase",
+        "maintenance.erase_command:erase",
         "Remove all records of a key, at unchanged offsets.",
         _DIRECTORIES,
         "erase orders --key customer-7 --dir data --dry-run",
     ),
     "explain": OwnCommand(
-        "data.explain:explain", "Show each step of finding a record.", _RECORDS, "explain orders 0 1000 --dir data"
+        "data.explain_command:explain",
+        "Show each step of finding a record.",
+        _RECORDS,
+        "explain orders 0 1000 --dir data",
     ),
     "groups": OwnCommand(
-        "data.groups:groups",
+        "data.groups_command:groups",
         "List, describe, reset and delete consumer groups.",
         _RECORDS,
         "groups reset billing orders --to s@2026-11-21T14:00:00Z --dir data",
     ),
     "new-plugin": OwnCommand(
-        "new_plugin:new", "Write the skeleton of a plugin.", _TRIAL, "new-plugin cleanup-policy newest --into plugins"
+        "new_plugin_command:new",
+        "Write the skeleton of a plugin.",
+        _TRIAL,
+        "new-plugin cleanup-policy newest --into plugins",
     ),
     "offload": OwnCommand(
-        "tier.offload:offload",
+        "tier.offload_command:offload",
         "Copy closed segments to the tier.",
         _TIERS,
         "offload --roll --dir data --tier s3://bucket/prefix",
     ),
-    "plugins": OwnCommand("plugins:plugins", "List the installed plugins and their errors.", _TRIAL, "plugins --json"),
+    "plugins": OwnCommand(
+        "plugins_command:plugins", "List the installed plugins and their errors.", _TRIAL, "plugins --json"
+    ),
     "produce": OwnCommand(
-        "data.produce:produce",
+        "data.produce_command:produce",
         "Append lines, JSON objects or files to a topic.",
         _RECORDS,
         "produce orders lines.txt -K : --dir data",
     ),
     "rebuild": OwnCommand(
-        "tier.rebuild:rebuild",
+        "tier.rebuild_command:rebuild",
         "Rebuild lost manifests from the objects of a tier.",
         _LOSS,
         "rebuild s3://bucket/prefix --dry-run",
     ),
     "recover": OwnCommand(
-        "maintenance.recover:recover", "Recover a log directory after a crash.", _LOSS, "recover data --dry-run"
+        "maintenance.recover_command:recover", "Recover a log directory after a crash.", _LOSS, "recover data --dry-run"
     ),
     "report": OwnCommand(
-        "views.report:report",
+        "views.report_command:report",
         "Write one HTML file about a log directory or a tier.",
         _VIEWS,
         "report data --tier s3://bucket/prefix -o report.html",
     ),
     "restore": OwnCommand(
-        "tier.restore:restore_command",
+        "tier.restore_command:restore_command",
         "Copy the logs of a tier into a log directory.",
         _LOSS,
         "restore s3://bucket/prefix data --to-time 2026-11-21T14:00:00Z",
     ),
     "retention": OwnCommand(
-        "maintenance.retention:retention",
+        "maintenance.retention_command:retention",
         "Delete expired segments on disk and in the tier.",
         _DIRECTORIES,
         "retention --dir data --dry-run",
     ),
     "run": OwnCommand(
-        "maintenance.running:run_engine",
+        "maintenance.run_command:run_engine",
         "Run an engine with its background duties and services.",
         _DIRECTORIES,
         "run --dir data --tier s3://bucket/prefix",
     ),
     "sql": OwnCommand(
-        "data.sql:sql", "Query topics with SQL, by DuckDB.", _RECORDS, 'sql "select count(*) from orders" data'
+        "data.sql_command:sql", "Query topics with SQL, by DuckDB.", _RECORDS, 'sql "select count(*) from orders" data'
     ),
     "tier": OwnCommand(
         "tier.tier_command:tier",
@@ -191,22 +206,25 @@ OWN_COMMANDS: Final = {
         "tier ls s3://bucket/prefix orders 0",
     ),
     "top": OwnCommand(
-        "views.top:top",
+        "views.top_command:top",
         "Show rates, sizes and lag of topics, live in the terminal.",
         _VIEWS,
         "top data --tier s3://bucket/prefix",
     ),
     "topics": OwnCommand(
-        "data.topics:topics",
+        "data.topics_command:topics",
         "List, create, alter, delete and describe topics.",
         _RECORDS,
         "topics create orders --partitions 4 --dir data",
     ),
     "verify": OwnCommand(
-        "maintenance.verify:verify", "Check and repair a log directory or a tier.", _LOSS, "verify data --repair"
+        "maintenance.verify_command:verify",
+        "Check and repair a log directory or a tier.",
+        _LOSS,
+        "verify data --repair",
     ),
     "why-kept": OwnCommand(
-        "maintenance.why_kept:why_kept",
+        "maintenance.why_kept_command:why_kept",
         "Explain what retention and compaction do next.",
         _DIRECTORIES,
         "why-kept orders 0 --dir data",

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sim_objects import SimObjectStore
-from stratalog.cli import bench
+from stratalog.cli import bench_command
 from stratalog.cli.app import run
 from stratalog.config.settings_sources import Settings
 from stratalog.engine.engine import Engine
@@ -35,7 +35,7 @@ REMOTE = {"offload": "MB/s", "tier, cold: read records": "records/s", "tier, col
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench, "_ENOUGH_NS", 0)  # functions that are called once each
+    monkeypatch.setattr(bench_command, "_ENOUGH_NS", 0)  # functions that are called once each
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ def test_the_tier_of_the_settings_is_measured_and_each_cold_figure_past_all_cach
         readers.append(open_settled(uri, settings, tier_options=tier_options))
         return readers[-1]
 
-    monkeypatch.setattr(bench, "open_settled", noted)
+    monkeypatch.setattr(bench_command, "open_settled", noted)
     tier, cache = (place / "bucket").as_uri(), str(place / "cache")
     (place / "s.toml").write_text(f'tier = "{tier}"\n"tier.cache.dir" = "{cache}"\n')
     assert run(["bench", "-d", str(place / "disk"), "--config", str(place / "s.toml"), "--size", "1", "--json"]) == 0
@@ -138,10 +138,10 @@ def test_emptying_a_store_ends_though_it_keeps_its_objects() -> None:
     for store in (keeping, same):
         for number in range(1500):
             store.bucket.write(f"{number:05d}", b"")
-    bench.delete_all(keeping, ManualClock(), 1)
+    bench_command.delete_all(keeping, ManualClock(), 1)
     with pytest.raises(StoreError, match="for a request of keys above"):
-        bench.delete_all(same, ManualClock(), 1)
+        bench_command.delete_all(same, ManualClock(), 1)
     emptied = SimObjectStore()
     emptied.bucket.write("a", b"")
-    bench.delete_all(emptied, ManualClock(), 1)
+    bench_command.delete_all(emptied, ManualClock(), 1)
     assert emptied.bucket.keys("") == []

@@ -431,8 +431,8 @@ def test_a_command_that_appended_nothing_reports_only_the_reason(stratalog: Run,
 def test_lines_are_the_same_however_they_are_read(
     stratalog: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read_bytes: int
 ) -> None:
-    monkeypatch.setattr("stratalog.cli.data.produce.READ_BYTES", read_bytes)
-    monkeypatch.setattr("stratalog.cli.data.produce.LINES_AT_ONCE", 3)
+    monkeypatch.setattr("stratalog.cli.data.produce_command.READ_BYTES", read_bytes)
+    monkeypatch.setattr("stratalog.cli.data.produce_command.LINES_AT_ONCE", 3)
     lines = [b"", b"one", b"two words", b"", b"", b"a\rb", b"long" * 20, b"end"]
     for text in (b"\n".join(lines), b"\r\n".join(lines), b"\n".join(lines) + b"\n"):
         folder, file = tmp_path / str(len(list(tmp_path.iterdir()))), tmp_path / "lines"

@@ -166,7 +166,7 @@ def commands(uri: str, data: str, folder: Path) -> Sequence[Sequence[str]]:
 def test_every_command_reaches_the_server_with_options_only(
     server: Gateway, place: str, uri: str, tmp_path: Path, run_cli: RunCli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stratalog.cli.bench._ENOUGH_NS", 1)
+    monkeypatch.setattr("stratalog.cli.bench_command._ENOUGH_NS", 1)
     (tmp_path / "lines").write_text("five\n", encoding="utf-8")
     options = [f"endpoint_url={server.elsewhere}", "region=us-east-1", "addressing=path", "allow_http=true"]
     given = [word for option in options for word in ("--tier-option", option)]

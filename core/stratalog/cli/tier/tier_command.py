@@ -11,7 +11,7 @@ import click
 from stratalog.cli.options import LogPlace, TierPlace, check_topics, json_option, place_options, tier_logs, uri_options
 from stratalog.cli.output import Output, moment
 from stratalog.cli.parameters import MANY, NamedPath
-from stratalog.cli.tier.cost import show_cost
+from stratalog.cli.tier.cost_command import show_cost
 from stratalog.errors import ConfigError, StorageError
 from stratalog.model.names import TopicId
 from stratalog.reading.open_reader import open_settled

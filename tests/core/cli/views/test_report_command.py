@@ -10,7 +10,7 @@ import pytest
 from stratalog import open_engine
 from stratalog.cli.app import run
 from stratalog.cli.views.overview import LogOverview, Overview
-from stratalog.cli.views.report import report_page
+from stratalog.cli.views.report_command import report_page
 from stratalog.model.names import TopicPartition
 from stratalog.reading.charts import Mark, strip
 from stratalog.tier.upkeep.cost import Prices

@@ -1,4 +1,4 @@
-"""The ``dump`` command: the files and their order, and the exit code."""
+"""``stratalog dump``: show the contents of files of logs and tiers."""
 
 from __future__ import annotations
 

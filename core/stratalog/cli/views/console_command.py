@@ -16,7 +16,7 @@ from stratalog.cli.views.browse import AvroText
 from stratalog.cli.views.console_pages import ConsolePages
 from stratalog.cli.views.console_server import ConsoleServer, Listener, listener
 from stratalog.cli.views.console_web import web_application
-from stratalog.cli.views.report import view_options
+from stratalog.cli.views.report_command import view_options
 from stratalog.env.clock import SystemClock
 from stratalog.errors import ConfigError
 from stratalog.spi.commands import stop_event

@@ -10,7 +10,7 @@ from stratalog import __version__
 from stratalog.cli.options import LogPlace
 from stratalog.cli.output import Output
 from stratalog.cli.parameters import NamedPath
-from stratalog.cli.tier.cost import price_options, upload_part_bytes
+from stratalog.cli.tier.cost_command import price_options, upload_part_bytes
 from stratalog.cli.views.overview import Detail, Overview, collect
 from stratalog.cli.views.page import attention, offset_bounds, render, time_bounds
 from stratalog.env.clock import SystemClock
