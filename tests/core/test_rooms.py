@@ -9,17 +9,27 @@ from pathlib import Path
 import stratalog
 
 CORE = Path(stratalog.__file__).parent
-NAMED_OTHERWISE = {"cli", "testing"}  # folders whose modules have the names of commands or protocols
 MODULES = [path.relative_to(CORE) for path in CORE.rglob("*.py") if path.name not in {"__init__.py", "__main__.py"}]
-FOUND = [path for path in MODULES if path.parts[0] not in NAMED_OTHERWISE]
+CONTRACTS = Path("testing", "contracts")  # a contract class may be in a module with the name of its component's module
 
 
 def test_no_module_name_is_used_twice() -> None:
-    assert [name for name, count in Counter(path.stem for path in FOUND).items() if count > 1] == []
+    counts = Counter(path.stem for path in MODULES if path.parent != CONTRACTS)
+    assert [name for name, count in counts.items() if count > 1] == []
+
+
+def test_a_module_with_a_command_is_named_after_it() -> None:
+    for path in MODULES:
+        if path.parts[0] != "cli" or path.stem == "app":
+            continue
+        is_command = "\n@click." in (CORE / path).read_text(encoding="utf-8")
+        assert path.stem.endswith("_command") == is_command, path
 
 
 def test_no_folder_has_more_than_twenty_modules() -> None:
-    assert {str(folder): count for folder, count in Counter(path.parent for path in FOUND).items() if count > 20} == {}
+    assert {
+        str(folder): count for folder, count in Counter(path.parent for path in MODULES).items() if count > 20
+    } == {}
 
 
 def test_no_two_public_classes_share_a_name() -> None:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from stratalog.config.engine_settings import Limits
+from stratalog.env.allocator import reuse_large_blocks
 from stratalog.env.byte_cache import ByteCache, CacheMetrics, TwoQueues
-from stratalog.env.memory import reuse_large_blocks
 from stratalog.errors import CorruptObjectError
 from stratalog.model.segment_info import FileKind
 from stratalog.spi.layouts import INDEX_KINDS, RangeReader, StoredSegment

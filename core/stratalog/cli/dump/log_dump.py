@@ -8,8 +8,8 @@ from typing import Final
 
 from stratalog.cli.contents.decoders import RecordDecoder, decoder_of
 from stratalog.cli.dump.context import Context
-from stratalog.cli.dump.control import control_object, control_text
-from stratalog.cli.dump.records import Arena, RecordView, arenas, sequence_after
+from stratalog.cli.dump.control_items import control_object, control_text
+from stratalog.cli.dump.record_view import Arena, RecordView, arenas, sequence_after
 from stratalog.cli.dump.sheet import JsonList, Table, item
 from stratalog.cli.dump.source import LogSource, Source, zeros_from
 from stratalog.cli.output import moment

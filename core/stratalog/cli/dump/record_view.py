@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from stratalog.cli.contents.decoders import RecordDecoder
-from stratalog.cli.dump.control import control_item, control_text
+from stratalog.cli.dump.control_items import control_item, control_text
 from stratalog.cli.output import moment, printable
 from stratalog.errors import CorruptBatchError, DecompressedSizeError, UnsupportedCompressionError
 from stratalog.model.batches import BatchTable, Buffer, RecordBatch, ScanStop

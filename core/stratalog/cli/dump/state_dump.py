@@ -1,4 +1,4 @@
-"""Dump of small files: checkpoints, properties, producer snapshots, the topics file."""
+"""Dump of the small state files of directories and logs: checkpoints, properties, producer snapshots, the topics file."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import pytest
 # return to the system.
 _FAULTS = """
 import resource, sys
-from stratalog.env.memory import reuse_large_blocks
+from stratalog.env.allocator import reuse_large_blocks
 
 def written(count, size_bytes=4 << 20):
     return [b"%" * size_bytes for _ in range(count)]

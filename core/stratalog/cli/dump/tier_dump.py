@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
-from stratalog.cli.dump.batches import dump_log
 from stratalog.cli.dump.context import Context
-from stratalog.cli.dump.extras import dump_extras
-from stratalog.cli.dump.indexes import dump_index
+from stratalog.cli.dump.extras_dump import dump_extras
+from stratalog.cli.dump.index_dump import dump_index
 from stratalog.cli.dump.kinds import Kind
+from stratalog.cli.dump.log_dump import dump_log
 from stratalog.cli.dump.sheet import Sheet, item, properties
 from stratalog.cli.dump.source import MemorySource, RangeSource, Source, whole
-from stratalog.cli.dump.texts import dump_epochs, dump_snapshot
+from stratalog.cli.dump.state_dump import dump_epochs, dump_snapshot
 from stratalog.errors import CorruptionError, CorruptManifestError, CorruptObjectError, StorageError
 from stratalog.model.names import TopicId, TopicPartition, log_prefix, parse_log_prefix
 from stratalog.model.segment_info import FileKind
