@@ -187,6 +187,17 @@ place_options = option_group(
 """``--dir``, ``--tier``, ``--tier-option``, ``--config``: passed to the command as ``place``."""
 
 
+view_options = option_group(
+    "place",
+    lambda location, tier, config, tier_options: LogPlace((location,), tier, config, tier_options),
+    config_option,
+    tier_option,
+    click.option("--tier", metavar="URI", help="URI of the tier behind a directory."),
+    click.argument("location", metavar="PATH|URI", type=NamedPath()),
+)
+"""The argument ``PATH|URI``, ``--tier``, ``--tier-option`` and ``--config``: passed to the command as ``place``."""
+
+
 @dataclass(frozen=True, slots=True)
 class NamedDirectories:
     """Log directories, given as arguments ``DIR`` or by the option ``--dir``."""

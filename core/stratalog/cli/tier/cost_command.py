@@ -11,41 +11,20 @@ import click
 from stratalog.cli.options import TierPlace, json_option, tier_logs
 from stratalog.cli.output import Output, size_text
 from stratalog.cli.parameters import NumberRange, split_setting
-from stratalog.config.settings_sources import Settings
+from stratalog.cli.tier.pricing import log_bill, price_options, upload_part_bytes
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import StorageError
 from stratalog.registry.registry import Registry
-from stratalog.spi.commands import config_option, option_group, tier_option
-from stratalog.tier.read.remote_segment import RemoteSegment
+from stratalog.spi.commands import config_option, tier_option
 from stratalog.tier.tier_log import TierLog
-from stratalog.tier.upkeep.cost import PART_BYTES, Bill, Estimate, Prices, bill, estimate
+from stratalog.tier.upkeep.cost import Bill, Estimate, Prices, estimate
 
-_DEFAULT = Prices()
 _BILL_FIELDS = tuple(field.name for field in fields(Bill))
 _SHOWN = (
     "topic", "partition", "segments", "log_bytes", "stored_bytes", "smallest_bytes", "largest_bytes", "writes",
     "writes_per_gib", "request_cost", "storage_cost", "warning", "error",
 )  # fmt: skip
 _MONEY = frozenset({"request_cost", "storage_cost"})
-
-
-price_options = option_group(
-    "prices",
-    lambda price_writes, price_reads, price_storage: Prices(price_writes, price_reads, price_storage),  # noqa: PLW0108 - the parameters have the options' names
-    click.option(
-        "--price-storage", default=_DEFAULT.gib_month, show_default=True, help="Price of one GiB for one month."
-    ),
-    click.option(
-        "--price-reads", default=_DEFAULT.thousand_reads, show_default=True, help="Price of 1,000 GET requests."
-    ),
-    click.option(
-        "--price-writes",
-        default=_DEFAULT.thousand_writes,
-        show_default=True,
-        help="Price of 1,000 PUT or LIST requests.",
-    ),
-)
-"""``--price-writes``, ``--price-reads`` and ``--price-storage``: passed to the command as ``prices``."""
 
 
 @click.command("cost")
@@ -154,19 +133,6 @@ def _costs(found: TierLog, part_bytes: int, prices: Prices) -> dict[str, object]
     except StorageError as error:
         return {**dict.fromkeys(_BILL_FIELDS), "error": str(error)}
     return {**{name: getattr(costs, name) for name in _BILL_FIELDS}, "error": ""}
-
-
-def upload_part_bytes(settings: Settings) -> int:
-    """Return the size of a part of a multipart upload: ``part.bytes`` of ``[plugins.s3]``, or its default."""
-    found = settings.plugins.get("s3", {}).get("part.bytes", PART_BYTES)
-    return found if isinstance(found, int) else PART_BYTES
-
-
-def log_bill(found: TierLog, *, part_bytes: int = PART_BYTES, prices: Prices | None = None) -> Bill:
-    """Return the cost of a log in a tier, from its whole manifest. The other arguments are as for ``bill``."""
-    root, segments = found.root, found.view().segments
-    entries = (segment.stored for segment in segments if isinstance(segment, RemoteSegment))
-    return bill(entries, root.version if root else 0, part_bytes=part_bytes, prices=prices)
 
 
 def _cell(name: str, value: object) -> object:

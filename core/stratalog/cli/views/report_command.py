@@ -7,25 +7,14 @@ from pathlib import Path
 import click
 
 from stratalog import __version__
-from stratalog.cli.options import LogPlace
+from stratalog.cli.options import LogPlace, view_options
 from stratalog.cli.output import Output
 from stratalog.cli.parameters import NamedPath
-from stratalog.cli.tier.cost_command import price_options, upload_part_bytes
+from stratalog.cli.tier.pricing import price_options, upload_part_bytes
 from stratalog.cli.views.overview import Detail, Overview, collect
 from stratalog.cli.views.page import attention, offset_bounds, render, time_bounds
 from stratalog.env.clock import SystemClock
-from stratalog.spi.commands import config_option, option_group, tier_option
 from stratalog.tier.upkeep.cost import Prices
-
-view_options = option_group(
-    "place",
-    lambda location, tier, config, tier_options: LogPlace((location,), tier, config, tier_options),
-    config_option,
-    tier_option,
-    click.option("--tier", metavar="URI", help="URI of the tier behind a directory."),
-    click.argument("location", metavar="PATH|URI", type=NamedPath()),
-)
-"""The argument ``PATH|URI``, ``--tier``, ``--tier-option`` and ``--config``: passed to the command as ``place``."""
 
 
 @click.command()

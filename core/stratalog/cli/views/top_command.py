@@ -6,11 +6,10 @@ from typing import Final
 
 import click
 
-from stratalog.cli.options import LogPlace, json_option
+from stratalog.cli.options import LogPlace, json_option, view_options
 from stratalog.cli.output import Output, TitledTable, moment, size_text
 from stratalog.cli.parameters import NumberRange
 from stratalog.cli.views.activity import Activity, ActivitySample
-from stratalog.cli.views.report_command import view_options
 from stratalog.env.clock import SystemClock
 from stratalog.spi.commands import stop_event
 

@@ -1,0 +1,44 @@
+"""Prices of an object store, as options of a command, and the cost of one log of a tier."""
+
+from __future__ import annotations
+
+import click
+
+from stratalog.config.settings_sources import Settings
+from stratalog.spi.commands import option_group
+from stratalog.tier.read.remote_segment import RemoteSegment
+from stratalog.tier.tier_log import TierLog
+from stratalog.tier.upkeep.cost import PART_BYTES, Bill, Prices, bill
+
+_DEFAULT = Prices()
+
+price_options = option_group(
+    "prices",
+    lambda price_writes, price_reads, price_storage: Prices(price_writes, price_reads, price_storage),  # noqa: PLW0108 - the parameters have the options' names
+    click.option(
+        "--price-storage", default=_DEFAULT.gib_month, show_default=True, help="Price of one GiB for one month."
+    ),
+    click.option(
+        "--price-reads", default=_DEFAULT.thousand_reads, show_default=True, help="Price of 1,000 GET requests."
+    ),
+    click.option(
+        "--price-writes",
+        default=_DEFAULT.thousand_writes,
+        show_default=True,
+        help="Price of 1,000 PUT or LIST requests.",
+    ),
+)
+"""``--price-writes``, ``--price-reads`` and ``--price-storage``: passed to the command as ``prices``."""
+
+
+def upload_part_bytes(settings: Settings) -> int:
+    """Return the size of a part of a multipart upload: ``part.bytes`` of ``[plugins.s3]``, or its default."""
+    found = settings.plugins.get("s3", {}).get("part.bytes", PART_BYTES)
+    return found if isinstance(found, int) else PART_BYTES
+
+
+def log_bill(found: TierLog, *, part_bytes: int = PART_BYTES, prices: Prices | None = None) -> Bill:
+    """Return the cost of a log in a tier, from its whole manifest. The other arguments are as for ``bill``."""
+    root, segments = found.root, found.view().segments
+    entries = (segment.stored for segment in segments if isinstance(segment, RemoteSegment))
+    return bill(entries, root.version if root else 0, part_bytes=part_bytes, prices=prices)
