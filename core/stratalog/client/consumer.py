@@ -11,27 +11,20 @@ import contextlib
 import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping
-from enum import StrEnum
 from typing import TYPE_CHECKING, Final, Generic
 
+from stratalog.client.assigned_partitions import AssignedPartitions, OffsetReset
 from stratalog.client.cursor import Cursor
 from stratalog.client.delivery import NS_IN_MS
 from stratalog.client.group_offsets import Committable, CommittedOffset, GroupOffsets
-from stratalog.client.log_access import Logs, partitions_of
+from stratalog.client.log_access import Logs
 from stratalog.client.serializers import Deserializers
 from stratalog.env.clock import Clock
 from stratalog.env.closing import Closeable
 from stratalog.env.forks import ends_with_fork
-from stratalog.errors import (
-    ClosedError,
-    ConfigError,
-    NoOffsetError,
-    OffsetOutOfRangeError,
-    StorageError,
-    UnknownTopicError,
-)
+from stratalog.errors import ClosedError, ConfigError, StorageError
 from stratalog.model.arguments import CheckedArguments, NotNegative, Positive
-from stratalog.model.names import INTERNAL_TOPICS, TopicPartition
+from stratalog.model.names import TopicPartition
 from stratalog.model.offsets import Isolation
 from stratalog.model.records import Record
 
@@ -46,25 +39,6 @@ else:
 
 MAX_POLL_RECORDS: Final = 500
 LOOK_AGAIN_MS: Final = 100  # a log notifies of new records, but not of its replacement by another log
-
-
-class OffsetReset(StrEnum):
-    """Start position in a partition without a committed offset, or whose log does not have that offset.
-
-    EARLIEST is the log start, and LATEST is the end offset at the isolation level. With NONE, ``poll`` raises an error.
-    """
-
-    EARLIEST = "earliest"
-    LATEST = "latest"
-    NONE = "none"
-
-    @classmethod
-    def of(cls, value: str) -> OffsetReset:
-        """Return the member with this value, such as ``earliest``, or raise ConfigError with all values."""
-        try:
-            return cls(value)
-        except ValueError:
-            raise ConfigError(f"auto_offset_reset {value!r} is not one of {', '.join(cls)}") from None
 
 
 class Consumer(CheckedArguments, Closeable, Generic[RecordType]):
@@ -107,23 +81,17 @@ class Consumer(CheckedArguments, Closeable, Generic[RecordType]):
     ) -> None:
         if group == "":
             raise ConfigError("group must not be empty: use None for a consumer without a group")
-        self._clock, self._offsets, self._group, self._deserializers = clock, offsets, group, deserializers
-        self._reset = OffsetReset.of(auto_offset_reset)
-        seen = Isolation.of(isolation)
-        self._logs, self._isolation = logs, seen
-        self._pattern = topics if isinstance(topics, re.Pattern) else None
-        self._cursors: dict[TopicPartition, Cursor] = {}
+        self._clock, self._offsets, self._group = clock, offsets, group
+        reset, seen = OffsetReset.of(auto_offset_reset), Isolation.of(isolation)
         self._next_cursor = 0
         self._closed = False
         ends_with_fork(self)
-        if isinstance(topics, re.Pattern):
-            names: Iterable[TopicPartition] = self._matching(topics)
-        else:
-            names = [name for topic in dict.fromkeys(topics) for name in partitions_of(logs, topic)]
-        self._cursors |= self._positioned(names)
+        self._assigned = AssignedPartitions(
+            logs, lambda name: Cursor(logs, name, seen, deserializers), offsets, group, reset, topics
+        )
 
     def __repr__(self) -> str:
-        return f"Consumer(group={self._group!r}, partitions={len(self._cursors)})"
+        return f"Consumer(group={self._group!r}, partitions={len(self._assigned.cursors)})"
 
     def assign(self, names: Iterable[TopicPartition]) -> None:
         """Read only these partitions from now on. Partitions that are assigned already keep their positions.
@@ -136,47 +104,8 @@ class Consumer(CheckedArguments, Closeable, Generic[RecordType]):
             StorageError: a partition, or the group's committed offsets, cannot be read; nothing has changed.
         """
         self._check_open()
-        wanted = [TopicPartition(*name) for name in names]
-        for name in wanted:
-            self._logs.log(*name)
-        added, kept = self._positioned(wanted), self._cursors
-        self._pattern, self._next_cursor = None, 0
-        self._cursors = {name: kept[name] for name in wanted if name in kept} | added
-
-    def _matching(self, pattern: re.Pattern[str]) -> list[TopicPartition]:
-        """Return the partitions of matching topics, without those of Kafka's internal topics."""
-        return [
-            name
-            for name in self._logs.partitions()
-            if name.topic not in INTERNAL_TOPICS and pattern.fullmatch(name.topic)
-        ]
-
-    def _positioned(self, names: Iterable[TopicPartition]) -> dict[TopicPartition, Cursor]:
-        """Return a cursor for each partition that has none yet.
-
-        The cursors start at the group's committed offsets or according to ``auto_offset_reset``.
-        """
-        added = {
-            name: Cursor(self._logs, name, self._isolation, self._deserializers)
-            for name in names
-            if name not in self._cursors
-        }
-        committed = self._offsets.committed(self._named_group()) if self._group is not None and added else {}
-        for cursor in added.values():
-            found = committed.get(cursor.name)
-            if found is not None:
-                cursor.seek_behind(found.offset, found.leader_epoch)
-            elif self._reset is not OffsetReset.NONE:
-                self._reset_position(cursor)
-        return added
-
-    def _look_for_topics(self) -> None:
-        """Add the partitions of topics that match the pattern now, and remove those of deleted topics."""
-        if self._pattern is not None:
-            names = self._matching(self._pattern)
-            for name in self._cursors.keys() - set(names):
-                del self._cursors[name]
-            self._cursors |= self._positioned(names)
+        self._assigned.replace(names)
+        self._next_cursor = 0
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
@@ -207,7 +136,7 @@ class Consumer(CheckedArguments, Closeable, Generic[RecordType]):
             ClosedError: after ``close``.
         """
         self._check_open()
-        self._look_for_topics()
+        self._assigned.refresh()
         found = self._take(max_records)
         return found if found or timeout_ms <= 0 else self._wait(max_records, timeout_ms)
 
@@ -216,7 +145,7 @@ class Consumer(CheckedArguments, Closeable, Generic[RecordType]):
         end_ns = self._clock.monotonic_ns() + timeout_ms * NS_IN_MS
         moved = threading.Event()
         with contextlib.ExitStack() as subscribed:
-            for cursor in list(self._cursors.values()):
+            for cursor in list(self._assigned.cursors.values()):
                 if not cursor.paused:
                     subscribed.callback(cursor.subscribe(moved.set))
             while not (found := self._take(max_records)):
@@ -243,7 +172,7 @@ class Consumer(CheckedArguments, Closeable, Generic[RecordType]):
     ) -> dict[TopicPartition, list[RecordType]]:
         """Read from the cursors in turn. Add each cursor, with its position and leader epoch, to ``before`` first."""
         found: dict[TopicPartition, list[RecordType]] = {}
-        cursors = list(self._cursors.values())
+        cursors = list(self._assigned.cursors.values())
         first, left = self._next_cursor, max_records
         for number in range(len(cursors)):
             self._next_cursor = (first + number) % len(cursors)
@@ -251,7 +180,7 @@ class Consumer(CheckedArguments, Closeable, Generic[RecordType]):
             if cursor.paused:
                 continue
             try:
-                self._settle(cursor)
+                self._assigned.settle(cursor)
                 before.append((cursor, cursor.position, cursor.leader_epoch))
                 records = cursor.read(left)
             except StorageError:
@@ -271,14 +200,14 @@ class Consumer(CheckedArguments, Closeable, Generic[RecordType]):
 
         After each record, the position of its partition is the offset after the record. Errors are those of ``poll``.
         """
-        found = True
+        found, assigned = True, self._assigned
         while found:
             found = False
-            self._look_for_topics()
-            for cursor in list(self._cursors.values()):
-                while not cursor.paused and self._cursors.get(cursor.name) is cursor:  # the caller may assign others
+            assigned.refresh()
+            for cursor in list(assigned.cursors.values()):
+                while not cursor.paused and assigned.cursors.get(cursor.name) is cursor:  # the caller may assign others
                     self._check_open()
-                    self._settle(cursor)
+                    assigned.settle(cursor)
                     records = cursor.read(1)
                     if not records:
                         break
@@ -298,68 +227,48 @@ class Consumer(CheckedArguments, Closeable, Generic[RecordType]):
             for name, records in found.items():
                 yield name, records[0]
 
-    def _settle(self, cursor: Cursor) -> None:
-        """Move a cursor whose log does not have its position: to the truncation offset, or as ``auto_offset_reset``.
-
-        Raises:
-            NoOffsetError, OffsetOutOfRangeError: ``auto_offset_reset`` is none.
-        """
-        if cursor.cut_at is not None and self._reset is not OffsetReset.NONE:
-            cursor.seek(cursor.cut_at)
-        if cursor.cut_at is None and cursor.is_in_range():
-            return
-        if self._reset is OffsetReset.NONE:
-            if cursor.position is None:
-                raise NoOffsetError(f"group {self._group} has committed no offset of {cursor.name}")
-            end = cursor.last() if cursor.cut_at is None else cursor.cut_at
-            raise OffsetOutOfRangeError(str(cursor.name), cursor.position, cursor.first(), end)
-        self._reset_position(cursor)
-
-    def _reset_position(self, cursor: Cursor) -> None:
-        cursor.seek(cursor.first() if self._reset is OffsetReset.EARLIEST else cursor.end())
-
     # --- positions ---------------------------------------------------------------------------------------------------
 
     @property
     def assignment(self) -> tuple[TopicPartition, ...]:
         """Names of the partitions that the consumer reads, including paused partitions."""
-        return tuple(self._cursors)
+        return tuple(self._assigned.cursors)
 
     def position(self, name: TopicPartition) -> int | None:
         """Return the offset of a partition's next record; None if it is not set (``auto_offset_reset`` is none)."""
-        return self._cursor(name).position
+        return self._assigned.cursor(name).position
 
     def seek(self, name: TopicPartition, offset: NotNegative) -> None:
         """Continue at an offset. If the log does not have the offset, the next poll applies ``auto_offset_reset``."""
-        self._cursor(name).seek(offset)
+        self._assigned.cursor(name).seek(offset)
 
     def seek_to_beginning(self, *names: TopicPartition) -> None:
         """Continue at the log start in these partitions; without arguments, in all partitions."""
-        for cursor in self._chosen(names):
+        for cursor in self._assigned.chosen(names):
             cursor.seek(cursor.first())
 
     def seek_to_end(self, *names: TopicPartition) -> None:
         """Continue at the end offset (see ``end_offsets``) in these partitions; without arguments, in all of them."""
-        for cursor in self._chosen(names):
+        for cursor in self._assigned.chosen(names):
             cursor.seek(cursor.end())
 
     def beginning_offsets(self, *names: TopicPartition) -> dict[TopicPartition, int]:
         """Return the log start offsets of these partitions; without arguments, of all partitions."""
-        return {cursor.name: cursor.first() for cursor in self._chosen(names)}
+        return {cursor.name: cursor.first() for cursor in self._assigned.chosen(names)}
 
     def end_offsets(self, *names: TopicPartition) -> dict[TopicPartition, int]:
         """Return the end offsets of these partitions; without arguments, of all partitions.
 
         The end offset is the last stable offset for ``read_committed``, otherwise the high watermark.
         """
-        return {cursor.name: cursor.end() for cursor in self._chosen(names)}
+        return {cursor.name: cursor.end() for cursor in self._assigned.chosen(names)}
 
     def offsets_for_times(self, timestamps_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         """Return for each partition the offset of the first record with the given timestamp or a later one.
 
         The value is None if there is no such record below the end offset (see ``end_offsets``).
         """
-        return {name: self._cursor(name).offset_for_timestamp(stamp) for name, stamp in timestamps_ms.items()}
+        return {name: self._assigned.cursor(name).offset_for_timestamp(stamp) for name, stamp in timestamps_ms.items()}
 
     def lag(self) -> dict[TopicPartition, int]:
         """Return for each partition the number of offsets from its position to its end offset (see ``end_offsets``).
@@ -368,23 +277,23 @@ class Consumer(CheckedArguments, Closeable, Generic[RecordType]):
         """
         return {
             cursor.name: max(cursor.end() - (cursor.first() if cursor.position is None else cursor.position), 0)
-            for cursor in self._cursors.values()
+            for cursor in self._assigned.cursors.values()
         }
 
     def pause(self, *names: TopicPartition) -> None:
         """Stop reading these partitions until ``resume``; without arguments, all partitions."""
-        for cursor in self._chosen(names):
+        for cursor in self._assigned.chosen(names):
             cursor.paused = True
 
     def resume(self, *names: TopicPartition) -> None:
         """Resume reading these partitions after ``pause``; without arguments, all partitions."""
-        for cursor in self._chosen(names):
+        for cursor in self._assigned.chosen(names):
             cursor.paused = False
 
     @property
     def paused(self) -> tuple[TopicPartition, ...]:
         """Names of the paused partitions."""
-        return tuple(cursor.name for cursor in self._cursors.values() if cursor.paused)
+        return tuple(cursor.name for cursor in self._assigned.cursors.values() if cursor.paused)
 
     # --- committed offsets -------------------------------------------------------------------------------------------
 
@@ -411,7 +320,7 @@ class Consumer(CheckedArguments, Closeable, Generic[RecordType]):
         """
         return {
             cursor.name: CommittedOffset(cursor.position, cursor.leader_epoch)
-            for cursor in self._cursors.values()
+            for cursor in self._assigned.cursors.values()
             if cursor.position is not None
         }
 
@@ -423,7 +332,7 @@ class Consumer(CheckedArguments, Closeable, Generic[RecordType]):
             StorageError: the committed offsets cannot be read.
         """
         found = self._offsets.committed(self._named_group())
-        return {name: offset for name, offset in found.items() if name in self._cursors}
+        return {name: offset for name, offset in found.items() if name in self._assigned.cursors}
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
@@ -439,14 +348,3 @@ class Consumer(CheckedArguments, Closeable, Generic[RecordType]):
         if self._group is None:
             raise ConfigError("the consumer has no group: create it with group=NAME")
         return self._group
-
-    def _cursor(self, name: TopicPartition) -> Cursor:
-        found = self._cursors.get(name)
-        if found is None:
-            raise UnknownTopicError(
-                f"{name} is not one of the consumer's partitions: {', '.join(map(str, self._cursors))}"
-            )
-        return found
-
-    def _chosen(self, names: Iterable[TopicPartition]) -> list[Cursor]:
-        return [self._cursor(name) for name in names] or list(self._cursors.values())

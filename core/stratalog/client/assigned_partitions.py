@@ -1,0 +1,149 @@
+"""The partitions that a consumer reads, and the position at which each of them starts.
+
+Source: apache/kafka SubscriptionState.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from enum import StrEnum
+
+from stratalog.client.cursor import Cursor
+from stratalog.client.group_offsets import GroupOffsets
+from stratalog.client.log_access import Logs, partitions_of
+from stratalog.errors import ConfigError, NoOffsetError, OffsetOutOfRangeError, UnknownTopicError
+from stratalog.model.names import INTERNAL_TOPICS, TopicPartition
+
+
+class OffsetReset(StrEnum):
+    """Start position in a partition without a committed offset, or whose log does not have that offset.
+
+    EARLIEST is the log start, and LATEST is the end offset at the isolation level. With NONE, ``poll`` raises an error.
+    """
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+    NONE = "none"
+
+    @classmethod
+    def of(cls, value: str) -> OffsetReset:
+        """Return the member with this value, such as ``earliest``, or raise ConfigError with all values."""
+        try:
+            return cls(value)
+        except ValueError:
+            raise ConfigError(f"auto_offset_reset {value!r} is not one of {', '.join(cls)}") from None
+
+
+class AssignedPartitions:
+    """Partitions of a consumer, each with a cursor. Not thread-safe.
+
+    A cursor starts at the committed offset of the group, or according to ``reset``.
+
+    Args:
+        logs: logs of the engine.
+        open_cursor: returns a cursor without a position for a partition.
+        offsets: committed offsets of all groups.
+        group: group whose committed offsets are used; None for no group.
+        reset: start position without a committed offset.
+        topics: names of topics, or a regular expression that matches whole names of topics.
+
+    Attributes:
+        cursors: the cursors, by partition.
+
+    Raises:
+        UnknownTopicError: a topic does not exist here.
+        StorageError: a partition, or the group's committed offsets, cannot be read.
+    """
+
+    def __init__(
+        self,
+        logs: Logs,
+        open_cursor: Callable[[TopicPartition], Cursor],
+        offsets: GroupOffsets,
+        group: str | None,
+        reset: OffsetReset,
+        topics: Iterable[str] | re.Pattern[str],
+    ) -> None:
+        self._logs, self._open_cursor, self._offsets, self._group = logs, open_cursor, offsets, group
+        self._reset = reset
+        self._pattern = topics if isinstance(topics, re.Pattern) else None
+        self.cursors: dict[TopicPartition, Cursor] = {}
+        if isinstance(topics, re.Pattern):
+            names: Iterable[TopicPartition] = self._matching(topics)
+        else:
+            names = [name for topic in dict.fromkeys(topics) for name in partitions_of(logs, topic)]
+        self.cursors |= self._positioned(names)
+
+    def replace(self, names: Iterable[TopicPartition]) -> None:
+        """Keep only these partitions and their cursors, and add those that are missing. Forget the regular expression.
+
+        If an error is raised, nothing has changed; the errors are those of the constructor.
+        """
+        wanted = [TopicPartition(*name) for name in names]
+        for name in wanted:
+            self._logs.log(*name)
+        added, kept = self._positioned(wanted), self.cursors
+        self._pattern = None
+        self.cursors = {name: kept[name] for name in wanted if name in kept} | added
+
+    def refresh(self) -> None:
+        """Add the partitions of topics that match the regular expression now, and remove those of deleted topics."""
+        if self._pattern is not None:
+            names = self._matching(self._pattern)
+            for name in self.cursors.keys() - set(names):
+                del self.cursors[name]
+            self.cursors |= self._positioned(names)
+
+    def cursor(self, name: TopicPartition) -> Cursor:
+        """Return the cursor of a partition; raise UnknownTopicError if the partition is not assigned."""
+        found = self.cursors.get(name)
+        if found is None:
+            raise UnknownTopicError(
+                f"{name} is not one of the consumer's partitions: {', '.join(map(str, self.cursors))}"
+            )
+        return found
+
+    def chosen(self, names: Iterable[TopicPartition]) -> list[Cursor]:
+        """Return the cursors of these partitions; without names, all cursors. Errors are those of ``cursor``."""
+        return [self.cursor(name) for name in names] or list(self.cursors.values())
+
+    def settle(self, cursor: Cursor) -> None:
+        """Move a cursor whose log does not have its position: to the truncation offset, or according to ``reset``.
+
+        Raises:
+            NoOffsetError, OffsetOutOfRangeError: ``reset`` is NONE.
+        """
+        if cursor.cut_at is not None and self._reset is not OffsetReset.NONE:
+            cursor.seek(cursor.cut_at)
+        if cursor.cut_at is None and cursor.is_in_range():
+            return
+        if self._reset is OffsetReset.NONE:
+            if cursor.position is None:
+                raise NoOffsetError(f"group {self._group} has committed no offset of {cursor.name}")
+            end = cursor.last() if cursor.cut_at is None else cursor.cut_at
+            raise OffsetOutOfRangeError(str(cursor.name), cursor.position, cursor.first(), end)
+        self._reset_position(cursor)
+
+    def _matching(self, pattern: re.Pattern[str]) -> list[TopicPartition]:
+        """Return the partitions of matching topics, without those of Kafka's internal topics."""
+        return [
+            name
+            for name in self._logs.partitions()
+            if name.topic not in INTERNAL_TOPICS and pattern.fullmatch(name.topic)
+        ]
+
+    def _positioned(self, names: Iterable[TopicPartition]) -> dict[TopicPartition, Cursor]:
+        """Return a cursor for each partition that has none yet, at its start position."""
+        added = {name: self._open_cursor(name) for name in names if name not in self.cursors}
+        committed = self._offsets.committed(self._group) if self._group is not None and added else {}
+        for cursor in added.values():
+            found = committed.get(cursor.name)
+            if found is not None:
+                cursor.seek_behind(found.offset, found.leader_epoch)
+            elif self._reset is not OffsetReset.NONE:
+                self._reset_position(cursor)
+        return added
+
+    def _reset_position(self, cursor: Cursor) -> None:
+        cursor.seek(cursor.first() if self._reset is OffsetReset.EARLIEST else cursor.end())
