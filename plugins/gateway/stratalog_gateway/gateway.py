@@ -8,7 +8,7 @@ from stratalog import Engine
 from stratalog.errors import ConfigError
 from stratalog.spi import Clock
 from stratalog_gateway.faults import Faults
-from stratalog_gateway.groups.coordinator import GroupCoordinator
+from stratalog_gateway.groups.group_table import GroupTable
 from stratalog_gateway.groups.upkeep import GroupUpkeep
 from stratalog_gateway.handlers.dispatch import Dispatcher
 from stratalog_gateway.handlers.sasl import Dispatch
@@ -55,7 +55,7 @@ class Gateway:
         self._source = source
         seen: LogSource = engine if source is None else source
         self._node = Node(engine, settings, clock, seen if faults is None else faults.source(seen))
-        self._groups = GroupCoordinator(self._node)
+        self._groups = GroupTable(self._node)
         self._upkeep = GroupUpkeep(self._node, self._groups)
         self._endpoints = settings.endpoints()
         self._quotas = ConnectionQuotas(settings, self._node.quotas, clock)

@@ -27,6 +27,7 @@ from stratalog_gateway.groups.consumer_coordinator import (
     matching,
 )
 from stratalog_gateway.groups.coordinator import GroupCoordinator, JoinRequest
+from stratalog_gateway.groups.group_table import GroupTable
 from stratalog_gateway.groups.refusal import RefusedMemberError
 from stratalog_gateway.groups.stored_groups import StoredGroups
 from stratalog_gateway.groups.upkeep import GroupUpkeep
@@ -39,6 +40,7 @@ REBALANCE_MS = 5_000
 
 class Bed(NamedTuple):
     engine: Engine
+    table: GroupTable
     classic: GroupCoordinator
     groups: ConsumerGroupCoordinator
     upkeep: GroupUpkeep
@@ -67,10 +69,11 @@ def opened(directory: Path) -> Iterator[Bed]:
             with contextlib.suppress(TopicExistsError):
                 engine.create_topic(name, partitions=partitions)
         node = Node(engine, SETTINGS, clock)
-        classic = GroupCoordinator(node)
-        yield Bed(engine, classic, ConsumerGroupCoordinator(node, classic), GroupUpkeep(node, classic), clock)
+        table = GroupTable(node)
+        classic, groups = GroupCoordinator(node, table), ConsumerGroupCoordinator(node, table)
+        yield Bed(engine, table, classic, groups, GroupUpkeep(node, table), clock)
         node.close()
-        classic.close()
+        table.close()
 
 
 @pytest.fixture
@@ -418,9 +421,9 @@ def test_a_change_that_cannot_be_stored_has_not_happened(bed: Bed, monkeypatch: 
 
 def test_a_deleted_group_leaves_nothing(bed: Bed) -> None:
     client = Client(bed, "a")
-    assert bed.classic.delete("g") == Code.NON_EMPTY_GROUP
+    assert bed.table.delete("g") == Code.NON_EMPTY_GROUP
     client.leave()
-    assert bed.classic.delete("g") == Code.NONE
+    assert bed.table.delete("g") == Code.NONE
     assert (bed.groups.view("g"), bed.engine.group_states().states("g")) == (None, ())
 
 

@@ -16,6 +16,7 @@ from stratalog import open_engine
 from stratalog.env.clock import ManualClock, SystemClock
 from stratalog_gateway.groups.coordinator import GroupCoordinator, JoinRequest
 from stratalog_gateway.groups.group import Joined, State
+from stratalog_gateway.groups.group_table import GroupTable
 from stratalog_gateway.node import Node
 from stratalog_gateway.settings import GatewaySection
 
@@ -38,16 +39,25 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def groups(tmp_path: Path, clock: Clock, pool: ThreadPoolExecutor) -> Iterator[GroupCoordinator]:
-    del pool  # requested so that the pool is closed last; closing the coordinator ends the waits of the pool's threads
+def node(tmp_path: Path, clock: Clock) -> Iterator[Node]:
     with open_engine(tmp_path) as engine:
         # Otherwise the first SyncGroup creates this topic, and takes time from the sessions.
         engine.create_topic("__consumer_offsets", partitions=1)
-        node = Node(engine, GatewaySection(), clock)
-        coordinator = GroupCoordinator(node)
-        yield coordinator
-        node.close()
-        coordinator.close()
+        yield Node(engine, GatewaySection(), clock)
+
+
+@pytest.fixture
+def table(node: Node, pool: ThreadPoolExecutor) -> Iterator[GroupTable]:
+    del pool  # requested so that the pool is closed last; closing the table ends the waits of the pool's threads
+    made = GroupTable(node)
+    yield made
+    node.close()
+    made.close()
+
+
+@pytest.fixture
+def groups(node: Node, table: GroupTable) -> GroupCoordinator:
+    return GroupCoordinator(node, table)
 
 
 @pytest.fixture
@@ -95,8 +105,8 @@ def until(condition: Callable[[], bool]) -> None:
     raise AssertionError("this never happens")
 
 
-def waiting(groups: GroupCoordinator) -> int:
-    view = groups.view("g")
+def waiting(table: GroupTable) -> int:
+    view = table.view("g")
     return (
         0 if view is None else sum(member.joining is not None or member.syncing is not None for member in view.members)
     )
@@ -120,9 +130,11 @@ def test_members_that_were_promised_an_id_join_one_generation(
     assert [len(item.members) for item in found] == [3, 0, 0]
 
 
-def test_the_assignments_reach_all_members(groups: GroupCoordinator, pool: ThreadPoolExecutor) -> None:
+def test_the_assignments_reach_all_members(
+    table: GroupTable, groups: GroupCoordinator, pool: ThreadPoolExecutor
+) -> None:
     stable(groups, pool, 3)
-    view = groups.view("g")
+    view = table.view("g")
     assert view is not None
     assert (view.state, view.protocol) == (State.STABLE, "range")
 
@@ -138,22 +150,22 @@ def test_a_new_member_makes_the_others_join_again(groups: GroupCoordinator, pool
 
 
 def test_a_member_that_waits_for_its_assignment_is_notified_of_a_rebalance(
-    groups: GroupCoordinator, pool: ThreadPoolExecutor
+    table: GroupTable, groups: GroupCoordinator, pool: ThreadPoolExecutor
 ) -> None:
     _, follower = joined(groups, pool, 2)
     sync = pool.submit(groups.sync, "g", follower.member_id, 1, None, {})
-    until(lambda: waiting(groups) == 1)
+    until(lambda: waiting(table) == 1)
     new = groups.join(asked(needs_id=True)).member_id
     pool.submit(groups.join, asked(new))
     assert sync.result(20).error == 27
 
 
 def test_a_member_that_waited_for_a_leader_that_died_can_join_the_next_generation(
-    groups: GroupCoordinator, pool: ThreadPoolExecutor, clock: Clock
+    table: GroupTable, groups: GroupCoordinator, pool: ThreadPoolExecutor, clock: Clock
 ) -> None:
     leader, follower = joined(groups, pool, 2)
     syncing = pool.submit(groups.sync, "g", follower.member_id, follower.generation, None, {})
-    until(lambda: waiting(groups) == 1)
+    until(lambda: waiting(table) == 1)
     clock.added_ns = 11_000_000_000  # the sessions of both would be over
     assert syncing.result(20).error == 27  # REBALANCE_IN_PROGRESS
     again = groups.join(asked(follower.member_id))
@@ -172,11 +184,11 @@ def test_a_silent_member_is_removed(groups: GroupCoordinator, pool: ThreadPoolEx
 
 
 def test_a_rebalance_does_not_wait_longer_than_its_time(
-    groups: GroupCoordinator, pool: ThreadPoolExecutor, clock: Clock
+    table: GroupTable, groups: GroupCoordinator, pool: ThreadPoolExecutor, clock: Clock
 ) -> None:
     first, second = stable(groups, pool)
     again: Future[Joined] = pool.submit(groups.join, asked(first.member_id))
-    until(lambda: waiting(groups) == 1)
+    until(lambda: waiting(table) == 1)
     for _ in range(7):
         clock.added_ns += 9_000_000_000
         groups.heartbeat("g", second.member_id, 1, None)  # sends heartbeats, but does not join
@@ -184,7 +196,9 @@ def test_a_rebalance_does_not_wait_longer_than_its_time(
     assert groups.heartbeat("g", second.member_id, 1, None) == 25
 
 
-def test_a_member_that_leaves_starts_a_rebalance(groups: GroupCoordinator, pool: ThreadPoolExecutor) -> None:
+def test_a_member_that_leaves_starts_a_rebalance(
+    table: GroupTable, groups: GroupCoordinator, pool: ThreadPoolExecutor
+) -> None:
     first, second = stable(groups, pool)
     assert groups.leave("g", first.member_id, None) == 0
     assert groups.leave("g", first.member_id, None) == 25
@@ -192,10 +206,10 @@ def test_a_member_that_leaves_starts_a_rebalance(groups: GroupCoordinator, pool:
     found = groups.join(asked(second.member_id))
     assert (found.generation, found.leader) == (2, second.member_id)
     assert groups.leave("g", second.member_id, None) == 0
-    view = groups.view("g")
+    view = table.view("g")
     assert view is not None
     assert (view.state, view.members) == (State.EMPTY, ())
-    assert (groups.delete("g"), groups.delete("g")) == (0, 69)
+    assert (table.delete("g"), table.delete("g")) == (0, 69)
 
 
 def test_wrong_members_generations_and_protocols_are_refused(
@@ -211,10 +225,12 @@ def test_wrong_members_generations_and_protocols_are_refused(
             assert error == expected
 
 
-def test_a_group_does_not_change_during_a_commit(groups: GroupCoordinator, pool: ThreadPoolExecutor) -> None:
+def test_a_group_does_not_change_during_a_commit(
+    table: GroupTable, groups: GroupCoordinator, pool: ThreadPoolExecutor
+) -> None:
     """Otherwise the offsets of a removed member could be appended after those of the partition's next owner."""
     first, _ = stable(groups, pool)
-    with groups.opened("g") as group:
+    with table.opened("g") as group:
         lock = group.lock
     with groups.committing("g", first.member_id, 1, None) as error:
         assert (error, lock.locked()) == (0, True)
@@ -243,18 +259,20 @@ def test_a_static_member_rejoins_without_a_rebalance(groups: GroupCoordinator) -
 def test_the_end_of_the_gateway_ends_all_waits(tmp_path: Path, pool: ThreadPoolExecutor) -> None:
     with open_engine(tmp_path / "other") as engine:
         node = Node(engine, GatewaySection(), SystemClock())
-        groups = GroupCoordinator(node)
+        table = GroupTable(node)
+        groups = GroupCoordinator(node, table)
         joined(groups, pool, 2)
         new = groups.join(asked(needs_id=True)).member_id
         join = pool.submit(groups.join, asked(new))
-        until(lambda: waiting(groups) == 1)
+        until(lambda: waiting(table) == 1)
         node.close()
-        groups.close()
+        table.close()
         assert join.result(20).error == 15
 
 
 def test_a_rebalance_ends_after_its_wait(tmp_path: Path) -> None:
     with open_engine(tmp_path / "other") as engine:
-        groups = GroupCoordinator(Node(engine, GatewaySection(), ManualClock()))
+        node = Node(engine, GatewaySection(), ManualClock())
+        groups = GroupCoordinator(node, GroupTable(node))
         groups.join(asked(needs_id=True))  # gets an id, but does not join with it
         assert groups.join(asked(groups.join(asked(needs_id=True)).member_id)).generation == 1

@@ -17,7 +17,7 @@ from gateway_bed import Served, part, request, served
 from stratalog import open_engine
 from stratalog.env.clock import ManualClock
 from stratalog.errors import StorageError
-from stratalog_gateway.groups.coordinator import GroupCoordinator
+from stratalog_gateway.groups.group_table import GroupTable
 from stratalog_gateway.handlers.dispatch import APIS, Dispatcher
 from stratalog_gateway.node import Node
 from stratalog_gateway.security.client import Client
@@ -96,7 +96,7 @@ def test_damaged_requests_raise_no_other_error(tmp_path: Path) -> None:
         for topic in ("orders", "__transaction_state", "__consumer_offsets"):
             engine.create_topic(topic)
         node = Node(engine, GatewaySection(auto_create=False), JumpingClock())
-        dispatch, client = Dispatcher(node, GroupCoordinator(node)), Client("127.0.0.1", node.settings.endpoints()[0])
+        dispatch, client = Dispatcher(node, GroupTable(node)), Client("127.0.0.1", node.settings.endpoints()[0])
         for _ in range(COUNT):
             try:
                 dispatch(memoryview(mutant(chance, chance.choice(frames))), client)

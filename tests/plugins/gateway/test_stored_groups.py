@@ -17,6 +17,7 @@ from stratalog.group_states import GroupMetadata
 from stratalog_gateway.error_codes import Code
 from stratalog_gateway.groups.coordinator import GroupCoordinator, JoinRequest
 from stratalog_gateway.groups.group import Group, Joined, State
+from stratalog_gateway.groups.group_table import GroupTable
 from stratalog_gateway.groups.stored_groups import StoredGroups
 from stratalog_gateway.groups.upkeep import GroupUpkeep
 from stratalog_gateway.node import Node
@@ -29,6 +30,7 @@ MINUTE_MS = 60_000
 
 class Bed(NamedTuple):
     engine: Engine
+    table: GroupTable
     groups: GroupCoordinator
     upkeep: GroupUpkeep
     clock: ManualClock
@@ -50,10 +52,10 @@ def opened(directory: Path) -> Iterator[Bed]:
         with contextlib.suppress(TopicExistsError):
             engine.create_topic("__consumer_offsets", partitions=1)  # faster than Kafka's 50
         node = Node(engine, SETTINGS, clock)
-        groups = GroupCoordinator(node)
-        yield Bed(engine, groups, GroupUpkeep(node, groups), clock)
+        table = GroupTable(node)
+        yield Bed(engine, table, GroupCoordinator(node, table), GroupUpkeep(node, table), clock)
         node.close()
-        groups.close()
+        table.close()
 
 
 @pytest.fixture
@@ -83,7 +85,7 @@ def test_a_member_continues_its_generation_after_a_restart(tmp_path: Path) -> No
     with opened(tmp_path) as bed:
         assert bed.groups.heartbeat("g", member.member_id, member.generation, None) == Code.NONE
         assert bed.groups.sync("g", member.member_id, member.generation, None, {}).assignment == b"all"
-        view = bed.groups.view("g")
+        view = bed.table.view("g")
         assert view is not None
         assert (view.state, view.protocol) == (State.STABLE, "range")
         assert [found.id for found in view.members] == [member.member_id]
@@ -95,7 +97,7 @@ def test_the_session_of_a_stored_member_begins_at_the_restart(tmp_path: Path) ->
     with opened(tmp_path) as bed:
         bed.engine.create_topic("orders")
         bed.engine.alter_group_offsets("g", {ORDERS: 5})
-        assert bed.groups.view("g") is not None
+        assert bed.table.view("g") is not None
         bed.passed(9_000)
         assert [len(found.members) for found in bed.stored()] == [1]
         bed.passed(2_000)
@@ -131,7 +133,7 @@ def test_the_generation_of_a_group_without_members_is_stored(tmp_path: Path) -> 
         member = stable(bed)
         assert bed.groups.leave("g", member.member_id, None) == Code.NONE
     with opened(tmp_path) as bed:
-        view = bed.groups.view("g")
+        view = bed.table.view("g")
         assert view is not None
         assert (view.state, view.members, view.protocol_type) == (State.EMPTY, (), "consumer")
         assert bed.groups.join(asked()).generation == 3
@@ -153,11 +155,11 @@ def test_a_generation_that_cannot_be_stored_is_no_generation(bed: Bed, monkeypat
 def test_a_deleted_group_leaves_nothing(tmp_path: Path) -> None:
     with opened(tmp_path) as bed:
         member = stable(bed)
-        assert bed.groups.delete("g") == Code.NON_EMPTY_GROUP
+        assert bed.table.delete("g") == Code.NON_EMPTY_GROUP
         bed.groups.leave("g", member.member_id, None)
-        assert [bed.groups.delete("g") for _ in range(2)] == [Code.NONE, Code.GROUP_ID_NOT_FOUND]
+        assert [bed.table.delete("g") for _ in range(2)] == [Code.NONE, Code.GROUP_ID_NOT_FOUND]
     with opened(tmp_path) as bed:
-        assert (bed.groups.view("g"), bed.stored(), bed.groups.names()) == (None, [], ())
+        assert (bed.table.view("g"), bed.stored(), bed.table.names()) == (None, [], ())
 
 
 def test_offsets_expire_after_the_last_member_left(bed: Bed) -> None:
@@ -170,7 +172,7 @@ def test_offsets_expire_after_the_last_member_left(bed: Bed) -> None:
     bed.passed(MINUTE_MS - 2_000)
     assert bed.engine.group_offsets("g")
     bed.passed(3_000)
-    assert (bed.engine.group_offsets("g"), bed.stored(), bed.groups.view("g")) == ({}, [], None)
+    assert (bed.engine.group_offsets("g"), bed.stored(), bed.table.view("g")) == ({}, [], None)
 
 
 def test_offsets_of_a_group_that_never_had_members_expire_after_their_commit(bed: Bed) -> None:
@@ -196,7 +198,7 @@ def test_offsets_that_a_transaction_would_replace_are_kept(bed: Bed) -> None:
 
 def test_a_group_that_is_not_in_memory_continues_its_generation(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
     """The generation of a group without members is loaded from the log if the group is not in memory."""
-    monkeypatch.setattr("stratalog_gateway.groups.coordinator.MAX_GROUPS", 0)
+    monkeypatch.setattr("stratalog_gateway.groups.group_table.MAX_GROUPS", 0)
     member = stable(bed)
     bed.groups.leave("g", member.member_id, None)
     assert bed.groups.join(asked()).generation == 3

@@ -24,7 +24,7 @@ from stratalog_gateway.groups.consumer_group import (
     KnownTopic,
     MemberState,
 )
-from stratalog_gateway.groups.coordinator import GroupCoordinator
+from stratalog_gateway.groups.group_table import GroupTable
 from stratalog_gateway.groups.refusal import RefusedMemberError
 from stratalog_gateway.node import INTERNAL_TOPICS, Node
 
@@ -97,10 +97,10 @@ class ConsumerGroupCoordinator:
 
     Args:
         node: provides topics, settings and clock.
-        groups: coordinator of classic groups, which also keeps the groups of the consumer protocol in memory.
+        groups: all groups.
     """
 
-    def __init__(self, node: Node, groups: GroupCoordinator) -> None:
+    def __init__(self, node: Node, groups: GroupTable) -> None:
         self._node, self._groups = node, groups
 
     def heartbeat(self, asked: Heartbeat) -> Progress:

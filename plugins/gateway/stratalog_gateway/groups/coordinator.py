@@ -1,27 +1,24 @@
-"""The coordinator of classic consumer groups, which also keeps the groups of the consumer protocol in memory.
+"""The coordinator of classic consumer groups, which handles the requests of their members.
 
-Each request to a group, and each wait, first removes the members whose deadlines have passed. ``GroupUpkeep`` does the
-same each second, for members of groups that get no requests. Source: apache/kafka GroupMetadataManager.
+Source: apache/kafka GroupMetadataManager.
 """
 
 from __future__ import annotations
 
 import contextlib
-import threading
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from stratalog_gateway.error_codes import Code
-from stratalog_gateway.groups.consumer_records import records_of
-from stratalog_gateway.groups.group import Answer, Group, GroupView, Joined, Member, Presence, Protocols, State, Synced
+from stratalog_gateway.groups.group import Answer, Group, Joined, Member, Protocols, State, Synced
+from stratalog_gateway.groups.group_table import GroupTable
 from stratalog_gateway.groups.stored_groups import StoredGroups
 from stratalog_gateway.groups.transitions import advance, check_member, is_retry, next_deadline_ns, promise, remove
 from stratalog_gateway.node import Node
 
 T = TypeVar("T")
-MAX_GROUPS: Final = 10_000  # if more groups are in memory, groups without members are removed from memory
 _NS_PER_MS: Final = 1_000_000
 _STEP_NS: Final = 1_000_000_000  # maximum time between two checks of the deadlines during a wait
 
@@ -48,21 +45,18 @@ class JoinRequest:
 
 
 class GroupCoordinator:
-    """All groups, and the requests of members of classic groups. Thread-safe; each group has its own lock.
+    """Requests of members of classic groups, and checks of the members that commit or read offsets. Thread-safe.
 
-    A group is loaded at its first use. Methods raise StorageError if a group cannot be loaded, or if a change of a
-    group of the consumer protocol cannot be stored.
+    Methods raise StorageError if a group cannot be loaded, or if a change of a group of the consumer protocol cannot be
+    stored.
 
     Args:
         node: provides the engine, the settings and the clock.
+        groups: all groups.
     """
 
-    def __init__(self, node: Node) -> None:
-        self._node, self._stored = node, StoredGroups(node)
-        self._groups: dict[str, Group] = {}
-        self._lock = threading.Lock()  # over _groups; never taken while a group's lock is held
-
-    # --- requests of members -----------------------------------------------------------------------------------------
+    def __init__(self, node: Node, groups: GroupTable) -> None:
+        self._node, self._groups, self._stored = node, groups, StoredGroups(node)
 
     def join(self, asked: JoinRequest) -> Joined:
         """Join a group, and wait until the join phase of its rebalance ends. The result may have an error code."""
@@ -71,7 +65,7 @@ class GroupCoordinator:
         settings = self._node.settings
         if not settings.min_session_ms <= asked.session_ms <= settings.max_session_ms:
             return Joined(Code.INVALID_SESSION_TIMEOUT, asked.member_id)
-        with self.opened(asked.group) as group:
+        with self._groups.opened(asked.group) as group:
             found = self._join(group, asked) if self._is_classic(group) else None
         if found is None:
             return Joined(Code.INCONSISTENT_GROUP_PROTOCOL, asked.member_id)
@@ -173,7 +167,7 @@ class GroupCoordinator:
         The leader's request stores the ``assignments`` of all members, by member id. The requests of other members wait
         for the leader's request.
         """
-        with self._found(name) as group:
+        with self._groups.found(name) as group:
             if group is None:
                 return Synced(Code.UNKNOWN_MEMBER_ID)
             error = check_member(group, member_id, generation, instance_id)
@@ -200,7 +194,7 @@ class GroupCoordinator:
 
         The session is also extended if the code is REBALANCE_IN_PROGRESS, which requests the member to rejoin.
         """
-        with self._found(name) as group:
+        with self._groups.found(name) as group:
             if group is None:
                 return Code.UNKNOWN_MEMBER_ID
             error = check_member(group, member_id, generation, instance_id)
@@ -214,7 +208,7 @@ class GroupCoordinator:
 
         Return ``Code.NONE``, or an error code.
         """
-        with self._found(name) as group:
+        with self._groups.found(name) as group:
             if group is None:
                 return Code.UNKNOWN_MEMBER_ID
             if instance_id is not None:
@@ -248,7 +242,7 @@ class GroupCoordinator:
             instance_id: instance id of a static member; None for a dynamic member.
             knows_epochs: False if the version of the request has no member epochs.
         """
-        with self._found(name) as group:
+        with self._groups.found(name) as group:
             if group is not None and group.modern is not None:
                 yield group.modern.check_commit(member_id, generation, knows_epochs=knows_epochs)
             elif group is None or not group.members:
@@ -271,157 +265,10 @@ class GroupCoordinator:
         """
         if member_id is None or epoch < 0:
             return Code.NONE
-        with self._found(name) as group:
+        with self._groups.found(name) as group:
             if group is None or group.modern is None:
                 return Code.NONE
             return group.modern.check_commit(member_id, epoch, knows_epochs=True)
-
-    # --- other requests ----------------------------------------------------------------------------------------------
-
-    def views(self) -> dict[str, GroupView]:
-        """Return a snapshot of each group that has or had members, by the name of the group."""
-        return {name: view for name in self.names() if (view := self.view(name)) is not None}
-
-    def names(self) -> tuple[str, ...]:
-        """Return the sorted names of all groups that have members, a stored state or committed offsets."""
-        with self._lock:
-            known = list(self._groups)
-        return tuple(sorted({*known, *self._stored.names(), *self._node.engine.groups()}))
-
-    def advance_due(self) -> None:
-        """Remove members, and end phases of rebalances, whose deadline has passed, in all groups in memory."""
-        now_ns = self._node.now_ns()
-        with self._lock:
-            groups = list(self._groups.values())
-        for group in groups:
-            with group.lock:
-                is_due = group.presence is Presence.LOADED and next_deadline_ns(group) <= now_ns
-            if is_due:
-                with self._held(group):
-                    pass
-
-    def view(self, name: str) -> GroupView | None:
-        """Return a snapshot of a group; None if the group never had members, or was deleted."""
-        with self._found(name) as group:
-            if group is not None and group.modern is not None:
-                modern = group.modern
-                return GroupView(modern.state, "consumer", "", (), "Consumer", frozenset(modern.subscribed()))
-            if group is None or group.generation == 0:
-                return None
-            return GroupView(
-                str(group.state), group.protocol_type or "", group.protocol or "", tuple(group.members.values())
-            )
-
-    def delete(self, name: str) -> int:
-        """Delete the state and the offsets of a group without members.
-
-        Returns:
-            NON_EMPTY_GROUP if the group has members, or a client has got a member id to join with; GROUP_ID_NOT_FOUND
-            if neither a state nor offsets of the group are stored; otherwise ``Code.NONE``.
-
-        Raises:
-            StorageError: the deletion could not be stored.
-        """
-        with self.opened(name) as group:
-            if not group.is_unused:
-                return Code.NON_EMPTY_GROUP
-            group.presence = Presence.REMOVED
-            return Code.NONE if self._node.engine.delete_group(name) else Code.GROUP_ID_NOT_FOUND
-
-    def expire(self, name: str, retention_ms: int) -> None:
-        """Delete the expired offsets of a group without members. If no offset remains, delete the group's state, too.
-
-        An offset expires ``retention_ms`` after the last member left, or after its commit if that time is not stored.
-        """
-        with self.opened(name) as group:
-            if group.is_unused and self._node.engine.group_states().expire(name, retention_ms):
-                group.presence = Presence.REMOVED
-
-    def close(self) -> None:
-        """Answer all waiting requests with COORDINATOR_NOT_AVAILABLE. The members stay in their groups."""
-        with self._lock:
-            groups = list(self._groups.values())
-        for group in groups:
-            with group.lock:
-                for member in group.members.values():
-                    member.end_join(Joined(Code.COORDINATOR_NOT_AVAILABLE, ""))
-                    member.end_sync(Synced(Code.COORDINATOR_NOT_AVAILABLE))
-
-    @contextlib.contextmanager
-    def opened(self, name: str) -> Iterator[Group]:
-        """Yield a group under its lock. Load or create the group if it is not in memory.
-
-        Members whose deadlines have passed are removed first. Changes are stored before the lock is released.
-        """
-        while True:
-            with self._lock:
-                group = self._groups.get(name) or self._groups.setdefault(name, Group(name))
-            with self._held(group) as is_known:
-                if is_known:
-                    yield group
-                    return
-
-    @contextlib.contextmanager
-    def _found(self, name: str) -> Iterator[Group | None]:
-        """Yield a group as ``opened`` does; yield None if the group ``is_new``."""
-        with self.opened(name) as group:
-            yield None if group.is_new else group
-
-    @contextlib.contextmanager
-    def _held(self, group: Group) -> Iterator[bool]:
-        """Hold the lock of a group, and store the changes at the end. Yield False if the group is no longer in memory.
-
-        At the end, remove an unused group from memory if the group is new, or if too many groups are in memory.
-        """
-        try:
-            with group.lock:
-                if group.presence is Presence.NEW:
-                    self._load(group)
-                is_known = group.presence is Presence.LOADED
-                if is_known:
-                    advance(group, self._node.now_ns())
-                try:
-                    yield is_known
-                finally:
-                    self._save(group)
-                    is_kept = not group.is_new and len(self._groups) <= MAX_GROUPS
-                    if group.is_unused and not is_kept:
-                        group.presence = Presence.REMOVED
-        finally:
-            if group.presence is Presence.REMOVED:
-                with self._lock:
-                    if self._groups.get(group.name) is group:
-                        del self._groups[group.name]
-
-    def _save(self, group: Group) -> None:
-        """Store the changes of a group of the consumer protocol, or that a classic group has become empty.
-
-        If a change of a group of the consumer protocol cannot be stored, the group is removed from memory, and the next
-        request loads the stored state. For a classic group, the next request retries.
-
-        Raises:
-            StorageError: a change of a group of the consumer protocol could not be stored.
-        """
-        if group.presence is Presence.REMOVED:
-            return
-        if group.modern is None:
-            if group.is_empty_and_not_stored:
-                self._stored.store(group, {})
-        elif not group.modern.epoch:  # no member could join
-            group.presence = Presence.REMOVED
-        elif group.modern.is_changed():
-            group.presence = Presence.REMOVED
-            self._stored.store_modern(group.modern, records_of(group.modern))
-            group.presence = Presence.LOADED
-            group.modern.saved()
-
-    def _load(self, group: Group) -> None:
-        try:
-            self._stored.load(group)
-            group.presence = Presence.LOADED
-        except BaseException:
-            group.presence = Presence.REMOVED  # the next request retries
-            raise
 
     def _wait(self, group: Group, answer: Answer[T], closed: T) -> T:
         """Wait for the result of ``answer``, and return it; return ``closed`` if the gateway stops before.

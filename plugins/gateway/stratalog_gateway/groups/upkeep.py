@@ -7,7 +7,7 @@ import threading
 from typing import Final
 
 from stratalog.errors import StorageError
-from stratalog_gateway.groups.coordinator import GroupCoordinator
+from stratalog_gateway.groups.group_table import GroupTable
 from stratalog_gateway.node import Node
 
 _LOGGER: Final = logging.getLogger(__name__)
@@ -19,7 +19,7 @@ _MS_PER_MINUTE: Final = 60_000
 class GroupUpkeep:
     """Thread that calls ``step`` each second, from ``start`` to ``stop``."""
 
-    def __init__(self, node: Node, groups: GroupCoordinator) -> None:
+    def __init__(self, node: Node, groups: GroupTable) -> None:
         self._node, self._groups = node, groups
         self._next_ns = node.now_ns() + self._interval_ns
         self._stopping = threading.Event()

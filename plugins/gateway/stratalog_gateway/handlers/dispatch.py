@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 from stratalog_gateway.error_codes import Code
 from stratalog_gateway.groups.consumer_coordinator import ConsumerGroupCoordinator
 from stratalog_gateway.groups.coordinator import GroupCoordinator
+from stratalog_gateway.groups.group_table import GroupTable
 from stratalog_gateway.handlers.access.acls import AclHandlers
 from stratalog_gateway.handlers.access.client_quotas import ClientQuotaHandlers
 from stratalog_gateway.handlers.access.scram_credentials import ScramCredentialHandlers
@@ -112,7 +113,8 @@ FEATURES: Final = {
 class Dispatcher:
     """Handler of all requests. Thread-safe; a call may wait for records or for other members of a group."""
 
-    def __init__(self, node: Node, groups: GroupCoordinator) -> None:
+    def __init__(self, node: Node, groups: GroupTable) -> None:
+        classic = GroupCoordinator(node, groups)
         self._produce, self._fetch = ProduceHandler(node), FetchHandler(node)
         topics, configs, offsets, cluster = (
             TopicHandlers(node),
@@ -121,12 +123,12 @@ class Dispatcher:
             ClusterHandlers(node),
         )
         members, admin, committed = (
-            GroupMemberHandlers(groups),
+            GroupMemberHandlers(classic),
             GroupAdminHandlers(node, groups),
-            GroupOffsetHandlers(node, groups),
+            GroupOffsetHandlers(node, groups, classic),
         )
         metadata, broker, placement = MetadataHandler(node), BrokerHandlers(node), PlacementHandlers(node)
-        transactions, states = TransactionHandlers(node, groups), TransactionAdminHandlers(node)
+        transactions, states = TransactionHandlers(node, classic), TransactionAdminHandlers(node)
         consumers = ConsumerGroupHandlers(node, ConsumerGroupCoordinator(node, groups))
         acls, quotas, users = AclHandlers(node), ClientQuotaHandlers(node), ScramCredentialHandlers(node)
         self._handlers: dict[str, Handler] = {

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from stratalog.errors import StorageError
 from stratalog_gateway.error_codes import Code
-from stratalog_gateway.groups.coordinator import GroupCoordinator
+from stratalog_gateway.groups.group_table import GroupTable
 from stratalog_gateway.handlers.request import Request
 from stratalog_gateway.node import Node
 from stratalog_gateway.security.resources import CLUSTER_NAME, NOT_ASKED, Operation, ResourceType
@@ -21,7 +21,7 @@ _CLASSIC: Final = "Classic"
 class GroupAdminHandlers:
     """Requests about groups with members, and about groups that have only committed offsets."""
 
-    def __init__(self, node: Node, groups: GroupCoordinator) -> None:
+    def __init__(self, node: Node, groups: GroupTable) -> None:
         self._node, self._groups = node, groups
 
     def list_groups(self, request: Request) -> Any:

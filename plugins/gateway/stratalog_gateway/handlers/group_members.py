@@ -33,8 +33,8 @@ def _no_protocol(header: Header) -> str | None:
 class GroupMemberHandlers:
     """Requests of the members of groups."""
 
-    def __init__(self, groups: GroupCoordinator) -> None:
-        self._groups = groups
+    def __init__(self, coordinator: GroupCoordinator) -> None:
+        self._coordinator = coordinator
 
     def join_group(self, request: Request) -> Any:
         """Join a group, and return the response when the join phase of the rebalance has ended."""
@@ -47,7 +47,7 @@ class GroupMemberHandlers:
             )  # fmt: skip
         session_ms = to_ms(body.session_timeout)
         rebalance = request.field("rebalance_timeout", None)
-        found = self._groups.join(
+        found = self._coordinator.join(
             JoinRequest(
                 group=body.group_id,
                 member_id=body.member_id,
@@ -86,7 +86,7 @@ class GroupMemberHandlers:
             return request.make(error_code=refused, protocol_type=None, protocol_name=None, assignment=b"")
         assignments = {found.member_id: found.assignment for found in body.assignments}
         instance_id = request.field("group_instance_id", None)
-        found = self._groups.sync(body.group_id, body.member_id, body.generation_id, instance_id, assignments)
+        found = self._coordinator.sync(body.group_id, body.member_id, body.generation_id, instance_id, assignments)
         return request.make(
             error_code=found.error,
             protocol_type=found.protocol_type,
@@ -98,7 +98,7 @@ class GroupMemberHandlers:
         """Extend the session of a member, and return the response."""
         body = request.body
         instance_id = request.field("group_instance_id", None)
-        error = _refusal(request) or self._groups.heartbeat(
+        error = _refusal(request) or self._coordinator.heartbeat(
             body.group_id, body.member_id, body.generation_id, instance_id
         )
         return request.make(error_code=error)
@@ -110,13 +110,13 @@ class GroupMemberHandlers:
         if refused:
             return make(error_code=refused, members=())
         if request.header.version < _MANY_MEMBERS:
-            return make(error_code=self._groups.leave(body.group_id, body.member_id, None))
+            return make(error_code=self._coordinator.leave(body.group_id, body.member_id, None))
         members = tuple(
             make.part(
                 "MemberResponse",
                 member_id=member.member_id,
                 group_instance_id=member.group_instance_id,
-                error_code=self._groups.leave(body.group_id, member.member_id, member.group_instance_id),
+                error_code=self._coordinator.leave(body.group_id, member.member_id, member.group_instance_id),
             )
             for member in body.members
         )

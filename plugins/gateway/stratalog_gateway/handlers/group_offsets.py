@@ -17,6 +17,7 @@ from stratalog.errors import StorageError
 from stratalog_gateway.error_codes import Code
 from stratalog_gateway.groups.coordinator import GroupCoordinator
 from stratalog_gateway.groups.group import GroupView
+from stratalog_gateway.groups.group_table import GroupTable
 from stratalog_gateway.handlers.request import RefusedError, Request, code_of, outcome, require
 from stratalog_gateway.node import Node
 from stratalog_gateway.security.resources import Operation, ResourceType
@@ -40,15 +41,15 @@ def _hidden(request: Request, operation: Operation, topic: str | None) -> int:
 class GroupOffsetHandlers:
     """Requests about the committed offsets of groups."""
 
-    def __init__(self, node: Node, groups: GroupCoordinator) -> None:
-        self._node, self._groups = node, groups
+    def __init__(self, node: Node, groups: GroupTable, coordinator: GroupCoordinator) -> None:
+        self._node, self._groups, self._coordinator = node, groups, coordinator
 
     def offset_commit(self, request: Request) -> Any:
         """Commit offsets, and return the response with an error code for each partition."""
         body, make = request.body, request.make
         generation = getattr(body, "generation_id_or_member_epoch", -1)
         instance_id = request.field("group_instance_id", None)
-        with self._groups.committing(
+        with self._coordinator.committing(
             body.group_id, getattr(body, "member_id", ""), generation, instance_id,
             knows_epochs=request.header.version >= _EPOCHS,
         ) as refused:  # fmt: skip
@@ -121,7 +122,7 @@ class GroupOffsetHandlers:
         groups = []
         for group in body.groups:
             refused = request.client.refusal(Operation.DESCRIBE, ResourceType.GROUP, group.group_id)
-            error = refused or self._groups.check_fetch(
+            error = refused or self._coordinator.check_fetch(
                 group.group_id, getattr(group, "member_id", None), getattr(group, "member_epoch", -1)
             )
             topics = ()

@@ -33,8 +33,8 @@ _FIRST_MANY: Final = 4  # first version of AddPartitionsToTxn with several trans
 class TransactionHandlers:
     """Requests of transactional producers."""
 
-    def __init__(self, node: Node, groups: GroupCoordinator) -> None:
-        self._node, self._groups = node, groups
+    def __init__(self, node: Node, coordinator: GroupCoordinator) -> None:
+        self._node, self._coordinator = node, coordinator
 
     def init_producer_id(self, request: Request) -> Any:
         """Return the response with a producer's id and epoch. Fence the previous producer of a transactional id."""
@@ -226,7 +226,7 @@ class TransactionHandlers:
         if refused or (not member_id and generation < 0 and instance_id is None):
             yield refused
             return
-        with self._groups.committing(body.group_id, member_id, generation, instance_id) as error:
+        with self._coordinator.committing(body.group_id, member_id, generation, instance_id) as error:
             yield Code.NONE if error == Code.REBALANCE_IN_PROGRESS else error
 
     def _check_commit(self, name: TopicPartition, wanted: Any) -> int:

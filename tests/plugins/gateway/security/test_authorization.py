@@ -13,7 +13,7 @@ import pytest
 from gateway_bed import frame_of, part, request, response
 from stratalog import CommittedOffset, Engine, Record, TopicPartition, open_engine
 from stratalog.env.clock import SystemClock
-from stratalog_gateway.groups.coordinator import GroupCoordinator
+from stratalog_gateway.groups.group_table import GroupTable
 from stratalog_gateway.handlers.dispatch import APIS, Dispatcher
 from stratalog_gateway.node import Node
 from stratalog_gateway.security.authorizer import Authorizer
@@ -46,7 +46,7 @@ class Bed:
         settings = GatewaySection(acls_file=str(acls), auto_create=True)
         self._endpoint = settings.endpoints()[0]
         self._node = Node(engine, settings, SystemClock())
-        self._groups = GroupCoordinator(self._node)
+        self._groups = GroupTable(self._node)
         self._dispatch = Dispatcher(self._node, self._groups)
         assert self._node.acls is not None
         self._authorizer = Authorizer(self._node.acls, frozenset({"User:admin"}), allow_everyone=False)
