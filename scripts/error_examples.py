@@ -1,33 +1,28 @@
-"""Situations in which the code raises each public error: the examples of docs/reference/errors.md.
-
-A situation is a function that raises the error; its argument is an empty folder, which the page shows as ``data``. The
-text of the error is the same in every run.
-"""
+"""A situation for each public error: the examples of docs/reference/errors.md, which shows the folder as ``data``."""
 
 from __future__ import annotations
 
 import base64
 import errno
 import gzip
-import os
 import random
 import socket
 import types
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, cast
+
+from error_situations import Situation, batch_of, in_log, of_producer, of_store, of_system, opened
 
 from stratalog import Log, ProducerId, Record, TopicId, TopicPartition, open_engine, open_reader
 from stratalog.client.transaction_states import check_producer, ended, initialized, with_partitions
 from stratalog.config.settings_sources import Settings
 from stratalog.engine.engine import Engine
-from stratalog.env import Env, SystemClock
+from stratalog.env import SystemClock
 from stratalog.epochs.checkpoint import parse_offsets
-from stratalog.errors import StorageError, StoreError, StoreTimeoutError, StoreUntrustedError, log_dir_error
+from stratalog.errors import StorageError, StoreError, StoreTimeoutError, StoreUntrustedError
 from stratalog.model.offsets import next_epoch
 from stratalog.producers.snapshot import decode_snapshot
-from stratalog.producers.state import ProducerHistory
 from stratalog.reading.open_reader import open_host
 from stratalog.spi import CodecTable, Provider, StoredSegment, hookimpl
 from stratalog.tier.manifest.root_codec import parse_root
@@ -35,20 +30,11 @@ from stratalog.tier.store.availability import TierAvailability
 from stratalog.writing.write_target import WriteTarget
 from stratalog_formats.codecs.gzip import GzipCodec
 from stratalog_formats.indexes.offset import OffsetIndex
-from stratalog_s3.failures import Reply, typed_code
-from stratalog_s3.secret import SecretOptions
-
-Situation = Callable[[Path], object]
 
 EXAMPLES: Final[dict[str, Situation]] = {}
 LOG: Final = TopicPartition("orders", 0)
 _TOPIC_ID: Final = TopicId.random(random.Random(1))  # noqa: S311 - the same in every run
 _ONE: Final = [Record(value=b"1")]
-
-
-class _Clock(SystemClock):
-    def now_ms(self) -> int:
-        return 1_700_000_000_000
 
 
 def text_of(name: str, folder: Path) -> str:
@@ -75,42 +61,6 @@ def example(name: str) -> Callable[[Situation], Situation]:
         return situation
 
     return add
-
-
-@contextmanager
-def opened(folder: Path, *, tiered: bool = False, **config: Any) -> Iterator[tuple[Engine, Log]]:
-    """Open an engine with the topic ``orders``; yield the engine and the topic's log.
-
-    ``config`` contains settings of the topic, with underscores instead of dots.
-    """
-    (folder / "bucket").mkdir(exist_ok=True)
-    settings = {name.replace("_", "."): value for name, value in config.items()}
-    tier = (folder / "bucket").as_uri() if tiered else None
-    env = Env(clock=_Clock(), chance=random.Random(1))  # noqa: S311 - ids that are the same in every run
-    with open_engine(folder / "logs", tier=tier, env=env) as engine:
-        if "orders" not in engine.topics():
-            engine.create_topic("orders", config=settings)
-        yield engine, engine.log("orders", 0)
-
-
-def in_log(name: str, *steps: Callable[[Engine, Log], object], **config: Any) -> None:
-    """Add a situation that runs ``steps`` with an open engine and log. The last step raises the error."""
-
-    def run(folder: Path) -> None:
-        with opened(folder, **config) as (engine, log):
-            for step in steps:
-                step(engine, log)
-
-    EXAMPLES[name] = run
-
-
-def of_system(name: str, number: int) -> None:
-    """Add a situation that raises the error for an error number of the operating system."""
-
-    def run(folder: Path) -> None:
-        raise log_dir_error(OSError(number, os.strerror(number)), str(folder / "orders-0"))
-
-    EXAMPLES[name] = run
 
 
 # --- calls, settings, plugins ------------------------------------------------------------------------------------
@@ -150,45 +100,35 @@ def _second_store_of_a_scheme(folder: Path) -> None:
     open_engine(folder / "logs", tier=folder.as_uri(), plugins=[_Store()])
 
 
-in_log("WrongTypeError", lambda _, log: log.fetch(cast("Any", "5")))
-in_log("UnknownSettingError", lambda engine, _: engine.create_topic("payments", config={"retention.time": 1}))
-in_log("InvalidTopicError", lambda engine, _: engine.create_topic("orders/eu"))
-in_log("TopicExistsError", lambda engine, _: engine.create_topic("orders"))
-in_log("UnknownTopicError", lambda engine, _: engine.log("payments", 0))
-in_log("PolicyViolationError", lambda _, log: log.delete_records(0), cleanup_policy="compact")
-in_log("UnknownComponentError", lambda engine, _: engine.create_topic("payments", config={"cleanup.policy": "newest"}))
+EXAMPLES["WrongTypeError"] = in_log(lambda _, log: log.fetch(cast("Any", "5")))
+EXAMPLES["UnknownSettingError"] = in_log(
+    lambda engine, _: engine.create_topic("payments", config={"retention.time": 1})
+)
+EXAMPLES["InvalidTopicError"] = in_log(lambda engine, _: engine.create_topic("orders/eu"))
+EXAMPLES["TopicExistsError"] = in_log(lambda engine, _: engine.create_topic("orders"))
+EXAMPLES["UnknownTopicError"] = in_log(lambda engine, _: engine.log("payments", 0))
+EXAMPLES["PolicyViolationError"] = in_log(lambda _, log: log.delete_records(0), cleanup_policy="compact")
+EXAMPLES["UnknownComponentError"] = in_log(
+    lambda engine, _: engine.create_topic("payments", config={"cleanup.policy": "newest"})
+)
 
 
 # --- records and offsets -----------------------------------------------------------------------------------------
 
 
-def _batch(**changes: object) -> Any:
-    facts = {"producer_epoch": 1, "base_sequence": 7, "is_control": False, "is_transactional": False}
-    return types.SimpleNamespace(**facts | changes)
-
-
-def of_producer(name: str, batch: object, marker: object = None, **state: int) -> None:
-    """Add a situation that raises the error for a batch, or a marker, of a producer with the history ``state``."""
-
-    def run(_: Path) -> None:
-        history = ProducerHistory(4001, **cast("Any", {"epoch": 1, "coordinator_epoch": 3, **state}))
-        history.check(cast("Any", batch), cast("Any", marker), in_sequence=True)
-
-    EXAMPLES[name] = run
-
-
-of_producer("OutOfOrderSequenceError", _batch())
-of_producer("InvalidProducerEpochError", _batch(), epoch=2)
-of_producer("InvalidTxnStateError", _batch(base_sequence=0), transaction_first_offset=40)
-of_producer("TransactionCoordinatorFencedError", _batch(is_control=True), types.SimpleNamespace(coordinator_epoch=2))
-in_log("InvalidRecordError", lambda _, log: log.append(_ONE), cleanup_policy="compact")
-in_log(
-    "InvalidTimestampError",
+EXAMPLES["OutOfOrderSequenceError"] = of_producer(batch_of())
+EXAMPLES["InvalidProducerEpochError"] = of_producer(batch_of(), epoch=2)
+EXAMPLES["InvalidTxnStateError"] = of_producer(batch_of(base_sequence=0), transaction_first_offset=40)
+EXAMPLES["TransactionCoordinatorFencedError"] = of_producer(
+    batch_of(is_control=True), types.SimpleNamespace(coordinator_epoch=2)
+)
+EXAMPLES["InvalidRecordError"] = in_log(lambda _, log: log.append(_ONE), cleanup_policy="compact")
+EXAMPLES["InvalidTimestampError"] = in_log(
     lambda _, log: log.append([Record(value=b"1", timestamp_ms=1 << 50)]),
     message_timestamp_after_max_ms=0,
 )
-in_log("RecordTooLargeError", lambda _, log: log.append([Record(value=bytes(200))]), max_message_bytes=100)
-in_log("OffsetOutOfRangeError", lambda _, log: log.fetch(7))
+EXAMPLES["RecordTooLargeError"] = in_log(lambda _, log: log.append([Record(value=bytes(200))]), max_message_bytes=100)
+EXAMPLES["OffsetOutOfRangeError"] = in_log(lambda _, log: log.fetch(7))
 
 
 @example("ProducerFencedError")
@@ -236,16 +176,16 @@ EXAMPLES["CorruptSnapshotError"] = lambda folder: decode_snapshot(b"\0", f"{fold
 EXAMPLES["CorruptManifestError"] = lambda _: parse_root(b"[]", LOG, _TOPIC_ID, 4, limit_bytes=1 << 20)
 EXAMPLES["CorruptIndexError"] = lambda _: OffsetIndex().reader(b"123", 0).check(7, 100)
 EXAMPLES["DecompressedSizeError"] = lambda _: GzipCodec().decompress(gzip.compress(bytes(99)), limit_bytes=9, magic=2)
-in_log("CorruptBatchError", lambda _, log: log.append_as_leader(bytes(80)))
+EXAMPLES["CorruptBatchError"] = in_log(lambda _, log: log.append_as_leader(bytes(80)))
 
 
 # --- directories and stores --------------------------------------------------------------------------------------
 
-of_system("LogDirPermissionError", errno.EACCES)
-of_system("LogDirOfflineError", errno.EIO)
-of_system("NotAFileError", errno.EISDIR)
-of_system("SystemLimitError", errno.EMFILE)
-of_system("DiskFullError", errno.ENOSPC)
+EXAMPLES["LogDirPermissionError"] = of_system(errno.EACCES)
+EXAMPLES["LogDirOfflineError"] = of_system(errno.EIO)
+EXAMPLES["NotAFileError"] = of_system(errno.EISDIR)
+EXAMPLES["SystemLimitError"] = of_system(errno.EMFILE)
+EXAMPLES["DiskFullError"] = of_system(errno.ENOSPC)
 
 
 @example("LogDirNotFoundError")
@@ -262,18 +202,17 @@ def _second_engine(folder: Path) -> None:
 # --- roles and epochs --------------------------------------------------------------------------------------------
 
 EXAMPLES["EpochsExhaustedError"] = lambda _: next_epoch((1 << 31) - 1, LOG)
-in_log("StaleLeaderEpochError", lambda _, log: log.lead(5), lambda _, log: log.lead(4))
-in_log("UnknownLeaderEpochError", lambda _, log: log.fetch(0, current_leader_epoch=9))
-in_log("NotLeaderOrFollowerError", lambda _, log: log.follow(5), lambda _, log: log.append(_ONE))
-in_log("ClosedError", lambda engine, _: engine.close(), lambda _, log: log.append(_ONE))
+EXAMPLES["StaleLeaderEpochError"] = in_log(lambda _, log: log.lead(5), lambda _, log: log.lead(4))
+EXAMPLES["UnknownLeaderEpochError"] = in_log(lambda _, log: log.fetch(0, current_leader_epoch=9))
+EXAMPLES["NotLeaderOrFollowerError"] = in_log(lambda _, log: log.follow(5), lambda _, log: log.append(_ONE))
+EXAMPLES["ClosedError"] = in_log(lambda engine, _: engine.close(), lambda _, log: log.append(_ONE))
 
 
-in_log(
-    "OffsetsExhaustedError",
+EXAMPLES["OffsetsExhaustedError"] = in_log(
     lambda _, log: log.truncate_fully_and_start_at((1 << 63) - 2),
     lambda _, log: log.append(_ONE * 2),
 )
-in_log("RecordBatchTooLargeError", lambda _, log: log.append([Record(value=bytes(300))]), segment_bytes=100)
+EXAMPLES["RecordBatchTooLargeError"] = in_log(lambda _, log: log.append([Record(value=bytes(300))]), segment_bytes=100)
 EXAMPLES["UnsupportedCompressionError"] = lambda _: CodecTable().by_id(4)
 
 
@@ -299,8 +238,8 @@ def _in_disorder(_: Engine, log: Log) -> None:
     log.append_as_follower(data, 0, 0)
 
 
-in_log("UnexpectedAppendOffsetError", _below_the_end)
-in_log("OffsetsOutOfOrderError", _in_disorder)
+EXAMPLES["UnexpectedAppendOffsetError"] = in_log(_below_the_end)
+EXAMPLES["OffsetsOutOfOrderError"] = in_log(_in_disorder)
 
 
 @example("TransactionAbortedError")
@@ -331,9 +270,8 @@ def _offload(engine: Engine, log: Log) -> None:
     engine.offload()
 
 
-in_log("OffsetInTierError", _offload, lambda _, log: log.truncate_to(0), tiered=True)
-in_log(
-    "LocalLimitError",
+EXAMPLES["OffsetInTierError"] = in_log(_offload, lambda _, log: log.truncate_to(0), tiered=True)
+EXAMPLES["LocalLimitError"] = in_log(
     lambda _, log: log.append(_ONE),
     tiered=True,
     local_hard_limit_bytes=1,
@@ -363,18 +301,11 @@ def _missing_object(folder: Path) -> None:
         log.fetch(0)
 
 
-def of_store(name: str, code: str, status: int, text: str) -> None:
-    """Add a situation that raises the error for an answer of S3."""
-
-    def run(_: Path) -> None:
-        raise typed_code(Reply(code, status, text), "orders/0/manifest", "s3://bucket", SecretOptions({}))
-
-    EXAMPLES[name] = run
-
-
-of_store("StorePermissionError", "AccessDenied", 403, "Access Denied")
-of_store("StoreThrottledError", "SlowDown", 503, "Please reduce your request rate.")
-of_store("StoreTimeoutError", "RequestTimeout", 400, "Your socket connection to the server was not read from.")
+EXAMPLES["StorePermissionError"] = of_store("AccessDenied", 403, "Access Denied")
+EXAMPLES["StoreThrottledError"] = of_store("SlowDown", 503, "Please reduce your request rate.")
+EXAMPLES["StoreTimeoutError"] = of_store(
+    "RequestTimeout", 400, "Your socket connection to the server was not read from."
+)
 
 
 @example("FileReplacedError")
