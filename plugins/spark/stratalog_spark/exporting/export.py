@@ -2,39 +2,26 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import import_module
-from itertools import groupby, islice
+from itertools import groupby
 from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
 from stratalog import Isolation, Progress, Reader, TopicPartition
 from stratalog.errors import ConfigError, OffsetOutOfRangeError
-from stratalog.reading import MissingRange, OffsetRange, ReadSource, Scanned, Split, plan_splits, scan
-from stratalog_spark.columns.kafka_columns import Rows
+from stratalog.reading import MissingRange, OffsetRange, ReadSource, Split, plan_splits, scan
 from stratalog_spark.exporting.iceberg import IcebergTable
 from stratalog_spark.exporting.ledger import Ledger, Plan, Target
+from stratalog_spark.exporting.row_converters import row_converter, value_style
 from stratalog_spark.parquet.parquet_files import PeriodWriter, dated_folders, write_all
-from stratalog_spark.parquet.values import SAMPLE_ROWS, AvroValues, JsonValues, json_fields
 from stratalog_spark.read.ranges import topics_of
 from stratalog_spark.tasks.messages import Message
 from stratalog_spark.tasks.run_tasks import ByteCount, run_tasks, sized_groups, source_of, task_count
 
 SCHEMAS: Final = ("raw", "json", "avro")
 PERIODS: Final = ("date", "hour", "none")
-# the topic is in the path
-_COLUMNS: Final = (
-    "key",
-    "value",
-    "partition",
-    "offset",
-    "timestamp",
-    "timestampType",
-    "headers",
-)
 _WHOLE: Final = 1 << 62
 # dictionaries for repeated values, delta encoding for ascending numbers
 _PARQUET: Final = {
@@ -170,7 +157,7 @@ def export(
                 run.carry_out(last, reader)
                 resumed = 1
         else:
-            style |= _value_style(reader, names, schema, fields, avro_schemas)
+            style |= value_style(reader, names, schema, fields, avro_schemas)
         plan = _next(last, style, ids, reader, names, isolation, task_count(spark), fail_on_loss=fail_on_loss, run=run)
     if plan is None:
         plan = last
@@ -239,32 +226,6 @@ class _Run:
             lost=self.lost,
             ends={} if plan is None else dict(plan.ends),
         )
-
-
-def _value_style(
-    reader: Reader,
-    names: Sequence[TopicPartition],
-    schema: str,
-    fields: Any,
-    avro_schemas: Mapping[int | None, object] | None,
-) -> dict[str, object]:
-    """Return the settings for parsing values, which the first plan stores. Raise ConfigError if they are wrong."""
-    if schema == "json":
-        found = fields if fields is not None else json_fields(list(_sample(reader, names)))
-        return {"fields": base64.b64encode(found.serialize()).decode()}
-    if schema == "avro":
-        if not avro_schemas:
-            raise ConfigError("schema=avro needs the writers' schemas")
-        AvroValues(avro_schemas)
-        return {"avro_schemas": [[number, written] for number, written in avro_schemas.items()]}
-    return {}
-
-
-def _sample(reader: Reader, names: Sequence[TopicPartition]) -> Iterator[bytes | None]:
-    """Yield the first values of each partition, about 1,000 values in total."""
-    for name in names:
-        each = -(-SAMPLE_ROWS // len(names))
-        yield from (record.value for record in islice(reader.log(*name).records(), each))
 
 
 def _next(
@@ -352,53 +313,7 @@ def _write(
 
     options = {"compression": style["compression"], **_PARQUET}
     writer = PeriodWriter(target, name, partition_by=partition_by, column="timestamp", options=options)
-    rows = _rows(style)
+    rows = row_converter(style)
     scanned = () if work.split is None else scan(source, work.split, on_loss=gone.append if forgiving else None)
     made = [(file.name, file.rows, file.size_bytes) for file in write_all(writer, map(rows, scanned))]
     return made, rows.malformed, sum(loss.end - loss.start for loss in gone)
-
-
-class _Raw:
-    """Converter of scanned records to rows with the columns of Spark's Kafka source."""
-
-    malformed = 0
-
-    def __init__(self, names: Sequence[str]) -> None:
-        self._rows = Rows(names)
-
-    def __call__(self, scanned: Scanned) -> Any:
-        return self._rows.of(scanned)
-
-
-class _Understood:
-    """Converter of scanned records to rows with the value as a struct. Bad values are in the column ``malformed``."""
-
-    def __init__(self, names: Sequence[str], values: JsonValues | AvroValues) -> None:
-        self._rows, self._values, self.malformed = Rows(names), values, 0
-        self._pa = import_module("pyarrow")
-
-    def __call__(self, scanned: Scanned) -> Any:
-        batch = self._rows.of(scanned)
-        raw = batch.column("value")
-        structs, bad = self._values.parse(raw)
-        self.malformed += len(bad)
-        wrong = self._pa.nulls(len(raw), self._pa.binary()) if not bad else self._only(raw, bad)
-        at = batch.schema.get_field_index("value")
-        return batch.set_column(at, "value", structs).append_column("malformed", wrong)
-
-    def _only(self, raw: Any, rows: Sequence[int]) -> Any:
-        places: list[int | None] = [None] * len(raw)
-        for row in rows:
-            places[row] = row
-        return raw.take(self._pa.array(places, self._pa.int64()))
-
-
-def _rows(style: Mapping[str, Any]) -> _Raw | _Understood:
-    # the path contains the topic in layout hive
-    names = _COLUMNS if style["layout"] == "hive" else ("topic", *_COLUMNS)
-    if style["schema"] == "json":
-        pa = import_module("pyarrow")
-        return _Understood(names, JsonValues(pa.ipc.read_schema(pa.py_buffer(base64.b64decode(style["fields"])))))
-    if style["schema"] == "avro":
-        return _Understood(names, AvroValues(dict(style["avro_schemas"])))
-    return _Raw(names)
