@@ -158,7 +158,7 @@ def export(
                 resumed = 1
         else:
             style |= value_style(reader, names, schema, fields, avro_schemas)
-        plan = _next(last, style, ids, reader, names, isolation, task_count(spark), fail_on_loss=fail_on_loss, run=run)
+        plan = run.next_plan(last, style, ids, reader, names)
     if plan is None:
         plan = last
     else:
@@ -186,7 +186,39 @@ class _Run:
         self._spark, self._source, self._target, self._ledger = spark, source, target, ledger
         self._fail_on_loss, self._count = fail_on_loss, ByteCount(progress)
         self._files: list[Made] = []
-        self._malformed = self.lost = self._number = 0
+        self._malformed = self._lost = self._number = 0
+
+    def next_plan(
+        self,
+        last: Plan | None,
+        style: Mapping[str, object],
+        ids: Mapping[str, str],
+        reader: Reader,
+        names: Sequence[TopicPartition],
+    ) -> Plan | None:
+        """Return the plan of the records after the plan ``last``; None if there are none.
+
+        If records were deleted before their export, raise OffsetOutOfRangeError, or without ``fail_on_loss`` count
+        their offsets as lost.
+        """
+        before, isolation = {} if last is None else dict(last.ends), str(style["isolation"])
+        ranges, ends = list[OffsetRange](), dict(before)
+        for name in names:
+            offsets = reader.log(*name).offsets()
+            first, end = before.get(name, offsets.log_start), offsets.bound(Isolation.of(isolation))
+            if first < offsets.log_start:
+                if self._fail_on_loss:
+                    raise OffsetOutOfRangeError(str(name), first, offsets.log_start, end)
+                self._lost += offsets.log_start - first
+                first = offsets.log_start
+            if first < end:
+                ranges.append(OffsetRange(name, first, end))
+            ends[name] = max(first, end)  # also without records: an import creates all partitions
+        if not ranges:
+            return None
+        splits = plan_splits(reader, ranges, isolation=isolation, usual_splits=task_count(self._spark))
+        number = 1 if last is None else last.number + 1
+        return Plan(number, style, {**({} if last is None else last.topic_ids), **ids}, tuple(_runs(splits)), ends)
 
     def carry_out(self, plan: Plan, reader: Reader) -> None:
         """Write all files of a plan, mark the plan as done, and add the results to the report.
@@ -202,7 +234,7 @@ class _Run:
             return [_write(source, target, each, style, forgiving=forgiving) for each in ranges]
 
         self._ledger.check(plan, {}, {log.topic: str(reader.log(*log).topic_id) for log, _, _ in plan.ranges})
-        self.lost += _check_whole(plan, reader, forgiving=forgiving)
+        self._lost += _check_whole(plan, reader, forgiving=forgiving)
         tasks = list(_tasks(plan, reader, task_count(self._spark)))
         with self._count.of_tasks(sum(each.size_bytes for each in task) for task in tasks) as progress:
             parts = run_tasks(self._spark, tasks, work, task=_RANGES, result=_MADE, progress=progress)
@@ -211,7 +243,7 @@ class _Run:
         self._ledger.finish(plan, [{"name": name, "rows": rows, "bytes": size} for name, rows, size in sorted(files)])
         self._files += files
         self._malformed += sum(malformed for _, malformed, _ in done)
-        self.lost += sum(lost for _, _, lost in done)
+        self._lost += sum(lost for _, _, lost in done)
         self._number = plan.number
 
     def report(self, plan: Plan | None, resumed: int) -> ExportReport:
@@ -223,46 +255,9 @@ class _Run:
             size_bytes=sum(size for _, _, size in self._files),
             files=tuple(sorted(name for name, _, _ in self._files)),
             malformed=self._malformed,
-            lost=self.lost,
+            lost=self._lost,
             ends={} if plan is None else dict(plan.ends),
         )
-
-
-def _next(
-    last: Plan | None,
-    style: Mapping[str, object],
-    ids: Mapping[str, str],
-    reader: Reader,
-    names: Sequence[TopicPartition],
-    isolation: str,
-    tasks: int,
-    *,
-    fail_on_loss: bool,
-    run: _Run,
-) -> Plan | None:
-    """Return the plan of the new records; None if there are none.
-
-    If records were deleted before their export, raise OffsetOutOfRangeError, or without ``fail_on_loss`` count their
-    offsets in ``run.lost``.
-    """
-    before = {} if last is None else dict(last.ends)
-    ranges, ends = list[OffsetRange](), dict(before)
-    for name in names:
-        offsets = reader.log(*name).offsets()
-        first, end = before.get(name, offsets.log_start), offsets.bound(Isolation.of(isolation))
-        if first < offsets.log_start:
-            if fail_on_loss:
-                raise OffsetOutOfRangeError(str(name), first, offsets.log_start, end)
-            run.lost += offsets.log_start - first
-            first = offsets.log_start
-        if first < end:
-            ranges.append(OffsetRange(name, first, end))
-        ends[name] = max(first, end)  # also without records: an import creates all partitions
-    if not ranges:
-        return None
-    made = tuple(_runs(plan_splits(reader, ranges, isolation=isolation, usual_splits=tasks)))
-    number = 1 if last is None else last.number + 1
-    return Plan(number, style, {**({} if last is None else last.topic_ids), **ids}, made, ends)
 
 
 def _runs(splits: Iterable[Split]) -> Iterator[tuple[TopicPartition, int, int]]:
