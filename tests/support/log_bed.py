@@ -167,17 +167,8 @@ class LogBed(Closeable):
     def open_reader(self, *, clean: bool = True, high_watermark: int | None = None) -> StaticLog:
         """Open the log for reading only."""
         loaded = self.load(clean=clean, writable=False, high_watermark=high_watermark)
-        view = make_view(
-            LOG,
-            loaded.segments,
-            loaded.producers,
-            loaded.epochs,
-            log_start=loaded.log_start,
-            recovery_point=loaded.recovery_point,
-            high_watermark=loaded.log_end if high_watermark is None else high_watermark,
-            remote=None,
-            damage=loaded.damage,
-        )
+        watermark = loaded.log_end if high_watermark is None else high_watermark
+        view = make_view(LOG, loaded, high_watermark=watermark, remote=None, damage=loaded.damage)
         log = StaticLog(view, TOPIC_ID, self.components)
         self._opened.append(log)
         return log

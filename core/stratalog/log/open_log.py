@@ -94,17 +94,7 @@ def begin(request: OpenRequest, settings: LogSettings, environment: LogEnvironme
         report_losses(name, tiered, files, loaded)
     if tiered is not None and watermark is not Watermark.EXTERNAL:
         check_not_taken(name, tiered, loaded.epochs.entries, loaded.log_end)
-    view = make_view(
-        name,
-        loaded.segments,
-        loaded.producers,
-        loaded.epochs,
-        log_start=loaded.log_start,
-        recovery_point=loaded.recovery_point,
-        high_watermark=loaded.log_end,
-        remote=ours,
-        damage=loaded.damage,
-    )
+    view = make_view(name, loaded, high_watermark=loaded.log_end, remote=ours, damage=loaded.damage)
     appender = new_appender(loaded.segments[-1], components, config, is_idle=refusal is not None)
     health, lock = Health(name, loaded.damage, refusal, environment.on_offline), LockRank.LOG.rlock()
     state = LogState(

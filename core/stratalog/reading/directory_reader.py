@@ -160,17 +160,8 @@ class DirectoryReader(Reader):
                 return StaticLog(tier_view(name, tiered, components), topic_id, components)
         stopped_in_disorder = not state.clean and not state.live
         high_watermark = loaded.log_end if stopped_in_disorder or watermark is None else watermark
-        view = make_view(
-            name,
-            loaded.segments,
-            loaded.producers,
-            loaded.epochs,
-            log_start=loaded.log_start,
-            recovery_point=loaded.recovery_point,
-            high_watermark=high_watermark,
-            remote=tiered,
-            damage=None if state.live else loaded.damage,
-        )
+        damage = None if state.live else loaded.damage
+        view = make_view(name, loaded, high_watermark=high_watermark, remote=tiered, damage=damage)
         return StaticLog(view, topic_id, components, tuple(loaded.producers.entries()), state.dirty_starts.get(name))
 
     def _tiered(self, name: TopicPartition, topic_id: TopicId, files: LogFiles, loaded: LoadedLog) -> RemoteView:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from stratalog.epochs.epoch_cache import EpochCache
 from stratalog.errors import CorruptBatchError
+from stratalog.log.load.loaded_log import LoadedLog
 from stratalog.log.read.tier_view import RemoteView
 from stratalog.log.read.view import LogView
 from stratalog.model.names import TopicPartition
@@ -73,29 +73,19 @@ class PublishedView:
 
 def make_view(
     log: TopicPartition,
-    segments: Sequence[Segment],
-    producers: ProducerState,
-    epochs: EpochCache,
+    loaded: LoadedLog,
     *,
-    log_start: int,
-    recovery_point: int,
     high_watermark: int,
     remote: RemoteView | None,
     damage: CorruptBatchError | None,
 ) -> LogView:
-    """Return the view of a log that is not open for writing, or that is about to be opened.
+    """Return the view of a loaded log that is not open for writing, or that is about to be opened.
 
-    The arguments are limited to the log's bounds, as in ``limited_bounds``.
+    The offsets are limited to the log's bounds, as in ``limited_bounds``.
     """
-    return LogView(
-        log,
-        tuple(segments),
-        limited_bounds(segments, producers, remote, log_start, recovery_point, high_watermark),
-        epochs,
-        remote,
-        damage,
-        epochs.latest,
-    )
+    segments, epochs = loaded.segments, loaded.epochs
+    bounds = limited_bounds(segments, loaded.producers, remote, loaded.log_start, loaded.recovery_point, high_watermark)
+    return LogView(log, tuple(segments), bounds, epochs, remote, damage, epochs.latest)
 
 
 def limited_bounds(
