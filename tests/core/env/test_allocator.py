@@ -21,13 +21,17 @@ for _ in range(3):
     written(4)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 for _ in range(10):
-    written(4)
+    if sys.argv[2] == "written":
+        written(4)
+    else:
+        reuse_large_blocks()
+        written(1, 1 << 20)
 print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
 
 
-def faults(how: str) -> int:
-    command = [sys.executable, "-c", _FAULTS, how]
+def faults(how: str, what: str = "written") -> int:
+    command = [sys.executable, "-c", _FAULTS, how, what]
     done = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603 - our own words
     return int(done.stdout)
 
@@ -35,3 +39,8 @@ def faults(how: str) -> int:
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="of glibc's allocator")
 def test_blocks_of_megabytes_are_filled_again_instead_of_fetched_again() -> None:
     assert faults("reuse") * 10 < faults("as it is")
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="of glibc's allocator")
+def test_each_further_call_uses_no_memory() -> None:
+    assert faults("reuse", "called") < 1000  # a block of 32 MiB has 8,000 pages
