@@ -158,7 +158,7 @@ class Host:
 
     def _check_hooks(self, plugin: object, name: str) -> None:
         callers = {caller.name for caller in self._manager.get_hookcallers(plugin) or ()}
-        for hook in _spec_names():
+        for hook in sorted(callers | set(dir(plugin)).intersection(_spec_names())):
             function = inspect.getattr_static(plugin, hook, None)
             implemented = hook in callers
             if function is not None and not implemented:
