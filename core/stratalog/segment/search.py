@@ -1,6 +1,6 @@
-"""Search for offsets and timestamps in a segment, local or in a tier. An index entry is a hint that is always checked.
+"""Search for offsets in a segment, local or in a tier. An index entry is a hint that is always checked.
 
-Source: apache/kafka LogSegment.translateOffset, findOffsetByTimestamp; OffsetIndex, TimeIndex.
+Source: apache/kafka LogSegment.translateOffset; OffsetIndex.
 """
 
 from __future__ import annotations
@@ -11,13 +11,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 
 from stratalog.errors import CorruptBatchError, CorruptIndexError
-from stratalog.model.batches import NO_TIMESTAMP, BatchTable, RecordBatch
-from stratalog.model.matching import first_late_row
-from stratalog.model.offsets import OffsetPosition, TimestampOffset
+from stratalog.model.batches import BatchTable, RecordBatch
+from stratalog.model.offsets import OffsetPosition
 from stratalog.model.records import Fields, RecordColumns
 from stratalog.model.segment_info import AbortedTransaction
 from stratalog.segment.components import Components
-from stratalog.segment.framing import FRAME_BYTES, MAX_RELATIVE_OFFSET, Chunk, walk
+from stratalog.segment.framing import Chunk, walk
 from stratalog.segment.readable import ReadableSegment
 from stratalog.spi.indexes import IndexReader, IndexRole
 
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
 
 NEAR_BYTES: Final = 16 << 10  # read size of a search if an index entry is near and reading is cheap
 WINDOW_BYTES: Final = 36 << 10  # usual distance from an index entry to the end of the wanted batch
-_PLACE_FIELDS: Final = Fields.OFFSET | Fields.TIMESTAMP
 _PEEK_BYTES: Final = 4096  # read size for one batch, to avoid reading a megabyte
 
 
@@ -36,12 +34,6 @@ def offset_index(segment: ReadableSegment, components: Components) -> IndexReade
     return cast(
         "IndexReader[OffsetPosition]", components.indexes[IndexRole.OFFSET].reader(entries, segment.base_offset)
     )
-
-
-def time_index(segment: ReadableSegment, components: Components) -> IndexReader[TimestampOffset]:
-    """Return a reader of the segment's time index."""
-    entries = segment.index_entries(IndexRole.TIME)
-    return cast("IndexReader[TimestampOffset]", components.indexes[IndexRole.TIME].reader(entries, segment.base_offset))
 
 
 def transaction_index(segment: ReadableSegment, components: Components) -> IndexReader[AbortedTransaction]:
@@ -197,162 +189,6 @@ def find_batch(
             if index < len(table):
                 return chunk.position + table.position[index], table[index]
     return None
-
-
-def find_timestamp(
-    segment: ReadableSegment, timestamp_ms: int, min_offset: int, components: Components, *, below: int | None = None
-) -> TimestampOffset | None:
-    """Return timestamp and offset of the first record from ``min_offset`` on that is not older than ``timestamp_ms``.
-
-    The result is None if there is no such record. As in Kafka, records of control batches count. ``below`` is the
-    offset that no batch may reach; None for the active segment. Raises the same errors as ``walk`` and ``decode``.
-    """
-    entry = _time_floor(segment, timestamp_ms, components)
-    if entry is not None and entry.offset > min_offset:
-        near = _selected_record(segment, timestamp_ms, entry, components, below)
-        if near is not None:
-            return near
-        chunks = chunks_from(segment, entry.offset, components, below=below, read_bytes=WINDOW_BYTES)
-        is_true, found = _first_late(chunks, segment, timestamp_ms, min_offset, components, entry)
-        if is_true:
-            return found
-    first_offset = max(segment.base_offset, min_offset)
-    chunks = chunks_from(segment, first_offset, components, below=below, read_bytes=WINDOW_BYTES)
-    return _first_late(chunks, segment, timestamp_ms, min_offset, components, None)[1]
-
-
-def _selected_record(
-    segment: ReadableSegment, timestamp_ms: int, entry: TimestampOffset, components: Components, below: int | None
-) -> TimestampOffset | None:
-    """Return the first record that is not older than ``timestamp_ms``, with one read; None if a walk must find it."""
-    place = index_floor(segment, entry.offset, components)
-    if place is None or place.offset != entry.offset:
-        return None
-    data = segment.read(place.position, WINDOW_BYTES)
-    if len(data) < FRAME_BYTES or (found := components.formats.get(data[FRAME_BYTES - 1])) is None:
-        return None
-    selected = found.select(
-        data,
-        base_offset=segment.base_offset,
-        offset=entry.offset + 1,
-        max_bytes=0,
-        bound=segment.base_offset + MAX_RELATIVE_OFFSET + 1 if below is None else below,
-        indexed_offset=place.offset,
-        check_crc=True,
-        since_ms=timestamp_ms,
-        indexed_ms=entry.timestamp_ms,
-    )
-    if selected is None or selected[0] == selected[1]:
-        return None
-    start, end, _ = selected
-    chunk = Chunk(data, place.position, (found.scan(data, start, end, check_crc=False),))
-    return _late_record(chunk, chunk.tables[0], 0, segment, components, timestamp_ms, entry.offset)
-
-
-def _first_late(
-    chunks: Iterator[Chunk],
-    segment: ReadableSegment,
-    timestamp_ms: int,
-    min_offset: int,
-    components: Components,
-    entry: TimestampOffset | None,
-) -> tuple[bool, TimestampOffset | None]:
-    """Return True if ``entry`` is right or None, and the first record that is not older than ``timestamp_ms``."""
-    is_checked = entry is None
-    for chunk in chunks:
-        for table in chunk.tables:
-            for row, latest in enumerate(table.max_timestamp_ms):
-                if not is_checked and entry is not None and table.last_offset[row] >= entry.offset:
-                    is_checked = True
-                    if latest != entry.timestamp_ms:
-                        return False, None
-                if latest < timestamp_ms or not is_checked:
-                    continue
-                found = _late_record(chunk, table, row, segment, components, timestamp_ms, min_offset)
-                if found is not None:
-                    return True, found
-    return is_checked, None
-
-
-def _late_record(
-    chunk: Chunk,
-    table: BatchTable,
-    row: int,
-    segment: ReadableSegment,
-    components: Components,
-    timestamp_ms: int,
-    min_offset: int,
-) -> TimestampOffset | None:
-    """Return the first record of one batch with at least this timestamp and offset; None if there is none."""
-    found = components.formats.get(table.magic) or components.formats.of(table.magic, segment.label, chunk.position)
-    batch = table if len(table) == 1 else table.take(row, row + 1)
-    limit_bytes = components.limits.decompressed_bytes
-    try:
-        for columns in found.decode(chunk.data, batch, fields=_PLACE_FIELDS, limit_bytes=limit_bytes):
-            late = first_late_row(columns, timestamp_ms, min_offset)
-            if late is not None:
-                return TimestampOffset(columns.timestamp_ms[late], columns.offset[late])
-    except CorruptBatchError as error:
-        raise _named(error, chunk, segment) from error
-    return None
-
-
-def _time_floor(segment: ReadableSegment, timestamp_ms: int, components: Components) -> TimestampOffset | None:
-    """Return the last time index entry with a timestamp below ``timestamp_ms``; None if there is none.
-
-    An entry with exactly this timestamp is not used: if its offset were wrong, the search could miss an earlier record.
-    """
-    try:
-        entries = segment.index_entries(IndexRole.TIME)
-        entry, *_ = components.indexes[IndexRole.TIME].around(entries, segment.base_offset, timestamp_ms - 1)
-    except CorruptIndexError:
-        return None
-    if entry is None or entry.timestamp_ms >= timestamp_ms:
-        return None
-    return entry if segment.base_offset <= entry.offset < segment.end_offset else None
-
-
-def largest_timestamp(segment: ReadableSegment, components: Components) -> TimestampOffset:
-    """Return the largest batch timestamp, and an offset in the first batch that has it.
-
-    If no batch has a timestamp, the result is -1 and the segment's base offset. The batches after the last time index
-    entry are read. Raises the same errors as ``walk``.
-    """
-    best, from_offset = TimestampOffset(NO_TIMESTAMP, segment.base_offset), segment.base_offset
-    try:
-        reader = time_index(segment, components)
-        last = reader[-1] if len(reader) else None
-    except CorruptIndexError:
-        last = None
-    if last is not None and segment.base_offset <= last.offset < segment.end_offset:
-        found = find_batch(segment, last.offset, components)
-        if found is not None and found[1].max_timestamp_ms == last.timestamp_ms:
-            best, from_offset = last, last.offset
-    for chunk in chunks_from(segment, from_offset, components, check_crc=False):
-        for table in chunk.tables:
-            top = max(table.max_timestamp_ms)
-            if top > best.timestamp_ms:
-                best = TimestampOffset(top, table.last_offset[list(table.max_timestamp_ms).index(top)])
-    return best
-
-
-def largest_timestamp_from(segment: ReadableSegment, offset: int, components: Components) -> int:
-    """Return the largest timestamp of the records from ``offset`` on, which the segment has; -1 if none has one.
-
-    All batches from ``offset`` on are read. Raises the same errors as ``walk`` and ``decode``.
-    """
-    largest_ms, is_past = NO_TIMESTAMP, False
-    for chunk in chunks_from(segment, offset, components, check_crc=False):
-        for table in chunk.tables:
-            for row in range(bisect_left(table.last_offset, offset), len(table)):
-                if is_past:
-                    largest_ms = max(largest_ms, table.max_timestamp_ms[row])
-                    continue
-                is_past = True  # only the first batch may have records below ``offset``
-                for columns in decode(chunk, table.take(row, row + 1), segment, components, _PLACE_FIELDS):
-                    stamps = columns.timestamp_ms[bisect_left(columns.offset, offset) :]
-                    largest_ms = max(largest_ms, max(stamps, default=NO_TIMESTAMP))
-    return largest_ms
 
 
 def aborted_transactions(

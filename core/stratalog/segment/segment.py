@@ -18,7 +18,7 @@ from stratalog.segment.components import Components
 from stratalog.segment.extra_index_file import stored_extras
 from stratalog.segment.index_entries import rebuilt_entries
 from stratalog.segment.readable import ReadOn
-from stratalog.segment.search import largest_timestamp
+from stratalog.segment.time_search import largest_timestamp
 from stratalog.spi.indexes import IndexRole
 from stratalog.spi.segment_store import IndexFile, LogFiles, SegmentFile
 

@@ -21,8 +21,8 @@ from stratalog.model.records import Record
 from stratalog.model.segment_info import AbortedTransaction
 from stratalog.segment.appender import Appender
 from stratalog.segment.framing import walk
-from stratalog.segment.search import find_timestamp
 from stratalog.segment.segment import Segment
+from stratalog.segment.time_search import find_timestamp
 from stratalog.spi.indexes import IndexRole
 from vectors import VECTORS
 

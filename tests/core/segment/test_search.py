@@ -25,11 +25,10 @@ from stratalog.segment.search import (
     aborted_transactions,
     batch_at,
     find_batch,
-    find_timestamp,
-    largest_timestamp,
     start_position,
 )
 from stratalog.segment.segment import Segment
+from stratalog.segment.time_search import find_timestamp, largest_timestamp
 from stratalog.spi.indexes import IndexRole
 
 MakeSegment = Callable[[Sequence[Buffer], int, int], Segment]

@@ -17,7 +17,7 @@ from stratalog.model.batches import NO_TIMESTAMP
 from stratalog.model.offsets import TimestampOffset
 from stratalog.segment.components import Components
 from stratalog.segment.readable import ReadableSegment
-from stratalog.segment.search import find_timestamp, largest_timestamp_from
+from stratalog.segment.time_search import find_timestamp, largest_timestamp_from
 
 
 class TimeFences:

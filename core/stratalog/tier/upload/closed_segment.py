@@ -26,8 +26,8 @@ from stratalog.segment.framing import Chunk, walk
 from stratalog.segment.index_entries import rebuilt_entries
 from stratalog.segment.record_facts import with_record_facts
 from stratalog.segment.recover import Recovered, recovered
-from stratalog.segment.search import largest_timestamp
 from stratalog.segment.segment import Segment
+from stratalog.segment.time_search import largest_timestamp
 from stratalog.spi.indexes import IndexRole
 from stratalog.spi.layouts import SegmentSource
 from stratalog.spi.segment_store import LogFiles
