@@ -13,7 +13,7 @@ from stratalog.errors import ConfigError, OffsetOutOfRangeError, PluginImportErr
 from stratalog.log.read.columns import read_arrow
 from stratalog.log.read.log_reader import LogReader
 from stratalog.model.arguments import CheckedArguments, Positive
-from stratalog.model.arrow import ARROW_COLUMNS, arrow_schema, chosen_columns
+from stratalog.model.arrow import ARROW_COLUMNS, arrow_schema, arrow_table, chosen_columns
 from stratalog.model.offsets import Isolation
 from stratalog.model.records import Record
 
@@ -298,15 +298,12 @@ class TopicScan:
         Raises:
             The errors of ``LogReader.to_arrow``.
         """
-        schema = self.schema
-        tables = [
+        tables = (
             log.to_arrow(start, end, self._isolation, columns=self._columns)
             for log, start, end in self._parts()
             if end is None or start < end
-        ]
-        pa = import_module("pyarrow")
-        table: pyarrow.Table = pa.concat_tables(tables) if tables else schema.empty_table()
-        return table
+        )
+        return arrow_table((batch for table in tables for batch in table.to_batches()), self._columns)
 
     def to_pandas(self) -> pandas.DataFrame:
         """Return the records as a data frame of pandas.

@@ -90,7 +90,14 @@ def test_columns_are_in_the_order_that_was_asked_for(folder: Path) -> None:
     with open_reader(folder) as reader:
         table = reader.topic("orders").scan(columns=["value", "offset"], partitions=[2], start=48).to_arrow()
         assert table.to_pydict() == {"value": [b"2-48", b"2-49"], "offset": [48, 49]}
-        assert reader.topic("orders").scan(columns=[]).reader().read_all().num_rows == len(ROWS)
+
+
+def test_a_scan_without_columns_has_the_number_of_records(folder: Path) -> None:
+    with open_reader(folder) as reader:
+        scan = reader.topic("orders").scan(columns=[])
+        assert scan.to_arrow().num_rows == scan.reader().read_all().num_rows == len(ROWS)
+        assert scan.to_arrow().schema == scan.schema
+        assert reader.topic("orders").scan(columns=[], start=1 << 60).to_arrow().num_rows == 0
 
 
 def test_a_scan_sees_the_isolation_level(tmp_path: Path) -> None:
