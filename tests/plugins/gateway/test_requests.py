@@ -368,6 +368,18 @@ def test_offsets_for_all_special_timestamps(orders: Served) -> None:
     assert found[-3].timestamp == NOW_MS + 900
 
 
+def test_an_offset_has_the_leader_epoch_of_its_record(orders: Served) -> None:
+    log = orders.engine.log("orders", 0)
+    before = log.leader_epoch
+    log.append([Record(timestamp_ms=NOW_MS, value=b"x")])
+    log.lead(before + 1)
+    log.append([Record(timestamp_ms=NOW_MS + 1, value=b"x")])
+    log.lead(before + 2)
+    with orders.wire() as wire:
+        epochs = [listed(wire, stamp).leader_epoch for stamp in (-1, -2, -3, -4, -5, NOW_MS, NOW_MS + 1, NOW_MS + 2)]
+    assert epochs == [before + 2, before, before + 1, before, -1, before, before + 1, -1]
+
+
 def test_topics_are_created_changed_and_deleted(gateway: Served) -> None:
     def topic(name: str, **values: Any) -> Any:
         given = {"num_partitions": 2, "replication_factor": 1, "assignments": (), "configs": (), **values}

@@ -172,8 +172,14 @@ class LogView(NamedTuple):
 
     def epoch_end(self, epoch: int) -> EpochEnd:
         """Return the end of a leader epoch, with the tier's epochs included; see ``EpochCache.end_offset_for``."""
-        epochs = self.epochs if self.remote is None else self.epochs.after(self.remote.leader_epochs)
-        return epochs.end_offset_for(epoch, self.offsets.log_end)
+        return self._all_epochs().end_offset_for(epoch, self.offsets.log_end)
+
+    def epoch_at(self, offset: int) -> int:
+        """Return the leader epoch at ``offset``, with the tier's epochs included; -1 if none is known."""
+        return self._all_epochs().at(offset)
+
+    def _all_epochs(self) -> EpochCache:
+        return self.epochs if self.remote is None else self.epochs.after(self.remote.leader_epochs)
 
     def bound(self, isolation: str) -> int:
         """Return the exclusive upper bound of offsets for a reader of this isolation; raise ConfigError if unknown."""
