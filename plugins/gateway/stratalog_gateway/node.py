@@ -121,6 +121,8 @@ class Node:
             found = known.watches.get((topic, partition))
             if found is None:
                 found = known.watches[topic, partition] = Watch(log)
+                if known is not self._known:  # a topic has changed, and the watches of ``known`` are already closed
+                    found.close()
         return found
 
     def appended(self, topic: str, partition: int) -> None:

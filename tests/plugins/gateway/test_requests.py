@@ -11,9 +11,12 @@ from typing import Any
 import pytest
 
 from gateway_bed import NOW_MS, Served, Wire, part, request, response
-from stratalog import Record, TopicPartition, Transfer
+from stratalog import Log, Record, TopicPartition, Transfer
+from stratalog.env.clock import SystemClock
 from stratalog.errors import LogDirError
 from stratalog_gateway.handlers.dispatch import APIS
+from stratalog_gateway.node import Node
+from stratalog_gateway.settings import GatewaySection
 from stratalog_gateway.wire.fetch_codec import decode_fetch
 
 SECOND = dt.timedelta(seconds=1)
@@ -263,6 +266,20 @@ def test_a_fetch_ends_when_its_topic_is_deleted(orders: Served) -> None:
         orders.engine.delete_topic("orders")
         asked.join(15)
     assert found[0].error_code == 3
+
+
+def test_a_watch_is_closed_if_a_topic_has_changed_before_the_watch_is_known(
+    orders: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node, find = Node(orders.engine, GatewaySection(), SystemClock()), orders.engine.log
+
+    def changed(topic: str, partition: int) -> Log:
+        orders.engine.create_topic("new")
+        node.topics()  # closes the caches that `watch` uses
+        return find(topic, partition)
+
+    monkeypatch.setattr(orders.engine, "log", changed)
+    assert not node.watch("orders", 0).add(threading.Event(), find("orders", 0).offsets())
 
 
 def test_a_fetch_keeps_its_limits(orders: Served) -> None:
