@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -296,9 +297,10 @@ def test_avro_of_several_writers_has_the_columns_of_the_newest(export: Export, t
         ({"type": "long", "logicalType": "local-timestamp-micros"}, 1_000, None),
         ({"type": "long", "logicalType": "timestamp-millis"}, 1_000, datetime.fromtimestamp(1, UTC)),
         ({"type": "int", "logicalType": "date"}, 1, date(1970, 1, 2)),
+        ({"type": "bytes", "logicalType": "decimal", "precision": 64, "scale": 2}, b"\x7d", Decimal("1.25")),
     ],
 )
-def test_an_avro_logical_type_is_a_column(kind: dict[str, str], value: object, expected: object) -> None:
+def test_an_avro_logical_type_is_a_column(kind: dict[str, object], value: object, expected: object) -> None:
     fastavro = pytest.importorskip("fastavro")
     import io  # noqa: PLC0415 - of this test alone
 

@@ -231,6 +231,7 @@ _PLAIN: Final = {
 }
 # logical types that fastavro converts, and that become columns of the type in which they are stored
 _STORED: Final = frozenset({"uuid", "local-timestamp-millis", "local-timestamp-micros"})
+_MOST_DIGITS: Final = 38  # of a decimal in Spark and in tables; Kafka Connect writes schemas with 64
 
 
 def _as_stored(schema: Any) -> Any:
@@ -298,5 +299,5 @@ def _logical(pa: Any, kind: object, logical: str | None, schema: Any) -> Any:
     if kind == "long" and logical == "time-micros":
         return pa.time64("us")
     if logical == "decimal":
-        return pa.decimal128(schema["precision"], schema.get("scale", 0))
+        return pa.decimal128(min(schema["precision"], _MOST_DIGITS), schema.get("scale", 0))
     return None
