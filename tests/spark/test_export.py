@@ -322,6 +322,22 @@ def test_an_avro_logical_type_is_a_column(kind: dict[str, object], value: object
     assert found.to_pylist() == [{"x": [value if expected is None else expected]}]
 
 
+def test_an_avro_decimal_is_referenced_by_its_name() -> None:
+    fastavro = pytest.importorskip("fastavro")
+    import io  # noqa: PLC0415 - of this test alone
+
+    import pyarrow as pa  # noqa: PLC0415 - comes with Spark
+
+    from stratalog_spark.parquet.values import AvroValues  # noqa: PLC0415 - needs pyarrow
+
+    kind = {"type": "fixed", "name": "D", "size": 8, "logicalType": "decimal", "precision": 10, "scale": 2}
+    schema = {"type": "record", "name": "R", "fields": [{"name": "x", "type": kind}, {"name": "y", "type": "D"}]}
+    out, row = io.BytesIO(), {"x": Decimal("1.25"), "y": Decimal("2.25")}
+    fastavro.schemaless_writer(out, fastavro.parse_schema(schema), row)
+    found, refused = AvroValues({None: schema}).parse(pa.array([out.getvalue()], pa.binary()))
+    assert (found.to_pylist(), refused) == ([row], [])
+
+
 @pytest.mark.parametrize(
     "schema",
     [

@@ -264,11 +264,11 @@ def _avro_type(pa: Any, schema: Any, named: dict[str, Any]) -> Any:
             raise ConfigError(f"Avro type {schema!r} cannot be a column, because it is unknown or recursive")
         return named[schema]
     kind = schema["type"]
+    if kind in {"record", "error", "enum", "fixed"}:
+        return _named_type(pa, schema, named)
     found = _logical(pa, kind, schema.get("logicalType"), schema)
     if found is not None:
         return found
-    if kind in {"record", "error", "enum", "fixed"}:
-        return _named_type(pa, schema, named)
     if kind == "array":
         return pa.list_(_avro_type(pa, schema["items"], named))
     if kind == "map":
@@ -281,7 +281,8 @@ def _named_type(pa: Any, schema: Any, named: dict[str, Any]) -> Any:
     if schema["type"] == "enum":
         made = pa.string()
     elif schema["type"] == "fixed":
-        made = pa.binary(schema["size"])
+        found = _logical(pa, "fixed", schema.get("logicalType"), schema)
+        made = pa.binary(schema["size"]) if found is None else found
     else:
         named[schema["name"]] = None  # inside itself the type is not available
         made = pa.struct([pa.field(field["name"], _avro_type(pa, field["type"], named)) for field in schema["fields"]])
