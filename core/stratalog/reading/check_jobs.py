@@ -10,7 +10,7 @@ from typing import Final
 
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import ConfigError
-from stratalog.model.arguments import checked
+from stratalog.model.arguments import Positive, checked
 from stratalog.model.names import TopicId, TopicPartition, unknown_topic
 from stratalog.reading.component_host import split_scheme
 from stratalog.reading.open_reader import open_host, open_tier
@@ -53,7 +53,7 @@ class CheckPlan:
 
 @checked
 def plan_checks(
-    source: ReadSource, *, topics: Iterable[str] | None = None, deep: bool = True, checks: int = 1
+    source: ReadSource, *, topics: Iterable[str] | None = None, deep: bool = True, checks: Positive = 1
 ) -> CheckPlan:
     """Check all roots, pages and object sizes of a tier, and divide its segments into checks of their content.
 
@@ -65,7 +65,7 @@ def plan_checks(
             each would read less than about 4 MiB.
 
     Raises:
-        ConfigError: the source is not a tier, or is an earlier state of a tier (``as_of``).
+        ConfigError: the source is not a tier, or is an earlier state of a tier (``as_of``); or ``checks`` is below 1.
         UnknownTopicError: a topic does not exist.
         StoreError: the tier cannot be read.
         UnknownComponentError: a newer stratalog wrote an object, or a layout is not installed.

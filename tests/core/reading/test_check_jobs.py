@@ -85,3 +85,8 @@ def test_a_directory_or_an_earlier_state_is_refused(tier: Path) -> None:
         plan_checks(ReadSource(str(tier)))
     with pytest.raises(ConfigError, match="without as_of"):
         plan_checks(ReadSource(tier.as_uri(), as_of=1))
+
+
+def test_a_number_of_checks_below_1_is_refused(tier: Path) -> None:
+    with pytest.raises(ConfigError, match="checks"):
+        plan_checks(ReadSource(tier.as_uri()), checks=0)
