@@ -339,6 +339,22 @@ def test_a_second_driver_that_commits_the_same_records_is_refused(lake: Lake, mo
     assert lake.places() == [(0, 0), (0, 1), (0, 2)]
 
 
+def test_a_log_that_was_cut_at_its_end_is_an_error(lake: Lake) -> None:
+    from stratalog.errors import CorruptBatchError  # noqa: PLC0415 - with the plugin
+
+    lake.append(0, [record(b"a", b"1")])
+    lake.append(0, [record(b"a", b"2")])
+    failing, skipping = lake.syncer(), lake.syncer(corruptBatches="skip")
+    lake.engine.close()
+    path = lake.folder / "data" / f"{TOPIC}-0" / "00000000000000000000.log"
+    path.write_bytes(path.read_bytes()[:-5])
+    splits = lake.splits({0: 0, 1: 0}, {0: 1, 1: 0})
+    with pytest.raises(CorruptBatchError):
+        failing.apply(None, splits)
+    assert lake.places() == []
+    assert [skipping.apply(None, splits), skipping.apply(None, splits)] == [1, 0]
+
+
 def test_a_topic_that_was_created_again_needs_another_table(lake: Lake) -> None:
     from stratalog.errors import ConfigError  # noqa: PLC0415 - with the plugin
 

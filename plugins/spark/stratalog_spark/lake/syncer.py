@@ -107,6 +107,7 @@ class Syncer:
 
         Raises:
             ConfigError: a schema does not fit the table, or the topic was deleted and created again.
+            CorruptBatchError: a log is damaged at its end, and the option ``corruptBatches`` is ``fail``.
             TableConflictError: another program changed the table at the same time.
             SparkJobError: a task failed.
         """
@@ -157,7 +158,10 @@ class Syncer:
             table.add_columns(wanted)
 
     def _missing(self, table: LakeTable, splits: Sequence[Split]) -> list[Split]:
-        """Return the splits without the table's offsets. Raise ConfigError if the topic was created again."""
+        """Return the splits without the table's offsets.
+
+        Raise ConfigError if the topic was created again, and CorruptBatchError if a log is damaged at its end.
+        """
         ends = table.ends({piece.log.partition for piece in _pieces(splits)})
         found = []
         for split in splits:
@@ -168,6 +172,8 @@ class Syncer:
                         f"topic {self.layout.topic} was deleted and created again after {table.name} was created: name "
                         "another table and another checkpoint"
                     )
+                if piece.damage is not None and self.options.corrupt == "fail":
+                    raise piece.damage.with_traceback(None)
                 start = max(piece.start, ends.get(piece.log.partition, 0))
                 if start < piece.end:
                     pieces.append(piece._replace(start=start))
