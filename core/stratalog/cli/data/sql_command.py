@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from decimal import Decimal
@@ -66,15 +67,19 @@ def sql(
     """Run the SQL query QUERY over the topics of a log directory or a tier.
 
     Each topic is a view with the columns partition, offset, timestamp, timestamp_type, key, value, headers and
-    leader_epoch. Put "offset" and unusual names of topics in double quotes. With conditions on partition, "offset" and
-    timestamp, the query skips data that cannot match.
+    leader_epoch. Put "offset" and unusual names of topics in double quotes. DuckDB does not distinguish names that differ
+    only in case: such topics have no view. With conditions on partition, "offset" and timestamp, the query skips data
+    that cannot match.
 
     Example: stratalog sql 'select key, count(*) from orders group by key' data
     """
     kind = _format_of(file)
     with LogPlace((location,), tier, config, tier_options).reader() as reader, closing(_connected()) as connection:
         topics, datasets = reader.topics(), []
-        for topic in topics:
+        counts = Counter(topic.lower() for topic in topics)
+        if alike := [topic for topic in topics if counts[topic.lower()] > 1]:
+            output.note(f"topics without a view, because DuckDB does not distinguish their names: {', '.join(alike)}")
+        for topic in (found for found in topics if found not in alike):
             datasets.append(reader.topic(topic).dataset())
             connection.register(_RAW + topic, datasets[-1])
             connection.execute(f"create view {_name(topic)} as select * from {_name(_RAW + topic)}")  # noqa: S608 - quoted

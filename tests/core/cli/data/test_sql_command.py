@@ -55,6 +55,15 @@ def test_each_topic_is_a_view(folder: Path) -> None:
     assert "12" in printed("select count(*) from orders", folder)
 
 
+def test_topics_whose_names_differ_only_in_case_have_no_view(folder: Path) -> None:
+    with open_engine(folder) as engine:
+        engine.create_topic("Orders")
+    result = run('select count(*) as n from "odd-name"', folder)
+    assert (result.exit_code, "1" in result.stdout) == (0, True)
+    assert "Orders, orders" in result.stderr
+    assert isinstance(run("select count(*) from orders", folder).exception, ConfigError)
+
+
 def test_a_tier_is_queried_without_a_directory(tmp_path: Path) -> None:
     (tmp_path / "bucket").mkdir()
     uri = (tmp_path / "bucket").as_uri()
