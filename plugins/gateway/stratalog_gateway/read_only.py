@@ -157,7 +157,7 @@ class _ReadOnlyLog:
         self.name, self.config, self._log = log.name, config, log
         self.transfer, self.offsets, self.segments = log.transfer, log.offsets, log.segments
         self.end_offset_for_epoch, self.first_since = log.end_offset_for_epoch, log.first_since
-        self.largest_timestamp, self.view = log.largest_timestamp, log.view
+        self.largest_timestamp, self.leader_epoch_at = log.largest_timestamp, log.leader_epoch_at
         self._callbacks: set[Callable[[LogOffsets], object]] = set()
 
     @property

@@ -242,6 +242,13 @@ class LogReader(CheckedArguments, ABC):
             raise
         return sending
 
+    def leader_epoch_at(self, offset: int) -> int:
+        """Return the leader epoch in which the record at ``offset`` was appended; -1 if it is not known.
+
+        From the log end on, the result is the latest known epoch.
+        """
+        return self.view().epoch_at(offset)
+
     def end_offset_for_epoch(self, epoch: int, current_leader_epoch: int | None = None) -> EpochEnd:
         """Return the end of a leader epoch in this log. A replica compares its log with the end in the leader's log.
 

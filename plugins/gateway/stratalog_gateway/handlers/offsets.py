@@ -59,7 +59,7 @@ class OffsetHandlers:
             if current >= 0:
                 log.end_offset_for_epoch(current, current)  # checks the epoch
             offset, stamp = _offset_at(log, wanted.timestamp, isolation)
-            epoch = log.leader_epoch if wanted.timestamp == _LATEST else log.view().epoch_at(offset)
+            epoch = log.leader_epoch if wanted.timestamp == _LATEST else log.leader_epoch_at(offset)
         except (RefusedError, StorageError) as failed:
             error = code_of(failed)
         return {

@@ -143,6 +143,17 @@ def test_an_epoch_whose_file_could_not_be_synced_is_not_in_the_file(bed: LogBed)
     assert (again.leader_epoch, again.view().epochs.entries) == (0, (EpochEntry(0, 0),))
 
 
+def test_each_offset_has_the_epoch_of_its_append(bed: LogBed) -> None:
+    log = bed.open()
+    assert log.leader_epoch_at(0) == -1
+    for epoch in (1, 4):
+        log.lead(epoch)
+        log.append(records(10))
+    assert [log.leader_epoch_at(offset) for offset in (0, 9, 10, 19, 20)] == [1, 1, 4, 4, 4]
+    log.delete_records(5)
+    assert [log.leader_epoch_at(offset) for offset in (4, 5)] == [-1, 1]
+
+
 def test_the_end_of_an_epoch_is_reported_as_kafka_does(bed: LogBed) -> None:
     """The four cases of Kafka, with the epochs {0: 0, 1: 10, 2: 20} and log end 25."""
     log = bed.open()
