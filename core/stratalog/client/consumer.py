@@ -1,6 +1,6 @@
-"""A consumer of all partitions of some topics, which starts at a group's committed offsets.
+"""A consumer of an engine's topics: it reads all partitions of the topics, or the partitions that ``assign`` names.
 
-Unlike Kafka, an engine does not divide the partitions among several consumers of a group.
+Unlike in Kafka, the consumers of a group do not share the partitions: two consumers of a group read the same records.
 
 Source: apache/kafka KafkaConsumer, OffsetsInitializer.
 """

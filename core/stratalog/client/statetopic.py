@@ -100,7 +100,11 @@ class StateTopic(ABC):
 
     @abstractmethod
     def forget(self, partition: int) -> None:
-        """Discard the state of a partition, which is then read again from its start."""
+        """Discard the state that was read from a partition.
+
+        ``StateTopic`` calls this method before it reads the partition again from its start, and after the topic was
+        deleted.
+        """
 
     def exists(self) -> bool:
         """Return True if the topic exists. If the topic was deleted, discard the state."""

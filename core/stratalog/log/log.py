@@ -1,6 +1,6 @@
 """A log that is open for writing, with the operations that users call.
 
-This module holds the state and the lock, and delegates to other modules. It contains no algorithm.
+The state and the lock are in ``LogState``. This module delegates to other modules. It contains no algorithm.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reads of ``.log`` files, with checks for the segment stores of plugins."""
+"""Reads of ``.log`` files. If a plugin provides the segment store, the results of the store are checked."""
 
 from __future__ import annotations
 

@@ -73,7 +73,8 @@ class EpochSetter:
     """Converter that sets the leader epoch of all batches in a file that is read in pieces.
 
     The CRCs stay valid, because no CRC covers the leader epoch. Batches of magic 0 and 1 have no epoch and stay
-    unchanged, and so do all bytes after an invalid entry.
+    unchanged. If the size of an entry is below 14 bytes, the entry and all bytes after it stay unchanged. No other
+    damage is detected.
 
     Args:
         epoch: the new leader epoch.

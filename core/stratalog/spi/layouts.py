@@ -342,7 +342,8 @@ class TierLayout(ABC):
 class LayoutLookup(Protocol):
     """The installed layouts, for a layout that uses another one. Do not call a method while the layout itself opens.
 
-    If a layout is not installed, the methods raise UnknownComponentError, which names the layout.
+    If a layout is not installed, or only in an older version than a label has, the methods raise UnknownComponentError,
+    which names the layout.
     """
 
     def label(self, name: str) -> str:
@@ -352,7 +353,7 @@ class LayoutLookup(Protocol):
         """Return the layout with this name."""
 
     def by_label(self, label: str) -> TierLayout:
-        """Return the layout that reads segments that ``label`` (``name@version``) wrote."""
+        """Return the layout that reads segments with this ``label`` (``name@version``)."""
 
 
 class _NoLayouts:

@@ -76,7 +76,7 @@ class TierLog(LogHead):
 
     @property
     def uploads(self) -> Uploads:
-        """Keys of the objects that this process is uploading."""
+        """Keys of objects whose upload or commit is in progress in this process."""
         return self._uploads
 
     @contextlib.contextmanager

@@ -53,10 +53,12 @@ def check_endpoint(url: str, *, allow_http: bool = False) -> str:
 
 
 def checked_bundle(value: object, what: str) -> str | bool | None:
-    """Return the converted value of a ``verify`` option: True, the path of a CA bundle, or None for the default.
+    """Check the value of a ``verify`` option. Return True, the path of a CA bundle, or None if the option is not set.
+
+    The text "true" is converted to True, and a path object to text.
 
     Raises:
-        ConfigError: the value is different, such as False, "false" or 0. ``what`` names the option in the error.
+        ConfigError: any other value, such as False, "false", "" or 0. ``what`` names the option in the error.
     """
     if value is None or value is True:
         return value

@@ -73,7 +73,7 @@ class CompactionResult:
         error: error that ended the round or its planning; None if there was none. If ``stopped`` is "" and the error is
             not a StoreError, the part is uncleanable until the log is opened again.
         part: the compacted part of the log, "local" or "tier".
-        traffic: bytes that were downloaded from the tier and uploaded to it.
+        traffic: bytes of ``.log`` files that were read from the tier and uploaded to it.
     """
 
     log: TopicPartition

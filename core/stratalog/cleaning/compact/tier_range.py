@@ -39,7 +39,11 @@ from stratalog.tier.upload.segment_source import SegmentFacts
 
 @dataclass(slots=True)
 class Traffic:
-    """Numbers of bytes of segments that one round has downloaded from the tier and uploaded to it."""
+    """Numbers of bytes of ``.log`` files that one round has read from the tier and uploaded to it.
+
+    The requests transfer another number of bytes: a layout may compress a segment, and a cache may contain a part of a
+    segment. Indexes and snapshots are not counted.
+    """
 
     downloaded_bytes: int = 0
     uploaded_bytes: int = 0
@@ -96,7 +100,7 @@ class TierRange:
         config: settings of the topic.
         committed: returns the committed segments that end above an offset, ascending.
         producers: returns the known producers of the log.
-        traffic: counts the downloaded bytes.
+        traffic: counts the bytes that are read from the tier.
     """
 
     def __init__(

@@ -28,8 +28,8 @@ class CompactionPlan:
         error: error that prevented a plan; None if there was none.
         tier: the log's part in the tier if the plan is for that part; None if the plan is for the local part, which
             consists of the segments that are not in the tier.
-        download_bytes: bytes that the round downloads: each segment without a local copy once, and twice if the segment
-            is in the dirty range.
+        download_bytes: bytes of ``.log`` files that the round reads from the tier: each segment without a local copy
+            once, and twice if the segment is in the dirty range.
     """
 
     log: Log

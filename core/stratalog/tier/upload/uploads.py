@@ -1,4 +1,4 @@
-"""Keys of the objects that this process is uploading, which the collector must not delete."""
+"""Keys of objects whose upload or commit is in progress in this process. The collector must not delete the objects."""
 
 from __future__ import annotations
 

@@ -36,8 +36,8 @@ class RowBuffers(NamedTuple):
     int32, with a 0 before the first. ``*_data`` are the concatenated values. ``header_ends`` are the end indexes of
     each row's headers in the columns ``name`` (of headers) and ``content`` (values of headers).
 
-    ``stamps`` and ``producer_stamps`` are timestamps (int64, ms); -1 means no timestamp. For batches with
-    LogAppendTime, ``producer_stamps`` are the timestamps that the producer set.
+    ``stamps`` and ``producer_stamps`` are timestamps (int64, ms); -1 means no timestamp. For batches of magic
+    2 with LogAppendTime, ``producer_stamps`` are the timestamps that the producer set.
     """
 
     row_count: int
@@ -99,7 +99,11 @@ def rebuild_pieces(frames: Buffer, rows: RowBuffers, first_row: int, log_bytes: 
 
 
 class _Rows:
-    """Reader of the columns, row by row."""
+    """Columns of the rows, which ``append_batch`` encodes as the records of a batch.
+
+    Raises:
+        ValueError: a buffer is too small for the number of rows.
+    """
 
     def __init__(self, rows: RowBuffers) -> None:
         count = self._count = rows.row_count

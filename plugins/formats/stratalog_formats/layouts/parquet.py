@@ -81,8 +81,8 @@ class ParquetSection(Section):
         4 << 20,
         at_least=4 << 10,
         at_most=256 << 20,
-        doc="Bytes of a log in one row group, which is fetched and rebuilt together. A log above 64 MiB can have larger "
-        "row groups: at least one 16,384th of its size.",
+        doc="Approximate number of bytes of a log in one row group, which is fetched and rebuilt together. A log above "
+        "64 MiB can have larger row groups, with about one 16,384th of its size.",
     )
     compressed_batches: str = key(
         "compressed.batches",

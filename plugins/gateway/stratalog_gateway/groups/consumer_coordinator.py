@@ -329,7 +329,8 @@ def _updated(member: ConsumerMember, asked: Heartbeat) -> ConsumerMember:
 def _is_other(group: ConsumerGroup, known: Mapping[str, KnownTopic]) -> bool:
     """Return True if ``known`` differs from the topics of the group's epoch.
 
-    After a restart, only the target assignment shows the topics of the epoch.
+    After a restart, the topics of the epoch are unknown, and ``known`` is compared with the partitions in the target
+    assignment. The result can then also be True because a member was removed after the assignment was computed.
     """
     if group.topics is not None:
         return known != group.topics

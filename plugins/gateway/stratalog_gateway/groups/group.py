@@ -1,4 +1,4 @@
-"""State of one classic consumer group, and its transitions. The caller holds the lock of the group.
+"""State of one consumer group, and the transitions of a classic group. The caller holds the lock of the group.
 
 Source: apache/kafka ClassicGroup, GroupMetadataManager.
 """

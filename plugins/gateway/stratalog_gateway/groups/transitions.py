@@ -1,4 +1,6 @@
-"""Transitions of a classic group that several APIs use. The caller holds the lock of the group.
+"""Checks and transitions of a classic group that several requests use. The caller holds the lock of the group.
+
+``advance`` and ``next_deadline_ns`` also accept a group of the consumer protocol.
 
 Source: apache/kafka GroupMetadataManager.
 """

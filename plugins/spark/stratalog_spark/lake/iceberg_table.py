@@ -49,7 +49,7 @@ class IcebergFiles:
             shutil.copyfileobj(source, target, 1 << 20)
 
     def open(self, name: str) -> Any:
-        """Open a data file for reading, and return pyiceberg's stream. ``name`` is as for ``path``."""
+        """Open the data file whose URI is ``path(name)`` for reading, and return pyiceberg's stream."""
         return self._io().new_input(self.path(name)).open()
 
     def remove(self, names: Iterable[str]) -> None:
