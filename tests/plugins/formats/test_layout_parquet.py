@@ -333,6 +333,19 @@ def test_damage_is_found_in_a_group_that_was_read_before() -> None:
         joined(layout.read(stored, 5, 50, objects.fetch))
 
 
+def test_a_check_finds_damage_of_the_footer_that_other_programs_read() -> None:
+    layout, objects = made_layout(), MemoryObjects()
+    stored = layout.write(a_segment(data=a_batch(0, 100)), objects, None)
+    ((key, held),) = objects.objects.items()
+    layout.check(stored, objects.fetch)
+    for position in (-1, -9, -8 - int.from_bytes(held[-8:-4], "little")):
+        damaged = bytearray(held)
+        damaged[position] ^= 1
+        objects.objects[key] = bytes(damaged)
+        with pytest.raises(CorruptObjectError, match="Parquet's footer is damaged"):
+            layout.check(stored, objects.fetch)
+
+
 # --- twins --------------------------------------------------------------------------------------------------------
 
 

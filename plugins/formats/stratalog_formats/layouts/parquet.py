@@ -44,6 +44,7 @@ from stratalog_formats.layouts.parquet_directory import (
     checked_part,
     directory_notes,
     encode_directory,
+    read_directory,
     unpacked,
 )
 from stratalog_formats.layouts.parquet_file import GroupWriter
@@ -184,8 +185,16 @@ class ParquetLayout(TierLayout):
         )
 
     def check(self, segment: StoredSegment, fetch: RangeReader) -> None:
-        """Check the footer of the object; raise CorruptObjectError if it differs from the entry ``segment``."""
-        check_whole(segment, LABEL, fetch)
+        """Check both footers of the object: stratalog's footer, and Parquet's, which only other programs read.
+
+        Raises:
+            CorruptObjectError: stratalog's footer differs from the entry ``segment``, or Parquet's from its copy in the
+                directory, or the directory is damaged.
+        """
+        start, footer = check_whole(segment, LABEL, fetch), read_directory(segment, fetch).footer
+        end = start + len(footer)
+        if exactly(fetch, ObjectSlice(segment.log_key, 0, end), start, end) != footer:
+            raise CorruptObjectError("Parquet's footer is damaged", segment.log_key, start)
 
     def discover(self, objects: Sequence[ObjectInfo], fetch: RangeReader) -> Iterator[StoredSegment]:
         """Yield the segments of this layout in ``objects``.

@@ -164,20 +164,21 @@ class Directories:
         self._known: OrderedDict[tuple[object, ...], OpenDirectory] = OrderedDict()  # under _lock, the latest last
 
     def of(self, segment: StoredSegment, fetch: RangeReader) -> OpenDirectory:
-        """Return the directory of a segment. Fetch the directory in one request if it is not cached.
+        """Return the directory of a segment. Read the directory if it is not cached.
 
         Raises:
-            CorruptObjectError: the directory is damaged, or the entry's data about the directory is impossible.
+            CorruptObjectError: as ``read_directory``, or the directory describes another segment.
             PluginImportError: pyarrow is not installed.
         """
         place = place_of(segment, FileKind.LOG)
-        key = (place, segment.info.size_bytes, *_notes(segment, place))
+        notes = _notes(segment, place)
+        key = (place, segment.info.size_bytes, *notes)
         with self._lock:
             known = self._known.get(key)
             if known is not None:
                 self._known.move_to_end(key)
                 return known
-        found = _read(segment, place, fetch)
+        found = OpenDirectory(read_directory(segment, fetch), place, segment.info.size_bytes, notes[0])
         with self._lock:
             self._known[key] = found
             if len(self._known) > self._at_most:
@@ -217,7 +218,13 @@ def packed(data: bytes) -> bytes:
     return ZstdCodec().compress(data, level=None, magic=_FRAME_MAGIC)
 
 
-def _read(segment: StoredSegment, place: ObjectSlice, fetch: RangeReader) -> OpenDirectory:
+def read_directory(segment: StoredSegment, fetch: RangeReader) -> Directory:
+    """Return the directory of a segment, fetched in one request; pyarrow is not needed.
+
+    Raises:
+        CorruptObjectError: the directory is damaged, or the entry's data about the directory is impossible.
+    """
+    place = place_of(segment, FileKind.LOG)
     directory_bytes, sha256 = _notes(segment, place)
     span = (place.size_bytes - directory_bytes, place.size_bytes)
     data = unpacked(checked_part(fetch, place, span, sha256), MAX_DIRECTORY_BYTES, place)
@@ -229,8 +236,7 @@ def _read(segment: StoredSegment, place: ObjectSlice, fetch: RangeReader) -> Ope
         raise CorruptObjectError(f"the directory has no room for {count} groups", place.key)
     groups = [StoredGroup(*fields) for fields in _GROUP.iter_unpack(data[_COUNT.size : at])]
     between_bytes, between_sha256 = _BETWEEN.unpack_from(data, at)
-    directory = Directory(groups, between_bytes, between_sha256, data[at + _BETWEEN.size :])
-    return OpenDirectory(directory, place, segment.info.size_bytes, directory_bytes)
+    return Directory(groups, between_bytes, between_sha256, data[at + _BETWEEN.size :])
 
 
 def _parsed(footer: bytes, place: ObjectSlice) -> Any:

@@ -149,8 +149,8 @@ def read_footer(info: ObjectInfo, fetch: RangeReader, tail_bytes: int = 0) -> tu
     return decode_footer(exactly(fetch, whole, start, end), info.key, start), start
 
 
-def check_copy(segment: StoredSegment, label: str, key: str, position: int, fetch: RangeReader) -> None:
-    """Check the copy of a segment's entry, a footer at ``position`` of an object.
+def check_copy(segment: StoredSegment, label: str, key: str, position: int, fetch: RangeReader) -> int:
+    """Check the copy of a segment's entry, a footer at ``position`` of an object. Return the position after the copy.
 
     ``label`` is the layout of the copy if ``segment.layout`` is "".
 
@@ -161,12 +161,17 @@ def check_copy(segment: StoredSegment, label: str, key: str, position: int, fetc
     end = position + len(expected)
     if exactly(fetch, ObjectSlice(key, 0, end), position, end) != expected:
         raise CorruptObjectError("the copy of the entry, for a rebuild without manifests, is damaged", key, position)
+    return end
 
 
-def check_whole(segment: StoredSegment, label: str, fetch: RangeReader) -> None:
-    """Raise CorruptObjectError if the footer of an object that ``put_whole`` stored differs from the entry."""
+def check_whole(segment: StoredSegment, label: str, fetch: RangeReader) -> int:
+    """Check the footer of an object that ``put_whole`` stored. Return the position of the tail.
+
+    Raises:
+        CorruptObjectError: the footer differs from the entry, or is cut off.
+    """
     end = max(place.position + place.size_bytes for place in segment.slices.values())
-    check_copy(segment, label, segment.log_key, end, fetch)
+    return check_copy(segment, label, segment.log_key, end, fetch)
 
 
 def is_of(stored: StoredSegment, label: str) -> bool:
