@@ -45,7 +45,8 @@ class Estimate:
         segments: number of segments that all partitions offload in a month.
         writes, reads: numbers of requests to offload these segments; reads of records are not included.
         writes_per_gib: number of writes for each GiB of offloaded log.
-        stored_bytes: number of bytes in the tier at the retention limit; without a limit, after one month.
+        stored_bytes: number of bytes in the tier at the retention limit; without a limit, or without the cleanup policy
+            ``delete``, after one month.
         request_cost, storage_cost: costs of a month, in the currency of the prices.
         warning: advice on settings, "" if there is none.
     """
@@ -202,10 +203,13 @@ def estimate(
 
 def _kept_bytes(config: TopicConfig, bytes_per_second: float, partitions: int) -> float:
     """Return the bytes that retention keeps; without retention, the bytes of a month."""
+    month_bytes = bytes_per_second * _MONTH_S
+    if "delete" not in config.cleanup_policy:
+        return month_bytes
     by_time = float("inf") if config.retention_ms == UNLIMITED else bytes_per_second * config.retention_ms / 1000
     by_size = float("inf") if config.retention_bytes == UNLIMITED else float(config.retention_bytes * partitions)
     kept = min(by_time, by_size)
-    return bytes_per_second * _MONTH_S if kept == float("inf") else kept
+    return month_bytes if kept == float("inf") else kept
 
 
 def _segment_writes(config: TopicConfig, segment_bytes: int, part_bytes: int) -> int:

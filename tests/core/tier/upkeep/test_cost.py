@@ -52,6 +52,11 @@ def test_retention_bounds_what_is_stored() -> None:
     assert estimate(config(retention_ms=-1), MIB).stored_bytes == MONTH_S * MIB
 
 
+def test_retention_bounds_nothing_without_the_policy_delete() -> None:
+    assert estimate(config(cleanup_policy="compact", retention_ms=1_000), MIB).stored_bytes == MONTH_S * MIB
+    assert estimate(config(cleanup_policy="compact,delete", retention_ms=1_000), MIB).stored_bytes == MIB
+
+
 def test_partitions_make_segments_smaller_once_time_rolls_them() -> None:
     one = estimate(config(segment_ms=3_600_000), MIB)
     many = estimate(config(segment_ms=3_600_000), MIB, partitions=100)
