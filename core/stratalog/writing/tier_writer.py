@@ -112,7 +112,7 @@ class TierWriter(TierRewriter):
                 remote.discard([entry for entry in entries if entry not in placed])
             self._tidy(remote)
             return published(log, placed, start)
-        raise EndMovedError(f"other writers appended to {log} {_TRIES} times during the publication: try again")
+        raise StorageError(f"other writers appended to {log} {_TRIES} times during the publication: try again")
 
     def _tidy(self, remote: TierLog) -> None:
         """Delete old roots after every 64th version, because no engine collects a log that only bulk writers write."""

@@ -227,7 +227,7 @@ def test_a_race_that_is_always_lost_ends(tiers: Bed, monkeypatch: pytest.MonkeyP
 
     staged = tiers.stage([b"a"])
     monkeypatch.setattr(TierPublisher, "add", add)
-    with pytest.raises(EndMovedError, match="8 times"):
+    with pytest.raises(StorageError, match="8 times"):
         tiers.append(staged)
 
 

@@ -51,10 +51,6 @@ _NOTHING_CONFIRMED: Final = 0
 _IDS: Final = uuid.UUID("6f0f5d0e-3c5b-5a0e-9d55-6d1f1b0c7a41")  # persistent: namespace of derived topic ids
 
 
-class ArchiveGapError(StorageError):
-    """The broker deleted segments before they were archived. Use ``skip_gaps`` to continue after them."""
-
-
 @dataclass(frozen=True, slots=True)
 class ArchivedLog:
     """Result of one pass (``Archiver.run``) for one log.
@@ -87,8 +83,8 @@ class ArchivePlan:
     Attributes:
         config: settings for the upload: ``tier.layout`` and the settings of layouts.
         wants: called with the name of a topic; returns True if the topic is to be archived.
-        skip_gaps: True to continue after offsets that the broker deleted before they were archived; False raises
-            ArchiveGapError.
+        skip_gaps: True to continue after offsets that the broker deleted before they were archived; False to end the
+            pass for the log with an error.
         wait_for: called with the size (bytes) of each segment before its upload; may wait, to limit the rate.
         progress: called with the number of bytes uploaded so far, and the number of all bytes to upload; or None.
     """
@@ -272,7 +268,7 @@ class _OneLog:
     def _offload(self, tiered: RemoteView, start: int, waiting: Sequence[Segment], epochs: EpochCache) -> None:
         gap = waiting[0].base_offset - start
         if gap > 0 and not self._plan.skip_gaps:
-            raise ArchiveGapError(
+            raise StorageError(
                 f"the broker deleted {gap} offsets of {self._remote.log} before they were archived, [{start}, "
                 f"{waiting[0].base_offset}): add --skip-gaps to continue after them, or archive to another URI"
             )
