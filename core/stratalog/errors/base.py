@@ -68,7 +68,7 @@ class TopicExistsError(ConfigError):
 
 
 class AttachError(ConfigError):
-    """An attach or restore cannot begin: the log directory has other contents, or a topic is unknown or ambiguous."""
+    """An attach or restore cannot begin: the directory is not empty, a topic is unknown, or a manifest is incomplete."""
 
 
 class UnknownTopicError(ConfigError):

@@ -287,13 +287,11 @@ class Tier(CheckedArguments, Closeable):
         return bool(self._store.list(segments_prefix(log_prefix(*name)), limit=1))
 
     def _is_half_rebuilt(self, name: TierLogName) -> bool:
-        """Return True if a rebuild made the latest root, and there are segments at or above its end offset."""
-        remote = self.log(*name)
+        """Return True if a rebuild made the root that was read last, and there are segments at or above its end."""
         try:
-            remote.refresh()
+            root = self.log(*name).root
         except (CorruptManifestError, UnknownComponentError):
             return False
-        root = remote.root
         if root is None or root.change != ChangeKind.REBUILD:
             return False
         prefix = segments_prefix(root.prefix)

@@ -19,7 +19,7 @@ from stratalog.engine.open.open_logs import OpenLogs
 from stratalog.engine.topics.move_log import moved_request
 from stratalog.env.progress import Progress, counters
 from stratalog.env.threads import outcomes
-from stratalog.errors import AttachError
+from stratalog.errors import AttachError, StorageError, StoreError
 from stratalog.log.log import Log
 from stratalog.model.names import ATTACH_NOTE_FILE, INTERNAL_TOPICS, RESTORE_NOTE_FILE, TopicPartition, partition_folder
 from stratalog.reading.component_host import ComponentHost
@@ -94,7 +94,8 @@ class Attacher:
         """Take over the logs of all topics, or of the wanted topics, and open them. Return a description of each log.
 
         Raises:
-            AttachError: a directory is not empty, a topic does not exist in the tier, or a topic name is ambiguous.
+            AttachError: a directory is not empty, a topic does not exist in the tier, a topic name is ambiguous, or the
+                manifest of a log is missing or was not rebuilt completely.
             ConfigError: a topic in the tier has more partitions than ``limits.topic.partitions``.
             EpochsExhaustedError: a log is in the last possible leader epoch.
             CorruptionError: a log's manifest, or its last segments in the tier, are damaged; no folder was created.
@@ -165,12 +166,32 @@ class Attacher:
         names = self._tier.logs()
         remotes = {name: self._tier.log(*name) for name in names}
         there = self._in_parallel(list(remotes.values()), has_log)
+        self._check_rebuilt()
         kept = [name for name, is_there in zip(names, there, strict=True) if is_there]
         chosen = [remotes[name] for name in chosen_logs(kept, self._wanted.topics, self._tier.uri)]
         for remote in chosen:  # before the engine of any log is fenced
             if remote.root is not None and remote.root.topic is not None:
                 self._host.settings.limits.check_partitions(remote.log.topic, remote.root.topic.partitions)
         return chosen
+
+    def _check_rebuilt(self) -> None:
+        """Raise AttachError if a wanted log has segments that its manifest lacks until it is rebuilt."""
+        wanted = self._wanted.topics
+        for name in self._tier.lost():
+            if wanted is not None and {name.log.topic, f"{name.log.topic}-{name.topic_id}"}.isdisjoint(wanted):
+                continue
+            root = self._tier.log(*name).root
+            try:
+                planned = self._tier.rebuild(name, dry_run=True)
+            except StoreError:
+                raise
+            except StorageError:  # no object describes a segment
+                continue
+            if root is None or planned.end_offset > root.end_offset:
+                raise AttachError(
+                    f"the manifest of {name.log} in {self._tier.uri} is {'missing' if root is None else 'incomplete'}: "
+                    f"run `stratalog rebuild {self._tier.uri}` first"
+                )
 
     def _take_over(self, remotes: Sequence[TierLog]) -> list[AttachedLog]:
         names, counted = (

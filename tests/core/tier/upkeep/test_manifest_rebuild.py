@@ -15,7 +15,7 @@ from stratalog import Engine, Record, open_engine, open_reader
 from stratalog.cli.app import run
 from stratalog.env import Env
 from stratalog.env.clock import ManualClock
-from stratalog.errors import ConfigError, CorruptManifestError, FencedEpochError, StorageError
+from stratalog.errors import AttachError, ConfigError, CorruptManifestError, FencedEpochError, StorageError
 from stratalog.tier.manifest.head import WARM_HEAD_MS
 from stratalog.tier.tier import Tier
 from stratalog.tier.tier_log import TierLog
@@ -204,10 +204,8 @@ def test_the_command_reports_and_rebuilds(bucket: Path, capsys: pytest.CaptureFi
     assert "there is no topic u" in capsys.readouterr().err
 
 
-def test_a_rebuild_that_was_interrupted_between_two_commits_continues(
-    bucket: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    before = records(bucket)
+def interrupt_rebuild(bucket: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lose the manifests, and interrupt a rebuild after its first commit, of two segments."""
     lose_manifests(bucket)
     monkeypatch.setattr("stratalog.tier.upkeep.manifest_rebuild.PAGE_ITEMS", 2)
     add, calls = TierLog.add_rebuilt, [0]
@@ -220,6 +218,13 @@ def test_a_rebuild_that_was_interrupted_between_two_commits_continues(
 
     monkeypatch.setattr(TierLog, "add_rebuilt", interrupted)
     assert run(["rebuild", bucket.as_uri()]) == 130
+
+
+def test_a_rebuild_that_was_interrupted_between_two_commits_continues(
+    bucket: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = records(bucket)
+    interrupt_rebuild(bucket, monkeypatch)
     assert records(bucket) == before[:2]
     capsys.readouterr()
     assert run(["rebuild", bucket.as_uri(), "--json"]) == 0
@@ -227,6 +232,50 @@ def test_a_rebuild_that_was_interrupted_between_two_commits_continues(
     assert records(bucket) == before
     assert run(["rebuild", bucket.as_uri(), "--json"]) == 0
     assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("topics", [None, ["t"]])
+def test_a_log_is_not_attached_before_its_rebuild_is_complete(
+    bucket: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, topics: list[str] | None
+) -> None:
+    interrupt_rebuild(bucket, monkeypatch)
+    with pytest.raises(AttachError, match="run `stratalog rebuild "):
+        open_engine(tmp_path / "c", tier=bucket.as_uri(), attach=topics or True)
+    assert run(["rebuild", bucket.as_uri()]) == 0
+    with open_engine(tmp_path / "c", tier=bucket.as_uri(), attach=topics or True) as engine:
+        assert engine.log("t", 0).offsets().log_end == 5
+
+
+def test_a_log_is_attached_after_a_rebuild_that_left_out_a_later_object(bucket: Path, tmp_path: Path) -> None:
+    """The left-out object begins at the end of the rebuilt log, and looks like a segment that is not committed yet."""
+    other = tmp_path / "other"
+    other.mkdir()
+    with open_engine(tmp_path / "a", tier=other.as_uri()) as engine:  # the fenced writer, whose epoch is lower
+        fill(engine, 4)
+    for path in other.rglob("segments/00000000000000000006-0-*"):
+        shutil.copy(path, next(bucket.glob("*/0/segments")) / path.name)
+    lose_manifests(bucket)
+    assert run(["rebuild", bucket.as_uri()]) == 1
+    with open_engine(tmp_path / "c", tier=bucket.as_uri(), attach=True) as engine:
+        assert engine.log("t", 0).offsets().log_end == 5
+
+
+def test_a_partition_without_a_manifest_is_not_attached_as_an_empty_log(tmp_path: Path) -> None:
+    bucket = tmp_path / "bucket"
+    bucket.mkdir()
+    with open_engine(tmp_path / "a", tier=bucket.as_uri()) as engine:
+        engine.create_topic("t", partitions=2)
+        fill(engine, 2)
+        engine.log("t", 1).append([Record(value=b"v")])
+        engine.log("t", 1).roll()
+        engine.offload()
+    (folder,) = bucket.glob("*/1/manifest")
+    shutil.rmtree(folder)
+    with pytest.raises(AttachError, match="t-1"):
+        open_engine(tmp_path / "b", tier=bucket.as_uri(), attach=True)
+    assert run(["rebuild", bucket.as_uri()]) == 0
+    with open_engine(tmp_path / "b", tier=bucket.as_uri(), attach=True) as engine:
+        assert [engine.log("t", partition).offsets().log_end for partition in range(2)] == [2, 1]
 
 
 def test_a_manifest_that_is_damaged_is_no_lost_one(bucket: Path, capsys: pytest.CaptureFixture[str]) -> None:
