@@ -179,6 +179,19 @@ def test_a_deleted_topic_stays_deleted_when_its_last_root_gets_a_mac_of_another_
     assert keyed.bucket.keys(PREFIX) == []
 
 
+def test_a_topic_that_left_the_tier_is_not_attached_after_its_last_root_gets_a_mac_of_another_key(
+    keyed: TierBed,
+) -> None:
+    keyed.open().log(LOG, TOPIC_ID).clear(30, leader_epoch=0, reason="a test")
+    keyed.layout = KeyedLayout(Keys("b", "a"))
+    keyed.open().log(LOG, TOPIC_ID).rewrap()
+    log = reader(keyed, Keys("b"))
+    assert log.root is not None
+    assert log.root.mac is not None
+    assert log.root.mac.key_id == "b"
+    assert not has_log(log)
+
+
 def test_an_interrupted_rebuild_can_continue_after_its_root_got_a_mac_of_another_key(keyed: TierBed) -> None:
     entries = root_of(keyed, 3).entries
     for version in (1, 2, 3):
