@@ -280,12 +280,32 @@ def test_a_torn_tail_is_cut_and_the_directory_opens_again(verify: Call, sound: P
     assert code == 1
     assert "torn tail" in {problem["problem"] for problem in problems}
     code, problems = verify(sound, "--repair")
-    assert (code, {problem["problem"]: problem["repaired"] for problem in problems}["torn tail"]) == (0, True)
+    repaired = {problem["problem"]: problem["repaired"] for problem in problems}
+    assert (code, repaired["torn tail"], repaired["bounds"]) == (1, True, False), "the last record was acknowledged"
     assert read(sound) == before[:-1]
     assert not (sound / ".kafka_cleanshutdown").exists()
     with open_engine(sound) as engine:
         assert engine.log("t", 0).offsets().log_end == COUNT - 1
     assert verify(sound) == (0, [])
+
+
+def test_a_torn_tail_after_an_unclean_stop_loses_no_acknowledged_record(verify: Call, sound: Path) -> None:
+    (sound / ".kafka_cleanshutdown").unlink()
+    path = segment(sound, -1)
+    path.write_bytes(path.read_bytes()[:-1])
+    code, problems = verify(sound, "--repair")
+    assert (code, {problem["repaired"] for problem in problems}) == (0, {True})
+
+
+def test_the_lost_end_of_a_log_is_reported_after_the_repair_of_another_log(verify: Call, sound: Path) -> None:
+    segment(sound, 0, ".index").unlink()
+    recovery_points = sound / "recovery-point-offset-checkpoint"
+    recovery_points.write_bytes(recovery_points.read_bytes().replace(b"t 1 0", b"t 1 5"))
+    code, problems = verify(sound, "--repair")
+    assert code == 1
+    assert [str(problem["text"]) for problem in problems if problem["problem"] == "bounds"] == [
+        "the recovery point of t-1 is 5, but the log ends at 0"
+    ]
 
 
 @pytest.mark.parametrize("number", [0, 1, -1])
@@ -332,6 +352,6 @@ def test_one_log_is_repaired_by_itself(verify: Call, sound: Path) -> None:
     other = shutil.copytree(sound / "t-0", sound / "t-1", dirs_exist_ok=True)
     for folder in (sound / "t-0", other):
         max(folder.glob("*.log")).write_bytes(b"torn")
-    assert verify(sound / "t-0", "--repair")[0] == 0
+    assert verify(sound / "t-0", "--repair")[0] == 1, "the end of the log is lost"
     assert max((sound / "t-0").glob("*.log")).read_bytes() == b""
     assert max(other.glob("*.log")).read_bytes() == b"torn"
