@@ -5,10 +5,11 @@ Source: apache/kafka Sender, ProducerBatch.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 from stratalog.client.log_access import Logs
 from stratalog.client.pending import PendingBatch, RecordMetadata
@@ -36,6 +37,8 @@ MAGIC: Final = 2
 RETRY_BACKOFF_MS: Final = 100
 NS_IN_MS: Final = 1_000_000
 Futures = Sequence[Future[RecordMetadata]]
+T = TypeVar("T")
+_LOGGER: Final = logging.getLogger("stratalog.client")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +105,7 @@ class Delivery:
         else:
             for index, (record, future) in enumerate(zip(records, futures, strict=True)):
                 stamp = record.timestamp_ms if own_times else result.append_time_ms
-                future.set_result(RecordMetadata(*name, result.base_offset + index, stamp))
+                _settle(future.set_result, RecordMetadata(*name, result.base_offset + index, stamp))
 
     def _append(self, name: TopicPartition, records: Sequence[Record]) -> tuple[AppendResult, bool]:
         """Append records as one batch, and retry after retriable errors until the timeout.
@@ -162,7 +165,15 @@ class Delivery:
             self._sequences.restart(name)
         self._failed(error, unsure)
         for future in futures:
-            future.set_exception(error)
+            _settle(future.set_exception, error)
+
+
+def _settle(settle: Callable[[T], None], outcome: T) -> None:
+    """Set the result or the error of a future. Log an exception of a callback that the future itself does not log."""
+    try:
+        settle(outcome)
+    except BaseException:  # SystemExit for instance: the other futures of the batch must get their results
+        _LOGGER.exception("a callback of a producer's future failed")
 
 
 def _is_moving(log: Log, error: StorageError) -> bool:

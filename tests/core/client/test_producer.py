@@ -378,6 +378,26 @@ def test_a_callback_may_send_but_not_wait(engine: Engine) -> None:
     assert values(engine.log("t", 1)) == [b"answer"]
 
 
+def test_a_callback_that_raises_system_exit_stops_neither_the_results_nor_the_producer(engine: Engine) -> None:
+    def leave(_: object) -> None:
+        raise SystemExit
+
+    with engine.producer(linger_ms=FOREVER_MS, batch_size_bytes=8 << 20, max_in_flight=1) as producer:
+        futures = [producer.send("one", value=b"v") for _ in range(3)]
+        futures[0].add_done_callback(leave)
+        producer.flush()
+        assert [future.result(WAIT_S).offset for future in futures] == [0, 1, 2]
+        futures = [producer.send("one", value=b"v" * (2 << 20)) for _ in range(2)]
+        futures[0].add_done_callback(leave)
+        producer.flush()
+        for future in futures:
+            with pytest.raises(RecordTooLargeError):
+                future.result(WAIT_S)
+        last = producer.send("one", value=b"v")
+        producer.flush()
+        assert last.result(WAIT_S).offset == 3
+
+
 def test_transactions_need_an_id(engine: Engine) -> None:
     with engine.producer() as producer:
         for call in (producer.begin_transaction, producer.commit_transaction, producer.abort_transaction):
