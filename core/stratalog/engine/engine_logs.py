@@ -292,9 +292,10 @@ class EngineLogs:
         return found
 
     def _entries(self, inventory: Inventory | None) -> Mapping[str, TopicEntry]:
-        """Return the stored topics: those of the topics file, and topics of the inventory that the file lacks.
+        """Return the stored topics: those of the topics file, and topics of other files that the topics file lacks.
 
-        The file lacks topics if the first directory of ``log.dirs`` is not the one that it was before.
+        It lacks topics if the first directory of ``log.dirs`` is not the one that it was before; see
+        ``missing_entries``.
         """
         if inventory is not None and self.open_logs.lacks_first:
             return inventory.entries
@@ -303,7 +304,7 @@ class EngineLogs:
         missing = missing_entries(self.open_logs.dirs, stored)
         if missing:
             _LOGGER.warning(
-                "the topics file lacks topics, whose settings are read from the inventory: file=%s topics=%s",
+                "the topics file lacks topics, whose settings are read from other files: file=%s topics=%s",
                 first.path(TOPICS_FILE),
                 ", ".join(sorted(missing)),
             )
@@ -319,10 +320,9 @@ class EngineLogs:
         )
 
     def _keep_inventory(self) -> None:
-        if len(self.open_logs.dirs) > 1 and not self.open_logs.unreached:
-            keep_inventory(
-                [found.store for found in self.open_logs.online()], self._topics.entries, self.open_logs.names()
-            )
+        if not self.open_logs.unreached:
+            in_service = [directory.store for directory in self.open_logs.dirs if directory.failure is None]
+            keep_inventory(in_service, self._topics.entries, self.open_logs.names())
 
     def _take_over(self, tier: Tier, attach: Attach) -> tuple[AttachedLog, ...]:
         """Take over the logs of a tier into empty directories. Errors are those of ``Attacher.run``."""

@@ -237,13 +237,29 @@ def test_topics_keep_their_settings_when_another_directory_is_the_first_one(
     for _ in range(2):
         with open_engine(others) as engine:
             assert engine.topics()["t"].config.retention_ms == 12345
-        assert "whose settings are read from the inventory" in caplog.text
+        assert "whose settings are read from other files" in caplog.text
     with open_engine(others) as engine:
         engine.create_topic("new")
     caplog.clear()
     with open_engine(others) as engine:
         assert engine.topics()["t"].config.retention_ms == 12345
     assert not caplog.text, "the creation has stored all topics in the first directory"
+
+
+def test_topics_keep_settings_that_changed_while_the_engine_had_one_directory(dirs: list[Path]) -> None:
+    with open_engine(dirs[1]) as engine:
+        engine.alter_topic("t", {"retention.ms": 777})
+        engine.create_topic("u", config={"retention.ms": 888})
+    with open_engine([dirs[1].with_name("new"), dirs[1]]) as engine:
+        assert {name: found.config.retention_ms for name, found in engine.topics().items()} == {"t": 777, "u": 888}
+
+
+def test_topics_keep_their_settings_when_a_first_directory_is_added(tmp_path: Path) -> None:
+    with open_engine(tmp_path / "old") as engine:
+        engine.create_topic("t", config={"retention.ms": 777})
+    for _ in range(2):
+        with open_engine([tmp_path / "new", tmp_path / "old"]) as engine:
+            assert engine.topics()["t"].config.retention_ms == 777
 
 
 def test_the_inventory_of_another_engine_does_not_replace_the_settings(dirs: list[Path]) -> None:

@@ -2,8 +2,9 @@
 
 If some directories are unavailable, an engine opens with the other directories. The inventory then lists the partitions
 in unavailable directories. The inventory also contains the topics' settings, in case the directory with the topics file
-is unavailable, or is not the first directory of ``log.dirs`` any more. An engine with one directory writes no
-inventory. A broker reads topics, partitions and settings from the cluster metadata instead.
+is unavailable, or is not the first directory of ``log.dirs`` any more. An engine with one directory creates no
+inventory, but updates an existing one. A broker reads topics, partitions and settings from the cluster metadata
+instead.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Final
 from stratalog.engine.open.log_dir import LogDir
 from stratalog.errors import CorruptCheckpointError, LogDirError, StorageError
 from stratalog.log.folder.directory_state import read_topic_id
-from stratalog.model.names import INVENTORY_FILE, TopicPartition
+from stratalog.model.names import INVENTORY_FILE, TOPICS_FILE, TopicPartition
 from stratalog.reading.topic_table import TopicEntry, format_topics, parse_topics
 from stratalog.spi.segment_store import SegmentStore
 
@@ -70,10 +71,11 @@ def _inventories(stores: Iterable[SegmentStore]) -> list[Inventory]:
 
 
 def missing_entries(dirs: Sequence[LogDir], stored: Mapping[str, TopicEntry]) -> dict[str, TopicEntry]:
-    """Return the entries of topics in ``dirs`` that only an inventory has, and the topics file ``stored`` lacks.
+    """Return the entries of topics in ``dirs`` that the topics file of the first directory, ``stored``, lacks.
 
-    An entry is used only if a folder of the topic has the same topic id: the inventory may be older than another topic
-    of the same name, or a directory may have come with it from another engine.
+    They are read from the inventories, and then from the topics files of the other directories, which may be older. An
+    entry is used only if a folder of the topic has the same topic id: a file may be older than another topic of the
+    same name, or a directory may have come with it from another engine.
     """
     found = dict[str, TopicEntry]()
     folders = [
@@ -82,9 +84,12 @@ def missing_entries(dirs: Sequence[LogDir], stored: Mapping[str, TopicEntry]) ->
         for log, folder in directory.folders.items()
         if log.topic not in stored
     ]
-    inventories = _inventories(directory.store for directory in dirs) if folders else []
+    known = list[Mapping[str, TopicEntry]]()
+    if folders:
+        known += (inventory.entries for inventory in _inventories(directory.store for directory in dirs))
+        known += (_other_topics(directory.store) for directory in dirs[1:])
     for directory, topic, folder in folders:
-        entries = [inventory.entries[topic] for inventory in inventories if topic in inventory.entries]
+        entries = [listed[topic] for listed in known if topic in listed]
         if entries and topic not in found:
             with contextlib.suppress(CorruptCheckpointError, LogDirError):  # the open of that partition reports it
                 topic_id = read_topic_id(directory.store.open_log(folder))
@@ -92,14 +97,27 @@ def missing_entries(dirs: Sequence[LogDir], stored: Mapping[str, TopicEntry]) ->
     return found
 
 
+def _other_topics(store: SegmentStore) -> Mapping[str, TopicEntry]:
+    """Return the entries of the topics file in a directory that was the first one before; {} if it cannot be read."""
+    try:
+        return parse_topics(store.read_small(TOPICS_FILE), store.path(TOPICS_FILE))
+    except StorageError as error:
+        _LOGGER.warning("a topics file is ignored: %s", error)
+        return {}
+
+
 def keep_inventory(
     stores: Sequence[SegmentStore], entries: Mapping[str, TopicEntry], logs: Iterable[TopicPartition]
 ) -> None:
     """Store the inventory of the topics ``entries`` and their ``logs`` in each directory. Errors are only logged.
 
-    The file is written only in directories in which it is missing or different.
+    The file is written only in directories in which it is missing or different. A single directory gets no file, but
+    its existing file is updated.
     """
-    before = read_inventory(stores) or NOTHING
+    found = read_inventory(stores)
+    if found is None and len(stores) <= 1:
+        return
+    before = found or NOTHING
     partitions = Counter[str]()
     for log in logs:
         partitions[log.topic] = max(partitions[log.topic], log.partition + 1)
