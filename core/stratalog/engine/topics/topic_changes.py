@@ -240,15 +240,24 @@ class TopicChanges:
                 request = moved_request(bounds)
                 if not isinstance(error, StorageError):  # Ctrl-C: the log may be half closed
                     request = dataclasses.replace(request, clean=False, recovery_point=bounds.recovery_point)
-                self._open_logs.publish([(source, self._opener.open(source, name, request))])
+                self._open_logs.publish([(source, self._reopened(log, source, request))])
             raise
         try:
             finish_move(name, source, target, log.config.file_delete_delay_ms)
         finally:
             source.logs.pop(name, None)
-            self._open_logs.publish([(target, self._opener.open(target, name, moved_request(bounds)))])
+            self._open_logs.publish([(target, self._reopened(log, target, moved_request(bounds)))])
             target.arriving.pop(name, None)
         return self._open_logs.logs[name]
+
+    def _reopened(self, log: Log, directory: LogDir, request: LoadRequest) -> Log:
+        """Open a log again in ``directory``, with the role and the leader epoch that it had."""
+        opened = self._opener.open(directory, log.name, request)
+        if opened.healthy and not log.is_leader:
+            opened.follow(log.leader_epoch)
+        elif opened.healthy and log.leader_epoch > opened.leader_epoch:  # no record was appended in this epoch
+            opened.lead(log.leader_epoch)
+        return opened
 
     def _names_of(self, topic: str) -> list[TopicPartition]:
         names = [found for found in self._open_logs.names() if found.topic == topic]

@@ -19,6 +19,7 @@ from stratalog.errors import (
     CorruptCheckpointError,
     DiskFullError,
     LogDirOfflineError,
+    NotLeaderOrFollowerError,
     StorageError,
     SystemLimitError,
     UnknownSettingError,
@@ -293,6 +294,32 @@ def test_a_move_keeps_the_high_watermark_that_replication_set(dirs: list[Path], 
             engine.move_partition("orders", 0, dirs[1])
         offsets = engine.log("orders", 0).offsets()
         assert (offsets.high_watermark, offsets.log_end) == (5, COUNT)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_log_keeps_its_role_and_its_leader_epoch_when_it_moves(dirs: list[Path], *, fails: bool) -> None:
+    files = FaultyVfs()
+    with open_engine(dirs, config={"watermark": "external"}, env=Env(files=files)) as engine:
+        engine.create_topic("led")
+        engine.create_topic("orders")
+        fill(engine.log("orders", 0))
+        engine.log("orders", 0).set_high_watermark(5)
+        for partition, change in (("led", Log.lead), ("orders", Log.follow)):
+            change(engine.log(partition, 0), 7)
+            (place,) = (path for path, held in engine.log_directories().items() if (partition, 0) in held)
+            (target,) = (path for path in engine.log_directories() if path != place)
+            if fails:
+                files.rule = failing("rename", errno.ENOSPC, path=f"{partition}-0")
+                with pytest.raises(StorageError):
+                    engine.move_partition(partition, 0, target)
+            else:
+                engine.move_partition(partition, 0, target)
+        led, followed = engine.log("led", 0), engine.log("orders", 0)
+        assert (led.is_leader, led.leader_epoch) == (True, 7)
+        assert (followed.is_leader, followed.leader_epoch) == (False, 7)
+        assert followed.offsets().high_watermark == 5
+        with pytest.raises(NotLeaderOrFollowerError):
+            followed.append([Record(value=b"v")])
 
 
 def test_appended_records_are_not_lost_to_a_copy_whose_name_may_be_durable(dirs: list[Path]) -> None:
