@@ -218,6 +218,7 @@ class Engine(EngineDuties):
         Raises:
             UnknownTopicError: the partition does not exist here.
             ConfigError: the engine has no such directory.
+            NotAFileError: the directory has a folder of the partition already.
             StorageError: the move failed. The partition is still in its old directory, or, if its copy was complete
                 already, in the new directory. In the second case, ``log`` may raise the error until the engine is
                 opened again.

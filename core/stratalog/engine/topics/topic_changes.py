@@ -14,11 +14,18 @@ from stratalog.engine.open.log_opener import LogOpener
 from stratalog.engine.open.open_logs import OpenLogs
 from stratalog.engine.topics.move_log import copy_log, finish_move, has_arrived, keep_offsets, moved_request
 from stratalog.engine.topics.new_topic import altered, create_partition
-from stratalog.errors import ClosedError, ConfigError, StorageError, SystemLimitError, TopicExistsError
+from stratalog.errors import (
+    ClosedError,
+    ConfigError,
+    NotAFileError,
+    StorageError,
+    SystemLimitError,
+    TopicExistsError,
+)
 from stratalog.log.load.loaded_log import LoadRequest
 from stratalog.log.log import Log
 from stratalog.model.events import TinySegments
-from stratalog.model.names import TopicId, TopicPartition, check_topic, unknown_topic
+from stratalog.model.names import TopicId, TopicPartition, check_topic, partition_folder, unknown_topic
 from stratalog.reading.component_host import ComponentHost
 from stratalog.reading.reader import TopicInfo
 from stratalog.reading.topic_table import TopicEntry, TopicSetting, TopicTable
@@ -224,6 +231,11 @@ class TopicChanges:
             return log
         if target.failure is not None:
             raise target.failure.with_traceback(None)
+        folder = partition_folder(log.name)
+        if folder in target.store.logs():  # checked before the log is closed
+            raise NotAFileError(f"the directory has a folder of {log.name} already", target.store.path(folder)).advised(
+                "open the engine again, which removes the copy of an earlier move, or move the folder away"
+            )
         return self._move(log, source, target)
 
     def _move(self, log: Log, source: LogDir, target: LogDir) -> Log:

@@ -19,6 +19,7 @@ from stratalog.errors import (
     CorruptCheckpointError,
     DiskFullError,
     LogDirOfflineError,
+    NotAFileError,
     NotLeaderOrFollowerError,
     StorageError,
     SystemLimitError,
@@ -369,6 +370,24 @@ def test_the_old_folder_is_not_used_if_the_new_name_was_not_synced_for_lack_of_d
             engine.log("orders", 0)
     with open_engine(dirs) as engine:
         assert read(engine.log("orders", 0)) == before
+
+
+def test_a_log_does_not_move_to_a_directory_that_has_an_older_folder_of_it(dirs: list[Path]) -> None:
+    files = FaultyVfs()
+    with with_topic(dirs, Env(files=files)) as engine:
+        files.rule = failing("rename", errno.ENOSPC, path="-delete")
+        with pytest.raises(DiskFullError):
+            engine.move_partition("orders", 0, dirs[1])
+        files.rule = None
+        fill(engine.log("orders", 0), 1)
+        before = read(engine.log("orders", 0))
+        with pytest.raises(NotAFileError, match="has a folder of orders-0 already"):
+            engine.move_partition("orders", 0, dirs[0])
+        assert read(engine.log("orders", 0)) == before
+        fill(engine.log("orders", 0), 1)
+    with open_engine(dirs) as engine:
+        assert read(engine.log("orders", 0))[:-1] == before
+        engine.move_partition("orders", 0, dirs[0])
 
 
 def test_an_interrupted_move_can_be_repeated(dirs: list[Path]) -> None:
