@@ -2,7 +2,8 @@
 
 - A damaged page is written again only if its items are found elsewhere, and give exactly the bytes whose hash the
   reference to the page contains.
-- If a page cannot be written again, a new root is created that names all segments, if the footers of all are found.
+- If a page cannot be written again, a new root is created that names all segments, if the footers of those on pages are
+  found. The entries in the damaged page's root are kept.
 - A damaged root that is older than a good one is deleted, with all roots before it, so the rest is a chain. This loses
   only history.
 - A damaged head, which is the latest root, is replaced by a root of the next version. The new root is made from the
@@ -240,12 +241,15 @@ class ManifestRepair:
             yield from self._walk([item for item in items if isinstance(item, PageRef)])
 
     def _replace_head(self, head: Head) -> str:
-        """Create a new head with new pages from footers; return text about it, "" if the footers lack a segment."""
-        root, chain = (
-            head.root,
-            [found for found in self._rebuilder(0).chain() if found.info.end_offset > head.root.log_start],
-        )
-        if not chain or chain[0].info.base_offset > root.log_start or chain[-1].info.end_offset != root.end_offset:
+        """Create a new head with new pages from footers; return text about it, "" if the footers lack a segment.
+
+        The root's own entries are kept: footers also describe later uploads that were never committed.
+        """
+        root = head.root
+        own = root.entries[0].info.base_offset if root.entries else root.end_offset
+        older = [found for found in self._rebuilder(0, own).chain() if found.info.end_offset > root.log_start]
+        chain = [*older, *root.entries]
+        if not chain or chain[0].info.base_offset > root.log_start or (older and older[-1].info.end_offset != own):
             return ""
         made = self._root(None, chain, root.log_start, root.high_watermark, root.leader_epoch)
         commits = (*root.recent_commits, made.commit_id)[-RECENT_COMMITS:]

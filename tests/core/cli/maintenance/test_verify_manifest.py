@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,8 @@ from stratalog.cli.app import run
 from stratalog.errors import FencedEpochError
 from stratalog.tier.manifest import entry_tree
 from stratalog.tier.manifest.root import WriteMark
+from stratalog.writing.bulk_writer import BulkWriter
+from stratalog.writing.staged import StagedSegment
 from stratalog.writing.write_target import WriteTarget
 
 SEGMENTS = 14
@@ -62,6 +64,12 @@ class Place:
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
     return Place(tmp_path)
+
+
+def stage_record(writer: BulkWriter, value: bytes) -> Sequence[StagedSegment]:
+    with writer.stage(T0) as stage:
+        stage.add(RecordColumns.from_records([Record(value=value)]))
+        return stage.finish()
 
 
 def flip(path: Path) -> None:
@@ -144,6 +152,22 @@ def test_a_new_root_keeps_the_rounds_of_writers_and_the_end_of_the_history(place
     after = json.loads(max(place.files("manifest")).read_bytes())
     assert after["version"] == before["version"] + 1
     assert (after["marks"], after["history_start"]) == (before["marks"], before["history_start"])
+
+
+@pytest.mark.parametrize("is_committed", [False, True])
+def test_a_new_root_names_no_upload_that_was_never_committed(place: Place, *, is_committed: bool) -> None:
+    """The upload was made later than the committed one, or it is above the log's end in the tier."""
+    target = WriteTarget(place.uri, take_over=True)
+    with target.open() as writer:
+        staged = [stage_record(writer, value) for value in (b"%d" % SEGMENTS, b"never committed")]
+        if is_committed:
+            writer.append(T0, staged[0])
+        before = [path for path in place.files("segments") if path.name.startswith(f"{SEGMENTS:020}-")]
+        assert len(before) == 2
+        for path in place.files("pages"):
+            flip(path)
+        assert run(["verify", place.uri, "--repair"]) == 0
+        place.check_read(SEGMENTS + is_committed)
 
 
 @pytest.mark.parametrize("damage", ROOT_DAMAGES, ids=lambda damage: damage.__name__)
