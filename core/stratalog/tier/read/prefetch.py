@@ -44,12 +44,21 @@ class Pool:
         ends_with_fork(self)
 
     def submit(self, job: Callable[[], None]) -> None:
-        """Run ``job`` on a thread of the pool as soon as one is free; return at once."""
+        """Run ``job`` on a thread of the pool as soon as one is free; return at once.
+
+        If the system cannot start a thread, the job waits for a running thread or for the next call.
+        """
         with self._lock:
             self._jobs.append(job)
             worker = self._idle.pop() if self._idle else None
-        if worker is not None:
+        if worker is None:
+            return
+        try:
             worker.submit(lambda: self._run(worker))
+        except RuntimeError as error:
+            with self._lock:
+                self._idle.append(worker)
+            _LOGGER.debug("a thread for reading ahead was not started: %s", error)
 
     def close(self) -> None:
         """Drop the jobs that have not begun, and wait for the running ones. A second call does nothing."""

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from stratalog.env.threads import OwnThread
 from stratalog.errors import StoreError
 from stratalog.tier.read.prefetch import ObjectRange, Pool, Prefetcher
 
@@ -223,3 +224,18 @@ def test_a_pool_runs_jobs_on_as_many_threads_as_it_may() -> None:
     assert len(set(met)) == 3
     pool.submit(lambda: met.append("never"))
     assert len(met) == 3
+
+
+def test_a_reader_continues_while_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    bed = Bed(threads=1)
+
+    def fail(_: OwnThread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(OwnThread, "start", fail)
+        for number in range(3):
+            assert bed.step(number) is None
+    bed.step(3)
+    bed.wait_for(1)  # the thread is started as soon as the system can start it
+    bed.ahead.close()
