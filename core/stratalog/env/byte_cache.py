@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -197,7 +197,8 @@ class ByteCache:
     def get_or_load(self, key: Hashable, load: Callable[[], bytes]) -> bytes:
         """Return the item of ``key``. If it is not cached, call ``load``, or wait for the load of another thread.
 
-        If the load fails, its caller and all threads that wait for the load raise the error of ``load``.
+        If the load fails, its caller and all threads that wait for the load raise the error of ``load``. If the load was
+        interrupted, as by KeyboardInterrupt, one of the waiting threads loads the item instead.
         """
         with self._lock:
             found = self._items.get(key)
@@ -210,12 +211,18 @@ class ByteCache:
             if waiting is None:
                 mine = self._loading[key] = Future()
         if waiting is not None:
-            return waiting.result()
+            try:
+                return waiting.result()
+            except CancelledError:
+                return self.get_or_load(key, load)
         try:
             data = load()
         except BaseException as error:
             self._loaded(key, mine, None)
-            mine.set_exception(error)
+            if isinstance(error, Exception):
+                mine.set_exception(error)
+            else:
+                mine.cancel()
             raise
         self._loaded(key, mine, data)
         mine.set_result(data)

@@ -69,6 +69,28 @@ def test_a_load_that_was_under_way_when_its_key_was_dropped_is_not_kept() -> Non
     assert loaded(cache, "a", b"new") == b"new"
 
 
+def test_the_interrupt_of_one_caller_does_not_end_the_others() -> None:
+    cache = ByteCache(10)
+    entered, results = threading.Event(), list[bytes]()
+
+    def interrupted() -> bytes:
+        entered.set()
+        while cache.metrics().misses < 2:  # until the other caller waits
+            pass
+        raise KeyboardInterrupt
+
+    def read() -> None:
+        assert entered.wait(10)
+        results.append(cache.get_or_load("a", lambda: b"data"))
+
+    other = threading.Thread(target=read)
+    other.start()
+    with pytest.raises(KeyboardInterrupt):
+        cache.get_or_load("a", interrupted)
+    other.join()
+    assert results == [b"data"]
+
+
 def test_one_thread_loads_and_the_others_get_what_it_loaded() -> None:
     """If several threads need the same index, only one thread builds it (KAFKA-7283, KAFKA-9156)."""
     cache = ByteCache(10)
