@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from types import TracebackType
 from typing import Any, Final, Generic, ParamSpec, Protocol, Self, TypeVar
@@ -27,6 +27,7 @@ from stratalog.client.consumer import Consumer, RecordType
 from stratalog.client.group_offsets import Committable, CommittedOffset
 from stratalog.client.pending import RecordMetadata
 from stratalog.client.producer import Producer
+from stratalog.errors import StorageError
 from stratalog.log.append.commit import AppendResult
 from stratalog.log.log import Log
 from stratalog.log.read.fetch import Fetched
@@ -237,9 +238,14 @@ class AsyncLog:
     ) -> AsyncIterator[Record]:
         """Yield the records of ``LogReader.records``; each call on a thread reads up to 500 records."""
         records = self._log.records(start, end, isolation)
-        while group := await asyncio.to_thread(lambda: list(islice(records, _CHUNK_RECORDS))):
+        error: StorageError | None = None
+        while error is None:
+            group, error = await asyncio.to_thread(_next_group, records)
             for record in group:
                 yield record
+            if error is None and not group:
+                return
+        raise error
 
     async def offset_for_timestamp(self, timestamp_ms: int, isolation: str = "read_uncommitted") -> int | None:
         """Return the result of ``LogReader.offset_for_timestamp``, called on a thread."""
@@ -248,3 +254,14 @@ class AsyncLog:
     def offsets(self) -> LogOffsets:
         """Return ``LogReader.offsets()``, which does not wait; this method is no coroutine."""
         return self._log.offsets()
+
+
+def _next_group(records: Iterator[Record]) -> tuple[list[Record], StorageError | None]:
+    """Return up to 500 records, and the error that follows the last one; None if there is none yet."""
+    group = list[Record]()
+    try:
+        for record in islice(records, _CHUNK_RECORDS):
+            group.append(record)
+    except StorageError as error:
+        return group, error
+    return group, None

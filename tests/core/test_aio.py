@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 import stratalog
-from stratalog import Record, TopicPartition, open_engine
+from stratalog import Log, Record, TopicPartition, open_engine
 from stratalog.aio import AsyncConsumer, AsyncLog, AsyncProducer
-from stratalog.errors import ClosedError, UnknownTopicError
+from stratalog.errors import ClosedError, CorruptBatchError, UnknownTopicError
 
 ONE = TopicPartition("one", 0)
 
@@ -62,6 +62,27 @@ def test_a_log_is_appended_and_read(tmp_path: Path) -> None:
             assert log.offsets().log_end == 1200
 
     asyncio.run(work())
+
+
+def test_records_before_a_damaged_batch_are_yielded(tmp_path: Path) -> None:
+    async def work(log: Log) -> list[bytes | None]:
+        found = list[bytes | None]()
+        try:
+            async for record in AsyncLog(log).records():
+                found.append(record.value)
+        except CorruptBatchError:
+            return found
+        raise AssertionError
+
+    with open_engine(tmp_path) as engine:
+        engine.create_topic("one")
+        for number in range(3):
+            engine.log("one").append([Record(value=b"%d" % number)])
+        (path,) = tmp_path.glob("one-0/*.log")
+        data = bytearray(path.read_bytes())
+        data[-1] ^= 1
+        path.write_bytes(data)
+        assert asyncio.run(work(engine.log("one"))) == [b"0", b"1"]
 
 
 def test_the_event_loop_is_free_while_a_call_waits(tmp_path: Path) -> None:
