@@ -293,7 +293,8 @@ class DirectoryWriter(BulkWriter):
         for found in staged:
             by_log.setdefault(found.log, []).append(found)
         for log, group in by_log.items():
-            self._folder(log).remove(group)
+            with suppress(UnknownTopicError):  # the staged files were deleted with the topic
+                self._folder(log).remove(group)
 
     def _own(self) -> Engine:
         """Return this writer's engine. The first call opens it, and waits up to ``LOCK_WAIT_MS`` for the lock."""

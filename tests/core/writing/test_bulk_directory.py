@@ -15,7 +15,7 @@ from stratalog.env.clock import ManualClock
 from stratalog.env.vfs import PosixVfs
 from stratalog.errors import LogDirLockedError
 from stratalog.model.names import STAGED_PREFIX
-from stratalog.writing import WriteTarget
+from stratalog.writing import StagedSegment, WriteTarget
 
 LOG = TopicPartition("orders", 0)
 
@@ -67,6 +67,22 @@ def test_an_append_succeeds_if_an_abandoned_staged_file_cannot_be_removed(tmp_pa
         assert writer.append(LOG, staged).end_offset == 1
     with target.open() as writer:
         assert writer.append(LOG, []).end_offset == 1
+
+
+def test_staged_files_are_discarded_although_another_topic_was_deleted(tmp_path: Path) -> None:
+    target, staged = WriteTarget(str(tmp_path / "data")), list[StagedSegment]()
+    with target.open() as writer:
+        for topic in ("gone", "orders"):
+            writer.create_topic(topic, 1)
+            with writer.stage(TopicPartition(topic, 0)) as stage:
+                stage.add(RecordColumns.from_records([Record(value=b"v")]))
+                staged += stage.finish()
+    with open_engine(tmp_path / "data") as engine:
+        engine.delete_topic("gone")
+    assert list(tmp_path.glob(f"data/orders-0/{STAGED_PREFIX}*"))
+    with target.open() as writer:
+        writer.discard(staged)
+    assert not list(tmp_path.glob(f"data/orders-0/{STAGED_PREFIX}*"))
 
 
 @pytest.mark.parametrize("pauses", [3, 1_000])
