@@ -540,6 +540,28 @@ def test_an_import_knows_an_export_by_its_place_and_not_by_its_spelling(
         assert [row.value for row in reader.log("orders", 0).records()] == [b"one", b"two"]
 
 
+@pytest.mark.parametrize("calls", [[["a", "b"]], [["a"], ["b"]]], ids=["one call", "a call for each topic"])
+def test_topics_that_are_renamed_to_one_name_are_imported_each_once(
+    export: Export, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calls: Sequence[Sequence[str]]
+) -> None:
+    from stratalog_spark.exporting import export as exporting  # noqa: PLC0415 - needs pyspark
+    from stratalog_spark.exporting import imports  # noqa: PLC0415 - the same
+
+    monkeypatch.setattr(imports, "run_tasks", vars(exporting)["run_tasks"])
+    data, target = tmp_path / "data", str(tmp_path / "new")
+    (tmp_path / "new").mkdir()
+    with open_engine(data) as engine:
+        for topic in ("a", "b"):
+            engine.create_topic(topic)
+            engine.log(topic, 0).append([Record(value=topic.encode())])
+    export(data, tmp_path / "out")
+    for _ in range(2):
+        for topics in calls:
+            imports.import_topics(None, str(tmp_path / "out"), target, topics=topics, names={"a": "x", "b": "x"})
+    with open_reader(target) as reader:
+        assert [row.value for row in reader.log("x", 0).records()] == [b"a", b"b"]
+
+
 def test_an_imported_topic_has_the_partitions_without_records_too(
     export: Export, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

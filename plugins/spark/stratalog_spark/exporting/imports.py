@@ -29,7 +29,7 @@ _COLUMNS: Final = ("key", "value", "timestamp", "headers")
 class ImportReport:
     """Result of an import.
 
-    ``published`` has one entry for each run of the export and each log in the run. If an earlier import has published
+    ``published`` has one entry for each run of the export and each exported log in the run. If an earlier import has published
     these records, the entry has ``duplicate=True``, and its two offsets are equal.
     """
 
@@ -43,8 +43,12 @@ class ImportReport:
 
 @dataclass(frozen=True, slots=True)
 class _Files:
-    """Exported files of one offset range of a log, one per date, and the log into which they are imported."""
+    """Exported files of one offset range of a log, one per date, and the log into which they are imported.
 
+    ``topic`` is the name of the topic in the export.
+    """
+
+    topic: str
     log: TopicPartition
     start: int
     names: tuple[str, ...]
@@ -110,9 +114,15 @@ def import_topics(
             groups = list(_groups(made, wanted, names or {}))
             with count.of_tasks(sum(made[name] for name in group.names) for group in groups) as steps:
                 staged = run_tasks(spark, groups, work, task=_FILES, result=STAGED, progress=steps)
-            mark = WriteMark(f"import-{hashlib.sha256(place).hexdigest()[:32]}", number)
-            for log in sorted({group.log for group in groups}):
-                own = [part for group, parts in zip(groups, staged, strict=True) if group.log == log for part in parts]
+            for topic, log in sorted({(group.topic, group.log) for group in groups}):
+                # several topics of an export may get the same new name, also in different calls
+                mark = WriteMark(f"import-{hashlib.sha256(place + b' ' + topic.encode()).hexdigest()[:32]}", number)
+                own = [
+                    part
+                    for group, parts in zip(groups, staged, strict=True)
+                    if (group.topic, group.log) == (topic, log)
+                    for part in parts
+                ]
                 done.append(writer.append(log, own, mark))
     return ImportReport(tuple(done))
 
@@ -152,7 +162,7 @@ def _groups(files: Iterable[str], wanted: frozenset[str] | None, names: Mapping[
         if wanted is None or parts["topic"] in wanted:
             found.setdefault((parts["topic"], int(parts["partition"]), int(parts["start"])), []).append(name)
     for (topic, partition, start), group in sorted(found.items()):
-        yield _Files(TopicPartition(names.get(topic, topic), partition), start, tuple(sorted(group)))
+        yield _Files(topic, TopicPartition(names.get(topic, topic), partition), start, tuple(sorted(group)))
 
 
 def _stage(files: Target, target: WriteTarget, group: _Files) -> list[StagedSegment]:
