@@ -22,7 +22,7 @@ from stratalog.errors import (
     SystemLimitError,
     UnknownTopicError,
 )
-from stratalog.model.names import INVENTORY_FILE, TOPICS_FILE, TopicPartition
+from stratalog.model.names import INVENTORY_FILE, TIER_NOTE_FILE, TOPICS_FILE, TopicPartition
 from stratalog.testing.faults import FaultyVfs
 
 PARTITIONS = 4
@@ -176,6 +176,26 @@ def test_a_lack_of_descriptors_is_no_reason_to_continue_without_a_directory(
 def test_a_directory_of_another_owner_prevents_opening(dirs: list[Path]) -> None:
     with open_engine(dirs[1]), pytest.raises(LogDirLockedError):
         open_engine(dirs)
+
+
+def test_the_other_directory_serves_if_the_note_about_the_tier_cannot_be_written(
+    dirs: list[Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "bucket").mkdir()
+    files = FaultyVfs()
+
+    def rule(operation: str, path: str) -> None:
+        if operation == "create" and Path(path).parent == dirs[1] and TIER_NOTE_FILE in path:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+
+    files.rule = rule
+    with open_engine(dirs, tier=(tmp_path / "bucket").as_uri(), env=Env(files=files)) as engine:
+        for path in dirs[0].glob("t-*"):
+            partition = int(path.name.removeprefix("t-"))
+            assert values(engine, partition) == [b"%d" % partition]
+        files.rule = None
+    assert (dirs[0] / TIER_NOTE_FILE).exists()
+    assert f"{dirs[1]}/{TIER_NOTE_FILE}" in caplog.text
 
 
 def test_the_directory_with_the_settings_is_needed_if_no_inventory_has_them(dirs: list[Path]) -> None:

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 from collections.abc import Sequence
 from typing import Final
 
-from stratalog.errors import OutOfResourcesError, StoreError, TierUnavailableError
+from stratalog.errors import StorageError, StoreError, TierUnavailableError
 from stratalog.log.log import Log
 from stratalog.model.names import TIER_NOTE_FILE
 from stratalog.spi.segment_store import SegmentStore
@@ -20,6 +21,7 @@ from stratalog.tier.tier import Tier
 from stratalog.tier.tier_log import TierLog
 
 _FORMAT_VERSION: Final = 1
+_LOGGER: Final = logging.getLogger(__name__)
 
 
 def refusal(error: StoreError, reason: str) -> TierUnavailableError:
@@ -34,7 +36,8 @@ def check_known(tier: Tier, directories: Sequence[SegmentStore]) -> None:
 
     Raises:
         TierUnavailableError: the store is unavailable, and no directory has a note with the tier's URI.
-        LogDirError: a note cannot be read or written. A lack of space or descriptors for the write is ignored.
+        LogDirError: the store is unavailable, and a note cannot be read. If the store is available, a note that cannot
+            be written is only logged.
     """
     away = tier.availability.away
     if away is None:
@@ -78,6 +81,8 @@ def _noted(directory: SegmentStore) -> str:
 
 
 def _note(tier: Tier, directory: SegmentStore) -> None:
-    if _noted(directory) != tier.uri:
-        with contextlib.suppress(OutOfResourcesError):  # the engine opens without the note; the next open writes it
+    try:
+        if _noted(directory) != tier.uri:
             directory.replace_small(TIER_NOTE_FILE, json.dumps({"version": _FORMAT_VERSION, "tier": tier.uri}).encode())
+    except StorageError as error:  # the engine opens without the note; the next open writes it
+        _LOGGER.warning("the note about the tier was not stored: %s", error)
