@@ -76,7 +76,8 @@ class GroupStates(Protocol):
 
         An offset expires ``retention_ms`` after the group's last member left, or after its commit if the time of
         leaving is not stored. An offset with its own expiry time, which old clients store, expires at that time. An
-        offset that an open transaction would replace is kept.
+        offset that an open transaction would replace is kept. The coordinator must not accept a commit of the group
+        during the call: the call could delete the new offset.
 
         Return True if neither an offset nor the state of the group remains. Raise StorageError if the deletion could
         not be appended.
