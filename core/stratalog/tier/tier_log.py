@@ -7,7 +7,8 @@ import threading
 from collections.abc import Collection, Iterable, Iterator
 from functools import partial
 
-from stratalog.model.names import TopicId, TopicPartition
+from stratalog.errors import StorageError
+from stratalog.model.names import TopicId, TopicPartition, parse_segment_key, segments_prefix
 from stratalog.model.offsets import next_epoch
 from stratalog.spi.layouts import SegmentSource, StoredSegment
 from stratalog.spi.providers import Section
@@ -165,11 +166,20 @@ class TierLog(LogHead):
         """Commit a root without segments unless the tier lists the log; return the latest root.
 
         The tier does not list a log that has no root, or whose latest root was made by ``clear``. Arguments and errors
-        are those of ``offload``.
+        are those of ``offload``. StorageError is also raised if there is no root, but there are segments below
+        ``log_start``: the manifest is lost, and the collector would delete these segments.
         """
         self.check_writable()
         if not is_unknown(self.root):
             return self.root
+        if self.root is None and log_start > 0:
+            stored = self._tier.store.list(segments_prefix(self._finder.prefix), limit=1)
+            lowest = parse_segment_key(self._finder.prefix, stored[0].key) if stored else None
+            if lowest is not None and lowest.base_offset < log_start:
+                raise StorageError(
+                    f"the manifest of {self.log} in {self._tier.store.uri} is lost, but the tier has segments from offset "
+                    f"{lowest.base_offset} on: stop the engine, and run `stratalog rebuild {self._tier.store.uri}`"
+                )
         with self._duty:
             return self.commit(leader_epoch, created(LogBounds(leader_epoch, log_start, high_watermark, topic)))
 

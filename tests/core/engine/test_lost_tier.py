@@ -11,6 +11,7 @@ from outages import Place, fill, numbers, tiered
 from sim_objects import SimBucket
 from stratalog.env.clock import ManualClock
 from stratalog.errors import CorruptManifestError, StorageError
+from stratalog.tier.tier import Tier
 
 
 @pytest.fixture
@@ -54,6 +55,27 @@ def test_a_lost_tier_is_reported_when_the_log_is_opened(
         pass
     (told,) = [found.getMessage() for found in caplog.records if "the tier lost records" in found.getMessage()]
     assert f"offsets=[{0 if emptied else 5}, 9)" in told
+
+
+def test_a_lost_manifest_is_not_replaced_by_one_without_the_older_segments(place: Place) -> None:
+    """Otherwise the log would no longer need a rebuild, and the collector would delete the older segments."""
+    place.bucket = SimBucket(
+        place.clock, {key: found for key, found in place.bucket.objects.items() if "/manifest/" not in key}
+    )
+    before = set(place.bucket.objects)
+    with place.engine() as engine:
+        fill(engine.log("t", 0), 2)
+        with pytest.raises(
+            StorageError, match=r"manifest of t-0 .* is lost.*segments from offset 0 on.*rebuild sim://"
+        ):
+            engine.offload()
+        assert "is lost" in engine.tier_lag()[0].error
+        place.clock.advance_ms(10 * 3_600_000)
+        engine.collect()
+        assert set(place.bucket.objects) == before
+        assert isinstance(engine.tier, Tier)
+        (name,) = engine.tier.lost()
+        assert engine.tier.rebuild(name).end_offset == 5
 
 
 def test_the_log_continues_when_it_is_given_up(place: Place) -> None:
