@@ -148,7 +148,8 @@ class TierLog(LogHead):
 
         Raises:
             FencedEpochError: another writer owns the log.
-            StorageError: a segment does not continue the tier, as for ``SegmentUploader.offload``.
+            StorageError: a segment does not continue the tier, as for ``SegmentUploader.offload``; or the log has no
+                root, but the tier has segments of it below ``log_start``.
             StoreError: the store failed; call again with the same segments.
             ReadOnlyError: the tier was opened for reading.
             The other errors of ``Committer.commit`` and ``SegmentUploader.upload``.
@@ -157,6 +158,7 @@ class TierLog(LogHead):
         at = LogBounds(leader_epoch, log_start, high_watermark, topic)
         with self._duty:
             self.refresh()
+            self._check_not_lost(log_start)
             head = self.commit(leader_epoch, lambda _: None)  # raises for a fenced writer, before it uploads anything
             return self.uploader(layout, section).offload(head, self._finder.prefix, sources, at)
 
@@ -166,20 +168,12 @@ class TierLog(LogHead):
         """Commit a root without segments unless the tier lists the log; return the latest root.
 
         The tier does not list a log that has no root, or whose latest root was made by ``clear``. Arguments and errors
-        are those of ``offload``. StorageError is also raised if there is no root, but there are segments below
-        ``log_start``: the manifest is lost, and the collector would delete these segments.
+        are those of ``offload``.
         """
         self.check_writable()
         if not is_unknown(self.root):
             return self.root
-        if self.root is None and log_start > 0:
-            stored = self._tier.store.list(segments_prefix(self._finder.prefix), limit=1)
-            lowest = parse_segment_key(self._finder.prefix, stored[0].key) if stored else None
-            if lowest is not None and lowest.base_offset < log_start:
-                raise StorageError(
-                    f"the manifest of {self.log} in {self._tier.store.uri} is lost, but the tier has segments from offset "
-                    f"{lowest.base_offset} on: stop the engine, and run `stratalog rebuild {self._tier.store.uri}`"
-                )
+        self._check_not_lost(log_start)
         with self._duty:
             return self.commit(leader_epoch, created(LogBounds(leader_epoch, log_start, high_watermark, topic)))
 
@@ -319,6 +313,21 @@ class TierLog(LogHead):
         with self._lock:
             yield self.commit(
                 leader_epoch, lambda now: epoch_change(now, "objects that were never committed are deleted")
+            )
+
+    def _check_not_lost(self, log_start: int) -> None:
+        """Raise StorageError if there is no root, but there are segments below ``log_start``: the manifest is lost.
+
+        With a manifest that begins at ``log_start``, the collector would delete these segments.
+        """
+        if self.root is not None or not log_start:
+            return
+        stored = self._tier.store.list(segments_prefix(self._finder.prefix), limit=1)
+        lowest = parse_segment_key(self._finder.prefix, stored[0].key) if stored else None
+        if lowest is not None and lowest.base_offset < log_start:
+            raise StorageError(
+                f"the manifest of {self.log} in {self._tier.store.uri} is lost, but the tier has segments from offset "
+                f"{lowest.base_offset} on: stop all writers, and run `stratalog rebuild {self._tier.store.uri}`"
             )
 
     def _expire(self, leader_epoch: int, made: Expiry) -> ExpireReport:

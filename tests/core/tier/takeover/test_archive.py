@@ -21,6 +21,7 @@ from stratalog.model.names import (
     LEADER_EPOCHS_FILE,
     PARTITION_METADATA_FILE,
     TopicId,
+    log_prefix,
 )
 from stratalog.model.segment_info import FileKind
 from stratalog.reading.reader import StaticLog
@@ -183,6 +184,19 @@ def test_a_first_archive_begins_at_the_log_start(scene: Scene) -> None:
     assert scene.archive().error is None
     assert scene.archived().offsets().log_start == 12
     assert offsets_in(scene.archived()) == list(range(12, 36))
+
+
+def test_an_archive_that_lost_its_manifest_is_not_begun_again(scene: Scene) -> None:
+    scene.broker.fill(segments=2)
+    scene.archive()
+    scene.broker.expire()
+    scene.broker.fill(segments=1)
+    for key in scene.tiers.bucket.keys(f"{log_prefix(LOG, TOPIC_ID)}manifest/"):
+        scene.tiers.bucket.objects.pop(key)
+    before = set(scene.tiers.bucket.objects)
+    (result,) = scene.archiver(scene.tiers.open()).run()
+    assert "segments from offset 0 on" in str(result.error)
+    assert set(scene.tiers.bucket.objects) == before
 
 
 def test_a_gap_is_reported_and_left_only_when_asked_for(scene: Scene) -> None:
