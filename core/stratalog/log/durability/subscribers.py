@@ -140,6 +140,6 @@ class Subscribers:
                 continue  # unsubscribed in the meantime
             try:
                 callback(offsets)
-            except Exception:  # an error of one subscriber must not stop the calls of the others
+            except BaseException:  # an error of one subscriber, also SystemExit, must not stop the calls of the others
                 self.failures += 1
                 _LOGGER.exception("a subscriber to %s failed", self._log_name)

@@ -115,11 +115,12 @@ def test_a_failed_sync_is_set_in_all_futures(tmp_path: Path, files: FaultyVfs) -
             log.append(ONE, "durable", wait=False)
 
 
-def test_subscribers_receive_the_changed_offsets(tmp_path: Path) -> None:
+@pytest.mark.parametrize("error", [RuntimeError, SystemExit])
+def test_subscribers_receive_the_changed_offsets(tmp_path: Path, error: type[BaseException]) -> None:
     heard, enough = list[LogOffsets](), threading.Event()
 
     def broken(offsets: LogOffsets) -> None:
-        raise RuntimeError(offsets)
+        raise error(offsets)
 
     def listen(offsets: LogOffsets) -> None:
         heard.append(offsets)
