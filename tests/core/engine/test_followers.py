@@ -67,3 +67,40 @@ def test_a_follower_leaves_the_tier_to_its_leader(tmp_path: Path) -> None:
         log.truncate_fully_and_start_at(moved.tier_end, log_start=log.offsets().log_start)
         assert held(log) == [found for found in before if found[0] < moved.tier_end]
         assert log.end_offset_for_epoch(1) == (1, moved.tier_end)
+
+
+@pytest.mark.parametrize("is_first", [False, True], ids=["after its leader", "before its leader"])
+@pytest.mark.parametrize("deletes", [False, True], ids=["leaves the tier", "is deleted"])
+def test_the_topic_of_a_follower_leaves_the_tier_to_its_leader(
+    tmp_path: Path, *, deletes: bool, is_first: bool
+) -> None:
+    (tmp_path / "bucket").mkdir()
+    uri, external = (tmp_path / "bucket").as_uri(), {"watermark": "external"}
+    with stratalog.open_engine(tmp_path / "a", tier=uri, config=external) as engine:
+        engine.create_topic("orders", config=TIERED)
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+
+    def change(engine: stratalog.Engine) -> None:
+        if deletes:
+            engine.delete_topic("orders")
+        else:
+            leaving = {"remote.storage.enable": False, "remote.log.delete.on.disable": True}
+            engine.alter_topic("orders", {**TIERED, **leaving})
+
+    with (
+        stratalog.open_engine(tmp_path / "a", tier=uri, config=external) as leading,
+        stratalog.open_engine(tmp_path / "b", tier=uri, config=external) as following,
+    ):
+        led, followed = leading.log("orders"), following.log("orders")
+        led.lead(1)
+        followed.follow(1)
+        written(led, 60)
+        led.set_high_watermark(60)
+        assert leading.offload()
+        for engine in (following, leading) if is_first else (leading, following):
+            change(engine)
+        if not deletes:
+            assert followed.healthy
+            assert led.append([stratalog.Record(value=b"on")]).base_offset == 60
+    with stratalog.open_reader(uri) as reader:
+        assert reader.topics() == {} or reader.log("orders").segments() == ()

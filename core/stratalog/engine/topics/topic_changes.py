@@ -190,14 +190,15 @@ class TopicChanges:
                 remote.view()
 
     def _leave_tier(self, logs: Iterable[Log]) -> None:
-        """Set the log start of each log to its local log start, and remove all its segments from the tier."""
+        """Set the log start of each log to its local log start. The leader also removes all segments from the tier."""
         for log in logs:
             remote = self._opener.joined(log)
             if remote is None:
                 continue
             start = log.maintenance.leave_remote()
-            with log.maintenance.stopped_if_fenced():
-                remote.clear(start, leader_epoch=log.leader_epoch, reason="remote.storage.enable=false")
+            if log.is_leader:
+                with log.maintenance.stopped_if_fenced():
+                    remote.clear(start, leader_epoch=log.leader_epoch, reason="remote.storage.enable=false")
 
     def delete(self, name: str) -> None:
         """Delete a topic; see ``Engine.delete_topic``."""
@@ -207,7 +208,7 @@ class TopicChanges:
         delay_ms = config.file_delete_delay_ms
         for log in [self._open_logs.logs[found] for found in names if found in self._open_logs.logs]:
             remote = self._opener.joined(log)
-            if remote is not None and remote.root is not None:
+            if remote is not None and remote.root is not None and log.is_leader:
                 remote.delete(leader_epoch=log.leader_epoch, reason="the topic was deleted")
         if self._opener.has_tier and config.remote_storage_enable:
             for found in names:
