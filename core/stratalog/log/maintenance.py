@@ -120,16 +120,18 @@ class LogMaintenance:
         self._state.health.fail(error)
 
     @contextlib.contextmanager
-    def stopped_if_fenced(self) -> Iterator[None]:
+    def stopped_if_fenced(self, leader_epoch: int | None = None) -> Iterator[None]:
         """Take the log out of service if the guarded block raises FencedEpochError. Reads continue.
 
-        The error means that another writer owns the log, so no append may be acknowledged any more. The error is raised
-        in any case.
+        The error means that another writer owns the log, so no append may be acknowledged any more. If the log leads or
+        follows in a later epoch than ``leader_epoch``, in which the block commits, the log stays in service. None is
+        the epoch when the block begins. The error is raised in any case.
         """
+        epoch = self._state.role.leader_epoch if leader_epoch is None else leader_epoch
         try:
             yield
         except FencedEpochError as error:
-            if self._state.health.failure is None:
+            if self._state.health.failure is None and self._state.role.leader_epoch == epoch:
                 self._state.health.fail(error)
                 self._state.notify(
                     EpochFenced(log=self._state.log, leader_epoch=self._state.role.leader_epoch, reason=str(error))

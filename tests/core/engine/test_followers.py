@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 import stratalog
-from stratalog.errors import OffsetInTierError
+from stratalog.errors import FencedEpochError, OffsetInTierError
+from stratalog.tier.tier import Tier
 
 TIERED = {
     "segment.bytes": 1000,
@@ -104,3 +106,62 @@ def test_the_topic_of_a_follower_leaves_the_tier_to_its_leader(
             assert led.append([stratalog.Record(value=b"on")]).base_offset == 60
     with stratalog.open_reader(uri) as reader:
         assert reader.topics() == {} or reader.log("orders").segments() == ()
+
+
+def test_an_offload_commits_in_no_epoch_that_the_log_only_follows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bucket").mkdir()
+    external = {"watermark": "external"}
+    with stratalog.open_engine(tmp_path / "data", tier=f"file://{tmp_path}/bucket", config=external) as engine:
+        engine.create_topic("orders", config=TIERED)
+        log = engine.log("orders", 0)
+        log.lead(1)
+        written(log, 60)
+        log.set_high_watermark(60)
+        flush = stratalog.Log.flush
+
+        def lose_the_role(self: stratalog.Log) -> None:
+            flush(self)
+            self.follow(2)
+
+        monkeypatch.setattr(stratalog.Log, "flush", lose_the_role)
+        engine.offload()
+        assert isinstance(engine.tier, Tier)
+        (name,) = engine.tier.logs()
+        root = engine.tier.log(*name).root
+        assert root is not None
+        assert root.leader_epoch == 1
+
+
+def test_a_log_that_follows_a_new_leader_is_not_stopped_by_an_offload_that_had_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bucket").mkdir()
+    uri, external = f"file://{tmp_path}/bucket", {"watermark": "external"}
+    with stratalog.open_engine(tmp_path / "a", tier=uri, config=external) as engine:
+        engine.create_topic("orders", config=TIERED)
+        engine.log("orders", 0).lead(1)
+        written(engine.log("orders", 0), 60)
+        engine.log("orders", 0).set_high_watermark(60)
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    with (
+        stratalog.open_engine(tmp_path / "a", tier=uri, config=external) as old,
+        stratalog.open_engine(tmp_path / "b", tier=uri, config=external) as new,
+    ):
+        log, flush = old.log("orders", 0), stratalog.Log.flush
+
+        def fail_over(self: stratalog.Log) -> None:
+            flush(self)
+            if self is log:
+                new.log("orders", 0).lead(2)
+                with ThreadPoolExecutor() as threads:  # this thread holds a lock of the old leader
+                    threads.submit(new.offload).result()
+                log.follow(2)
+
+        monkeypatch.setattr(stratalog.Log, "flush", fail_over)
+        with pytest.raises(FencedEpochError):
+            old.offload()
+        assert log.healthy
+        log.lead(3)
+        assert log.append([stratalog.Record(value=b"v")]).base_offset == 60

@@ -350,9 +350,10 @@ def _execute(log: Log, tier: TierLog | None, planned: PlannedPass) -> None:
     notify = log.maintenance.notify
     if whole.end > before.offsets.log_start:
         log.maintenance.raise_log_start(whole.end)
-    if tier is not None and whole.end:
-        with log.maintenance.stopped_if_fenced():
-            tier.expire(whole.end, leader_epoch=log.leader_epoch, reason="; ".join(whole.reasons))
+    view = log.view()
+    if tier is not None and whole.end and view.is_leader:  # the log may follow since the pass was planned
+        with log.maintenance.stopped_if_fenced(view.leader_epoch):
+            tier.expire(whole.end, leader_epoch=view.leader_epoch, reason="; ".join(whole.reasons))
         log.maintenance.refresh_remote()
     if result.deleted_segments:
         notify(

@@ -137,11 +137,11 @@ def offload_log(
     """
     view = log.view()
     now_ms = log.components.env.clock.now_ms()
-    waiting = segments_to_offload(view, _tier_end(view, remote))
-    if waiting and (0 if remote.root is None else remote.root.leader_epoch) < log.leader_epoch:
-        _begin_epoch(log, remote)
+    waiting = _waiting(view, remote)
+    if waiting and (0 if remote.root is None else remote.root.leader_epoch) < view.leader_epoch:
+        _begin_epoch(log, remote, view.leader_epoch)
         view = log.view()
-        waiting = segments_to_offload(view, _tier_end(view, remote))
+        waiting = _waiting(view, remote)
     written_by_ms = now_ms - log.config.segment_offload_delay_ms
     if log.config.segment_offload_delay_ms:
         waiting = list(takewhile(lambda found: found.log.modified_ms <= written_by_ms, waiting))
@@ -150,7 +150,7 @@ def offload_log(
         log.flush()
         begun = takewhile(lambda segment: may_begin(segment.size_bytes), waiting)
         try:
-            with log.maintenance.stopped_if_fenced(), _observed(log):
+            with log.maintenance.stopped_if_fenced(view.leader_epoch), _observed(log):
                 start = _tier_end(view, remote)
                 sources = (
                     replace(source, log=CountedBytes(source.log, on_bytes))
@@ -169,12 +169,20 @@ def offload_log(
     return OffloadResult(log.name, len(report.committed), report.size_bytes, remote.view().end_offset)
 
 
+def _waiting(view: LogView, remote: RemoteLog) -> list[Segment]:
+    """Return the segments to offload; [] for a follower, whose commit in the epoch of its leader would fence the leader.
+
+    The commits use the leader epoch of ``view``, because the log may become a follower at any time.
+    """
+    return segments_to_offload(view, _tier_end(view, remote)) if view.is_leader else []
+
+
 def _observed(log: Log) -> AbstractContextManager[object]:
     attributes = {"stratalog.topic": log.name.topic, "stratalog.partition": str(log.name.partition)}
     return log.components.env.watch.observed("offload log", attributes, lambda latencies: latencies.offload)
 
 
-def _begin_epoch(log: Log, remote: TierLog) -> None:
+def _begin_epoch(log: Log, remote: TierLog, leader_epoch: int) -> None:
     """Read the newest state of the tier. If its records diverge from this log, raise an error or remove them.
 
     The diverging records are removed only if ``unclean.leader.election.enable`` is set.
@@ -190,9 +198,9 @@ def _begin_epoch(log: Log, remote: TierLog) -> None:
         return
     if not log.config.unclean_leader_election_enable:
         raise parted_error(log.name, offset, epochs, tiered.leader_epochs)
-    reason = f"leader epoch {log.leader_epoch} started at offset {offset}, which discarded later records"
-    with log.maintenance.stopped_if_fenced():
-        remote.cut_back(ours.end_offset, leader_epoch=log.leader_epoch, reason=reason)
+    reason = f"leader epoch {leader_epoch} started at offset {offset}, which discarded later records"
+    with log.maintenance.stopped_if_fenced(leader_epoch):
+        remote.cut_back(ours.end_offset, leader_epoch=leader_epoch, reason=reason)
     log.maintenance.refresh_remote()
 
 
@@ -214,7 +222,7 @@ def _offload(
         sources,
         layout=log.config.tier_layout,
         section=log.config.sections.get(log.config.tier_layout),
-        leader_epoch=log.leader_epoch,
+        leader_epoch=view.leader_epoch,
         log_start=view.offsets.log_start,
         high_watermark=view.offsets.high_watermark,
         topic=topic,
