@@ -56,14 +56,21 @@ BYTE_COLUMNS = (
 """Columns of a bar that counts bytes: those done and all, the rate, and the time left."""
 
 
+class _Console(Console):
+    """Console of rich that raises BrokenPipeError if the reader of its output has exited; rich exits with code 1."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
 class Output:
     """Output of one command: results on stdout, progress and notes on stderr."""
 
     def __init__(self, *, as_json: bool) -> None:
         self.as_json = as_json
         width = None if sys.stdout.isatty() else _PIPED_WIDTH
-        self._out = Console(file=sys.stdout, highlight=False, width=width)
-        self._notes = Console(file=sys.stderr, highlight=False)
+        self._out = _Console(file=sys.stdout, highlight=False, width=width)
+        self._notes = _Console(file=sys.stderr, highlight=False)
 
     @property
     def width(self) -> int:

@@ -58,7 +58,13 @@ def test_records_are_one_line_each(
 
 
 @pytest.mark.parametrize(
-    "arguments", [("consume", "t", "--dir"), ("consume", "t", "--json", "--dir"), ("topics", "list", "--json", "--dir")]
+    "arguments",
+    [
+        ("consume", "t", "--dir"),
+        ("consume", "t", "--json", "--dir"),
+        ("topics", "list", "--dir"),
+        ("topics", "list", "--json", "--dir"),
+    ],
 )
 @pytest.mark.long
 def test_a_reader_that_stops_early_is_no_error(hostile: Path, arguments: tuple[str, ...]) -> None:
