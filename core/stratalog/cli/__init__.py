@@ -14,6 +14,7 @@ def main() -> None:
 
     The exit code is 0, 1 (the command found a problem), 2 (the command could not run) or 130 (it was interrupted).
     """
+    sys.stdin = _readable(sys.stdin)
     sys.stdout, sys.stderr = _usable(sys.stdout), _usable(sys.stderr)
     try:
         from stratalog.cli.app import run  # noqa: PLC0415 - click and rich are an extra
@@ -25,6 +26,11 @@ def main() -> None:
         sys.stderr.write(f"error: {error.name} is not installed: install it with: pip install 'stratalog[cli]'\n")
         sys.exit(2)
     sys.exit(code)
+
+
+def _readable(stream: TextIO | None) -> TextIO:
+    """Return ``stream``; if it is None, as after ``<&-`` of a shell, return an empty stream."""
+    return Path(os.devnull).open(encoding="utf-8") if stream is None else stream
 
 
 def _usable(stream: TextIO | None) -> TextIO:

@@ -68,6 +68,7 @@ def confirm(question: str) -> None:
     except click.Abort as abort:
         if not isinstance(abort.__context__, EOFError):
             raise
+        click.echo(err=True)  # ends the line of the question
         raise click.UsageError("no answer on standard input: add --yes to delete without confirmation") from None
     if not agreed:
         raise click.ClickException("nothing was deleted")

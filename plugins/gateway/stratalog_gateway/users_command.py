@@ -46,10 +46,7 @@ def users() -> None:
 )
 def add(file: Path, name: str, iterations: int, *, password_stdin: bool) -> None:
     """Add the user NAME to FILE, or change the user's password. A missing file is created."""
-    if password_stdin:
-        password = sys.stdin.readline().rstrip("\r\n")
-    else:
-        password = click.prompt("Password", hide_input=True, confirmation_prompt=True)
+    password = sys.stdin.readline().rstrip("\r\n") if password_stdin else _asked_password()
     if not password or not name:
         raise ConfigError("name and password must not be empty")
     known = dict(load_users(file)) if file.exists() else {}
@@ -57,6 +54,16 @@ def add(file: Path, name: str, iterations: int, *, password_stdin: bool) -> None
         mechanism: make_credential(mechanism, password, iterations=iterations) for mechanism in ALGORITHMS
     }
     save_users(Env().files, file, known)
+
+
+def _asked_password() -> str:
+    """Ask twice for a password. If standard input is at its end, raise a UsageError that names ``--password-stdin``."""
+    try:
+        return str(click.prompt("Password", hide_input=True, confirmation_prompt=True))
+    except click.Abort as abort:
+        if not isinstance(abort.__context__, EOFError):
+            raise
+        raise click.UsageError("no password on standard input: add --password-stdin to read it from a pipe") from None
 
 
 @users.command("remove")

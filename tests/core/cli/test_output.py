@@ -94,6 +94,23 @@ def test_output_that_goes_nowhere(hostile: Path, redirection: str, code: int) ->
     assert "Traceback" not in ended.stderr
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("topics", "delete", "t", "--dir"), "no answer on standard input: add --yes"),
+        (("produce", "t", "--dir"), ""),
+    ],
+)
+@pytest.mark.long
+def test_a_closed_standard_input_is_an_empty_one(hostile: Path, arguments: tuple[str, ...], message: str) -> None:
+    ended = subprocess.run(  # noqa: S603 - our own command
+        ["/bin/sh", "-c", '"$@" <&-', "sh", *command(*arguments, hostile)], capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == (2 if message else 0)
+    assert message in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
 @pytest.mark.long
 def test_a_terminal_without_the_characters_gets_them_spelt_out(hostile: Path) -> None:
     ended = subprocess.run(  # noqa: S603 - our own command

@@ -56,6 +56,13 @@ def test_mistakes_are_named(tmp_path: Path, arguments: tuple[str, ...], text: st
     assert reason in str(found.exception)
 
 
+def test_a_script_without_a_password_gets_advice(tmp_path: Path) -> None:
+    ended = run("add", str(tmp_path / "users.json"), "alice", text="")
+    assert ended.exit_code == 2
+    assert "add --password-stdin" in ended.output
+    assert not (tmp_path / "users.json").exists()
+
+
 @pytest.mark.parametrize("change", ['"salt"', '"iterations": 8192', '"SCRAM-SHA-256"'])
 def test_a_damaged_credential_is_named(tmp_path: Path, change: str) -> None:
     file = tmp_path / "users.json"
