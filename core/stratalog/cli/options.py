@@ -58,6 +58,18 @@ def _check_no_other(path: Path) -> None:
         )
 
 
+def check_named(directories: Sequence[str], settings: Settings) -> None:
+    """Raise ConfigError if neither the options nor the settings name a log directory."""
+    if not (directories or settings.engine.log_dirs):
+        raise ConfigError("no log directory is named: add --dir DIRECTORY, or set log.dirs in the settings file")
+
+
+def check_tier(engine: Engine) -> None:
+    """Raise ConfigError if the engine has no tier."""
+    if engine.tier is None:
+        raise ConfigError("no tier is configured: add --tier URI, or set tier in the settings file")
+
+
 def confirm(question: str) -> None:
     """Ask for a confirmation; raise ClickException if the answer is no.
 
@@ -105,7 +117,9 @@ class LogPlace:
         The engine has the services of the settings and ``more_services``. If a full disk prevents a clean shutdown,
         only a warning is logged: nothing is lost, and the next start recovers the logs.
         """
-        self._check_options(self.tier or self.settings().engine.tier)
+        known = self.settings()
+        check_named(self.directories, known)
+        self._check_options(self.tier or known.engine.tier)
         settings = engine_settings(self.directories or None, self.tier, self.config)
         services = dict.fromkeys((*settings.engine.services, *more_services))
         settings = dataclasses.replace(settings, engine=dataclasses.replace(settings.engine, services=tuple(services)))

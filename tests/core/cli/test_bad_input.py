@@ -32,6 +32,13 @@ WRITING = [
     ["why-kept", "orders", "0", "--dir"],
     ["recover"],
 ]
+OF_ENGINES = [
+    ["produce", "orders", "/dev/null"],
+    ["topics", "create", "orders"],
+    ["offload"],
+    ["retention"],
+    ["run"],
+]
 OF_TIERS = [
     ["tier", "ls"],
     ["tier", "log", "{}", "orders", "0"],
@@ -208,3 +215,15 @@ def test_several_directories_are_recovered_together(data: Path, capsys: pytest.C
     assert run(["recover", str(data), str(other)]) == 0
     assert all((folder / ".kafka_cleanshutdown").exists() for folder in (data, other))
     assert "no log directory is named" in refused(["recover"], capsys)
+
+
+@pytest.mark.parametrize("command", [*OF_ENGINES, ["attach", "file:///bucket"]], ids=label)
+def test_a_command_without_a_directory_names_the_option(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert "no log directory is named: add --dir DIRECTORY" in refused(command, capsys)
+
+
+@pytest.mark.parametrize("command", [["offload"], ["tier", "collect"]], ids=label)
+def test_a_command_without_a_tier_names_the_option(
+    data: Path, command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "no tier is configured: add --tier URI" in refused([*command, "--dir", str(data)], capsys)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from stratalog.cli.options import TierPlace, json_option, uri_options
+from stratalog.cli.options import TierPlace, check_named, json_option, uri_options
 from stratalog.cli.output import Output
 from stratalog.cli.parameters import NamedPath
 from stratalog.engine.open_engine import open_engine
@@ -28,6 +28,7 @@ def attach(output: Output, place: TierPlace, directories: tuple[str, ...], topic
     before. Records that this engine had not offloaded are missing; `lost_offsets` counts those that are known. Run the
     command again if it was interrupted.
     """
+    check_named(directories, place.settings())
     with (
         output.bytes_progress("taking over") as progress,
         open_engine(

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import click
 
-from stratalog.cli.options import LogPlace, json_option, place_options
+from stratalog.cli.options import LogPlace, check_tier, json_option, place_options
 from stratalog.cli.output import Output
 from stratalog.engine.engine import Engine
 from stratalog.env.progress import Progress, ProgressSum
@@ -26,7 +26,7 @@ def offload(place: LogPlace, output: Output, *, roll: bool) -> int:
     rows: list[tuple[object, ...]] = []
     failed = False
     with place.engine() as engine:
-        engine.offload([])  # reports a missing tier once, and not for each partition
+        check_tier(engine)
         with output.bytes_progress("offloading") as progress:
             parts = _parts(engine, ProgressSum(progress), roll=roll)
             for name, part in parts.items():

@@ -8,11 +8,20 @@ from itertools import islice
 
 import click
 
-from stratalog.cli.options import LogPlace, TierPlace, check_topics, json_option, place_options, tier_logs, uri_options
+from stratalog.cli.options import (
+    LogPlace,
+    TierPlace,
+    check_tier,
+    check_topics,
+    json_option,
+    place_options,
+    tier_logs,
+    uri_options,
+)
 from stratalog.cli.output import Output, moment
 from stratalog.cli.parameters import MANY, NamedPath
 from stratalog.cli.tier.cost_command import show_cost
-from stratalog.errors import ConfigError, StorageError
+from stratalog.errors import StorageError
 from stratalog.model.names import TopicId
 from stratalog.reading.open_reader import open_settled
 from stratalog.reading.reader import Reader
@@ -93,8 +102,7 @@ def collect(place: LogPlace, output: Output) -> None:
     A running engine does this in the background.
     """
     with place.engine() as engine:
-        if engine.tier is None:
-            raise ConfigError("no tier is configured: add --tier URI, or set tier in the settings")
+        check_tier(engine)
         report = engine.collect()
     _print_collected(output, report)
 
