@@ -152,10 +152,17 @@ def run(arguments: list[str] | None = None) -> int:
         _drop_output()
         return 0
     except OSError as error:
-        _report(error, str(error), as_json=as_json)
+        _report(error, _os_text(error), as_json=as_json)
         _drop_output()
         return 2
     return result if isinstance(result, int) else 0
+
+
+def _os_text(error: OSError) -> str:
+    """Return the reason and the path of an error, in the form of the errors of log directories."""
+    if error.errno is None or error.strerror is None:
+        return str(error)
+    return error.strerror.lower() + ("" if error.filename is None else f" path={error.filename}")
 
 
 def _drop_output() -> None:

@@ -227,3 +227,14 @@ def test_a_command_without_a_tier_names_the_option(
     data: Path, command: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert "no tier is configured: add --tier URI" in refused([*command, "--dir", str(data)], capsys)
+
+
+@pytest.mark.parametrize(
+    "command", [["report", "DATA", "--output"], ["new-plugin", "codec", "fast", "--into"]], ids=label
+)
+def test_a_path_that_cannot_be_written_is_named(
+    data: Path, command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = data / "stratalog-topics.json" / "new"
+    said = refused([*(word.replace("DATA", str(data)) for word in command), str(path)], capsys)
+    assert said.startswith(f"error: not a directory path={path}")

@@ -92,6 +92,7 @@ def test_output_that_goes_nowhere(hostile: Path, redirection: str, code: int) ->
     )
     assert ended.returncode == code
     assert "Traceback" not in ended.stderr
+    assert "Errno" not in ended.stderr
 
 
 @pytest.mark.parametrize(
