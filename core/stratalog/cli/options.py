@@ -39,7 +39,7 @@ def check_directory(path: Path) -> None:
         raise LogDirNotFoundError("not a directory" if path.exists() else "no such directory", str(path))
 
 
-def _check_no_other(path: Path) -> None:
+def check_no_other_files(path: Path) -> None:
     """Raise LogDirNotFoundError if a directory contains only files of other programs.
 
     The folder of a single log passes, because the engine raises a better error for it.
@@ -98,7 +98,7 @@ class LogPlace:
     def engine(self, more_services: Sequence[str] = ()) -> AbstractContextManager[Engine]:
         """Return a context manager that opens an engine as ``new_engine`` does, but only on existing directories.
 
-        Raise LogDirNotFoundError if a directory is missing, or contains only files of other programs.
+        Raise LogDirNotFoundError if a directory is missing.
         """
         for directory in self.directories or self.settings().engine.log_dirs:
             path = Path(directory)
@@ -107,7 +107,6 @@ class LogPlace:
                     f"correct the path, or begin a log directory with mkdir {shlex.quote(directory)}"
                 )
             check_directory(path)
-            _check_no_other(path)
         return self.new_engine(more_services)
 
     @contextmanager
@@ -116,9 +115,13 @@ class LogPlace:
 
         The engine has the services of the settings and ``more_services``. If a full disk prevents a clean shutdown,
         only a warning is logged: nothing is lost, and the next start recovers the logs.
+
+        Raise LogDirNotFoundError if a directory contains only files of other programs.
         """
         known = self.settings()
         check_named(self.directories, known)
+        for directory in self.directories or known.engine.log_dirs:
+            check_no_other_files(Path(directory))
         self._check_options(self.tier or known.engine.tier)
         settings = engine_settings(self.directories or None, self.tier, self.config)
         services = dict.fromkeys((*settings.engine.services, *more_services))

@@ -47,3 +47,10 @@ def test_an_engine_advises_to_begin_a_directory(tmp_path: Path, capsys: pytest.C
     path = tmp_path / "new logs"
     assert run(["retention", "--dir", str(path)]) == 2
     assert f"mkdir '{path}'" in capsys.readouterr().err
+
+
+def test_no_topic_is_created_among_other_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "notes.txt").touch()
+    assert run(["topics", "create", "orders", "--dir", str(tmp_path)]) == 2
+    assert "the directory contains other files, and no logs" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from stratalog.cli.doctor.diagnosis import Diagnosis, Outcome, tried
+from stratalog.cli.options import check_no_other_files
 from stratalog.cli.output import size_text
 from stratalog.engine.open.directory_id import read_identity
 from stratalog.env import Env
@@ -66,6 +67,7 @@ class DirectoryChecks:
     def _contents(self) -> Diagnosis:
         check_may_become_log_directory(self._store)
         if not is_log_directory(self._store):
+            check_no_other_files(self._path)
             return Diagnosis("contents", Outcome.OK, "no logs: an engine can begin here")
         return Diagnosis("contents", Outcome.OK, f"{len(partition_folders(self._store))} logs")
 

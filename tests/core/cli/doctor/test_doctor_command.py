@@ -122,6 +122,14 @@ def test_an_empty_directory_can_be_used(tmp_path: Path, doctor: Doctor) -> None:
     assert names(tmp_path) == []
 
 
+def test_a_directory_with_files_of_another_program_is_wrong(tmp_path: Path, doctor: Doctor) -> None:
+    (tmp_path / "notes.txt").touch()
+    code, rows = doctor(tmp_path)
+    assert code == 1
+    assert list(rows) == ["contents"]
+    assert "the directory contains other files, and no logs" in rows["contents"]["found"]
+
+
 def test_a_missing_directory_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["doctor", str(tmp_path / "missing")]) == 2
     assert "no such directory" in capsys.readouterr().err
