@@ -15,6 +15,7 @@ from typing import Any, Final, Protocol
 from stratalog.engine.engine import Engine
 from stratalog.engine.open_engine import open_engine
 from stratalog.env import Env
+from stratalog.model.names import unknown_topic
 from stratalog.testing.movable_clock import MovableClock
 
 # of the topics that store offsets and transactions; Kafka creates 50 partitions of each at the first use
@@ -69,11 +70,17 @@ class KafkaServer:
         return name
 
     def values(self, topic: str) -> list[bytes | None]:
-        """Return the values of all committed records of a topic, in order of partition and offset."""
-        numbers = self.engine.topics()[topic].partitions
+        """Return the values of all committed records of a topic, in order of partition and offset.
+
+        Raises:
+            UnknownTopicError: the topic does not exist.
+        """
+        topics = self.engine.topics()
+        if topic not in topics:
+            raise unknown_topic(topic, topics, "the server")
         return [
             record.value
-            for number in numbers
+            for number in topics[topic].partitions
             for record in self.engine.log(topic, number).records(isolation="read_committed")
         ]
 

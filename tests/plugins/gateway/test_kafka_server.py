@@ -9,7 +9,7 @@ import pytest
 
 from gateway_bed import Wire, part, request
 from stratalog import Record, open_engine
-from stratalog.errors import ConfigError
+from stratalog.errors import ConfigError, UnknownTopicError
 from stratalog.testing.kafka_server import KafkaServer
 from stratalog.testing.kafka_server import kafka_server as serve
 from stratalog.testing.movable_clock import MovableClock
@@ -41,6 +41,12 @@ def test_a_topic_has_settings_and_values(kafka_server: KafkaServer) -> None:
     for number in (1, 0):
         kafka_server.engine.log(name, number).append([Record(value=b"%d" % number)])
     assert kafka_server.values(name) == [b"0", b"1"]
+
+
+def test_values_of_a_missing_topic_are_an_error_that_names_the_topics(kafka_server: KafkaServer) -> None:
+    kafka_server.topic("orders")
+    with pytest.raises(UnknownTopicError, match="there is no topic order in the server: did you mean 'orders'"):
+        kafka_server.values("order")
 
 
 def test_a_moved_clock_ends_the_session_of_a_member(kafka_server: KafkaServer) -> None:
