@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 
 from stratalog import Engine
 from stratalog.errors import ConfigError
@@ -86,7 +87,9 @@ class Gateway:
         try:
             return Listener(endpoint, handshake, self._quotas, self._node.clock, idle_ms=settings.idle_ms)
         except OSError as error:
-            reason = f"cannot listen on {endpoint.host}:{endpoint.port} ({error.strerror})"
+            # the text of `create_server` repeats the address; errors of name resolution have negative numbers
+            text = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
+            reason = f"cannot listen on {endpoint.host}:{endpoint.port} ({text})"
             raise ConfigError(reason).advised("choose a free address") from error
 
     @property

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -44,3 +45,10 @@ def test_wrong_addresses_are_refused_before_anything_is_created(
     assert isinstance(found.exception, ConfigError)
     assert text in str(found.exception)
     assert not (tmp_path / "data").exists()
+
+
+def test_a_port_in_use_is_named_with_one_reason(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+        found = CliRunner().invoke(serve, [str(tmp_path / "data"), "--listen", address], **app.context_settings)
+    assert str(found.exception) == f"cannot listen on {address} (Address already in use): choose a free address"
