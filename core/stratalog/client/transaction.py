@@ -10,6 +10,7 @@ import random
 import threading
 from collections.abc import Iterator
 from enum import StrEnum
+from typing import Final
 
 from stratalog.client.coordinator import TransactionCoordinator
 from stratalog.client.sequences import Sequences
@@ -27,6 +28,13 @@ class _Stage(StrEnum):
     OPEN = "open"
     ENDING = "ending"
     FENCED = "fenced"  # final
+
+
+_REASONS: Final = {  # why a call is refused in this stage
+    _Stage.READY: "no transaction is open: call begin_transaction first",
+    _Stage.OPEN: "a transaction is open: commit or abort it before the next one begins",
+    _Stage.ENDING: "another call is ending the transaction",
+}
 
 
 class Transaction:
@@ -186,9 +194,7 @@ class Transaction:
                 f"another producer has taken over transactional_id={self.transactional_id}"
             ) from self._cause
         if self._stage is not stage:
-            raise InvalidTxnStateError(
-                f"the transaction is {self._stage}, not {stage} transactional_id={self.transactional_id}"
-            )
+            raise InvalidTxnStateError(f"{_REASONS[self._stage]} transactional_id={self.transactional_id}")
 
     def _check_whole(self) -> None:
         if self._cause is not None:

@@ -140,10 +140,10 @@ def test_an_empty_transaction_leaves_nothing(engine: Engine) -> None:
 def test_calls_have_an_order(engine: Engine) -> None:
     with engine.producer(transactional_id=ID) as producer:
         for call in (producer.commit_transaction, producer.abort_transaction, lambda: producer.send("t", value=b"v")):
-            with pytest.raises(InvalidTxnStateError, match="ready, not open"):
+            with pytest.raises(InvalidTxnStateError, match="no transaction is open: call begin_transaction first"):
                 call()
         producer.begin_transaction()
-        with pytest.raises(InvalidTxnStateError, match="open, not ready"):
+        with pytest.raises(InvalidTxnStateError, match="a transaction is open: commit or abort it"):
             producer.begin_transaction()
         with pytest.raises(UnknownTopicError):
             producer.send("nowhere", value=b"v")
