@@ -185,6 +185,15 @@ class TierPlace:
         ):
             yield tier
 
+    def check_logs(self) -> None:
+        """Raise ConfigError if the tier has no logs, for example because the URI has a wrong prefix."""
+        with self.opened(read_only=True) as tier:
+            if not tier.logs():
+                raise ConfigError(
+                    f"there are no logs in {self.uri}: correct the URI, or if the manifests of the tier are lost, run "
+                    f"stratalog rebuild {shlex.quote(self.uri)}"
+                )
+
     def reader(self) -> Reader:
         """Open a reader of the tier alone; raise ConfigError if ``uri`` is not a URI."""
         if "://" not in self.uri:

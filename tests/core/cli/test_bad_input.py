@@ -238,3 +238,15 @@ def test_a_path_that_cannot_be_written_is_named(
     path = data / "stratalog-topics.json" / "new"
     said = refused([*(word.replace("DATA", str(data)) for word in command), str(path)], capsys)
     assert said.startswith(f"error: not a directory path={path}")
+
+
+@pytest.mark.parametrize("command", [["restore", "{}", "new"], ["attach", "{}", "--dir", "new"]], ids=label)
+def test_a_tier_without_logs_is_an_error_that_leaves_no_directory(
+    tmp_path: Path, command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "bucket").mkdir()
+    uri = (tmp_path / "bucket").as_uri()
+    said = refused(complete(command, uri), capsys)
+    assert f"there are no logs in {uri}: correct the URI" in said
+    assert f"stratalog rebuild {uri}" in said
+    assert not Path("new").exists()

@@ -29,6 +29,7 @@ def attach(output: Output, place: TierPlace, directories: tuple[str, ...], topic
     command again if it was interrupted.
     """
     check_named(directories, place.settings())
+    place.check_logs()
     with (
         output.bytes_progress("taking over") as progress,
         open_engine(

@@ -80,10 +80,12 @@ def restore_command(
     topics in the broker's cluster first: they then keep the ids that the cluster assigned. Run the command again if it
     was interrupted: it copies only missing files.
     """
+    directory = directories.path
+    place.check_logs()
     with output.bytes_progress("restoring") as progress:
         found = restore(
             place.uri,
-            directories.path,
+            directory,
             request,
             dry_run=dry_run,
             tier_options=place.tier_options,
