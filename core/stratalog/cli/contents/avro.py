@@ -28,7 +28,9 @@ def avro_text(file: Path, component: str) -> Callable[[bytes], str | None]:
         raise PluginImportError("Avro needs fastavro", component, "stratalog[avro]") from error
     try:
         schema = fastavro.parse_schema(json.loads(file.read_text(encoding="utf-8")))
-    except (OSError, ValueError, fastavro.schema.SchemaParseException) as error:
+    except OSError as error:
+        raise ConfigError(f"the Avro schema {file} cannot be read: {error.strerror}") from error
+    except (ValueError, fastavro.schema.SchemaParseException) as error:
         raise ConfigError(f"{file} is no Avro schema: {error}") from error
 
     def text(value: bytes) -> str | None:

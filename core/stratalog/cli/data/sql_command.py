@@ -135,6 +135,8 @@ def _add_values(connection: Any, given: str, topics: Mapping[str, object]) -> No
         raise UnknownTopicError(f"--values {given}: there is no topic {topic}")
     text = "decode(value)"
     if kind != "json":
+        if not Path(kind).exists():
+            raise ConfigError(f"--values {given}: there is no file {kind}: give TOPIC=json or TOPIC=FILE.avsc")
         connection.create_function(f"avro {topic}", avro_text(Path(kind), "sql"), ["BLOB"], "VARCHAR")
         text = f"{_name(f'avro {topic}')}(value)"
     parsed = f"try({text}::json)"

@@ -146,7 +146,13 @@ def test_a_long_result_is_cut_in_a_table_alone(folder: Path) -> None:
         ("select 1", ("-o", "x.txt"), ConfigError, r"\.parquet"),
         ("select 1", ("--values", "json"), ConfigError, "TOPIC=json"),
         ("select 1", ("--values", "nothing=json"), UnknownTopicError, "no topic nothing"),
-        ("select 1", ("--values", "orders=missing.avsc"), ConfigError, "missing.avsc is no Avro schema"),
+        ("select 1", ("--values", "orders=missing.avsc"), ConfigError, "there is no file missing.avsc"),
+        (
+            "select 1",
+            ("--values", "orders=jsn"),
+            ConfigError,
+            "there is no file jsn: give TOPIC=json or TOPIC=FILE.avsc",
+        ),
     ],
 )
 def test_mistakes_are_named(
