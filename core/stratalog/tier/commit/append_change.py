@@ -13,12 +13,13 @@ from dataclasses import dataclass
 
 from stratalog.epochs.epoch_cache import EpochCache
 from stratalog.epochs.lineage import first_divergence
-from stratalog.errors import EngineAheadError, LogInUseError, StorageError, UnknownTopicError
+from stratalog.errors import EngineAheadError, LogInUseError, StorageError
 from stratalog.model.names import TopicPartition
 from stratalog.model.offsets import EpochEntry, next_epoch
 from stratalog.model.segment_info import SegmentInfo
 from stratalog.spi.layouts import StoredSegment
 from stratalog.tier.commit.committer import Decide
+from stratalog.tier.commit.trim_change import check_not_deleted
 from stratalog.tier.manifest.root import BULK, Change, ChangeKind, Root, TopicNote, WriteMark
 
 
@@ -54,8 +55,7 @@ class Appending:
             EndMovedError: the entries do not begin at the log's end offset in the tier.
             UnknownTopicError: the topic was deleted.
         """
-        if root is not None and root.change == ChangeKind.DELETE:
-            raise UnknownTopicError(f"topic {root.log.topic} was deleted: nothing is appended to {root.log}")
+        check_not_deleted(root)
         if self.mark is not None and root is not None and root.number_of(self.mark.writer) >= self.mark.number:
             return None
         is_fresh = root is None or is_unused(root)
@@ -192,9 +192,13 @@ def check_joins(root: Root | None, info: SegmentInfo, at: LogBounds) -> None:
     """Raise StorageError unless the segment may be appended to the tier.
 
     The segment must end at or below the high watermark of ``at``, and begin at the end offset of the tier. If the tier
-    has no records above the log start, the segment may also begin at or below the log start.
+    has no records above the log start, the segment may also begin at or below the log start. Raise UnknownTopicError if
+    the topic was deleted.
     """
+    check_not_deleted(root)
     span = f"segment [{info.base_offset}, {info.end_offset}) of {info.log}"
+    if root is not None and root.change == ChangeKind.CLEAR:
+        raise StorageError(f"{span} is not offloaded, because the topic left the tier")
     if info.end_offset > at.high_watermark:
         raise StorageError(f"{span} is not offloaded, because it ends above the high watermark {at.high_watermark}")
     log_start = max(at.log_start, root.log_start if root else 0)

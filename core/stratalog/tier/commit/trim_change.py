@@ -8,9 +8,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from stratalog.errors import StorageError
+from stratalog.errors import StorageError, UnknownTopicError
 from stratalog.tier.commit.committer import Decide
 from stratalog.tier.manifest.root import Change, ChangeKind, Root
+
+
+def check_not_deleted(root: Root | None) -> None:
+    """Raise UnknownTopicError if the topic was deleted: a later root of another kind would restore the topic."""
+    if root is not None and root.change == ChangeKind.DELETE:
+        raise UnknownTopicError(
+            f"topic {root.log.topic} was deleted: nothing is committed to {root.log} in the tier; delete the topic again "
+            "if it still exists"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +47,8 @@ class Expiry:
     def decide(self, root: Root | None) -> Change | None:
         """Return the change to commit on top of ``root``, the latest root; None if ``root`` is None.
 
-        The result is also None if EXPIRE would not raise the log start, or if CLEAR or DELETE already made ``root``.
+        The result is also None if EXPIRE would not raise the log start, if CLEAR already made ``root``, or if the topic
+        was deleted.
         """
         self._before = root
         if root is None or self._is_done(root):
@@ -48,6 +58,8 @@ class Expiry:
         return replace(change, log_start=log_start, high_watermark=max(root.high_watermark, log_start))
 
     def _is_done(self, root: Root) -> bool:
+        if root.change == ChangeKind.DELETE:
+            return True
         if self._kind is ChangeKind.EXPIRE:
             return self._log_start <= root.log_start
         return root.change == self._kind
@@ -63,8 +75,10 @@ class Expiry:
 def epoch_change(root: Root | None, reason: str) -> Change | None:
     """Return a change that keeps all segments, to begin a new leader epoch by its commit; None if there is no root.
 
-    A commit in a new leader epoch fences the previous writer, which stops at its next commit.
+    A commit in a new leader epoch fences the previous writer, which stops at its next commit. The function raises
+    UnknownTopicError if the topic was deleted.
     """
+    check_not_deleted(root)
     return None if root is None else root.unchanged(ChangeKind.CLAIM, reason)
 
 
@@ -92,8 +106,10 @@ def truncate_change(offset: int, reason: str) -> Decide:
 
 
 def empty_change(root: Root | None) -> Change | None:
-    """Return a change that keeps everything; None if there is no root.
+    """Return a change that keeps everything; None if there is no root, or if the topic was deleted.
 
     Its commit creates the next version. A delayed request of this process to create that version then fails.
     """
-    return None if root is None else root.unchanged(ChangeKind.APPEND, "a write was discarded")
+    if root is None or root.change == ChangeKind.DELETE:
+        return None
+    return root.unchanged(ChangeKind.APPEND, "a write was discarded")

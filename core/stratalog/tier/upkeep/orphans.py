@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from stratalog.env import Clock
-from stratalog.errors import FencedEpochError, StoreError
+from stratalog.errors import FencedEpochError, StoreError, UnknownTopicError
 from stratalog.model.names import pages_prefix, parse_page_key, parse_segment_key, segments_prefix
 from stratalog.spi.objects import UnfinishedUpload
 from stratalog.tier.manifest.head import HeadFinder
@@ -155,7 +155,7 @@ class OrphanCollector:
                 dead = ours.without(named)
                 self._delete(dead)
                 return len(dead)
-        except FencedEpochError as error:
+        except (FencedEpochError, UnknownTopicError) as error:
             _LOGGER.info(
                 "leftovers of the current leader epoch could not be deleted: log=%s error=%s", self._finder.log, error
             )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import cast
 
@@ -23,10 +24,15 @@ from stratalog.errors import (
     OffsetInTierError,
     OffsetOutOfRangeError,
     StorageError,
+    UnknownTopicError,
 )
 from stratalog.model.names import TopicPartition
+from stratalog.spi.layouts import SegmentSource, StoredSegment
 from stratalog.testing.faults import FaultyVfs
+from stratalog.tier.manifest.root import Head
 from stratalog.tier.upkeep.collect import GRACE_MS
+from stratalog.tier.upkeep.orphans import OrphanCollector
+from stratalog.tier.upload.uploader import SegmentUploader
 
 TOPIC = TopicPartition("t", 0)
 
@@ -251,6 +257,76 @@ def test_a_reader_uses_the_current_topic_instead_of_a_deleted_one(
                 assert len(list(reader.log("t", 0).records())) == segments
             clock.advance_ms(1_000)
             engine.delete_topic("t")
+
+
+def during_the_first_upload(monkeypatch: pytest.MonkeyPatch, change: Callable[[], object]) -> None:
+    """Call ``change`` once in another thread, after the first segment was uploaded and before its commit."""
+    real, done = SegmentUploader.upload, list[bool]()
+
+    def upload(self: SegmentUploader, source: SegmentSource, prefix: str, leader_epoch: int) -> StoredSegment:
+        stored = real(self, source, prefix, leader_epoch)
+        if not done:
+            done.append(True)
+            thread = threading.Thread(target=change)
+            thread.start()
+            thread.join()
+        return stored
+
+    monkeypatch.setattr(SegmentUploader, "upload", upload)
+
+
+def test_an_offload_does_not_restore_a_topic_that_is_deleted_meanwhile(
+    tmp_path: Path, bucket: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opened(tmp_path, bucket, clock) as engine:
+        engine.create_topic("t")
+        fill(engine, 2)
+        during_the_first_upload(monkeypatch, lambda: engine.delete_topic("t"))
+        with pytest.raises(UnknownTopicError, match="topic t was deleted"):
+            engine.offload()
+        settle(bucket, clock)
+        engine.collect()
+        assert files(bucket) == []
+
+
+def test_an_offload_does_not_restore_the_segments_of_a_topic_that_leaves_the_tier_meanwhile(
+    tmp_path: Path, bucket: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leaves = {"remote.storage.enable": False, "remote.log.delete.on.disable": True}
+    with opened(tmp_path, bucket, clock) as engine:
+        engine.create_topic("t")
+        fill(engine, 2)
+        during_the_first_upload(monkeypatch, lambda: engine.alter_topic("t", leaves))
+        with pytest.raises(StorageError, match="the topic left the tier"):
+            engine.offload()
+        with open_reader(f"file://{bucket}") as reader:
+            assert list(reader.log("t", 0).records()) == []
+        engine.alter_topic("t", {"remote.storage.enable": True})
+        assert engine.offload()[0].segments == 2
+
+
+def test_a_collection_does_not_restore_a_topic_that_is_deleted_meanwhile(
+    tmp_path: Path, bucket: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = OrphanCollector.collect
+
+    def collect(self: OrphanCollector, kept_versions: Sequence[int], head: Head) -> tuple[int, int]:
+        engine.delete_topic("t")
+        return real(self, kept_versions, head)
+
+    monkeypatch.setattr(OrphanCollector, "collect", collect)
+    with opened(tmp_path, bucket, clock) as engine:
+        engine.create_topic("t")
+        fill(engine, 1)
+        engine.offload()
+        (stored,) = bucket.rglob("*.seg")
+        stored.with_name(f"{stored.stem[:-4]}0000.seg").write_bytes(b"left by an earlier process")
+        settle(bucket, clock)
+        engine.collect()
+        assert engine.topics() == {}
+        settle(bucket, clock)
+        engine.collect()
+        assert files(bucket) == []
 
 
 def test_another_engine_sweeps_what_a_crash_left_of_a_deleted_topic(

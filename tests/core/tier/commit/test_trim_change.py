@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from stratalog.errors import FencedEpochError, StorageError
+from stratalog.errors import FencedEpochError, StorageError, UnknownTopicError
 from stratalog.testing.contracts.made_segments import LOG, TOPIC_ID
 from stratalog.tier.tier_log import TierLog
 from tier_bed import TierBed, made_segments
@@ -80,3 +80,17 @@ def test_expiry_is_decided_again_on_what_another_writer_left() -> None:
     assert [segment.base_offset for segment in new.view().segments] == [20]
     with pytest.raises(FencedEpochError):
         old.expire(30, leader_epoch=1, reason="a test")
+
+
+def test_nothing_is_committed_after_a_deletion() -> None:
+    bed = TierBed()
+    log = filled(bed, 0, 10, 20)
+    log.delete(leader_epoch=0, reason="the topic was deleted")
+    log.expire(50, leader_epoch=0, reason="a test")
+    log.clear(50, leader_epoch=0, reason="a test")
+    log.cancel_pending_commits(leader_epoch=0)
+    with pytest.raises(UnknownTopicError):
+        log.claim("attached from the tier")
+    with pytest.raises(UnknownTopicError):
+        offload(log, 20, 30)
+    assert bed.open().log(LOG, TOPIC_ID).view().is_deleted
