@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from stratalog.spi.layouts import StoredSegment
 from stratalog.tier.manifest.entry_tree import leaves
 from stratalog.tier.manifest.pages import Pages
-from stratalog.tier.manifest.root import EMPTYING, Change, ChangeKind, Root
+from stratalog.tier.manifest.root import BULK, EMPTYING, Change, ChangeKind, Root
 from stratalog.tier.store.layout_table import LayoutTable
 from stratalog.tier.store.store import TierStore
 from stratalog.tier.upload.stored_check import check_renewed
@@ -45,9 +45,10 @@ def authenticated(root: Root | None) -> Change | None:
 def _kind_after(root: Root) -> ChangeKind:
     """Return the kind of a change on top of ``root``: REWRAP, or the root's own kind if the new root must keep it.
 
-    The kind of the head shows that the topic was deleted or left the tier, or that a rebuild may not be complete.
+    The kind of the head shows that the topic was deleted or left the tier, that a rebuild may not be complete, or that
+    only bulk writers write to the log.
     """
-    kept = EMPTYING | {ChangeKind.REBUILD}
+    kept = EMPTYING | BULK | {ChangeKind.REBUILD}
     return ChangeKind(root.change) if root.change in kept else ChangeKind.REWRAP
 
 

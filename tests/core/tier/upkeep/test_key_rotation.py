@@ -9,15 +9,18 @@ from dataclasses import replace
 import pytest
 
 from sim_objects import ObjectFault, SimObjectStore, scripted_faults
+from stratalog.config.topic import TopicConfig
 from stratalog.errors import ConfigError, FencedEpochError, StoreThrottledError, StoreTimeoutError
 from stratalog.model.names import log_prefix
 from stratalog.spi.layouts import ObjectSink, SegmentSource, StoredSegment
 from stratalog.spi.providers import Section
 from stratalog.testing.contracts.made_segments import LOG, TOPIC_ID, source_bytes
+from stratalog.tier.commit.append_change import Appending, check_single_writer
 from stratalog.tier.manifest import entry_tree
 from stratalog.tier.manifest.entry_tree import walk
-from stratalog.tier.manifest.root import ChangeKind
+from stratalog.tier.manifest.root import ChangeKind, WriteMark
 from stratalog.tier.tier_log import TierLog
+from stratalog.tier.tier_publisher import TierPublisher
 from stratalog.tier.upkeep.key_rotation import RewrapReport
 from tier_bed import PairLayout, TierBed, made_segments
 
@@ -143,6 +146,21 @@ def test_a_writer_continues_during_the_rotation(bed: TierBed, layout: KeyedLayou
     bed.clock.advance_ms(60_000)
     writer.expire(25, leader_epoch=0, reason="a test")
     assert keys(bed) == ["new"] * 11
+
+
+def test_a_bulk_writer_continues_after_the_rotation() -> None:
+    """The next batch of a streaming query once failed with LogInUseError."""
+    layout = KeyedLayout()
+    bed = TierBed(layout=layout)
+    opened(bed).offload(made_segments(0, 10), layout="pair", leader_epoch=0, log_start=0, high_watermark=10)
+    publisher = TierPublisher(opened(bed), 0, TopicConfig())
+    publisher.add(Appending(entries=(), mark=WriteMark("query", 0)))
+    layout.active = "new"
+    log = opened(bed)
+    assert log.rewrap() == RewrapReport(1, 1)
+    assert check_single_writer(log.root, take_over=False) == 0
+    publisher.add(Appending(entries=(), mark=WriteMark("query", 1)))
+    assert keys(bed) == ["new"]
 
 
 def test_segments_that_expire_meanwhile_stay_expired(bed: TierBed, layout: KeyedLayout) -> None:
