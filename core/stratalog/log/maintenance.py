@@ -152,9 +152,9 @@ class LogMaintenance:
     def drop_local(self, end: int) -> list[Segment]:
         """Remove the segments that end at or below ``end`` from local disk; return the removed segments, closed.
 
-        If the active segment is one of them, the log rolls first. Nothing is removed while the tier is unavailable. The
-        caller has made sure that no record is lost. Raises StorageError if the log is not writable, or if the disk
-        failed.
+        If the active segment is one of them, the log rolls first. Nothing is removed while the tier is unavailable. A
+        segment with records above the log start that the tier does not have stays. Raises StorageError if the log is
+        not writable, or if the disk failed.
         """
         return drop_segments(self._state, end)
 

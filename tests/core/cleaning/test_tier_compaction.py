@@ -337,6 +337,23 @@ def test_a_topic_that_is_deleted_meanwhile_stays_deleted(logs: TieredLogs, engin
     assert [key for key in logs.sim.bucket.objects if not key.startswith(".")] == []
 
 
+def test_the_local_copies_of_a_topic_that_leaves_the_tier_meanwhile_stay(logs: TieredLogs, engine: Engine) -> None:
+    """The round once evicted the copies although no tier had their records any more."""
+    log = filled(engine, "abc", "abd", "ae")
+    engine.offload()
+    done = list[str]()
+
+    def before(request: SimRequest) -> None:
+        if request.kind == "put_file" and not done:
+            done.append(request.key)
+            engine.alter_topic("t", {"remote.storage.enable": False, "remote.log.delete.on.disable": True})
+
+    logs.sim.store.before = before
+    results = engine.run_cleaner()
+    assert [result.part for result in results] == ["tier", "local"]
+    assert letters(log) == "2c 4b 5d 6a 7e"
+
+
 @pytest.mark.long
 def test_the_store_fails_once_at_each_request(tmp_path: Path) -> None:
     """If any request is lost, or its response is lost, no record is lost, and the next round completes the work."""

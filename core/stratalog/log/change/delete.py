@@ -71,9 +71,9 @@ def raise_log_start(state: LogState, offset: int) -> int:
 def drop_segments(state: LogState, end: int) -> list[Segment]:
     """Remove the local segments that end at or below ``end``. Roll first if the active segment is one of them.
 
-    The files are renamed to ``.deleted``, and deleted after ``file.delete.delay.ms``. The caller has made sure that the
-    log start is above the segments, or that the tier has them. While the tier is unavailable, nothing is removed. If
-    there is no space to roll, the active segment stays.
+    The files are renamed to ``.deleted``, and deleted after ``file.delete.delay.ms``. A segment stays if it ends above
+    the log start and above the end of the tier, for example because the log has left the tier. While the tier is
+    unavailable, nothing is removed. If there is no space to roll, the active segment stays.
 
     Returns:
         The removed segments, closed; empty if no segment was removed.
@@ -87,6 +87,7 @@ def drop_segments(state: LogState, end: int) -> list[Segment]:
         state.health.check_writable()
         if state.settings.remote is not None and state.settings.remote.is_assumed:
             return []
+        end = min(end, _removable_end(state))
         if state.log_end <= end and state.writes.segments[-1].size_bytes:
             with contextlib.suppress(OutOfResourcesError):  # the next call removes the active segment
                 roll(state)
@@ -110,6 +111,13 @@ def drop_segments(state: LogState, end: int) -> list[Segment]:
         state.tier.room.notify_all()
     delete_expired(state)
     return gone
+
+
+def _removable_end(state: LogState) -> int:
+    """Return the offset up to which no record exists only in local segments. The caller holds the log's lock."""
+    remote, log_start = state.settings.remote, state.view.offsets.log_start
+    tiered = None if remote is None else state.tier.own_part(remote, state.writes.epochs)
+    return log_start if tiered is None else max(log_start, tiered.end_offset)
 
 
 def retire_segment(state: LogState, segment: Segment, names: Collection[str] | None = None) -> None:

@@ -124,6 +124,7 @@ def test_epochs_that_cannot_be_stored_take_the_log_out_of_service(files: FaultyV
 
 @pytest.mark.parametrize(("end", "first"), [(0, 0), (1, 0), (2, 2), (5, 4), (6, 6), (9, 8), (11, 10)])
 def test_whole_closed_segments_are_deleted(bed: LogBed, log: Log, end: int, first: int) -> None:
+    log.maintenance.raise_log_start(first)
     gone = log.maintenance.drop_local(end)
     assert [segment.base_offset for segment in gone] == list(range(0, first, 2))
     assert offsets_in(log) == list(range(first, COUNT))
@@ -133,7 +134,14 @@ def test_whole_closed_segments_are_deleted(bed: LogBed, log: Log, end: int, firs
     assert live == {bed.path(base).name for base in range(first, COUNT, 2)}
 
 
+def test_a_segment_above_the_log_start_is_not_deleted_from_a_log_without_a_tier(log: Log) -> None:
+    log.maintenance.raise_log_start(3)
+    assert [segment.base_offset for segment in log.maintenance.drop_local(COUNT)] == [0]
+    assert offsets_in(log) == list(range(3, COUNT))
+
+
 def test_the_active_segment_is_rolled_before_it_is_deleted(bed: LogBed, log: Log) -> None:
+    log.maintenance.raise_log_start(COUNT)
     assert len(log.maintenance.drop_local(COUNT)) == 6
     assert [segment.base_offset for segment in log.segments()] == [COUNT]
     assert (offsets_in(log), log.offsets().log_start) == ([], COUNT)
@@ -144,6 +152,7 @@ def test_the_active_segment_is_rolled_before_it_is_deleted(bed: LogBed, log: Log
 
 
 def test_files_stay_for_a_while_under_another_name(bed: LogBed, log: Log) -> None:
+    log.maintenance.raise_log_start(4)
     log.maintenance.drop_local(4)
     deleted = [name for name in bed.names() if name.endswith(".deleted")]
     for base in (0, 2):
@@ -159,6 +168,7 @@ def test_files_stay_for_a_while_under_another_name(bed: LogBed, log: Log) -> Non
 
 
 def test_closing_removes_what_is_left(bed: LogBed, log: Log) -> None:
+    log.maintenance.raise_log_start(4)
     log.maintenance.drop_local(4)
     bed.close()
     assert not [name for name in bed.names() if name.endswith(".deleted")]
@@ -166,6 +176,7 @@ def test_closing_removes_what_is_left(bed: LogBed, log: Log) -> None:
 
 
 def test_a_crash_leaves_files_that_the_next_load_removes(bed: LogBed, log: Log) -> None:
+    log.maintenance.raise_log_start(4)
     log.maintenance.drop_local(4)
     bed.crash()
     assert [name for name in bed.names() if name.endswith(".deleted")]
@@ -185,6 +196,7 @@ def test_a_removal_that_ends_early_leaves_no_gap(
     bed: LogBed, files: FaultyVfs, log: Log, operation: str, code: int, path: str
 ) -> None:
     """After a later removal, the files of the first one would come back before a gap, which hides the tier."""
+    log.maintenance.raise_log_start(4)
     files.rule = failing(operation, code, path=path, times=1000)
     with pytest.raises(OutOfResourcesError):
         log.maintenance.drop_local(4)
@@ -203,11 +215,12 @@ def test_a_folder_that_cannot_be_listed_loses_no_segment(log: Log, monkeypatch: 
     def refuse(*_: object) -> list[str]:
         raise SystemLimitError("too many open files", "folder")
 
+    log.maintenance.raise_log_start(4)
     with monkeypatch.context() as patch:
         patch.setattr("stratalog.log.change.delete.file_names", refuse)
         with pytest.raises(SystemLimitError):
             log.maintenance.drop_local(4)
-    assert offsets_in(log) == list(range(COUNT))
+    assert next(segment.base_offset for segment in log.segments()) == 0
     assert len(log.maintenance.drop_local(4)) == 2
     log.append(records(1, start=COUNT))
 
@@ -222,6 +235,7 @@ def test_a_reader_continues_with_what_is_left(log: Log, read: int, end: int) -> 
     """The reader returns no record twice, and skips segments that were deleted before it reached them."""
     iterator = log.records()
     seen = [next(iterator).offset for _ in range(read)]
+    log.maintenance.raise_log_start(end)
     log.maintenance.drop_local(end)
     seen += [record.offset for record in iterator]
     assert seen == sorted(set(seen))
@@ -232,6 +246,7 @@ def test_a_reader_continues_with_what_is_left(log: Log, read: int, end: int) -> 
 def test_a_fetched_slice_outlives_its_segment(bed: LogBed, log: Log) -> None:
     with log.fetch(1) as fetched:
         before = fetched.read()
+        log.maintenance.raise_log_start(COUNT)
         log.maintenance.drop_local(COUNT)
         bed.clock.advance_ms(10_000)
         log.maintenance.delete_expired()
@@ -242,6 +257,7 @@ def test_a_fetched_slice_outlives_its_segment(bed: LogBed, log: Log) -> None:
 
 def test_a_read_of_deleted_segments_continues_with_a_new_view(log: Log) -> None:
     old = log.view()
+    log.maintenance.raise_log_start(6)
     log.maintenance.drop_local(6)
     assert old.offsets.log_start == 0
     assert old.segments[0].base_offset == 0
