@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import stratalog
+from stratalog.cleaning.compact.tier_range import CommittedPublisher
 from stratalog.cli.app import run
 from stratalog.errors import ConfigError
 
@@ -85,3 +86,35 @@ def test_a_key_is_replaced_without_touching_an_object_while_an_engine_runs(
         assert [record.value for record in reader.log("orders", 0).records()] == [b"one", b"two"]
     with stratalog.open_reader(uri, config=settings, as_of=1) as reader, pytest.raises(ConfigError, match="no key 'k'"):
         list(reader.log("orders", 0).records())
+
+
+def test_an_erasure_is_not_complete_if_a_rewrap_replaced_its_entries(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The proof once claimed that the key is gone, although its segment was still in the tier."""
+    keys, tier, settings = tmp_path / "keys.toml", tmp_path / "tier", tmp_path / "stratalog.toml"
+    other = base64.b64encode(bytes([7] * 32)).decode()
+    keys.write_text(f'active = "k"\n[keys]\nk = "{KEY}"\nnext = "{other}"\n', encoding="utf-8")
+    keys.chmod(0o600)
+    settings.write_text(f'[plugins.encrypted]\n"keys.file" = "{keys}"\n', encoding="utf-8")
+    tier.mkdir()
+    uri, real = f"file://{tier}", CommittedPublisher.commit
+
+    def commit(self: CommittedPublisher, *, always: bool) -> None:
+        keys.write_text(keys.read_text(encoding="utf-8").replace('"k"', '"next"', 1), encoding="utf-8")
+        assert run(["tier", "rewrap", uri, "--config", str(settings)]) == 0
+        real(self, always=always)
+
+    with stratalog.open_engine(tmp_path / "data", tier=uri, config=settings) as engine:
+        engine.create_topic("orders", config={"tier.layout": "encrypted", "retention.ms": -1})
+        log = engine.log("orders", 0)
+        log.append([stratalog.Record(key=b"a", value=b"one"), stratalog.Record(key=b"b", value=b"two")])
+        log.roll()
+        engine.offload()
+        with monkeypatch.context() as patch:
+            patch.setattr(CommittedPublisher, "commit", commit)
+            (result,) = engine.erase("orders", b"a")
+        assert not result.is_complete
+        assert [record.value for record in log.records()] == [b"one", b"two"]
+        assert engine.erase("orders", b"a")[0].is_complete
+        assert [record.value for record in log.records()] == [b"two"]

@@ -12,7 +12,7 @@ objects: ``as_of`` raises an error for a time before the erasure, even if ``tier
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -25,6 +25,7 @@ from stratalog.errors import CorruptionError, SegmentGoneError, StorageError
 from stratalog.log.log import Log
 from stratalog.segment.build import copy_batches
 from stratalog.segment.segment import Segment
+from stratalog.tier.commit.replace_change import SegmentSwap
 from stratalog.tier.manifest.root import ChangeKind, object_keys
 from stratalog.tier.tier_log import TierLog
 from stratalog.tier.upkeep.collect import GRACE_MS
@@ -217,6 +218,7 @@ def _erase_in_tier(
             erased_segments[found.base_offset] = erased
             publisher.replace(built, [found])
         publisher.commit(always=True)
+        _check_placed(tier, erased_segments, publisher.placed)
     except RewriteStoppedError as stopped:
         raise StorageError(f"{stopped}: erase again") from stopped
     finally:
@@ -226,6 +228,13 @@ def _erase_in_tier(
             done.append(replace(erased_segments[placed.new.info.base_offset], objects_after=objects))
             tier.fetcher.forget(placed.old[0])
     remnants += _left(log, tier, {key for placed in publisher.placed for key in placed.old[0].keys})
+
+
+def _check_placed(tier: TierLog, erased: Mapping[int, ErasedSegment], placed: Iterable[SegmentSwap]) -> None:
+    """Raise StorageError unless all rewritten segments above the log start were committed."""
+    done, log_start = {swap.new.info.base_offset for swap in placed}, tier.view().log_start
+    if any(base not in done and found.end_offset > log_start for base, found in erased.items()):
+        raise StorageError(f"the segments of {tier.log} in the tier changed during the erasure: erase again")
 
 
 def _holding(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -229,6 +230,27 @@ def test_the_store_fails_once_at_each_request(tmp_path: Path) -> None:
             break
         number += 1
     assert number > 6
+
+
+def test_an_erasure_in_a_topic_that_leaves_the_tier_meanwhile_is_repeated(logs: TieredLogs, engine: Engine) -> None:
+    log = filled(engine, "abc", "bcd", **DELETE)
+    engine.offload()
+    leaves = {"remote.storage.enable": False, "remote.log.delete.on.disable": True}
+
+    def before(request: SimRequest) -> None:
+        if request.kind == "put_file":
+            logs.sim.store.before = None
+            thread = threading.Thread(target=engine.alter_topic, args=("t", leaves))
+            thread.start()
+            thread.join()
+
+    logs.sim.store.before = before
+    result = erased(engine)
+    assert not result.is_complete
+    assert "erase again" in str(result.error)
+    assert letters(log) == "0a 1b 2c 3b 4c 5d"
+    assert erased(engine).is_complete
+    assert letters(log) == "1b 2c 3b 4c 5d"
 
 
 def test_a_fenced_engine_erases_nothing_there(logs: TieredLogs, engine: Engine) -> None:
