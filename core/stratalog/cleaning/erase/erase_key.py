@@ -23,6 +23,7 @@ from stratalog.cleaning.erase.key_removal import records_of, without_key
 from stratalog.env.progress import OnBytes, uncounted
 from stratalog.errors import CorruptionError, SegmentGoneError, StorageError
 from stratalog.log.log import Log
+from stratalog.model.events import SegmentEvicted
 from stratalog.segment.build import copy_batches
 from stratalog.segment.segment import Segment
 from stratalog.tier.commit.replace_change import SegmentSwap
@@ -135,7 +136,7 @@ def _in_tier(log: Log, key: bytes, on_bytes: OnBytes) -> Iterator[Remnant]:
 
     This function is for a follower, which must not change the tier.
     """
-    view = log.view()
+    view, copies = log.view(), set[str]()
     for segment in () if view.remote is None else view.remote.segments:
         on_bytes(segment.size_bytes)
         try:
@@ -147,7 +148,11 @@ def _in_tier(log: Log, key: bytes, on_bytes: OnBytes) -> Iterator[Remnant]:
         yield Remnant("tier", segment.label, reason="the leader of the log erases it")
         for local in view.segments:
             if local.base_offset < segment.end_offset and segment.base_offset < local.end_offset:
+                copies.add(local.label)
                 yield Remnant("local copy", local.label, reason="it is a copy of what the tier has")
+    for local in _differing_copies(log, key):
+        if local.label not in copies:
+            yield Remnant("local copy", local.label, reason="it has records that compaction removed from the tier")
 
 
 # --- rewriting -------------------------------------------------------------------------------------------------------
@@ -227,7 +232,40 @@ def _erase_in_tier(
             objects = tuple(sorted(placed.new.keys))
             done.append(replace(erased_segments[placed.new.info.base_offset], objects_after=objects))
             tier.fetcher.forget(placed.old[0])
+    if all(found.kind != "damaged segment" for found in remnants):  # a copy may be needed for the repair
+        _evict_copies(log, key)
     remnants += _left(log, tier, {key for placed in publisher.placed for key in placed.old[0].keys})
+
+
+def _evict_copies(log: Log, key: bytes) -> None:
+    """Remove the local copies that contain the key although the tier does not, and all local segments below them."""
+    ends = [segment.end_offset for segment in _differing_copies(log, key)]
+    for gone in log.maintenance.drop_local(ends[-1]) if ends else ():
+        log.maintenance.notify(SegmentEvicted(log=log.name, base_offset=gone.base_offset, size_bytes=gone.size_bytes))
+
+
+def _differing_copies(log: Log, key: bytes) -> Iterator[Segment]:
+    """Yield the local copies of the tier's records that differ from the tier's segments, and contain the key.
+
+    A replica has such copies if the leader of an earlier epoch has compacted the tier. A damaged copy is yielded, too.
+    """
+    view = log.view()
+    if view.remote is None:
+        return
+    tiered = {
+        (found.base_offset, found.end_offset, found.size_bytes)
+        for found in view.remote.segments.from_offset(view.segments[0].base_offset)
+    }
+    for segment in view.segments[:-1]:
+        bounds = (segment.base_offset, segment.end_offset, segment.size_bytes)
+        if segment.end_offset > view.remote.end_offset or bounds in tiered:
+            continue
+        try:
+            if not records_of(log, segment, key):
+                continue
+        except CorruptionError:
+            pass
+        yield segment
 
 
 def _check_placed(tier: TierLog, erased: Mapping[int, ErasedSegment], placed: Iterable[SegmentSwap]) -> None:

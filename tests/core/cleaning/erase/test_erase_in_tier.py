@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import stratalog
+from replication import replicate
 from sim_objects import ObjectFault, SimRequest
 from sim_tier import URI
 from stratalog import Engine, Record
@@ -273,6 +275,37 @@ def test_a_follower_refers_to_its_leader(engine: Engine) -> None:
     result = erased(engine)
     assert ([found.kind for found in result.remnants], result.is_complete) == (["tier", "local copy"], False)
     assert result.gone_ms == -1
+
+
+def test_a_replica_erases_its_copies_of_records_that_compaction_removed_from_the_tier(tmp_path: Path) -> None:
+    """The erasure once left the key in the copies of a new leader, and reported that it is complete."""
+    logs = TieredLogs(tmp_path, settings={"watermark": "external"})
+    filled(logs.engine("a"), delete_retention_ms=0)
+    logs.close()
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    engines = logs.engine("a"), logs.engine("b")
+    leader, replica = (engine.log("t", 0) for engine in engines)
+    leader.lead(1)
+    replica.follow(1)
+    for keys in ("abc", "Abd", "e", "f"):
+        append(leader, keys)
+        leader.roll()
+        while replicate(leader, replica):
+            pass
+        replica.roll()
+        engines[0].offload()
+        engines[0].run_cleaner()
+        logs.clock.advance_ms(1)
+    assert letters(leader) == "2c 4b 5d 6e 7f"
+    assert letters(replica) == "0a 1b 2c 3A 4b 5d 6e 7f"
+    replica.maintenance.refresh_remote()
+    engines[1].offload()
+    (copy, _) = erased(engines[1]).remnants
+    assert (copy.kind, copy.where) == ("local copy", replica.view().segments[0].label)
+    replica.lead(2)
+    assert erased(engines[1]).is_complete
+    assert letters(replica) == "2c 4b 5d 6e 7f"
+    logs.close()
 
 
 def test_damage_in_the_tier_is_reported_and_the_others_are_done(logs: TieredLogs, engine: Engine) -> None:
