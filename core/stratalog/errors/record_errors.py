@@ -160,6 +160,7 @@ class OffsetOutOfRangeError(StorageError):
     """The offset is below the log start or above the log end. Use an offset in [log_start, log_end]."""
 
     kafka_code = 1
+    advice = "use an offset from log_start to log_end"
 
     def __init__(self, log: str, offset: int, log_start: int, log_end: int) -> None:
         super().__init__(log, offset, log_start, log_end)
