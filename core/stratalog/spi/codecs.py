@@ -102,8 +102,9 @@ class CodecTable:
             opened = self._open()
             opened.check(name)
             found = opened.by_name.get(name)
-        if found is None:
-            raise UnsupportedCompressionError(f"no codec {name!r} is installed")
+            if found is None:
+                names = ", ".join(sorted(opened.by_name))
+                raise UnsupportedCompressionError(f"no codec {name!r} is installed; installed: {names}")
         return found
 
     def name_of(self, codec_id: int) -> str:

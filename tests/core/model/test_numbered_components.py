@@ -63,6 +63,8 @@ def test_a_codec_that_is_wrong_keeps_no_other_from_use(wrong: object) -> None:
     assert table.by_name("lz4") is table.by_id(3)
     with pytest.raises(PluginError, match="codec 'bad'"):
         table.by_name("bad")
+    with pytest.raises(UnsupportedCompressionError, match=r"no codec 'zst' is installed; installed: lz4$"):
+        table.by_name("zst")
     with pytest.raises(UnsupportedCompressionError, match=r"no codec with id 4 is installed; codec 'bad'"):
         table.by_id(4)
 
