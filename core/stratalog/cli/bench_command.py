@@ -18,6 +18,7 @@ import click
 
 from stratalog.cli.options import LogPlace, TierPlace, json_option, place_options
 from stratalog.cli.output import Output
+from stratalog.cli.termination import interrupted_by_sigterm
 from stratalog.engine.engine import Engine
 from stratalog.engine.open_engine import open_engine
 from stratalog.env import Clock, Env
@@ -98,6 +99,7 @@ def bench(place: LogPlace, output: Output, *, size_mib: int, value_bytes: int, c
         raise DiskFullError(f"{_SPARE} x {size_mib} MiB do not fit on this disk: use a smaller --size", str(parent))
     name = f"stratalog-bench-{secrets.token_hex(4)}"
     with contextlib.ExitStack() as stack:
+        stack.enter_context(interrupted_by_sigterm())
         folder = parent / name
         folder.mkdir()
         stack.callback(shutil.rmtree, folder, ignore_errors=True)

@@ -16,6 +16,7 @@ import click
 
 from stratalog.cli.options import json_option
 from stratalog.cli.output import Output, size_text
+from stratalog.cli.termination import interrupted_by_sigterm
 from stratalog.engine.engine import Engine
 from stratalog.engine.open_engine import open_engine
 from stratalog.env import Env
@@ -98,8 +99,9 @@ def demo(output: Output, *, tier: str | None, tier_options: Mapping[str, object]
 
     The exit code is 1 if a record that is read back differs.
     """
-    folder = Path(tempfile.mkdtemp(prefix="stratalog-demo-"))
     with contextlib.ExitStack() as stack:
+        stack.enter_context(interrupted_by_sigterm())
+        folder = Path(tempfile.mkdtemp(prefix="stratalog-demo-"))
         if not keep:
             stack.callback(_remove, folder)
         uri, options = tier, tier_options

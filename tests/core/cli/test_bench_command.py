@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from stratalog.config.settings_sources import Settings
 from stratalog.engine.engine import Engine
 from stratalog.env.clock import ManualClock
 from stratalog.errors import StorageError, StoreError
+from stratalog.model.names import TopicPartition
 from stratalog.reading.open_reader import open_settled
 from stratalog.reading.reader import Reader
 from stratalog.spi import ObjectInfo
@@ -145,3 +147,17 @@ def test_emptying_a_store_ends_though_it_keeps_its_objects() -> None:
     emptied.bucket.write("a", b"")
     bench_command.delete_all(emptied, ManualClock(), 1)
     assert emptied.bucket.keys("") == []
+
+
+def test_nothing_is_left_after_sigterm(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before, handler, offload = left(place), signal.getsignal(signal.SIGTERM), Engine.offload
+
+    def terminated(engine: Engine, logs: Sequence[TopicPartition]) -> None:
+        offload(engine, logs)
+        assert left(place) != before
+        signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(Engine, "offload", terminated)
+    assert run(["bench", "--size", "1", "--dir", str(place / "disk"), "--tier", (place / "bucket").as_uri()]) == 130
+    assert left(place) == before
+    assert signal.getsignal(signal.SIGTERM) == handler
