@@ -37,6 +37,19 @@ class LazyGroup(click.Group):
         commands = _plugin_commands()
         return _load(commands, cmd_name) if cmd_name in commands else None
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that ``args`` name. The error for an unknown name suggests a similar one."""
+        if args[0] not in OWN_COMMANDS and not ctx.resilient_parsing:
+            import difflib  # noqa: PLC0415 - only errors need it
+
+            names = self.list_commands(ctx)
+            near = [] if args[0] in names else difflib.get_close_matches(args[0], names, n=1)
+            if near:
+                ctx.fail(f"No such command {args[0]!r}. Did you mean {near[0]!r}?")
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands, in sections."""
         texts = {name: text for name, text in _plugin_texts(ctx).items() if name not in OWN_COMMANDS}

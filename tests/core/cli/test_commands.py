@@ -258,6 +258,7 @@ def test_dump_of_a_damaged_log_shows_what_is_good_and_ends_with_1(stratalog: Run
         (("dump", "/nonexistent/file.log"), "/nonexistent/file.log"),
         (("dump", "DATA/.lock"), "--kind"),
         (("nosuch",), "nosuch"),
+        (("topic", "list"), "Did you mean 'topics'?"),
         (("dump",), "FILES"),
     ],
 )
