@@ -183,14 +183,16 @@ class Engine(EngineDuties):
             UnknownTopicError, UnknownSettingError, ConfigError: nothing was changed.
             PluginError: a setting names a component that is not installed or cannot be opened; nothing was changed.
             LogDirOfflineError: a log directory is unavailable; nothing was changed.
-            StorageError: the tier cannot be read, or the settings cannot be stored; nothing was changed. If the tier
-                fails while ``remote.storage.enable`` is being disabled, some logs may have no segments in the tier any
-                more. If a log cannot begin a new segment, which a change of ``record.version`` requires, the settings
-                are stored, but later logs use the earlier settings. Repeat the call in both cases.
+            StorageError: the tier cannot be read, or changed for a new policy in ``cleanup.policy``, or the settings
+                cannot be stored; nothing was changed. If the tier fails while ``remote.storage.enable`` is being
+                disabled, some logs may have no segments in the tier any more. If a log cannot begin a new segment,
+                which a change of ``record.version`` requires, the settings are stored, but later logs use the earlier
+                settings. Repeat the call in both cases.
         """
         found = self._logs.alter(name, config)
-        if "record.version" in config:
-            self._duties.write_checkpoints()  # recovery begins after the batches of the earlier format
+        if "record.version" in config or "cleanup.policy" in config:
+            # recovery begins after the batches of the earlier format; a new policy compacts the log from its start
+            self._duties.write_checkpoints()
         return found
 
     def delete_topic(self, name: str) -> None:

@@ -173,8 +173,13 @@ class LogMaintenance:
         with self._state.lock:
             self.cleaning.cleaned_up_to(end, generation)
 
+    def recompact(self) -> None:
+        """Record that no offset is compacted, because a cleanup policy was added. A round in progress ends early."""
+        with self._state.lock:
+            self.cleaning.void(0)
+
     def publisher(self) -> LocalPublisher:
-        """Return a publisher of finished segments. It replaces no segments after a later truncation of the log."""
+        """Return a publisher of finished segments. It replaces nothing after a later truncation or ``recompact``."""
         return LocalPublisher(self._state)
 
     def new_spooled(self, base_offset: int) -> SegmentBuilder:

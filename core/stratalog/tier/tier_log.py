@@ -14,7 +14,14 @@ from stratalog.spi.layouts import SegmentSource, StoredSegment
 from stratalog.spi.providers import Section
 from stratalog.tier.commit.append_change import LogBounds, created, is_unknown
 from stratalog.tier.commit.committer import Committer, Decide
-from stratalog.tier.commit.trim_change import ExpireReport, Expiry, empty_change, epoch_change, truncate_change
+from stratalog.tier.commit.trim_change import (
+    ExpireReport,
+    Expiry,
+    empty_change,
+    epoch_change,
+    recompact_change,
+    truncate_change,
+)
 from stratalog.tier.log_head import LogHead, TierComponents
 from stratalog.tier.manifest.pages import Pages
 from stratalog.tier.manifest.root import BULK, ChangeKind, Root, TopicNote, object_keys
@@ -241,6 +248,14 @@ class TierLog(LogHead):
         objects later. Raises the errors of ``offload``.
         """
         return self._expire(leader_epoch, Expiry(log_start, reason))
+
+    def recompact(self, *, leader_epoch: int, reason: str) -> None:
+        """Commit that no offset of the log is compacted, because a cleanup policy was added.
+
+        The method raises the errors of ``offload``.
+        """
+        self.check_writable()
+        self.commit(leader_epoch, lambda root: recompact_change(root, reason))
 
     def cut_back(self, offset: int, *, leader_epoch: int, reason: str) -> None:
         """Remove the segments from ``offset`` on, in one commit, because another leader wrote them.

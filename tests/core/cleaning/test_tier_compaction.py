@@ -354,6 +354,48 @@ def test_the_local_copies_of_a_topic_that_leaves_the_tier_meanwhile_stay(logs: T
     assert letters(log) == "2c 4b 5d 6a 7e"
 
 
+@pytest.mark.parametrize("is_tiered", [False, True], ids=["local", "tier"])
+def test_a_new_policy_compacts_what_rounds_of_other_policies_kept(
+    logs: TieredLogs,
+    engine: Engine,
+    is_tiered: bool,  # noqa: FBT001 - a parameter of the test
+) -> None:
+    """The tombstone once left the log before the older record of its key, which was then the latest one."""
+    log = filled(engine, "ab", "A", cleanup_policy="ttl", ttl_ms=1 << 40, remote_storage_enable=is_tiered)
+    if is_tiered:
+        engine.offload()
+    assert [result.end for result in engine.run_cleaner()] == [3]
+    engine.alter_topic("t", {"cleanup.policy": "compact"})
+    for keys in "xyz":
+        append(log, keys)
+        log.roll()
+        if is_tiered:
+            engine.offload()
+        engine.run_cleaner()
+        logs.clock.advance_ms(20_000)
+    assert letters(log) == "1b 3x 4y 5z"
+
+
+def test_a_new_policy_ends_a_round_of_the_other_policies(logs: TieredLogs, engine: Engine) -> None:
+    log = filled(engine, "ab", "A", cleanup_policy="ttl", ttl_ms=1 << 40)
+    engine.offload()
+    done = list[str]()
+
+    def before(request: SimRequest) -> None:
+        if request.kind == "put_file" and not done:
+            done.append(request.key)
+            engine.alter_topic("t", {"cleanup.policy": "compact"})
+
+    logs.sim.store.before = before
+    append(log, "c")
+    log.roll()
+    logs.clock.advance_ms(1 << 40)
+    append(log, "c")
+    (result,) = engine.run_cleaner()
+    assert result.stopped == "cleanup.policy of t-0 changed"
+    assert remote_of(log).first_dirty_offset == 0
+
+
 @pytest.mark.long
 def test_the_store_fails_once_at_each_request(tmp_path: Path) -> None:
     """If any request is lost, or its response is lost, no record is lost, and the next round completes the work."""

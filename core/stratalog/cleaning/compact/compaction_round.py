@@ -200,11 +200,15 @@ class _Round:
     def _tiered(self, tier: TierLog, filters: Sequence[RecordFilter]) -> int:
         log, state = self.plan.log, self.plan.log.maintenance.cleaning
         publisher = CommittedPublisher.open(log, tier, f"compaction: {self.plan.reason}", self.traffic)
-        part = TierRange.of(log, self.traffic)
+        part, dirty_start = TierRange.of(log, self.traffic), tier.view().first_dirty_offset
         try:
             rewriting = self._rewriting(part, publisher, filters)
             rewriting.is_copied = True
             end = run_passes(rewriting)
+            if log.config.cleanup_policy != self.job.config.cleanup_policy or (
+                tier.view().first_dirty_offset < dirty_start
+            ):
+                raise RewriteStoppedError(f"cleanup.policy of {log.name} changed")
             publisher.commit(end)
         except CorruptionError as error:
             part.forget(error.file)

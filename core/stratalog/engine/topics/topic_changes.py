@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
+from stratalog.cleaning.plan.compaction_plan import rewriters
 from stratalog.config.topic import TopicConfig
 from stratalog.engine.open.log_dir import LogDir
 from stratalog.engine.open.log_opener import LogOpener
@@ -173,14 +174,37 @@ class TopicChanges:
             self._leave_tier(logs)
         if checked.remote_storage_enable and not now.remote_storage_enable:
             self._enter_tier(logs, entry.topic_id, checked)
+        has_new_filter = self._has_new_filter(now, checked)
+        if has_new_filter:
+            self._recompact_tier(logs)
         self._topics.put(name, entry)
         components, missing = self._host.available_components(checked)
         for log in logs:  # a log whose index formats are or were missing keeps the components with which it was opened
             used = log.components if missing is not None or missing_roles(log.components) else components
             log.maintenance.configure(checked, used, self._opener.remote(log.name, entry.topic_id, checked))
+            if has_new_filter:
+                log.maintenance.recompact()
         if tiny_segments(checked) != tiny_segments(now):
             self._tell_tiny(name, checked)
         return self.info(name, names)
+
+    def _has_new_filter(self, now: TopicConfig, changed: TopicConfig) -> bool:
+        """Return True if ``changed`` names a cleanup policy with a record filter that ``now`` does not name.
+
+        Rounds of the other policies have kept records that the new policy drops, such as older records of a key.
+        """
+        added = [name for name in changed.cleanup_policy if name not in now.cleanup_policy]
+        return bool(rewriters({name: self._host.policy(name) for name in added}))
+
+    def _recompact_tier(self, logs: Iterable[Log]) -> None:
+        """Commit that no offset in the tier is compacted, for each log that leads and has a tier."""
+        for log in logs:
+            remote = self._opener.joined(log)
+            if remote is None or not log.is_leader:
+                continue
+            with log.maintenance.stopped_if_fenced():
+                remote.recompact(leader_epoch=log.leader_epoch, reason="cleanup.policy has a new policy")
+            log.maintenance.refresh_remote()
 
     def _enter_tier(self, logs: Iterable[Log], topic_id: TopicId, config: TopicConfig) -> None:
         """Read the state of each log in the tier, to raise an error before anything is changed."""

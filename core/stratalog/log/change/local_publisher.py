@@ -33,8 +33,8 @@ class LocalPublisher:
         state: state of the log.
 
     Attributes:
-        generation: value of ``CleaningState.generation`` when this publisher was made. After a truncation, that value
-            has changed, and ``replace`` publishes nothing.
+        generation: value of ``CleaningState.generation`` when this publisher was made. After a truncation or a new
+            cleanup policy, that value has changed, and ``replace`` publishes nothing.
     """
 
     def __init__(self, state: LogState) -> None:
@@ -55,8 +55,8 @@ class LocalPublisher:
             old: the segments to replace. Their records were read after this publisher was made.
 
         Returns:
-            True if the segments were replaced. False if the log was truncated since this publisher was made, if the log
-            no longer has the old segments, if one of them is active, or if the tier has one of them to its end.
+            True if the segments were replaced. False if ``generation`` is outdated, if the log no longer has the old
+            segments, if one of them is active, or if the tier has one of them to its end.
 
         Raises:
             ClosedError: the log is closed.

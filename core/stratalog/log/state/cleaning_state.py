@@ -10,7 +10,7 @@ class CleaningState:
 
     Attributes:
         dirty_start: first offset that is not compacted yet, from the cleaner's checkpoint; None if there is none.
-        generation: number of truncations. A compaction in progress is invalid if the number has changed.
+        generation: number of calls of ``void``. A compaction in progress is invalid if the number has changed.
         uncleanable: the reason not to compact the log until it is opened again; "" if there is none.
         busy: lock held during a compaction and during an offload, because a segment must not change while it is
             uploaded.
@@ -28,9 +28,10 @@ class CleaningState:
         self.tier_busy, self.busy = LockRank.TIER_CLEANING.lock(), LockRank.CLEANING.lock()
 
     def void(self, end: int | None = None) -> None:
-        """Invalidate a compaction that is in progress, because the log is truncated. The caller holds the log's lock.
+        """Invalidate a compaction in progress, because the log is truncated or has a new cleanup policy.
 
-        ``end`` is the new log end: nothing at or above it counts as compacted.
+        The caller holds the log's lock. ``end`` is the new log end, or 0 for a new policy: nothing at or above it
+        counts as compacted.
 
         Source: apache/kafka LogManager.truncateTo (abortAndPauseCleaning, maybeTruncateCleanerCheckpoint...).
         """

@@ -1,4 +1,4 @@
-"""Changes of a log in a tier that add no segment: removals at both ends, a new leader epoch, and an empty change.
+"""Changes of a log in a tier that add no segment: removals at both ends, a new leader epoch, and changes of offsets.
 
 A commit only removes segments from the manifest. The collector deletes their objects later, so readers of an older root
 can finish.
@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from stratalog.errors import StorageError, UnknownTopicError
 from stratalog.tier.commit.committer import Decide
-from stratalog.tier.manifest.root import Change, ChangeKind, Root
+from stratalog.tier.manifest.root import EMPTYING, Change, ChangeKind, Root
 
 
 def check_not_deleted(root: Root | None) -> None:
@@ -80,6 +80,13 @@ def epoch_change(root: Root | None, reason: str) -> Change | None:
     """
     check_not_deleted(root)
     return None if root is None else root.unchanged(ChangeKind.CLAIM, reason)
+
+
+def recompact_change(root: Root | None, reason: str) -> Change | None:
+    """Return a change after which no offset of the log counts as compacted; None if none does, or without a root."""
+    if root is None or root.change in EMPTYING or not root.first_dirty_offset:
+        return None
+    return replace(root.unchanged(ChangeKind.COMPACT, reason), first_dirty_offset=0)
 
 
 def truncate_change(offset: int, reason: str) -> Decide:
