@@ -97,7 +97,9 @@ def compact_part(
     """
     start, end = span
     log, config = at.segments.name, at.segments.config
-    dirty_start = min(max(at.first_dirty_offset, start), end)
+    # rounds of other policies keep older records of a key
+    compacted_to = at.first_dirty_offset if "compact" in config.cleanup_policy else 0
+    dirty_start = min(max(compacted_to, start), end)
     job = RewriteJob(log, start, end, dirty_start, now_ms, memory_bytes, config=config)
     rewriting = _rewriting(at, job, [policy.record_filter(job)], keeps_tombstones=False)
     seen = observe(rewriting)

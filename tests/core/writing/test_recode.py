@@ -112,6 +112,28 @@ def test_a_span_is_compacted_as_the_cleaner_compacts(tmp_path: Path) -> None:
     assert [len(rows) for rows in kept] == [30, 70]
 
 
+def test_a_log_with_another_policy_is_compacted_from_its_start(tmp_path: Path) -> None:
+    """Rounds of the other policy have kept older records of a key."""
+    (tmp_path / "tier").mkdir()
+    target = WriteTarget((tmp_path / "tier").as_uri(), take_over=True)
+    config = {"cleanup.policy": "ttl", "ttl.ms": 1 << 40, "min.cleanable.dirty.ratio": 0}
+    with open_engine(tmp_path / "data", tier=target.location) as engine:
+        engine.create_topic("orders", config=config)
+        log = engine.log("orders", 0)
+        for value in (b"old", b"new"):
+            log.append([Record(key=b"k", value=value)])
+            log.roll()
+        engine.offload()
+        assert [result.end for result in engine.run_cleaner()] == [2]
+    with target.open() as writer:
+        span = writer.span(LOG)
+        assert span is not None
+        made = writer.compact(span, now_ms=1_000, memory_bytes=1 << 20)
+        writer.replace(span, made.staged, reason="a test", first_dirty_offset=span.end)
+    with open_reader(target.location) as reader:
+        assert [record.value for record in reader.log("orders", 0).records()] == [b"new"]
+
+
 def test_a_key_set_that_does_not_fit_is_not_compacted_in_part(tmp_path: Path, target: WriteTarget) -> None:
     before = stored(tmp_path)
     with target.open() as writer:
