@@ -23,6 +23,7 @@ from stratalog.cleaning.plan import retention
 from stratalog.env import Env
 from stratalog.env.clock import ManualClock
 from stratalog.errors import StorageError, StoreError
+from stratalog.log.change import delete
 from stratalog.model.names import TopicId, TopicPartition, log_prefix, manifest_prefix
 from stratalog.model.segment_info import FileKind
 from stratalog.spi import ByteSource, ObjectInfo
@@ -220,6 +221,7 @@ def evict_before_commit(patch: pytest.MonkeyPatch) -> None:
     """Plant a bug: evict local segments before their upload is committed (Redpanda #29674)."""
     cut = retention.cut_of
     patch.setattr(retention, "cut_of", lambda actions, limit: cut(actions, 1 << 40 if limit else limit))
+    patch.setattr(delete, "removable_end", lambda state: state.log_end)  # the second check, by the log itself
 
 
 def collect_the_head(patch: pytest.MonkeyPatch) -> None:

@@ -87,7 +87,7 @@ def drop_segments(state: LogState, end: int) -> list[Segment]:
         state.health.check_writable()
         if state.settings.remote is not None and state.settings.remote.is_assumed:
             return []
-        end = min(end, _removable_end(state))
+        end = min(end, removable_end(state))
         if state.log_end <= end and state.writes.segments[-1].size_bytes:
             with contextlib.suppress(OutOfResourcesError):  # the next call removes the active segment
                 roll(state)
@@ -113,7 +113,7 @@ def drop_segments(state: LogState, end: int) -> list[Segment]:
     return gone
 
 
-def _removable_end(state: LogState) -> int:
+def removable_end(state: LogState) -> int:
     """Return the offset up to which no record exists only in local segments. The caller holds the log's lock."""
     remote, log_start = state.settings.remote, state.view.offsets.log_start
     tiered = None if remote is None else state.tier.own_part(remote, state.writes.epochs)
