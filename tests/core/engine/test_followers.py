@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -10,6 +11,8 @@ import pytest
 
 import stratalog
 from stratalog.errors import FencedEpochError, OffsetInTierError
+from stratalog.log.change.local_publisher import LocalPublisher
+from stratalog.log.maintenance import LogMaintenance
 from stratalog.tier.tier import Tier
 
 TIERED = {
@@ -165,3 +168,57 @@ def test_a_log_that_follows_a_new_leader_is_not_stopped_by_an_offload_that_had_b
         assert log.healthy
         log.lead(3)
         assert log.append([stratalog.Record(value=b"v")]).base_offset == 60
+
+
+CHANGES: dict[str, Callable[[stratalog.Engine], object]] = {
+    "compaction": lambda engine: engine.run_cleaner(),
+    "erasure": lambda engine: engine.erase("orders", b"k1"),
+    "return to the tier": lambda engine: engine.alter_topic("orders", {"remote.storage.enable": True}),
+    "departure from the tier": lambda engine: engine.alter_topic(
+        "orders", {"remote.storage.enable": False, "remote.log.delete.on.disable": True}
+    ),
+    "deletion": lambda engine: engine.delete_topic("orders"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_no_change_of_the_tier_begins_the_epoch_of_another_leader(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    (tmp_path / "bucket").mkdir()
+    external = {"watermark": "external"}
+    compacted = {**TIERED, "cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0.0}
+    with stratalog.open_engine(tmp_path / "data", tier=f"file://{tmp_path}/bucket", config=external) as engine:
+        engine.create_topic("orders", config=compacted)
+        log = engine.log("orders", 0)
+        log.lead(1)
+        for number in range(60):
+            log.append([stratalog.Record(key=b"k%d" % (number % 3), value=b"." * 90)])
+        log.set_high_watermark(60)
+        engine.offload()
+        if change == "return to the tier":
+            CHANGES["departure from the tier"](engine)
+
+        def lose_the_role(self: stratalog.Log) -> bool:  # between the check of the role and the read of the epoch
+            was_leader = self.view().is_leader
+            if was_leader:
+                self.follow(2)
+            return was_leader
+
+        publisher = LogMaintenance.publisher
+
+        def begin_a_round(self: LogMaintenance) -> LocalPublisher:
+            log.follow(2)
+            return publisher(self)
+
+        if change == "compaction":  # the plan asks for the role several times
+            monkeypatch.setattr(LogMaintenance, "publisher", begin_a_round)
+        else:
+            monkeypatch.setattr(stratalog.Log, "is_leader", property(lose_the_role))
+        CHANGES[change](engine)
+        assert log.healthy or change == "deletion"
+        assert isinstance(engine.tier, Tier)
+        (name,) = engine.tier.logs()
+        root = engine.tier.log(*name).root
+        assert root is not None
+        assert root.leader_epoch == 1

@@ -187,11 +187,15 @@ class CommittedPublisher:
         """Read the newest state of the tier, commit this engine's leader epoch to it, and return a publisher.
 
         Raises:
+            RewriteStoppedError: the log is a follower now.
             FencedEpochError: another writer owns the log. The log no longer accepts appends here.
             StoreError: the store failed.
         """
-        with log.maintenance.stopped_if_fenced():
-            publisher = TierPublisher(tier, log.leader_epoch, log.config)
+        view = log.view()
+        if not view.is_leader:  # a commit in the epoch of the leader would fence the leader
+            raise RewriteStoppedError(f"{log.name} is a follower now")
+        with log.maintenance.stopped_if_fenced(view.leader_epoch):
+            publisher = TierPublisher(tier, view.leader_epoch, log.config)
             tier.refresh()
             publisher.claim()
         log.maintenance.refresh_remote()
@@ -247,7 +251,7 @@ class CommittedPublisher:
         except FencedEpochError as error:
             if log.leader_epoch != tier.leader_epoch:
                 raise RewriteStoppedError(f"the leader epoch of {log.name} changed") from error
-            with log.maintenance.stopped_if_fenced():
+            with log.maintenance.stopped_if_fenced(tier.leader_epoch):
                 raise
         finally:
             log.maintenance.refresh_remote()

@@ -84,6 +84,9 @@ def erase(
                     _erase_in_tier(log, tier, key, done, remnants, on_bytes, dry_run=dry_run)
         except StorageError as wrong:
             error = wrong
+        except RewriteStoppedError as stopped:
+            error = StorageError(f"{stopped}: erase again")
+            error.__cause__ = stopped
     remnants += [Remnant("deleted file", path, until_ms) for path, until_ms in log.maintenance.pending_deletes()]
     return EraseResult(log.name, end, tuple(done), tuple(remnants), error, log.components.env.clock.now_ms())
 
@@ -198,7 +201,7 @@ def _erase_in_tier(
     """Erase a key from the segments in the tier of a log that is the leader.
 
     Committed segments are added to ``done``, even before an error is raised. Errors are those of
-    ``CommittedPublisher``.
+    ``CommittedPublisher``, such as RewriteStoppedError.
     """
     log.maintenance.refresh_remote()
     if tier.root is None:
@@ -224,8 +227,6 @@ def _erase_in_tier(
             publisher.replace(built, [found])
         publisher.commit(always=True)
         _check_placed(tier, erased_segments, publisher.placed)
-    except RewriteStoppedError as stopped:
-        raise StorageError(f"{stopped}: erase again") from stopped
     finally:
         publisher.abandon()
         for placed in publisher.placed:

@@ -88,15 +88,16 @@ class Tiering:
         return False
 
     def _create(self, log: Log, topic: TopicNote) -> None:
-        remote = self._opener.remote_of(log)
-        offsets = log.offsets()
+        remote, view = self._opener.remote_of(log), log.view()
         assert remote is not None
+        if not view.is_leader:  # since ``_may_create``
+            return
         try:
-            with log.maintenance.stopped_if_fenced():
+            with log.maintenance.stopped_if_fenced(view.leader_epoch):
                 remote.create(
-                    leader_epoch=log.leader_epoch,
-                    log_start=offsets.log_start,
-                    high_watermark=offsets.high_watermark,
+                    leader_epoch=view.leader_epoch,
+                    log_start=view.offsets.log_start,
+                    high_watermark=view.offsets.high_watermark,
                     topic=topic,
                 )
         except StorageError as error:
@@ -246,7 +247,8 @@ def _is_deleted(remote: TierLog) -> bool:
 
 def _led(log: Log) -> int | None:
     """Return the leader epoch of a log, or None if the log is a follower here."""
-    return log.leader_epoch if log.is_leader else None
+    view = log.view()
+    return view.leader_epoch if view.is_leader else None
 
 
 def _is_pressed(log: Log) -> bool:

@@ -219,10 +219,10 @@ class TopicChanges:
             remote = self._opener.joined(log)
             if remote is None:
                 continue
-            start = log.maintenance.leave_remote()
-            if log.is_leader:
-                with log.maintenance.stopped_if_fenced():
-                    remote.clear(start, leader_epoch=log.leader_epoch, reason="remote.storage.enable=false")
+            start, view = log.maintenance.leave_remote(), log.view()
+            if view.is_leader:
+                with log.maintenance.stopped_if_fenced(view.leader_epoch):
+                    remote.clear(start, leader_epoch=view.leader_epoch, reason="remote.storage.enable=false")
 
     def delete(self, name: str) -> None:
         """Delete a topic; see ``Engine.delete_topic``."""
@@ -231,9 +231,9 @@ class TopicChanges:
         config = self._topics.config(name)
         delay_ms = config.file_delete_delay_ms
         for log in [self._open_logs.logs[found] for found in names if found in self._open_logs.logs]:
-            remote = self._opener.joined(log)
-            if remote is not None and remote.root is not None and log.is_leader:
-                remote.delete(leader_epoch=log.leader_epoch, reason="the topic was deleted")
+            remote, view = self._opener.joined(log), log.view()
+            if remote is not None and remote.root is not None and view.is_leader:
+                remote.delete(leader_epoch=view.leader_epoch, reason="the topic was deleted")
         if self._opener.has_tier and config.remote_storage_enable:
             for found in names:
                 if found in self._open_logs.failed:  # another engine may own its records in the tier by now
