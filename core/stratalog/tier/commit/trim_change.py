@@ -47,8 +47,8 @@ class Expiry:
     def decide(self, root: Root | None) -> Change | None:
         """Return the change to commit on top of ``root``, the latest root; None if ``root`` is None.
 
-        The result is also None if EXPIRE would not raise the log start, if CLEAR already made ``root``, or if the topic
-        was deleted.
+        The result is also None if EXPIRE would not raise the log start, or if CLEAR or DELETE already made ``root``. An
+        EXPIRE after one of them would list the log in the tier again.
         """
         self._before = root
         if root is None or self._is_done(root):
@@ -58,11 +58,9 @@ class Expiry:
         return replace(change, log_start=log_start, high_watermark=max(root.high_watermark, log_start))
 
     def _is_done(self, root: Root) -> bool:
-        if root.change == ChangeKind.DELETE:
-            return True
         if self._kind is ChangeKind.EXPIRE:
-            return self._log_start <= root.log_start
-        return root.change == self._kind
+            return self._log_start <= root.log_start or root.change in EMPTYING
+        return root.change in {self._kind, ChangeKind.DELETE}
 
     def report(self, head: Root | None) -> ExpireReport:
         """Return a report of the segments that the commit removed; ``head`` is the latest root after it, or None."""
@@ -75,11 +73,12 @@ class Expiry:
 def epoch_change(root: Root | None, reason: str) -> Change | None:
     """Return a change that keeps all segments, to begin a new leader epoch by its commit; None if there is no root.
 
-    A commit in a new leader epoch fences the previous writer, which stops at its next commit. The function raises
-    UnknownTopicError if the topic was deleted.
+    A commit in a new leader epoch fences the previous writer, which stops at its next commit. The result is also None
+    if CLEAR made ``root``: the change would list the log in the tier again. The function raises UnknownTopicError if
+    the topic was deleted.
     """
     check_not_deleted(root)
-    return None if root is None else root.unchanged(ChangeKind.CLAIM, reason)
+    return None if root is None or root.change == ChangeKind.CLEAR else root.unchanged(ChangeKind.CLAIM, reason)
 
 
 def recompact_change(root: Root | None, reason: str) -> Change | None:
@@ -113,10 +112,12 @@ def truncate_change(offset: int, reason: str) -> Decide:
 
 
 def empty_change(root: Root | None) -> Change | None:
-    """Return a change that keeps everything; None if there is no root, or if the topic was deleted.
+    """Return a change that keeps everything; None if there is no root.
 
-    Its commit creates the next version. A delayed request of this process to create that version then fails.
+    Its commit creates the next version. A delayed request of this process to create that version then fails. After
+    CLEAR or DELETE, the change has the same kind, because another kind would list the log in the tier again.
     """
-    if root is None or root.change == ChangeKind.DELETE:
+    if root is None:
         return None
-    return root.unchanged(ChangeKind.APPEND, "a write was discarded")
+    kind = ChangeKind(root.change) if root.change in EMPTYING else ChangeKind.APPEND
+    return root.unchanged(kind, "a write was discarded")

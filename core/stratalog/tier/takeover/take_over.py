@@ -146,7 +146,7 @@ def take_over(remote: TierLog, components: Components) -> AttachedLog:
     """
     before = remote.root
     root = remote.claim("attached from the tier")
-    if root is None:
+    if root is None or root.change in EMPTYING:  # the topic may be deleted meanwhile
         raise StorageError(f"the tier has no segments of {remote.log}")
     view = remote.view()
     return AttachedLog(

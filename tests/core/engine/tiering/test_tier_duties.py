@@ -6,6 +6,7 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import cast
 
@@ -30,6 +31,7 @@ from stratalog.model.names import TopicPartition
 from stratalog.spi.layouts import SegmentSource, StoredSegment
 from stratalog.testing.faults import FaultyVfs
 from stratalog.tier.manifest.root import Head
+from stratalog.tier.takeover.take_over import has_log
 from stratalog.tier.upkeep.collect import GRACE_MS
 from stratalog.tier.upkeep.orphans import OrphanCollector
 from stratalog.tier.upload.uploader import SegmentUploader
@@ -217,6 +219,47 @@ def test_a_topic_that_comes_back_does_not_count_as_uploaded(tmp_path: Path, buck
         assert engine.offload()[0].segments == 3
         engine.apply_retention()
         assert (log.offsets().local_log_start, len(list(log.records()))) == (2, 3)
+
+
+def before_the_next_commit(monkeypatch: pytest.MonkeyPatch, change: Callable[[], object]) -> None:
+    """Call ``change`` on another thread after the next upload, and before the commit of the uploaded segment."""
+    upload = SegmentUploader.upload
+
+    def uploaded(self: SegmentUploader, source: SegmentSource, prefix: str, leader_epoch: int) -> StoredSegment:
+        stored = upload(self, source, prefix, leader_epoch)
+        monkeypatch.setattr(SegmentUploader, "upload", upload)
+        with ThreadPoolExecutor() as threads:
+            threads.submit(change).result()
+        return stored
+
+    monkeypatch.setattr(SegmentUploader, "upload", uploaded)
+
+
+@pytest.mark.parametrize("deletes", [False, True], ids=["leaves the tier", "is deleted"])
+def test_an_offload_in_progress_does_not_bring_a_topic_back_to_the_tier(
+    tmp_path: Path, bucket: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, *, deletes: bool
+) -> None:
+    with opened(tmp_path, bucket, clock) as engine:
+        engine.create_topic("t", config={"local.retention.bytes": 0, "retention.bytes": -1})
+        fill(engine, 2)
+        engine.offload()
+        engine.apply_retention()
+        fill(engine, 3)
+
+        def leave() -> None:
+            if deletes:
+                engine.delete_topic("t")
+            else:
+                engine.alter_topic("t", {"remote.storage.enable": False, "remote.log.delete.on.disable": True})
+
+        before_the_next_commit(monkeypatch, leave)
+        with pytest.raises(StorageError, match="deleted" if deletes else "left the tier"):
+            engine.offload()
+        assert engine.tier is not None
+        (name,) = engine.tier.logs()
+        assert not has_log(engine.tier.log(*name))
+    with open_reader(f"file://{bucket}") as reader:
+        assert reader.log("t").segments() == ()
 
 
 # --- collecting --------------------------------------------------------------------------------------------------

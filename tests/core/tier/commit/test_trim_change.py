@@ -2,9 +2,12 @@ from __future__ import annotations
 
 import pytest
 
+from stratalog.config.topic import TopicConfig
 from stratalog.errors import FencedEpochError, StorageError, UnknownTopicError
 from stratalog.testing.contracts.made_segments import LOG, TOPIC_ID
+from stratalog.tier.takeover.take_over import has_log
 from stratalog.tier.tier_log import TierLog
+from stratalog.tier.tier_publisher import TierPublisher
 from tier_bed import TierBed, made_segments
 
 
@@ -57,6 +60,19 @@ def test_a_log_without_a_root_has_nothing_to_expire() -> None:
     bed = TierBed()
     report = bed.open().log(LOG, TOPIC_ID).expire(5, leader_epoch=0, reason="a test")
     assert (report.log_start, report.segments) == (0, 0)
+
+
+def test_no_later_change_lists_a_log_again_that_left_the_tier() -> None:
+    bed = TierBed()
+    log = filled(bed, 0, 10, 20)
+    log.clear(20, leader_epoch=0, reason="a test")
+    log.expire(30, leader_epoch=0, reason="a test")
+    TierPublisher(log, 1, TopicConfig()).claim()
+    log.claim("a test")
+    log.cancel_pending_commits(leader_epoch=1)
+    with pytest.raises(StorageError, match="is not offloaded"):
+        offload(log, 20, 30, epoch=1, log_start=20)
+    assert not has_log(bed.open(read_only=True).log(LOG, TOPIC_ID))
 
 
 def test_offloading_continues_where_everything_expired() -> None:
