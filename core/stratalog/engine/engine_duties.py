@@ -92,7 +92,7 @@ class EngineDuties(CheckedArguments, Closeable):
         return self._duties.tier_lag(self._chosen(logs))
 
     def collect(self) -> CollectReport:
-        """Delete the objects in the tier that no reader can need any longer, of open logs and of deleted topics.
+        """Delete the objects in the tier that no reader can need any longer, also of deleted topics and topics that left the tier.
 
         Objects of earlier versions are kept for ``tier.history.ms``. Without a tier, nothing is done, and the report is
         empty.

@@ -210,7 +210,7 @@ class Duties:
         return tuple(result for result in found if result is not None)
 
     def collect(self) -> CollectReport:
-        """Delete the objects in the tier that no reader can need any longer, of open logs and of deleted topics.
+        """Delete the objects in the tier that no reader can need any longer, also of deleted topics and topics that left the tier.
 
         Without a tier, do nothing, and return an empty report.
         """

@@ -22,7 +22,7 @@ from stratalog.log.log import Log
 from stratalog.model.names import TopicPartition
 from stratalog.tier.collect_all import TierCollection
 from stratalog.tier.commit.append_change import is_unknown
-from stratalog.tier.manifest.root import ChangeKind, TopicNote
+from stratalog.tier.manifest.root import EMPTYING, TopicNote
 from stratalog.tier.store.store import is_of_store
 from stratalog.tier.tier import Tier, TierLogName
 from stratalog.tier.tier_log import TierLog
@@ -56,7 +56,7 @@ class Tiering:
         self._errors: dict[TopicPartition, str] = {}  # error of each log's last attempt, "" if none; under _lock
         self._pauses: dict[TopicPartition, _Pause] = {}  # of logs whose plugin fails; under _lock
         self._collection = TierCollection(settings.tier_history_ms)
-        self._looked_for_deleted = False
+        self._looked_for_emptied = False
         self._closed = False
 
     @property
@@ -186,9 +186,9 @@ class Tiering:
         return known if known or remote.is_here else str(remote.unavailable())
 
     def collect(self, logs: Iterable[Log]) -> CollectReport:
-        """Delete the objects in the tier that no reader can need any longer, of these logs and of deleted topics.
+        """Delete the objects in the tier that no reader can need any longer.
 
-        Logs without changes since the last collection are skipped.
+        The objects are those of these logs, of deleted topics, and of topics that left the tier. Logs without changes since the last collection are skipped.
 
         Raises:
             StoreError: the store refused a request or failed. The next call deletes the remaining objects.
@@ -197,8 +197,8 @@ class Tiering:
         self._tier.availability.reach()
         remotes = [(remote, log) for log in logs if (remote := self._opener.remote_of(log)) is not None]
         led = [(remote, _led(log)) for remote, log in remotes if self._is_joined(log)]
-        deleted = self._deleted({TierLogName(found.log, found.topic_id) for found, _ in remotes})
-        return self._collection.collect_all([*led, *((found, None) for found in deleted)])
+        emptied = self._emptied({TierLogName(found.log, found.topic_id) for found, _ in remotes})
+        return self._collection.collect_all([*led, *((found, None) for found in emptied)])
 
     def close(self) -> None:
         """End running offloads after the current segment, and start no further upload. Does not wait."""
@@ -213,15 +213,15 @@ class Tiering:
                 raise
             return False
 
-    def _deleted(self, known: set[TierLogName]) -> list[TierLog]:
-        """Return the logs of deleted topics that still have objects in the tier, without the logs in ``known``."""
-        if not self._looked_for_deleted:  # later, the tier knows the logs of topics that this engine deletes
+    def _emptied(self, known: set[TierLogName]) -> list[TierLog]:
+        """Return the logs of topics that were deleted or left the tier, without the logs in ``known``."""
+        if not self._looked_for_emptied:  # later, the tier knows the logs of topics that this engine changes
             for name in self._tier.logs():
                 if name not in known:
                     self._tier.log(*name)
-            self._looked_for_deleted = True
+            self._looked_for_emptied = True
         opened = [found for found in self._tier.opened() if TierLogName(found.log, found.topic_id) not in known]
-        return [found for found in opened if _is_deleted(found)]
+        return [found for found in opened if _is_emptied(found)]
 
     def _note(self, name: TopicPartition, error: str) -> None:
         with self._lock:
@@ -234,10 +234,10 @@ class Tiering:
         return not self._closed
 
 
-def _is_deleted(remote: TierLog) -> bool:
-    """Return True if the newest root of a log in the tier is a deletion; False if the root is damaged."""
+def _is_emptied(remote: TierLog) -> bool:
+    """Return True if the newest root of a log in the tier is CLEAR or DELETE; False if the root is damaged."""
     try:
-        return remote.root is not None and remote.root.change == ChangeKind.DELETE
+        return remote.root is not None and remote.root.change in EMPTYING
     except StorageError as error:
         if is_of_store(error):
             raise

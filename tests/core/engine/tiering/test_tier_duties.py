@@ -288,6 +288,25 @@ def test_a_deleted_topic_leaves_nothing_in_the_bucket(tmp_path: Path, bucket: Pa
         assert files(bucket) == []
 
 
+@pytest.mark.parametrize("reopens", [False, True])
+def test_a_topic_that_leaves_the_tier_leaves_no_segment_in_the_bucket(
+    tmp_path: Path, bucket: Path, clock: ManualClock, *, reopens: bool
+) -> None:
+    with opened(tmp_path, bucket, clock) as engine:
+        engine.create_topic("t")
+        fill(engine, 3)
+        engine.offload()
+        engine.alter_topic("t", {"remote.storage.enable": False, "remote.log.delete.on.disable": True})
+        settle(bucket, clock)
+        if not reopens:
+            engine.collect()
+    if reopens:
+        with opened(tmp_path, bucket, clock) as engine:
+            engine.collect()
+    assert files(bucket) == roots(bucket, "t")
+    assert len(roots(bucket, "t")) == 1
+
+
 def test_a_reader_uses_the_current_topic_instead_of_a_deleted_one(
     tmp_path: Path, bucket: Path, clock: ManualClock
 ) -> None:
