@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from dataclasses import replace
 
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import FencedEpochError, StorageError
@@ -257,7 +258,9 @@ class LogMaintenance:
             rejoin_tier(self._state, leader_epoch)
 
     def leave_remote(self) -> int:
-        """Raise the log start to the local log start, and delete the tier note: the tier is about to be emptied.
+        """Raise the log start to the local log start, and use no tier any more: the tier is about to be emptied.
+
+        From now on, nothing is evicted, and no duty changes the tier. ``configure`` ends this state.
 
         Returns:
             The new log start offset.
@@ -265,6 +268,10 @@ class LogMaintenance:
         Raises:
             StorageError: the log is not writable, or the note cannot be deleted.
         """
-        start = self.raise_log_start(self._state.view.offsets.local_log_start)
-        self._state.tier.forget_note()
+        state = self._state
+        with state.lock:  # an eviction in between would remove the only copy of records that stay
+            start = raise_log_start(state, state.view.offsets.local_log_start)
+            untiered = replace(state.settings.config, remote_storage_enable=False)
+            state.configure(LogSettings(untiered, state.settings.components))
+        state.tier.forget_note()
         return start

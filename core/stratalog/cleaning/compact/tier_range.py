@@ -17,7 +17,8 @@ from stratalog.cleaning.compact.segment_range import RewriteStoppedError
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import FencedEpochError, SegmentGoneError
 from stratalog.log.log import Log
-from stratalog.log.read.tier_view import merged_epochs
+from stratalog.log.read.tier_view import RemoteView, merged_epochs
+from stratalog.log.read.view import LogView
 from stratalog.model.batches import Buffer
 from stratalog.model.events import SegmentEvicted
 from stratalog.model.names import TopicPartition
@@ -120,10 +121,12 @@ class TierRange:
 
     @classmethod
     def of(cls, log: Log, traffic: Traffic) -> Self:
-        """Return the committed segments of an engine's log, which must have a tier. Reads use existing local copies."""
+        """Return the committed segments of an engine's log. Reads use existing local copies.
+
+        Raises RewriteStoppedError if the log has left its tier.
+        """
         view = log.view()
-        remote = view.remote
-        assert remote is not None
+        remote = _remote_in(view)
         found = cls(log.name, log.components, log.config, remote.segments.from_offset, log.producers, traffic)
         found._copies = {segment.base_offset: segment for segment in view.segments[:-1]}
         found._behind = [segment for segment in view.segments if segment.end_offset > remote.end_offset]
@@ -173,9 +176,7 @@ class CommittedPublisher:
 
     def __init__(self, log: Log, tier: TierPublisher, kind: ChangeKind, reason: str, traffic: Traffic) -> None:
         self._log, self._tier, self._kind, self._reason, self._traffic = log, tier, kind, reason, traffic
-        remote = log.view().remote
-        assert remote is not None
-        self._end = remote.end_offset
+        self._end = _remote_in(log.view()).end_offset
         self._made = list[SegmentSwap]()
         self.keeps_placed = False
         self.placed: tuple[SegmentSwap, ...] = ()
@@ -187,7 +188,7 @@ class CommittedPublisher:
         """Read the newest state of the tier, commit this engine's leader epoch to it, and return a publisher.
 
         Raises:
-            RewriteStoppedError: the log is a follower now.
+            RewriteStoppedError: the log is a follower now, or has left its tier.
             FencedEpochError: another writer owns the log. The log no longer accepts appends here.
             StoreError: the store failed.
         """
@@ -275,6 +276,12 @@ class CommittedPublisher:
             self._log.maintenance.notify(
                 SegmentEvicted(log=self._log.name, base_offset=gone.base_offset, size_bytes=gone.size_bytes)
             )
+
+
+def _remote_in(view: LogView) -> RemoteView:
+    if view.remote is None:
+        raise RewriteStoppedError(f"{view.log} has left its tier")
+    return view.remote
 
 
 def facts_of(old: Sequence[ReadableSegment]) -> SegmentFacts:

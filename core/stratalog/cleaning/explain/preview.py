@@ -89,7 +89,10 @@ def preview(
         job = replace(job, secret=digests.secret)
         seen = _previewed(log, LocalRange(log), digests, job, policies, limits, keeps_tombstones=older, watched=watched)
     else:
-        tiered = TierRange.of(log, Traffic())
+        try:
+            tiered = TierRange.of(log, Traffic())
+        except RewriteStoppedError as stopped:
+            raise SegmentGoneError(str(stopped), str(log.name)) from stopped
         seen = _previewed(log, tiered, None, job, policies, limits, keeps_tombstones=older, watched=watched)
     return replace(seen, reason=reason_of(rewrite, seen.end, limits))
 

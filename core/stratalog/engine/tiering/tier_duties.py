@@ -114,6 +114,9 @@ class Tiering:
         remote = self._joined(log)
         if remote is not None and not log.is_leader:
             self._follow(log, remote)
+        if remote is None:
+            with self._lock:
+                self._errors.pop(log.name, None)  # of a log that has left the tier
         if remote is None or log.config.remote_log_copy_disable or not log.is_leader:
             return None
         try:

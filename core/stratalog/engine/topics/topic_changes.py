@@ -170,14 +170,16 @@ class TopicChanges:
         if leaves and not checked.remote_log_delete_on_disable:
             raise ConfigError(LEAVES_TIER)
         logs = [self._open_logs.logs[found] for found in names if found in self._open_logs.logs]
-        if leaves:
-            self._leave_tier(logs)
-        if checked.remote_storage_enable and not now.remote_storage_enable:
-            self._enter_tier(logs, entry.topic_id, checked)
         has_new_filter = self._has_new_filter(now, checked)
-        if has_new_filter:
-            self._recompact_tier(logs)
-        self._topics.put(name, entry)
+        with contextlib.ExitStack() as undoing:
+            if leaves:
+                self._leave_tier(logs, undoing)
+            if checked.remote_storage_enable and not now.remote_storage_enable:
+                self._enter_tier(logs, entry.topic_id, checked)
+            if has_new_filter:
+                self._recompact_tier(logs)
+            self._topics.put(name, entry)
+            undoing.pop_all()
         components, missing = self._host.available_components(checked)
         for log in logs:  # a log whose index formats are or were missing keeps the components with which it was opened
             used = log.components if missing is not None or missing_roles(log.components) else components
@@ -213,12 +215,16 @@ class TopicChanges:
             if remote is not None:
                 remote.view()
 
-    def _leave_tier(self, logs: Iterable[Log]) -> None:
-        """Set the log start of each log to its local log start. The leader also removes all segments from the tier."""
+    def _leave_tier(self, logs: Iterable[Log], undoing: contextlib.ExitStack) -> None:
+        """Set the log start of each log to its local log start. The leader also removes all segments from the tier.
+
+        From then on, the logs do not use the tier. Calls that restore their settings are added to ``undoing``.
+        """
         for log in logs:
             remote = self._opener.joined(log)
             if remote is None:
                 continue
+            undoing.callback(log.maintenance.configure, log.config, log.components, remote)
             start, view = log.maintenance.leave_remote(), log.view()
             if view.is_leader:
                 with log.maintenance.stopped_if_fenced(view.leader_epoch):

@@ -25,18 +25,22 @@ from stratalog.errors import (
     OffsetInTierError,
     OffsetOutOfRangeError,
     StorageError,
+    StoreTimeoutError,
     UnknownTopicError,
 )
 from stratalog.model.names import TopicPartition
 from stratalog.spi.layouts import SegmentSource, StoredSegment
 from stratalog.testing.faults import FaultyVfs
+from stratalog.tier.commit.trim_change import ExpireReport
 from stratalog.tier.manifest.root import Head
 from stratalog.tier.takeover.take_over import has_log
+from stratalog.tier.tier_log import TierLog
 from stratalog.tier.upkeep.collect import GRACE_MS
 from stratalog.tier.upkeep.orphans import OrphanCollector
 from stratalog.tier.upload.uploader import SegmentUploader
 
 TOPIC = TopicPartition("t", 0)
+LEAVING = {"remote.storage.enable": False, "remote.log.delete.on.disable": True}
 
 
 @pytest.fixture
@@ -250,16 +254,69 @@ def test_an_offload_in_progress_does_not_bring_a_topic_back_to_the_tier(
             if deletes:
                 engine.delete_topic("t")
             else:
-                engine.alter_topic("t", {"remote.storage.enable": False, "remote.log.delete.on.disable": True})
+                engine.alter_topic("t", LEAVING)
 
         before_the_next_commit(monkeypatch, leave)
         with pytest.raises(StorageError, match="deleted" if deletes else "left the tier"):
             engine.offload()
+        engine.offload()
+        assert not [found for found in engine.metrics() if found.metric.name.endswith("tier_failing") and found.value]
         assert engine.tier is not None
         (name,) = engine.tier.logs()
         assert not has_log(engine.tier.log(*name))
     with open_reader(f"file://{bucket}") as reader:
         assert reader.log("t").segments() == ()
+
+
+def test_the_duties_evict_nothing_while_a_topic_leaves_the_tier(
+    tmp_path: Path, bucket: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opened(tmp_path, bucket, clock) as engine:
+        engine.create_topic("t", partitions=2, config={"local.retention.bytes": 0, "retention.bytes": -1})
+        fill(engine, 5)
+        clear = TierLog.clear
+
+        def cleared(self: TierLog, log_start: int, *, leader_epoch: int, reason: str) -> ExpireReport:
+            report = clear(self, log_start, leader_epoch=leader_epoch, reason=reason)
+            if self.log == TOPIC:  # the other partition has not left the tier yet
+                with ThreadPoolExecutor() as threads:
+                    threads.submit(engine.offload).result()
+                    threads.submit(engine.apply_retention).result()
+            return report
+
+        monkeypatch.setattr(TierLog, "clear", cleared)
+        engine.alter_topic("t", LEAVING)
+        assert len(list(engine.log("t", 0).records())) == 5
+        assert engine.tier is not None
+        assert not any(has_log(engine.tier.log(*name)) for name in engine.tier.logs())
+
+
+def test_a_compaction_in_progress_evicts_nothing_of_a_topic_that_left_the_tier(
+    tmp_path: Path, bucket: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opened(tmp_path, bucket, clock) as engine:
+        engine.create_topic("t", config={"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0.0})
+        fill(engine, 3)
+        engine.offload()
+        before_the_next_commit(monkeypatch, lambda: engine.alter_topic("t", LEAVING))
+        assert [result.part for result in engine.run_cleaner()] == ["tier", "local"]
+        assert [record.offset for record in engine.log("t", 0).records()] == [2]
+
+
+def test_a_topic_that_could_not_leave_the_tier_still_uses_it(
+    tmp_path: Path, bucket: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opened(tmp_path, bucket, clock) as engine:
+        engine.create_topic("t")
+        fill(engine, 3)
+        engine.offload()
+        with monkeypatch.context() as broken:
+            broken.setattr(TierLog, "clear", lambda *_, **__: (_ for _ in ()).throw(StoreTimeoutError("no reply", "")))
+            with pytest.raises(StoreTimeoutError):
+                engine.alter_topic("t", LEAVING)
+        fill(engine, 1)
+        assert [found.segments for found in engine.offload()] == [1]
+        assert engine.topics()["t"].config.remote_storage_enable
 
 
 # --- collecting --------------------------------------------------------------------------------------------------
