@@ -78,6 +78,36 @@ def test_a_lost_manifest_is_not_replaced_by_one_without_the_older_segments(place
         assert engine.tier.rebuild(name).end_offset == 5
 
 
+def test_an_engine_continues_a_rebuilt_log_with_the_records_that_only_its_disk_has(place: Place) -> None:
+    with place.engine() as engine:
+        log = engine.log("t", 0)
+        log.delete_records(9)
+        fill(log, 3)
+        engine.offload()
+        engine.apply_retention()
+        fill(log, 2)
+        before = numbers(log)
+    place.bucket = SimBucket(
+        place.clock, {key: found for key, found in place.bucket.objects.items() if "/manifest/" not in key}
+    )
+    with place.engine() as engine:
+        assert isinstance(engine.tier, Tier)
+        (name,) = engine.tier.lost()
+        engine.tier.rebuild(name)
+    with place.engine() as engine:
+        log = engine.log("t", 0)
+        assert isinstance(engine.tier, Tier)
+        assert log.topic_id is not None
+        root = engine.tier.log(log.name, log.topic_id).root
+        assert root is not None
+        log.lead(root.leader_epoch + 1)
+        log.roll()
+        engine.offload()
+        assert numbers(log) == before
+        assert engine.tier_lag()[0].segments == 0
+        assert log.healthy
+
+
 def test_the_log_continues_when_it_is_given_up(place: Place) -> None:
     with place.engine() as engine:
         log = engine.log("t", 0)
