@@ -252,7 +252,7 @@ class Tier(CheckedArguments, Closeable):
         report = rebuilder.run()
         if not dry_run:
             for entries in rebuilder.batches():
-                remote.add_rebuilt(entries, report.start_offset, leader_epoch=report.leader_epoch)
+                remote.add_rebuilt(entries, report.start_offset, report.end_offset, leader_epoch=report.leader_epoch)
         return report
 
     def foreign(self, layout: str) -> dict[TierLogName, list[StoredSegment]]:

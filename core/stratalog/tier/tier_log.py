@@ -232,14 +232,16 @@ class TierLog(LogHead):
                 return None
             return self.commit(next_epoch(root.leader_epoch, self.log), lambda now: epoch_change(now, reason))
 
-    def add_rebuilt(self, entries: tuple[StoredSegment, ...], log_start: int, *, leader_epoch: int) -> None:
+    def add_rebuilt(
+        self, entries: tuple[StoredSegment, ...], log_start: int, end_offset: int, *, leader_epoch: int
+    ) -> None:
         """Commit the next entries of a rebuilt manifest, except entries that the manifest already has.
 
-        ``log_start`` is the log start of the rebuilt manifest. The call raises the errors of ``offload``.
+        ``log_start`` and ``end_offset`` are those of the complete manifest. The call raises the errors of ``offload``.
         """
         self.check_writable()
         with self._duty:
-            self.commit(leader_epoch, adding(entries, log_start))
+            self.commit(leader_epoch, adding(entries, log_start, end_offset))
 
     def expire(self, log_start: int, *, leader_epoch: int, reason: str) -> ExpireReport:
         """Raise the log start, and remove the segments below it from the tier, in one commit.

@@ -93,13 +93,19 @@ def check_single_writer(root: Root | None, *, take_over: bool) -> int:
         take_over: True if the caller knows that the previous writer has stopped.
 
     Raises:
-        EngineAheadError: the high watermark is above the end offset of the tier, so an engine has more records.
+        EngineAheadError: the high watermark is above the end offset of the tier, so an engine has more records, or the
+            rebuild of the manifest is not complete.
         LogInUseError: the latest commit is not one of a bulk writer, and ``take_over`` is False.
         EpochsExhaustedError: ``take_over`` needs a next leader epoch, and there is none.
     """
     if root is None:
         return 0
     if root.high_watermark > root.end_offset:
+        if root.change == ChangeKind.REBUILD:
+            raise EngineAheadError(
+                f"the manifest of {root.log} is not rebuilt completely, and lacks the records [{root.end_offset}, "
+                f"{root.high_watermark})"
+            ).advised("run `stratalog rebuild` first")
         raise EngineAheadError(
             f"an engine has the records [{root.end_offset}, {root.high_watermark}) of {root.log}, which the tier does "
             "not have"

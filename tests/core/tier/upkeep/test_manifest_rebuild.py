@@ -11,15 +11,23 @@ from typing import Any
 
 import pytest
 
-from stratalog import Engine, Record, open_engine, open_reader
+from stratalog import Engine, Record, RecordColumns, TopicPartition, open_engine, open_reader
 from stratalog.cli.app import run
 from stratalog.env import Env
 from stratalog.env.clock import ManualClock
-from stratalog.errors import AttachError, ConfigError, CorruptManifestError, FencedEpochError, StorageError
+from stratalog.errors import (
+    AttachError,
+    ConfigError,
+    CorruptManifestError,
+    EngineAheadError,
+    FencedEpochError,
+    StorageError,
+)
 from stratalog.tier.manifest.head import WARM_HEAD_MS
 from stratalog.tier.tier import Tier
 from stratalog.tier.tier_log import TierLog
 from stratalog.tier.upkeep.manifest_rebuild import RebuildReport
+from stratalog.writing import WriteTarget
 
 
 def fill(engine: Engine, values: int, **others: bytes) -> None:
@@ -244,6 +252,23 @@ def test_a_log_is_not_attached_before_its_rebuild_is_complete(
     assert run(["rebuild", bucket.as_uri()]) == 0
     with open_engine(tmp_path / "c", tier=bucket.as_uri(), attach=topics or True) as engine:
         assert engine.log("t", 0).offsets().log_end == 5
+
+
+def test_a_bulk_writer_takes_over_no_log_before_its_rebuild_is_complete(
+    bucket: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = len(records(bucket))
+    interrupt_rebuild(bucket, monkeypatch)
+    with WriteTarget(bucket.as_uri(), take_over=True).open() as writer:
+        with pytest.raises(EngineAheadError, match="run `stratalog rebuild`"):
+            writer.check("t")
+        assert run(["rebuild", bucket.as_uri()]) == 0
+        writer.refresh()
+        with writer.stage(TopicPartition("t", 0)) as stage:
+            stage.add(RecordColumns.from_records([Record(value=b"v")]))
+            staged = stage.finish()
+        writer.append(TopicPartition("t", 0), staged)
+    assert len(records(bucket)) == before + 1
 
 
 def test_a_log_is_attached_after_a_rebuild_that_left_out_a_later_object(bucket: Path, tmp_path: Path) -> None:
