@@ -229,18 +229,8 @@ class TransactionCoordinator:
             StorageError: a log cannot be read or written. If ``state`` returns a prepared transaction, the outcome is
                 decided but a marker is missing; otherwise the outcome is not decided.
         """
-        locks, now_ms = self._ends.locks(transactional_id), self._env.clock.now_ms()
-        with locks.changing:
-            known = self._required(transactional_id)
-            if version >= EPOCH_RAISING:
-                after = ended_with_next_epoch(known, producer, now_ms, self._kept_id, commit=commit)
-            else:
-                after = ended(known, producer, now_ms, commit=commit)
-            if after is not known:
-                self._log.store(transactional_id, after, durability)
-        if after.status not in COMPLETED:
-            with locks.ending:
-                self._ends.complete(transactional_id, locks, durability)
+        after = self._decide(transactional_id, producer, commit=commit, version=version, durability=durability)
+        self._complete(transactional_id, after, durability)
         return after.producer
 
     def end_decided(self, transactional_id: str, producer: ProducerId, *, commit: bool, version: int = 0) -> ProducerId:
@@ -253,17 +243,14 @@ class TransactionCoordinator:
             ConcurrentTransactionsError: another thread is ending the same transaction.
             ProducerFencedError, InvalidTxnStateError, StorageError: as for ``end``; the outcome is not decided.
         """
-        locks = self._ends.locks(transactional_id)
-        if locks.ending.locked():
+        if self._ends.locks(transactional_id).ending.locked():
             raise ConcurrentTransactionsError(f"the transaction is being ended transactional_id={transactional_id}")
+        after = self._decide(transactional_id, producer, commit=commit, version=version)
         try:
-            return self.end(transactional_id, producer, commit=commit, version=version)
+            self._complete(transactional_id, after)
         except StorageError:
-            known = self._log.known(transactional_id)
-            if known is None or known.status not in PREPARED:
-                raise
             _LOGGER.exception("a decided transaction is not complete yet transactional_id=%s", transactional_id)
-            return known.producer
+        return after.producer
 
     # --- states ------------------------------------------------------------------------------------------------------
 
@@ -303,6 +290,26 @@ class TransactionCoordinator:
 
     def _own_id(self) -> int:
         return new_producer_id(self._env.chance).producer_id
+
+    def _decide(
+        self, transactional_id: str, producer: ProducerId, *, commit: bool, version: int, durability: str | None = None
+    ) -> Known:
+        """Store the outcome of a transaction. Return the prepared state; for a repeated call, the present state."""
+        with self._ends.changing(transactional_id):
+            known, now_ms = self._required(transactional_id), self._env.clock.now_ms()
+            if version >= EPOCH_RAISING:
+                after = ended_with_next_epoch(known, producer, now_ms, self._kept_id, commit=commit)
+            else:
+                after = ended(known, producer, now_ms, commit=commit)
+            if after is not known:
+                self._log.store(transactional_id, after, durability)
+        return after
+
+    def _complete(self, transactional_id: str, decided: Known, durability: str | None = None) -> None:
+        if decided.status not in COMPLETED:
+            locks = self._ends.locks(transactional_id)
+            with locks.ending:
+                self._ends.complete(transactional_id, locks, durability)
 
     def _required(self, transactional_id: str) -> Known:
         known = self._log.known(transactional_id)

@@ -15,7 +15,12 @@ from stratalog.client.sequences import LAST_EPOCH, is_kept, is_ours
 from stratalog.client.statetopic import CONFIG
 from stratalog.env import Env
 from stratalog.env.clock import ManualClock
-from stratalog.errors import ConcurrentTransactionsError, InvalidProducerIdMappingError, InvalidTxnStateError
+from stratalog.errors import (
+    ConcurrentTransactionsError,
+    InvalidProducerIdMappingError,
+    InvalidTxnStateError,
+    ProducerFencedError,
+)
 from stratalog.model.messages.offsets_topic import OFFSETS_TOPIC
 from stratalog.model.messages.transactions_topic import (
     TRANSACTIONS_TOPIC,
@@ -187,6 +192,26 @@ def test_a_decided_end_is_completed_by_the_duty_if_a_marker_cannot_be_written(
     clock.advance_ms(10_000)
     engine.run_duties()
     assert (status(engine), committed(engine)) == (TransactionStatus.COMPLETE_COMMIT, [b"tx"])
+
+
+@pytest.mark.parametrize("version", [0, 2])
+def test_a_commit_of_a_transaction_that_timed_out_fails_although_its_abort_is_not_complete(
+    faulty: Faulty, clock: ManualClock, *, version: int
+) -> None:
+    def fail() -> None:
+        raise OSError(28, "no space left on device")
+
+    engine, transactions = faulty.engine, faulty.engine.transactions
+    producer = begun(engine, version=version)
+    faulty.before = fail
+    clock.advance_ms(MINUTE_MS + 1)
+    assert transactions.abort_expired() == ()  # the marker is missing
+    assert status(engine) == TransactionStatus.PREPARE_ABORT
+    with pytest.raises(InvalidTxnStateError if version else ProducerFencedError):
+        transactions.end_decided(ID, producer, commit=True, version=version)
+    faulty.before = None
+    transactions.abort_expired()
+    assert (status(engine), committed(engine)) == (TransactionStatus.COMPLETE_ABORT, [])
 
 
 def test_a_log_that_cannot_be_written_does_not_keep_others_from_their_markers(
