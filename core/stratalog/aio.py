@@ -18,7 +18,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from types import TracebackType
 from typing import Any, Final, Generic, ParamSpec, Protocol, Self, TypeVar
@@ -56,7 +58,9 @@ class _Calls:
 
     async def _call(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         async with self._turn:
-            work = asyncio.ensure_future(asyncio.to_thread(function, *args, **kwargs))
+            call = partial(contextvars.copy_context().run, function, *args, **kwargs)
+            # not a task: at its end, asyncio.run cancels all tasks, even if their threads still run
+            work = asyncio.get_running_loop().run_in_executor(None, call)
             try:
                 return await asyncio.shield(work)
             except asyncio.CancelledError:

@@ -97,26 +97,31 @@ def test_the_event_loop_is_free_while_a_call_waits(tmp_path: Path) -> None:
     asyncio.run(work())
 
 
+class Slow:
+    """As much of a consumer as the tests call. A poll returns after ``may_end`` is set."""
+
+    def __init__(self) -> None:
+        self.started, self.may_end, self.seen = threading.Event(), threading.Event(), list[str]()
+
+    def poll(self, max_records: int, timeout_ms: int) -> dict[TopicPartition, list[Record]]:
+        del max_records, timeout_ms
+        self.started.set()
+        self.may_end.wait(30)
+        self.seen.append("poll")
+        return {}
+
+    def close(self) -> None:
+        self.seen.append("close")
+
+
 @pytest.mark.parametrize("cancellations", [1, 2])
 def test_a_cancelled_call_ends_before_the_next_one(cancellations: int) -> None:
-    """A consumer can be used by only one thread at a time."""
-    started, may_end, seen = threading.Event(), threading.Event(), list[str]()
-
-    class Slow:
-        def poll(self, max_records: int, timeout_ms: int) -> dict[TopicPartition, list[Record]]:
-            del max_records, timeout_ms
-            started.set()
-            may_end.wait(30)
-            seen.append("poll")
-            return {}
-
-        def close(self) -> None:
-            seen.append("close")
+    slow = Slow()
 
     async def work() -> None:
-        consumer = AsyncConsumer(Slow())  # type: ignore[arg-type]  # as much of a consumer as the test calls
+        consumer = AsyncConsumer(slow)  # type: ignore[arg-type]
         polling = asyncio.create_task(consumer.poll())
-        await asyncio.to_thread(started.wait, 30)
+        await asyncio.to_thread(slow.started.wait, 30)
         for _ in range(cancellations):
             polling.cancel()
             await asyncio.sleep(0)
@@ -124,13 +129,30 @@ def test_a_cancelled_call_ends_before_the_next_one(cancellations: int) -> None:
         for _ in range(3):
             await asyncio.sleep(0)
         assert not polling.done()
-        may_end.set()
+        slow.may_end.set()
         with pytest.raises(asyncio.CancelledError):
             await polling
         await closing
 
     asyncio.run(work())
-    assert seen == ["poll", "close"]
+    assert slow.seen == ["poll", "close"]
+
+
+def test_a_call_of_a_task_that_asyncio_run_cancels_ends_before_the_next_one() -> None:
+    slow = Slow()
+
+    async def poll() -> None:
+        async with AsyncConsumer(slow) as consumer:  # type: ignore[arg-type]
+            await consumer.poll()
+
+    async def work() -> None:
+        polling = asyncio.create_task(poll())
+        await asyncio.to_thread(slow.started.wait, 30)
+        threading.Timer(0.1, slow.may_end.set).start()
+        assert not polling.done()
+
+    asyncio.run(work())
+    assert slow.seen == ["poll", "close"]
 
 
 def test_records_of_a_cancelled_poll_are_read_by_the_next_one(tmp_path: Path) -> None:
