@@ -185,9 +185,12 @@ class GroupOffsets(CommittedOffsets):
     def delete(self, group: str, durability: str | None = None) -> bool:
         """Delete all committed offsets and the stored state of a group. Return False if the group has neither.
 
+        The commit of an open transaction does not restore an offset that the transaction has written before this call.
         Errors are those of ``committed`` and ``commit``.
+
+        Source: apache/kafka OffsetMetadataManager.deleteAllOffsets.
         """
-        offsets, states = self.committed(group), self.states(group)
+        offsets, states = {*self.committed(group), *self.pending(group)}, self.states(group)
         self.commit(group, dict.fromkeys(offsets), durability)
         self.store_states(group, _tombstones(states), durability)
         return bool(offsets or states)

@@ -721,6 +721,17 @@ def test_groups_are_administered(engine: Engine) -> None:
     assert (engine.groups(), engine.group_offsets("g")) == ((), {})
 
 
+def test_the_commit_of_an_open_transaction_does_not_restore_an_offset_of_a_deleted_group(engine: Engine) -> None:
+    name = TopicPartition("one", 0)
+    with engine.producer(transactional_id="tx") as producer:
+        producer.begin_transaction()
+        producer.send_offsets("g", {name: 3})
+        producer.flush()
+        assert engine.delete_group("g")
+        producer.commit_transaction()
+    assert (engine.groups(), engine.group_offsets("g")) == ((), {})
+
+
 def test_a_group_may_have_offsets_of_partitions_that_another_engine_has(engine: Engine) -> None:
     name = TopicPartition("elsewhere", 3)
     engine.alter_group_offsets("g", {name: 7}, must_exist=False)

@@ -251,6 +251,18 @@ def test_offsets_are_committed_with_the_transaction(orders: Served) -> None:
         assert commit_offset(wire, producer, 9, member="nobody", generation=3) == 22
 
 
+def test_the_commit_of_a_transaction_does_not_restore_a_deleted_offset(orders: Served) -> None:
+    deleted = part("OffsetDelete", 0, "OffsetDeleteRequestPartition", partition_index=0)
+    topics = (part("OffsetDelete", 0, "OffsetDeleteRequestTopic", name="orders", partitions=(deleted,)),)
+    with orders.wire() as wire:
+        producer = begun(wire)
+        add_offsets(wire, producer)
+        assert commit_offset(wire, producer, 5) == NONE
+        assert wire.ask("OffsetDelete", 0, group_id="g", topics=topics).error_code == NONE
+        assert end(wire, producer).error_code == NONE
+        assert stable_offset(wire, strict=True) == (NONE, -1)
+
+
 # --- ids and timeouts ------------------------------------------------------------------------------------------------
 
 

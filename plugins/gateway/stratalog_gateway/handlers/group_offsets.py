@@ -215,7 +215,8 @@ class GroupOffsetHandlers:
         refused = request.client.refusal(Operation.DELETE, ResourceType.GROUP, body.group_id)
         if refused:
             return make(error_code=refused, topics=())
-        view, known = self._groups.view(body.group_id), self._node.engine.group_offsets(body.group_id)
+        view, engine = self._groups.view(body.group_id), self._node.engine
+        known = {*engine.group_offsets(body.group_id), *engine.pending_group_offsets(body.group_id)}
         if view is None and not known:
             return make(error_code=Code.GROUP_ID_NOT_FOUND, topics=())
         if view is not None and view.members and view.protocol_type != "consumer":
@@ -231,7 +232,7 @@ class GroupOffsetHandlers:
             for wanted in topic.partitions
         ]
         deleted = dict.fromkeys(name for name in gone if name in known)
-        error, _ = outcome(lambda: self._node.engine.alter_group_offsets(body.group_id, deleted))
+        error, _ = outcome(lambda: engine.alter_group_offsets(body.group_id, deleted))
         topics = []
         for topic in body.topics:
             code = hidden[topic.name] or (Code.GROUP_SUBSCRIBED_TO_TOPIC if topic.name in subscribed else error)
