@@ -23,6 +23,10 @@ class ReadableLogs(Protocol):
 class Logs(ReadableLogs, Protocol):
     """Logs of an engine, for reading and writing. The methods of ``Engine`` have the full descriptions."""
 
+    @property
+    def topic_changes(self) -> int:
+        """Number of changes of topics, which increases after each creation, change, move or deletion of a topic."""
+
     def log(self, topic: str, partition: int) -> Log:
         """Return one log. Raise UnknownTopicError if the log does not exist, StorageError if it cannot be opened."""
 

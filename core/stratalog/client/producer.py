@@ -9,7 +9,7 @@ import random
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, NamedTuple
 
 from stratalog.client.delivery import NS_IN_MS, Delivery, DeliveryOptions
 from stratalog.client.group_offsets import Committable, GroupOffsets
@@ -83,6 +83,13 @@ class ProducerOptions:
         return None if self.compression == UNCOMPRESSED else components.codecs.by_name(self.compression)
 
 
+class _KnownTopics(NamedTuple):
+    """Partitions of topics, by name. They are valid while ``Logs.topic_changes`` is ``changes``."""
+
+    changes: int
+    partitions: dict[str, tuple[TopicPartition, ...]]
+
+
 class Producer(CheckedArguments, Closeable):
     """A sender of records to the logs of an engine. A context manager; thread-safe. Created by ``Engine.producer``.
 
@@ -111,7 +118,7 @@ class Producer(CheckedArguments, Closeable):
         chance = random.Random(components.env.chance.getrandbits(64))  # noqa: S311 - a partition is no secret
         self._partitioner = StickyPartitioner(options.batch_size_bytes, chance)
         self._serializers = options.key_serializer, options.value_serializer
-        self._partitions: dict[str, tuple[TopicPartition, ...]] = {}
+        self._known = _KnownTopics(logs.topic_changes, {})
         sequences = None
         if transaction is not None:
             sequences = transaction.sequences
@@ -138,7 +145,7 @@ class Producer(CheckedArguments, Closeable):
 
     def __repr__(self) -> str:
         name = None if self._transaction is None else self._transaction.transactional_id
-        return f"Producer(transactional_id={name!r}, partitions={sum(map(len, self._partitions.values()))})"
+        return f"Producer(transactional_id={name!r}, partitions={sum(map(len, self._known.partitions.values()))})"
 
     # --- records -----------------------------------------------------------------------------------------------------
 
@@ -197,9 +204,12 @@ class Producer(CheckedArguments, Closeable):
             return self._sender.put(name, record, size_bytes)
 
     def _partition(self, topic: str, partition: int | None, key: bytes | None, size_bytes: int) -> TopicPartition:
-        known = self._partitions.get(topic)
-        if known is None or (partition is not None and partition >= len(known)):
-            known = self._partitions[topic] = partitions_of(self._logs, topic)
+        topics = self._known
+        if topics.changes != self._logs.topic_changes:
+            topics = self._known = _KnownTopics(self._logs.topic_changes, {})
+        known = topics.partitions.get(topic)
+        if known is None:
+            known = topics.partitions[topic] = partitions_of(self._logs, topic)
         if partition is not None:
             name = TopicPartition(topic, partition)
             if name not in known:
@@ -286,8 +296,6 @@ class Producer(CheckedArguments, Closeable):
         return self._transaction
 
     def _failed(self, error: BaseException, unsure: bool) -> None:  # noqa: FBT001 - of a callback
-        if isinstance(error, UnknownTopicError):
-            self._partitions.clear()  # the topic was deleted; a new one may have another number of partitions
         if self._transaction is not None:
             self._transaction.failed(error, unsure=unsure)
 

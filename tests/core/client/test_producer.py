@@ -13,7 +13,7 @@ from stratalog import Engine, Record, open_engine
 from stratalog.client.clients import ProducerKeywords
 from stratalog.client.partitioner import partition_of_key
 from stratalog.client.pending import RecordMetadata
-from stratalog.client.producer import ProducerOptions
+from stratalog.client.producer import Producer, ProducerOptions
 from stratalog.env.clock import ManualClock
 from stratalog.env.threads import OwnThread
 from stratalog.errors import (
@@ -124,13 +124,24 @@ def test_a_topic_that_is_deleted_and_made_again_is_found(engine: Engine) -> None
     with engine.producer() as producer:
         assert producer.send("t", partition=2, value=b"old").result(WAIT_S).offset == 0
         engine.delete_topic("t")
-        gone = producer.send("t", partition=2, value=b"gone")
-        assert isinstance(gone.exception(WAIT_S), UnknownTopicError)
         with pytest.raises(UnknownTopicError):
-            producer.send("t", value=b"gone")
+            producer.send("t", partition=2, value=b"gone")
         engine.create_topic("t")
         for number in range(10):
             assert producer.send("t", key=b"%d" % number).result(WAIT_S).partition == 0
+
+
+def test_a_key_goes_to_the_same_partition_from_a_producer_that_is_older_than_the_partition(engine: Engine) -> None:
+    keys = [b"%d" % number for number in range(20)]
+
+    def partitions(producer: Producer) -> list[int]:
+        return [producer.send("t", key=key).result(WAIT_S).partition for key in keys]
+
+    with engine.producer() as older:
+        assert max(partitions(older)) == 2
+        engine.create_partitions("t", 9)
+        with engine.producer() as newer:
+            assert partitions(older) == partitions(newer)
 
 
 # --- batches -----------------------------------------------------------------------------------------------------
