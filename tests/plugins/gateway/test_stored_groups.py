@@ -175,6 +175,19 @@ def test_offsets_expire_after_the_last_member_left(bed: Bed) -> None:
     assert (bed.engine.group_offsets("g"), bed.stored(), bed.table.view("g")) == ({}, [], None)
 
 
+def test_offsets_do_not_expire_in_the_check_that_removes_the_last_member(bed: Bed) -> None:
+    member = stable(bed)
+    bed.engine.alter_group_offsets("g", {ORDERS: 5})
+    for _ in range(30):
+        bed.passed(5_000)
+        assert bed.groups.heartbeat("g", member.member_id, 1, None) == Code.NONE
+    bed.clock.advance_ms(10_000)
+    bed.table.expire("g", MINUTE_MS)
+    assert bed.engine.group_offsets("g")
+    bed.passed(MINUTE_MS)
+    assert not bed.engine.group_offsets("g")
+
+
 def test_offsets_of_a_group_that_never_had_members_expire_after_their_commit(bed: Bed) -> None:
     bed.engine.alter_group_offsets("g", {ORDERS: 5})
     bed.passed(MINUTE_MS - 2_000)

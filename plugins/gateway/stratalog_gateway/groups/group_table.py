@@ -109,10 +109,13 @@ class GroupTable:
     def expire(self, name: str, retention_ms: int) -> None:
         """Delete the expired offsets of a group without members. If no offset remains, delete the group's state, too.
 
-        An offset expires ``retention_ms`` after the last member left, or after its commit if that time is not stored.
+        An offset expires ``retention_ms`` after the last member left, or after its commit if that time is not stored. If
+        the last member has just left, the method only stores this time.
         """
         with self.opened(name) as group:
-            if group.is_unused and self._node.engine.group_states().expire(name, retention_ms):
+            if not group.is_unused or group.is_empty_and_not_stored:
+                return
+            if self._node.engine.group_states().expire(name, retention_ms):
                 group.presence = Presence.REMOVED
 
     def close(self) -> None:
