@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gateway_bed import NOW_MS, Served, Wire, part
-from stratalog import Engine, ProducerId, TopicPartition, open_engine
+from stratalog import CommittedOffset, Engine, ProducerId, TopicPartition, open_engine
 from stratalog.env import Env
 from stratalog.env.clock import ManualClock, SystemClock
 from stratalog_gateway.gateway import Gateway
@@ -249,6 +249,26 @@ def test_offsets_are_committed_with_the_transaction(orders: Served) -> None:
         end(wire, producer, commit=False)
         assert stable_offset(wire, strict=True) == (NONE, 5)
         assert commit_offset(wire, producer, 9, member="nobody", generation=3) == 22
+
+
+def test_an_offset_that_becomes_stable_during_its_request_is_not_replaced_by_the_one_before(
+    orders: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = Engine.group_offsets
+
+    def offsets(engine: Engine, group: str) -> dict[TopicPartition, CommittedOffset]:
+        found = read(engine, group)
+        engine.transactions.end_decided(ID, producer, commit=True)
+        return found
+
+    with orders.wire() as wire:
+        orders.engine.alter_group_offsets("g", {TopicPartition("orders", 0): 1})
+        producer = begun(wire)
+        add_offsets(wire, producer)
+        assert commit_offset(wire, producer, 5) == NONE
+        monkeypatch.setattr(Engine, "group_offsets", offsets)
+        assert stable_offset(wire, strict=True)[0] == 88
+        assert stable_offset(wire, strict=True) == (NONE, 5)
 
 
 def test_the_commit_of_a_transaction_does_not_restore_a_deleted_offset(orders: Served) -> None:

@@ -143,9 +143,10 @@ class GroupOffsetHandlers:
         client = request.client
         try:
             require(client, Operation.DESCRIBE, ResourceType.GROUP, group)
-            known = self._node.engine.group_offsets(group)
             is_strict = request.field("require_stable", False)
+            # read first: an offset that becomes stable meanwhile must not be replaced by the one before it
             pending = self._node.engine.pending_group_offsets(group) if is_strict else frozenset()
+            known = self._node.engine.group_offsets(group)
         except (RefusedError, StorageError) as error:
             return code_of(error), ()
         wanted: dict[str, list[int]] = {}
