@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,14 @@ import pytest
 
 from gateway_bed import NOW_MS, Served, Wire, part
 from stratalog import CommittedOffset, Engine, ProducerId, TopicPartition, open_engine
+from stratalog.client.group_offsets import GroupOffsets
 from stratalog.env import Env
 from stratalog.env.clock import ManualClock, SystemClock
 from stratalog_gateway.gateway import Gateway
 from stratalog_gateway.settings import GatewaySection
 
 ID = "tx"
+WAIT_S = 20
 MINUTE = dt.timedelta(minutes=1)
 SECOND = dt.timedelta(seconds=1)
 NONE, INVALID_EPOCH, INVALID_STATE, INVALID_MAPPING, CONCURRENT, FENCED = 0, 47, 48, 49, 51, 90
@@ -269,6 +272,41 @@ def test_an_offset_that_becomes_stable_during_its_request_is_not_replaced_by_the
         monkeypatch.setattr(Engine, "group_offsets", offsets)
         assert stable_offset(wire, strict=True)[0] == 88
         assert stable_offset(wire, strict=True) == (NONE, 5)
+
+
+def test_an_expiration_does_not_delete_the_offset_of_a_transaction_that_commits_it_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    delete, may_delete, expired, codes = GroupOffsets.commit, threading.Event(), threading.Event(), list[int]()
+
+    def commit(offsets: GroupOffsets, group: str, changed: dict[TopicPartition, None]) -> None:
+        if not changed:
+            return
+        assert may_delete.wait(WAIT_S)
+        committing.start()
+        committing.join(0.2)
+        delete(offsets, group, changed)
+        expired.set()
+
+    clock = ManualClock(NOW_MS)
+    with open_engine(tmp_path, env=Env(clock=clock)) as engine:
+        prepare(engine)
+        engine.alter_group_offsets("g", {TopicPartition("orders", 0): 1})
+        clock.advance_ms(120_000)
+        gateway = Gateway(engine, GatewaySection(port=0, retention_minutes=1, retention_check_ms=1), SystemClock())
+        monkeypatch.setattr(GroupOffsets, "commit", commit)
+        gateway.start()
+        with Served(engine, gateway).wire() as wire:
+            producer = begun(wire)
+            add_offsets(wire, producer)
+            committing = threading.Thread(target=lambda: codes.append(commit_offset(wire, producer, 5)))
+            may_delete.set()
+            assert expired.wait(WAIT_S)
+            committing.join(WAIT_S)
+            monkeypatch.undo()
+            assert (codes, end(wire, producer).error_code) == ([NONE], NONE)
+            assert stable_offset(wire, strict=True) == (NONE, 5)
+        gateway.stop()
 
 
 def test_the_commit_of_a_transaction_does_not_restore_a_deleted_offset(orders: Served) -> None:

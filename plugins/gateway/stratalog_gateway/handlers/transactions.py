@@ -212,8 +212,8 @@ class TransactionHandlers:
     def _committing(self, request: Request) -> Iterator[int]:
         """Yield an error code if the client must not commit, otherwise 0. A rebalance does not prevent the commit.
 
-        A client that sends neither a member id nor a generation nor an instance id may commit. The group of a member
-        does not change until the context ends.
+        A client that sends neither a member id nor a generation nor an instance id may commit. The group does not
+        change until the context ends: an expiration at the same time could delete the offsets.
 
         Source: ClassicGroup.validateOffsetCommit.
         """
@@ -223,11 +223,12 @@ class TransactionHandlers:
             refused = refused or Code.INVALID_GROUP_ID
         member_id, generation = request.field("member_id", ""), request.field("generation_id", -1)
         instance_id = request.field("group_instance_id", None)
-        if refused or (not member_id and generation < 0 and instance_id is None):
+        if refused:
             yield refused
             return
+        is_member = bool(member_id) or generation >= 0 or instance_id is not None
         with self._coordinator.committing(body.group_id, member_id, generation, instance_id) as error:
-            yield Code.NONE if error == Code.REBALANCE_IN_PROGRESS else error
+            yield error if is_member and error != Code.REBALANCE_IN_PROGRESS else Code.NONE
 
     def _check_commit(self, name: TopicPartition, wanted: Any) -> int:
         if not self._node.has_log(*name):
