@@ -156,8 +156,8 @@ class Engine(EngineDuties):
     def create_partitions(self, name: str, partitions: int) -> TopicInfo:
         """Add partitions to a topic: all of the new partitions, or none. Stored records stay in their partitions.
 
-        A new record may belong to another partition than an older record with the same key. A producer that is already
-        open sends a record to a new partition only if the caller of ``send`` gives the partition.
+        A new record may belong to another partition than an older record with the same key. Producers that are already
+        open use the new partitions for their next records.
 
         Args:
             name: name of the topic.
