@@ -271,6 +271,27 @@ def test_a_bulk_writer_takes_over_no_log_before_its_rebuild_is_complete(
     assert len(records(bucket)) == before + 1
 
 
+def test_a_bulk_writer_does_not_create_a_topic_again_whose_manifests_are_lost(tmp_path: Path) -> None:
+    """The topic would get the id of the lost one, and ``rebuild`` would find a manifest."""
+    bucket = tmp_path / "bucket"
+    bucket.mkdir()
+
+    def write() -> None:
+        with WriteTarget(bucket.as_uri()).open() as writer:
+            writer.create_topic("t", 1)
+            with writer.stage(TopicPartition("t", 0)) as stage:
+                stage.add(RecordColumns.from_records([Record(value=b"v")]))
+                staged = stage.finish()
+            writer.append(TopicPartition("t", 0), staged)
+
+    write()
+    lose_manifests(bucket)
+    with pytest.raises(StorageError, match=r"is lost.*run `stratalog rebuild"):
+        write()
+    assert run(["rebuild", bucket.as_uri()]) == 0
+    assert len(records(bucket)) == 1
+
+
 def test_a_log_is_attached_after_a_rebuild_that_left_out_a_later_object(bucket: Path, tmp_path: Path) -> None:
     """The left-out object begins at the end of the rebuilt log, and looks like a segment that is not committed yet."""
     other = tmp_path / "other"
