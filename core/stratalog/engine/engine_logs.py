@@ -242,7 +242,7 @@ class EngineLogs:
         if attach is not None and self._tier is not None:
             self.open_logs.check_all_reached("attach needs all log directories to be available")
             return self._take_over(self._tier, attach)
-        check_not_interrupted(*self.open_logs.dirs)
+        check_not_interrupted(self.open_logs.dirs)
         if inventory is not None:
             self.opener.partitions = inventory.partitions
         for directory in self.open_logs.dirs:

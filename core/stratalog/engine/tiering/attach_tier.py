@@ -54,11 +54,12 @@ class Attach:
     progress: Progress | None = None
 
 
-def check_not_interrupted(first: LogDir, *others: LogDir) -> None:
+def check_not_interrupted(directories: Sequence[LogDir]) -> None:
     """Raise AttachError if an attach or a restore into the directories was interrupted."""
-    if first.store.read_small(ATTACH_NOTE_FILE) is not None:
-        raise AttachError(f"attaching a tier to {first.store.path()} was interrupted: run `stratalog attach` again")
-    for directory in (first, *others):
+    for directory in directories:
+        if directory.store.read_small(ATTACH_NOTE_FILE) is not None:
+            path = directory.store.path()
+            raise AttachError(f"attaching a tier to {path} was interrupted: run `stratalog attach` again")
         if directory.store.read_small(RESTORE_NOTE_FILE) is not None:
             raise AttachError(f"a restore to {directory.store.path()} was interrupted: run `stratalog restore` again")
 

@@ -309,6 +309,23 @@ def is_change(what: str) -> bool:
     return what in {"create", "write", "rename", "remove", "make folder", "remove folder", "sync", "sync folder"}
 
 
+def test_an_interrupted_attach_is_noticed_in_another_order_of_directories(tmp_path: Path, uri: str) -> None:
+    """The engine would open only the partitions whose folders were created before the interruption."""
+    files, one, two = FaultyVfs(), str(tmp_path / "one"), str(tmp_path / "two")
+
+    def rule(what: str, path: str) -> None:
+        if (what, Path(path).name) == ("make folder", "t-1"):
+            raise Killed(path)
+
+    files.rule = rule
+    with pytest.raises(Killed):
+        open_engine(config={"log.dirs": [one, two]}, tier=uri, attach=True, env=Env(files=files))
+    with pytest.raises(AttachError, match=f"to {one} was interrupted"):
+        open_engine(config={"log.dirs": [two, one]}, tier=uri)
+    with open_engine(config={"log.dirs": [one, two]}, tier=uri, attach=True) as engine:
+        assert len(engine.partitions()) == 2
+
+
 @pytest.mark.long
 def test_an_attach_that_was_killed_anywhere_is_repeated(tmp_path: Path, uri: str) -> None:
     refused = 0
