@@ -48,6 +48,7 @@ from stratalog.reading.open_reader import open_host, open_tier
 from stratalog.reading.reader import StaticLog
 from stratalog.reading.tier_reader import tier_view
 from stratalog.spi.segment_store import LogFiles
+from stratalog.tier.manifest.root import ChangeKind
 from stratalog.tier.takeover.download import RestorePlan, check_bound, copy_segments, planned, write_epochs_of
 from stratalog.tier.takeover.take_over import chosen_logs, has_log, is_empty_folder
 from stratalog.tier.tier import Tier, TierLogName
@@ -136,7 +137,7 @@ def restore(
 
     Raises:
         AttachError: the directory has records of a log that is not in ``overwrite``, or belongs to a broker and lacks a
-            topic, or has an unfinished restore of other logs.
+            topic, or has an unfinished restore of other logs; or the manifest of a log was not rebuilt completely.
         ConfigError, StorageError: the tier does not have the log or the end offset, or a new name is invalid or used.
         EpochsExhaustedError: a log is in the last possible leader epoch; restore the topic under another name.
         CorruptObjectError, CorruptManifestError: the tier is damaged.
@@ -184,6 +185,13 @@ class _Restore:
         if unknown:
             raise ConfigError(f"there is no {min(unknown)} in {self._tier.uri}")
         self._check_targets(chosen)
+        for name in chosen:
+            root = self._tier.log(*name).root
+            if root is not None and root.change == ChangeKind.REBUILD and root.high_watermark > root.end_offset:
+                raise AttachError(
+                    f"the manifest of {name.log} in {self._tier.uri} is incomplete: run `stratalog rebuild "
+                    f"{self._tier.uri}` first"
+                )
         return [self._plan(name, versions.get(str(name.log))) for name in chosen]
 
     def _check_targets(self, chosen: Sequence[TierLogName]) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from stratalog import Engine, Record, RecordColumns, TopicPartition, open_engine, open_reader
 from stratalog.cli.app import run
+from stratalog.engine.restore.restore import restore
 from stratalog.env import Env
 from stratalog.env.clock import ManualClock
 from stratalog.errors import (
@@ -252,6 +253,18 @@ def test_a_log_is_not_attached_before_its_rebuild_is_complete(
     assert run(["rebuild", bucket.as_uri()]) == 0
     with open_engine(tmp_path / "c", tier=bucket.as_uri(), attach=topics or True) as engine:
         assert engine.log("t", 0).offsets().log_end == 5
+
+
+def test_a_log_is_not_restored_before_its_rebuild_is_complete(
+    bucket: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interrupt_rebuild(bucket, monkeypatch)
+    for dry_run in (True, False):
+        with pytest.raises(AttachError, match="run `stratalog rebuild "):
+            restore(bucket.as_uri(), tmp_path / "c", dry_run=dry_run)
+    assert run(["rebuild", bucket.as_uri()]) == 0
+    (found,) = restore(bucket.as_uri(), tmp_path / "c")
+    assert found.log_end == 5
 
 
 def test_a_bulk_writer_takes_over_no_log_before_its_rebuild_is_complete(
