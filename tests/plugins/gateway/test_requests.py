@@ -12,6 +12,7 @@ import pytest
 
 from gateway_bed import NOW_MS, Served, Wire, part, request, response
 from stratalog import Log, Record, TopicPartition, Transfer
+from stratalog.client.group_offsets import GroupOffsets
 from stratalog.env.clock import SystemClock
 from stratalog.errors import LogDirError
 from stratalog_gateway.handlers.dispatch import APIS
@@ -539,6 +540,32 @@ def test_offsets_are_committed_read_and_deleted(orders: Served) -> None:
         assert orders.engine.group_offsets("g") == {}
         orders.engine.alter_group_offsets("g", {TopicPartition("orders", 1): 3})
         assert [item.error_code for item in wire.ask("DeleteGroups", 2, groups_names=("g", "h")).results] == [0, 69]
+
+
+def test_no_offset_of_a_topic_is_committed_after_its_deletion_has_removed_the_offsets(
+    orders: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, codes = GroupOffsets.commit, list[int]()
+
+    def commit(offsets: GroupOffsets, *arguments: Any, **more: Any) -> None:
+        store(offsets, *arguments, **more)
+        if "durable" in arguments:  # the deletion of the offsets
+            codes.append(wire.ask("OffsetCommit", 2, **values).topics[0].partitions[0].error_code)
+
+    wanted = part(
+        "OffsetCommit", 2, "OffsetCommitRequestPartition", partition_index=0, committed_offset=5, committed_metadata=""
+    )
+    topics = (part("OffsetCommit", 2, "OffsetCommitRequestTopic", name="orders", partitions=(wanted,)),)
+    values = {
+        "group_id": "g", "generation_id_or_member_epoch": -1, "member_id": "", "retention_time": -SECOND / 1000,
+        "topics": topics,
+    }  # fmt: skip
+    with orders.wire() as wire:
+        for _ in range(2):  # the first commit creates __consumer_offsets
+            assert wire.ask("OffsetCommit", 2, **values).topics[0].partitions[0].error_code == 0
+        monkeypatch.setattr(GroupOffsets, "commit", commit)
+        orders.engine.delete_topic("orders")
+    assert (codes, orders.engine.group_offsets("g")) == ([3], {})
 
 
 def test_offsets_of_a_group_of_another_type_can_be_deleted_when_its_members_have_left(orders: Served) -> None:

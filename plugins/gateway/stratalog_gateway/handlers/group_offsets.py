@@ -94,9 +94,10 @@ class GroupOffsetHandlers:
                     epoch = getattr(wanted, "committed_leader_epoch", -1)
                     offsets[name] = CommittedOffset(wanted.committed_offset, epoch, wanted.committed_metadata or "")
         if offsets:
-            # must_exist=False: `_check` found the partitions, which a read-only gateway does not have in its engine
             engine = self._node.engine
-            failed, _ = outcome(lambda: engine.alter_group_offsets(body.group_id, offsets, must_exist=False))
+            # `_check` may have found a topic that is being deleted. The engine of a read-only gateway has no topics.
+            is_here = self._node.source is engine
+            failed, _ = outcome(lambda: engine.alter_group_offsets(body.group_id, offsets, must_exist=is_here))
             errors |= dict.fromkeys(offsets, failed) if failed else {}
         return errors
 
