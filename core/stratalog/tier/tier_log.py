@@ -217,7 +217,8 @@ class TierLog(LogHead):
     def claim(self, reason: str) -> Root | None:
         """Begin the next leader epoch, which fences the previous writer; return the new root.
 
-        If the log has no root, do nothing and return None. ``reason`` is text for people, stored in the root.
+        If the log has no root, do nothing and return None. If its topic was deleted or left the tier, return the latest
+        root. ``reason`` is text for people, stored in the root.
 
         Raises:
             FencedEpochError: another writer claimed the epoch at the same time.
