@@ -198,10 +198,14 @@ class Tiering:
             StorageError: error of the first log that failed, raised after all logs.
         """
         self._tier.availability.reach()
+        logs = list(logs)
         remotes = [(remote, log) for log in logs if (remote := self._opener.remote_of(log)) is not None]
         led = [(remote, _led(log)) for remote, log in remotes if self._is_joined(log)]
-        emptied = self._emptied({TierLogName(found.log, found.topic_id) for found, _ in remotes})
-        return self._collection.collect_all([*led, *((found, None) for found in emptied)])
+        here = {(log.name, log.topic_id): log for log in logs}  # also topics that left the tier during an upload
+        for found in self._emptied({TierLogName(found.log, found.topic_id) for found, _ in remotes}):
+            log = here.get((found.log, found.topic_id))
+            led.append((found, None if log is None else _led(log)))
+        return self._collection.collect_all(led)
 
     def close(self) -> None:
         """End running offloads after the current segment, and start no further upload. Does not wait."""

@@ -264,8 +264,11 @@ def test_an_offload_in_progress_does_not_bring_a_topic_back_to_the_tier(
         assert engine.tier is not None
         (name,) = engine.tier.logs()
         assert not has_log(engine.tier.log(*name))
-    with open_reader(f"file://{bucket}") as reader:
-        assert reader.log("t").segments() == ()
+        with open_reader(f"file://{bucket}") as reader:
+            assert reader.log("t").segments() == ()
+        settle(bucket, clock)
+        engine.collect()
+        assert not list(bucket.glob("*/0/segments/*"))
 
 
 def test_the_duties_evict_nothing_while_a_topic_leaves_the_tier(
