@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import sys
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -13,6 +14,7 @@ from types import FrameType
 from typing import Literal, TypeAlias
 
 from rich.box import SIMPLE_HEAD
+from rich.cells import cell_len
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress import (
@@ -37,6 +39,8 @@ _BAR_WIDTH = 16  # characters: the whole line fits into 80
 _BAR_FITS = 70  # characters of a terminal: a narrower terminal gets the numbers without a bar
 _AGAIN = "run the command again for the rest"
 _PIPED_WIDTH = 240  # characters; a pipe has no width at which to wrap
+_BETWEEN = 3  # characters between two columns of a table; both edges together have one character less
+_FOLDED = 24  # characters: a narrower column of folded text is hard to read
 
 
 class _RateColumn(ProgressColumn):
@@ -85,9 +89,35 @@ class Output:
             return
         listed = [list(row) for row in rows]
         self.line(title)
+        if self._out.is_terminal and listed:
+            self._print_fitting(*_filled(columns, listed))
+            return
         self._out.print(_table(columns, listed))
         if not listed:
             self.note("nothing to show")
+
+    def _print_fitting(self, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+        """Print a table that fits into the lines of the terminal.
+
+        If the table is too wide, its headings are wrapped between words. If it is still too wide, its widest column is
+        folded, or each row becomes a block with a line for each value, as with ``x auto`` of psql.
+        """
+        room = self._out.width - _BETWEEN * len(columns) + 1
+        if sum(_widths(columns, rows)) <= room:
+            self._out.print(_table(columns, rows))
+            return
+        widths = _widths([max(column.split("_"), key=len) for column in columns], rows)
+        excess = sum(widths) - room
+        if excess <= 0 or max(widths) - excess >= _FOLDED:
+            self._out.print(_table(columns, rows, widths=widths))
+            return
+        width = max(map(len, columns))
+        for row in rows:
+            self.line("")
+            for column, value in zip(columns, row, strict=True):
+                if text := printable(shown(value)):
+                    self.line(f" {column.replace('_', ' '):{width}}  {text}")
+        self.line("")
 
     def item(self, values: Mapping[str, object]) -> None:
         """Print one JSON object on a line of its own."""
@@ -199,10 +229,29 @@ def _stopping(stop: Callable[[], None]) -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def _table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, no_wrap: bool = False) -> Table:
+def _filled(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> tuple[list[str], list[list[object]]]:
+    """Return the columns, and their cells in all rows, without the columns whose cells are all empty."""
+    filled = [index for index in range(len(columns)) if any(shown(row[index]) for row in rows)]
+    return [columns[index] for index in filled], [[row[index] for index in filled] for row in rows]
+
+
+def _widths(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> list[int]:
+    """Return the number of characters that each column needs for its heading and its cells."""
+    cells = [[cell_len(printable(shown(row[index]))) for row in rows] for index in range(len(headings))]
+    return [max(len(heading), *sizes) for heading, sizes in zip(headings, cells, strict=True)]
+
+
+def _table(
+    columns: Sequence[str],
+    rows: Sequence[Sequence[object]],
+    *,
+    no_wrap: bool = False,
+    widths: Sequence[int] | None = None,
+) -> Table:
     """Return a table for the terminal.
 
-    With ``no_wrap``, each row is one line, and long texts in the first and the last column are cut.
+    With ``no_wrap``, each row is one line, and long texts in the first and the last column are cut. With ``widths``,
+    headings are wrapped to these numbers of characters, and only the widest column is folded.
     """
     table = Table(header_style="bold", box=SIMPLE_HEAD, pad_edge=False)
     for index, column in enumerate(columns):
@@ -210,11 +259,12 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, no_wrap:
         justify: Literal["right", "left"] = "right" if numeric else "left"
         cells = [printable(shown(row[index])) for row in rows]
         is_cut = index == 0 or (index == len(columns) - 1 and not numeric)
+        heading = column.replace("_", " ")
         table.add_column(
-            column.replace("_", " "),
+            heading if widths is None else "\n".join(textwrap.wrap(heading, widths[index])),
             justify=justify,
             overflow="ellipsis" if no_wrap else "fold",
-            no_wrap=no_wrap,
+            no_wrap=no_wrap if widths is None else index != widths.index(max(widths)),
             min_width=max(map(len, [column, *cells])) if no_wrap and not is_cut else None,
         )
     for row in rows:

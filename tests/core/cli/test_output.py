@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import os
+import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -122,3 +125,56 @@ def test_a_terminal_without_the_characters_gets_them_spelt_out(hostile: Path) ->
     )
     assert ended.returncode == 0
     assert rb"\xe9" in ended.stdout
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def shown_on(terminal_columns: int, columns: Sequence[str], *rows: Sequence[object]) -> list[str]:
+    """Return the lines of a table on a terminal of this width, without styles and trailing spaces."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "stdout", Terminal())
+        patch.setenv("COLUMNS", str(terminal_columns))
+        patch.setenv("TERM", "xterm")
+        Output(as_json=False).table("logs", columns, rows)
+        assert isinstance(sys.stdout, Terminal)
+        plain = re.sub(r"\x1b\[[0-9;]*m", "", sys.stdout.getvalue())
+        return [line.rstrip() for line in plain.splitlines()]
+
+
+OFFSETS = ["partition", "local_log_start", "high_watermark", "error"]
+
+
+def test_a_table_on_a_terminal_leaves_out_columns_without_values() -> None:
+    lines = shown_on(80, OFFSETS, (0, 5, 9, ""), (1, 0, 2, None))
+    assert lines[2].split("   ") == [" partition", "local log start", "high watermark"]
+
+
+def test_headings_of_a_wide_table_are_wrapped_between_words() -> None:
+    lines = shown_on(35, OFFSETS, (0, 5, 9, ""))
+    assert max(map(len, lines)) <= 35
+    assert [line.split() for line in lines[2:5]] == [["local"], ["log", "high"], ["partition", "start", "watermark"]]
+
+
+def test_the_widest_column_of_a_wide_table_is_folded() -> None:
+    lines = shown_on(60, ["partition", "error"], (0, "x" * 90))
+    assert [line for line in lines if "x" in line] == ["         0   " + "x" * 46, " " * 13 + "x" * 44]
+
+
+def test_rows_that_do_not_fit_become_blocks() -> None:
+    lines = shown_on(20, OFFSETS, (0, 5, 9, ""), (1, 0, 2, "gone"))
+    assert lines == [
+        "logs",
+        "",
+        " partition        0",
+        " local log start  5",
+        " high watermark   9",
+        "",
+        " partition        1",
+        " local log start  0",
+        " high watermark   2",
+        " error            gone",
+        "",
+    ]
