@@ -165,7 +165,7 @@ class TierLog(LogHead):
         at = LogBounds(leader_epoch, log_start, high_watermark, topic)
         with self._duty:
             self.refresh()
-            self._check_not_lost(log_start)
+            self.check_not_lost(log_start)
             head = self.commit(leader_epoch, lambda _: None)  # raises for a fenced writer, before it uploads anything
             return self.uploader(layout, section).offload(head, self._finder.prefix, sources, at)
 
@@ -180,7 +180,7 @@ class TierLog(LogHead):
         self.check_writable()
         if not is_unknown(self.root):
             return self.root
-        self._check_not_lost(log_start)
+        self.check_not_lost(log_start)
         with self._duty:
             return self.commit(leader_epoch, created(LogBounds(leader_epoch, log_start, high_watermark, topic)))
 
@@ -333,16 +333,20 @@ class TierLog(LogHead):
                 leader_epoch, lambda now: epoch_change(now, "objects that were never committed are deleted")
             )
 
-    def _check_not_lost(self, log_start: int) -> None:
+    def check_not_lost(self, log_start: int | None = None) -> None:
         """Raise StorageError if there is no root, but there are segments below ``log_start``: the manifest is lost.
 
-        With a manifest that begins at ``log_start``, the collector would delete these segments.
+        Without ``log_start``, any segment counts. After the start of a new manifest at ``log_start``, the collector
+        would delete the segments.
         """
-        if self.root is not None or not log_start:
+        if self.root is not None or log_start == 0:
             return
         stored = self._tier.store.list(segments_prefix(self._finder.prefix), limit=1)
         lowest = parse_segment_key(self._finder.prefix, stored[0].key) if stored else None
-        if lowest is not None and lowest.base_offset < log_start:
+        if lowest is None or (log_start is not None and lowest.base_offset >= log_start):
+            return
+        self.refresh()  # another writer may have created the log since the root was read
+        if self.root is None:
             raise StorageError(
                 f"the manifest of {self.log} in {self._tier.store.uri} is lost, but the tier has segments from offset "
                 f"{lowest.base_offset} on: stop all writers, and run `stratalog rebuild {self._tier.store.uri}`"

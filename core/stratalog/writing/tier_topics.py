@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from stratalog.config.topic import TopicConfig
-from stratalog.errors import StorageError, TopicExistsError, UnknownTopicError
+from stratalog.errors import TopicExistsError, UnknownTopicError
 from stratalog.model.names import TopicId, TopicPartition, check_topic
 from stratalog.reading.component_host import ComponentHost
 from stratalog.tier.commit.append_change import Appending
@@ -99,19 +99,10 @@ class TierTopics:
             remote = self._tier.log(TopicPartition(topic, number), topic_id)
             remote.refresh()
             if remote.root is None:
-                self._check_not_lost(remote)
+                remote.check_not_lost()
+            if remote.root is None:
                 TierPublisher(remote, 0, checked).add(Appending(entries=(), topic=note, reason="the topic was created"))
         del self._found[topic], self._listings[topic]
-
-    def _check_not_lost(self, remote: TierLog) -> None:
-        """Raise StorageError if a log has segments but no root: its manifest is lost, and must not begin again."""
-        if remote.stored_keys():
-            remote.refresh()  # another writer may have created the log, and may have staged records
-            if remote.root is None:
-                raise StorageError(
-                    f"the manifest of {remote.log} in {self._tier.uri} is lost, but the tier has segments of it: run "
-                    f"`stratalog rebuild {self._tier.uri}`"
-                )
 
     def listed(self, log: TopicPartition) -> TierLog:
         """Return a log of a topic that ``get`` has returned, in its state at the time of the topic's listing.

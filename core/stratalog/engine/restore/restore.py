@@ -48,7 +48,6 @@ from stratalog.reading.open_reader import open_host, open_tier
 from stratalog.reading.reader import StaticLog
 from stratalog.reading.tier_reader import tier_view
 from stratalog.spi.segment_store import LogFiles
-from stratalog.tier.manifest.root import ChangeKind
 from stratalog.tier.takeover.download import RestorePlan, check_bound, copy_segments, planned, write_epochs_of
 from stratalog.tier.takeover.take_over import chosen_logs, has_log, is_empty_folder
 from stratalog.tier.tier import Tier, TierLogName
@@ -187,7 +186,7 @@ class _Restore:
         self._check_targets(chosen)
         for name in chosen:
             root = self._tier.log(*name).root
-            if root is not None and root.change == ChangeKind.REBUILD and root.high_watermark > root.end_offset:
+            if root is not None and root.is_half_rebuilt:
                 raise AttachError(
                     f"the manifest of {name.log} in {self._tier.uri} is incomplete: run `stratalog rebuild "
                     f"{self._tier.uri}` first"

@@ -100,12 +100,12 @@ def check_single_writer(root: Root | None, *, take_over: bool) -> int:
     """
     if root is None:
         return 0
+    if root.is_half_rebuilt:
+        raise EngineAheadError(
+            f"the manifest of {root.log} is not rebuilt completely, and lacks the records [{root.end_offset}, "
+            f"{root.high_watermark})"
+        ).advised("run `stratalog rebuild` first")
     if root.high_watermark > root.end_offset:
-        if root.change == ChangeKind.REBUILD:
-            raise EngineAheadError(
-                f"the manifest of {root.log} is not rebuilt completely, and lacks the records [{root.end_offset}, "
-                f"{root.high_watermark})"
-            ).advised("run `stratalog rebuild` first")
         raise EngineAheadError(
             f"an engine has the records [{root.end_offset}, {root.high_watermark}) of {root.log}, which the tier does "
             "not have"

@@ -218,6 +218,11 @@ class Root:
         return self.entries[-1].info.end_offset if self.entries else self.log_start
 
     @property
+    def is_half_rebuilt(self) -> bool:
+        """True if a rebuild of the manifest has begun, and has not added all segments yet."""
+        return self.change == ChangeKind.REBUILD and self.high_watermark > self.end_offset
+
+    @property
     def identity(self) -> str:
         """Commit id and MAC of this root as text, which identify the root; "" if the root has no MAC."""
         return f"{self.commit_id} {self.mac.digest}" if self.mac is not None else ""
