@@ -119,7 +119,7 @@ def test_a_cancelled_call_ends_before_the_next_one(cancellations: int) -> None:
     slow = Slow()
 
     async def work() -> None:
-        consumer = AsyncConsumer(slow)  # type: ignore[arg-type]
+        consumer = AsyncConsumer(slow)  # type: ignore[arg-type] # has only the methods that are called
         polling = asyncio.create_task(consumer.poll())
         await asyncio.to_thread(slow.started.wait, 30)
         for _ in range(cancellations):
@@ -142,7 +142,7 @@ def test_a_call_of_a_task_that_asyncio_run_cancels_ends_before_the_next_one() ->
     slow = Slow()
 
     async def poll() -> None:
-        async with AsyncConsumer(slow) as consumer:  # type: ignore[arg-type]
+        async with AsyncConsumer(slow) as consumer:  # type: ignore[arg-type] # as above
             await consumer.poll()
 
     async def work() -> None:
