@@ -112,6 +112,7 @@ def test_the_first_items_error_is_raised_and_little_else_begun(threads: int) -> 
 @pytest.mark.parametrize("in_caller", [True, False])
 def test_after_an_interrupt_nothing_further_begins(*, in_caller: bool) -> None:
     here, begun, interrupted = threading.current_thread(), list[int](), threading.Event()
+    items = range(1_000_000)  # the other thread may begin thousands before the exception has left its function
 
     def work(number: int) -> None:
         begun.append(number)
@@ -121,8 +122,8 @@ def test_after_an_interrupt_nothing_further_begins(*, in_caller: bool) -> None:
         assert interrupted.wait(WAIT_S)
 
     with pytest.raises(KeyboardInterrupt):
-        HelperThreads(1).results(range(100), work, 2)
-    assert len(begun) < 100
+        HelperThreads(1).results(items, work, 2)
+    assert len(begun) < len(items)
 
 
 def test_an_idle_helper_thread_ends() -> None:
