@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import stratalog
@@ -15,10 +15,13 @@ CHANGING |= {"ThreadPoolExecutor", "WeakSet", "WeakKeyDictionary", "WeakValueDic
 ALLOWED = {"env/forks.py"}  # a fork concerns the whole process
 
 
-def modules() -> Iterator[tuple[str, ast.Module]]:
-    for folder in FOLDERS:
-        for path in folder.rglob("*.py"):
-            yield path.relative_to(folder).as_posix(), ast.parse(path.read_text(encoding="utf-8"))
+@cache
+def modules() -> list[tuple[str, ast.Module]]:
+    return [
+        (path.relative_to(folder).as_posix(), ast.parse(path.read_text(encoding="utf-8")))
+        for folder in FOLDERS
+        for path in folder.rglob("*.py")
+    ]
 
 
 def called(node: ast.stmt) -> str:
