@@ -7,7 +7,7 @@ import dataclasses
 import json
 import random
 import tracemalloc
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from hashlib import sha256
 from typing import Final
 
@@ -31,8 +31,9 @@ FILES: Final = {
 DATA: Final = bytes(range(256)) * 300  # larger than each range that the tests read, except the whole log
 LARGE: Final = (5 << 20) + 3
 FLIPS: Final = 60  # bits of each object that the tests flip
+LARGE_NUMBERS: Final = (1 << 20, 1 << 40, 1 << 62)
 LIES: Final[tuple[object, ...]] = (
-    -1, 0, 1, 7, 1 << 20, 1 << 40, 1 << 62, True, 0.5, "", "0" * 64, "x", None, [], {}, [[]], {"a": 1},
+    -1, 0, 1, 7, *LARGE_NUMBERS, True, 0.5, "", "0" * 64, "x", None, [], {}, [[]], {"a": 1},
 )  # fmt: skip
 MOST_BYTES: Final = 32 << 20  # memory limit for reading damaged objects
 
@@ -286,14 +287,19 @@ class TierLayoutContract:
     def test_a_layouts_notes_are_not_believed(
         self, layout: TierLayout, stored: StoredSegment, objects: MemoryObjects
     ) -> None:
-        """For wrong values of any type and size in ``extra``, a read returns the right bytes or raises a StorageError.
+        """For wrong values of any type and size in ``extra``, a read returns the right bytes or raises a StorageError."""
+        assert stored.keys, "something was stored"
+        for lie in lies_about(dict(stored.extra), LIES):
+            check_right_or_refused(layout, dataclasses.replace(stored, extra=lie), objects.objects)
 
-        The memory stays below 32 MiB.
-        """
+    def test_large_numbers_in_a_layouts_notes_take_little_memory(
+        self, layout: TierLayout, stored: StoredSegment, objects: MemoryObjects
+    ) -> None:
+        """For large numbers in ``extra``, the memory of a read stays below 32 MiB."""
         assert stored.keys, "something was stored"
         tracemalloc.start()
         try:
-            for lie in lies_about(dict(stored.extra)):
+            for lie in lies_about(dict(stored.extra), LARGE_NUMBERS):
                 check_right_or_refused(layout, dataclasses.replace(stored, extra=lie), objects.objects)
             assert tracemalloc.get_traced_memory()[1] < MOST_BYTES
         finally:
@@ -368,17 +374,17 @@ def cut_fetch(objects: Mapping[str, bytes]) -> RangeReader:
     return fetch
 
 
-def lies_about(notes: dict[str, object]) -> Iterator[dict[str, object]]:
-    """Yield copies of ``notes``. In each copy, one value at any depth is wrong or missing."""
+def lies_about(notes: dict[str, object], lies: Iterable[object]) -> Iterator[dict[str, object]]:
+    """Yield copies of ``notes``. In each copy, one value at any depth is missing, or is one of ``lies``."""
     for name, value in notes.items():
-        for lie in LIES:
+        for lie in lies:
             yield {**notes, name: lie}
         yield {other: notes[other] for other in notes if other != name}
         if isinstance(value, dict):
-            for inner in lies_about(value):
+            for inner in lies_about(value, lies):
                 yield {**notes, name: inner}
         if isinstance(value, list):
-            for lied in lies_about(dict(enumerate(value))):  # type: ignore[arg-type]  # items by position
+            for lied in lies_about(dict(enumerate(value)), lies):  # type: ignore[arg-type]  # items by position
                 yield {**notes, name: list(lied.values())}
 
 
