@@ -89,8 +89,9 @@ def settings_file(given: str | None) -> str | None:
     """Return the path of a command's settings file; None if the command uses no file.
 
     The path is ``given`` if it is not None. Otherwise it is the value of ``STRATALOG_CONFIG``; an empty value means no
-    file. If the variable is not set, the path is ``stratalog.toml`` in the working directory, if that file exists. The
-    other files need not exist. Only commands look for a file in the working directory; the library never does.
+    file. If the variable is not set, the path is ``stratalog.toml`` in the working directory, if that file exists. A
+    path from ``given`` or the variable is returned even if no such file exists. Only commands look for a file in the
+    working directory; the library never does.
     """
     if given is not None:
         return given

@@ -85,7 +85,7 @@ class SegmentStoreContract(SegmentDurabilityContract):
                 store.open_log("gone-0")
 
     def test_names_stay_inside(self, open_store: StoreOpener) -> None:
-        """Methods of the store and of a log raise ConfigError for names that could leave the folder."""
+        """Methods of the store and of a log raise ConfigError for names of files outside the folder."""
         with open_store() as store:
             store.acquire()
             files = store.open_log(LOG, create=True)
