@@ -36,8 +36,8 @@ def append_as_follower(
 
     Batches may leave gaps, for example after compaction. If a batch has a later leader epoch than the log follows, that
     batch and all batches after it are ignored: the leader of the later epoch sends them again. Sequence numbers are not
-    checked, because the leader checked them. Unlike in Kafka, a fetch and even a batch may be above ``segment.bytes``,
-    because a retry would not be smaller.
+    checked, because the leader checked them. Unlike in Kafka, ``data`` and even one batch may be larger than
+    ``segment.bytes``, because a repeated fetch would return the same batch.
 
     If the log is empty and its end is inside the first batch, the log restarts at the first offset of that batch. The
     reason is a leader whose log start is inside a batch.
