@@ -142,7 +142,7 @@ def rewrap(output: Output, place: TierPlace, topics: tuple[str, ...]) -> None:
     """Encrypt the data keys of segments in the tier at URI with the active key-encryption key.
 
     The objects of the segments do not change. Run the command again if it was interrupted. Engines may run meanwhile.
-    Keep the old key as long as earlier states of the tier (as_of) are read.
+    Keep the old key: reads of earlier states of the tier (as_of) and `stratalog rebuild` need it.
     """
     with place.opened(read_only=False) as opened:
         names = opened.logs()
