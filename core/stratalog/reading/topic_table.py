@@ -161,7 +161,7 @@ class TopicTable:
         return result
 
     def unknown(self, topic: str) -> dict[str, object]:
-        """Return the stored settings of a topic that neither stratalog nor an installed plugin knows."""
+        """Return the settings in a topic's entry whose names neither stratalog nor an installed plugin knows."""
         chosen = self.chosen(topic)
         return {name: value for name, value in chosen.items() if name not in self.defaults.recognised(chosen)}
 

@@ -94,11 +94,11 @@ def check_key(key: str) -> str:
 
 
 def check_prefix(prefix: str) -> str:
-    """Return ``prefix`` if an allowed key can start with ``prefix``, which may be "" or end inside a component.
+    """Return ``prefix`` if it is allowed as the prefix of object keys. It may be "", and may end inside a component.
 
     Raises:
-        ConfigError: the last component is ``..``, or ``check_key`` would refuse another component, the characters or
-            the length of ``prefix``.
+        ConfigError: ``prefix`` is longer than 1,024 bytes, contains a backslash or unprintable characters, ends with
+            the component ``..``, or has an empty, ``.`` or ``..`` component before the last ``/``.
     """
     parts = prefix.split("/")
     if any(part in {"", ".", ".."} for part in parts[:-1]) or parts[-1] == ".." or not _sound(prefix):

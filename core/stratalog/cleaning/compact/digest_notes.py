@@ -66,10 +66,10 @@ class DigestNotes:
         found.pass_over(self._state.met)
 
     def old_tombstones(self, *, stay: bool, is_last_kept: bool) -> None:
-        """Record a table of V0 or V1, whose tombstones expire by the segment's modification time.
+        """Record a table of batches with magic 0 or 1. Their tombstones expire by the segment's modification time.
 
-        ``stay`` is True if the table keeps tombstones. ``is_last_kept`` is True if the last record of the table stays
-        only because this round ends there. No digest is written then, because the next round drops that record.
+        ``stay`` is True if the table keeps tombstones. ``is_last_kept`` is True if the round keeps the last record of
+        the table only because the round ends there. The next round drops this record, so no digest is written.
         """
         self._unchanged.has_old_tombstones |= stay
         if is_last_kept:

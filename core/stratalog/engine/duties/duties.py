@@ -210,9 +210,10 @@ class Duties:
         return tuple(result for result in found if result is not None)
 
     def collect(self) -> CollectReport:
-        """Delete the objects in the tier that no reader can need any longer, also of deleted topics and topics that left the tier.
+        """Delete the objects in the tier that no reader can need any longer.
 
-        Without a tier, do nothing, and return an empty report.
+        Objects of deleted topics, and of topics that left the tier, are deleted too. Without a tier, do nothing, and
+        return an empty report.
         """
         return CollectReport() if self._tiering is None else self._tiering.collect(self.chosen(None))
 

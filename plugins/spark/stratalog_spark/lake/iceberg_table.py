@@ -235,7 +235,7 @@ class IcebergLakeTable:
         ]
 
     def _filter(self, wanted: set[int | None]) -> Any:
-        """Return the predicate of pyiceberg for the rows of some partitions."""
+        """Return a pyiceberg predicate for the rows of the partitions ``wanted``, and of periods between them."""
         made, by = import_module("pyiceberg.expressions"), self.layout.partition_by
         if by == "none":
             return made.AlwaysTrue()
