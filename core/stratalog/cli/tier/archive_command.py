@@ -63,7 +63,10 @@ def _pattern(_context: click.Context, _parameter: click.Parameter, value: str | 
     show_default=True,
     help="Seconds between two passes over the log directories, with --follow.",
 )
-@click.option("--layout", help="Tier layout of the archive: single (default), plain, chunked or encrypted.")
+@click.option(
+    "--layout",
+    help="Tier layout of the archive, such as plain, chunked or parquet. Default: tier.layout of [topic_defaults].",
+)
 @click.option("--max-bytes-per-second", "rate", type=click.IntRange(1), help="Maximum upload rate.")
 @click.option(
     "--skip-gaps", is_flag=True, help="Continue after offsets that the broker deleted before they were archived."

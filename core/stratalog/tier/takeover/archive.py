@@ -59,7 +59,7 @@ class ArchivedLog:
         log: name of the log.
         directory: path of its log directory.
         segments: the number of segments that the pass committed.
-        size_bytes: size of their ``.log`` files.
+        size_bytes: size of their logs by the manifest. The layout ``parquet`` counts uncompressed batches.
         tier_end: the exclusive end offset of the archive after the pass; 0 if the archive could not be read.
         high_watermark: high watermark in the broker's last checkpoint; 0 if it is unknown.
         skipped_offsets: the number of offsets that the pass skipped, because the broker had deleted them.
