@@ -12,7 +12,7 @@ from click.shell_completion import CompletionItem, shell_complete
 import stratalog
 from stratalog.cli.own_commands import OWN_COMMANDS, SECTIONS
 from stratalog.config.settings_sources import read_settings
-from stratalog.errors import PluginError, StorageError
+from stratalog.errors import PluginError, PluginImportError, StorageError
 from stratalog.registry import Registry
 from stratalog.registry.resolve import OfferTable
 from stratalog.spi.commands import CommandOutput, settings_file
@@ -89,6 +89,8 @@ def _load(commands: OfferTable[Command], name: str) -> click.Command:
     command = commands.by_name(name)
     try:
         loaded = command.load()
+    except PluginImportError:  # its text names the extra to install
+        raise
     except Exception as error:  # a plugin may raise anything
         raise PluginError(f"command {name!r} of a plugin cannot be loaded: {error!r}") from error
     if not isinstance(loaded, click.Command):

@@ -16,7 +16,7 @@ from own_command import running_command
 from stratalog import Record, open_engine, open_reader
 from stratalog.cli.app import run
 from stratalog.client.partitioner import partition_of_key
-from stratalog.errors import LogDirOfflineError
+from stratalog.errors import LogDirOfflineError, PluginImportError
 from stratalog.model.offsets import Durability, Isolation
 from stratalog.registry.resolve import Offer, OfferTable
 from stratalog.spi import Command
@@ -378,6 +378,17 @@ def test_an_object_that_is_no_command_is_reported_and_ends_with_2(
     ended = stratalog("acme")
     assert ended.code == 2
     assert said in ended.err
+
+
+def test_a_command_that_lacks_a_library_names_the_extra(stratalog: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def load() -> object:
+        raise PluginImportError("kio is not installed", "gateway", "stratalog[gateway]")
+
+    commands = OfferTable("command", [Offer(Command("acme", "Does nothing.", load), "acme")])
+    monkeypatch.setattr("stratalog.cli.app._plugin_commands", lambda: commands)
+    ended = stratalog("acme")
+    expected = "error: kio is not installed plugin=gateway: install it with: pip install 'stratalog[gateway]'\n"
+    assert (ended.code, ended.err) == (2, expected)
 
 
 def test_plugins_block_is_obeyed(stratalog: Run, monkeypatch: pytest.MonkeyPatch) -> None:
