@@ -17,8 +17,8 @@ from stratalog.segment.readable import ReadableSegment
 class RemoteSegments(Sequence[ReadableSegment]):
     """The segments of a log's tier, ascending, without gap or overlap. Immutable, thread-safe.
 
-    A long list is read page by page. Every access except the offsets and the length may read from the store, and raises
-    the errors of ``RemoteLog.view``.
+    A long list is read page by page. Each access may read from the store, and raises the errors of ``RemoteLog.view``.
+    Only the offsets and the length of a whole list never read; those of a result of ``up_to`` may.
     """
 
     __slots__ = ("_segments",)
