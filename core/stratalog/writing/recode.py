@@ -210,7 +210,8 @@ class _Recoding:
     def _changing(self, segment: ReadableSegment, chunk: Chunk, table: BatchTable) -> Iterator[RecordColumns | None]:
         """Yield for each batch of magic 2 its records if it must be encoded with another codec, otherwise None.
 
-        A batch whose first or last offset has no record is not encoded, because its offset range would be lost.
+        A batch whose first or last offset has no record is not encoded, because its offset range would be lost. Control
+        batches, and batches that compaction has given a delete horizon, are not encoded either.
         """
         if self.codec is None:
             yield from repeat(None, len(table))

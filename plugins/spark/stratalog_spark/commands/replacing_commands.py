@@ -127,7 +127,8 @@ def _unhexed(text: str) -> bytes:
 @click.option(
     "--compression",
     type=click.Choice(["uncompressed", "gzip", "snappy", "lz4", "zstd"]),
-    help="Codec of all batches. Default: batches of the current format keep their codec.",
+    help="Codec of the batches; batches that compaction has changed may keep theirs. Default: batches of the current "
+    "format keep their codec.",
 )
 @click.option(
     "--layout",

@@ -36,7 +36,7 @@ def convert(
 
     The records do not change. Messages of magic 0 and 1 keep their timestamps, with the timestamp type CreateTime.
     Batches of magic 2 stay unchanged unless ``compression`` is given. Then batches in other codecs are recompressed,
-    except control batches and batches from which compaction removed records. Segments without a change are only read.
+    except control batches, and some batches that compaction has changed. Segments without a change are only read.
 
     Args:
         spark: a session, classic or Connect.
