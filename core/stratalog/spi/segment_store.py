@@ -140,7 +140,8 @@ class IndexFile(ABC):
 class LogFiles(ABC):
     """The folder of one log. ``name`` is the folder's name.
 
-    Methods raise ConfigError for an empty name, ``.``, ``..``, and a name with ``/`` or a null character. They raise ReadOnlyError for each change if the store was opened for reading.
+    Methods raise ConfigError for an empty name, ``.``, ``..``, and a name with ``/`` or a null character. They raise
+    ReadOnlyError for each change if the store was opened for reading.
     """
 
     name: str

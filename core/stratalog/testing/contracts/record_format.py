@@ -359,7 +359,7 @@ class RecordFormatContract(RecordRewritingContract):
         assert found == {("", len(first))}
 
     def test_a_crc_is_only_checked_when_asked(self, record_format: RecordFormat) -> None:
-        """``scan`` checks CRCs only with ``check_crc=True``: recovery checks them, a read of a local segment does not."""
+        """``scan`` checks CRCs only with ``check_crc=True``: recovery checks them, a local read does not."""
         data = self.written(record_format, None, count=1)
         data[-1] ^= 1
         assert record_format.scan(data, 0, len(data), check_crc=False).stop is ScanStop.END
