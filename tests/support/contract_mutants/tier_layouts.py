@@ -26,6 +26,7 @@ from stratalog.spi import (
     TierLayout,
 )
 from stratalog.testing.contracts import TierLayoutContract
+from stratalog.testing.contracts.tier_layout import MOST_BYTES
 from stratalog_formats.layouts.plain import PlainLayout
 
 _DATA: Final = bytes(range(256)) * 300  # the log of the contract
@@ -171,6 +172,13 @@ def _unverified_index(segment: StoredSegment, kind: FileKind, fetch: RangeReader
 def _believes_notes(segment: StoredSegment, kind: FileKind, fetch: RangeReader) -> bytes | None:
     if not isinstance(segment.extra.get("sha256"), dict):
         raise MutantError("no hashes")
+    return _sound_index(segment, kind, fetch)
+
+
+def _allocates_by_notes(segment: StoredSegment, kind: FileKind, fetch: RangeReader) -> bytes | None:
+    size_bytes = segment.extra.get("sha256")
+    if isinstance(size_bytes, int):
+        bytearray(min(size_bytes, MOST_BYTES))
     return _sound_index(segment, kind, fetch)
 
 
@@ -336,6 +344,7 @@ MUTANTS: Final = ContractMutants(
         "test_a_flipped_bit_is_harmless_or_a_typed_error": _indexes(_unverified_index),
         "test_objects_that_changed_places_are_noticed": _reads(_by_sum),
         "test_a_layouts_notes_are_not_believed": _indexes(_believes_notes),
+        "test_large_numbers_in_a_layouts_notes_take_little_memory": _indexes(_allocates_by_notes),
         "test_a_slice_with_wrong_positions_is_a_typed_error": _indexes(_believes_slices),
         "test_damaged_objects_do_not_stop_a_rebuild_untyped": _discovers(_untyped),
     },
