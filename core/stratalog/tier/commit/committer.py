@@ -42,6 +42,7 @@ _LOGGER: Final = logging.getLogger(__name__)
 _RACES: Final = 16
 _CREATES: Final = 4  # attempts to create one version while replies are lost
 _OWN_IDS: Final = 1024
+_WITHOUT_SEGMENTS: Final = {ChangeKind.CREATE, ChangeKind.CLEAR}  # a key rotation repeats the CLEAR of an engine
 
 Decide: TypeAlias = Callable[[Root | None], Change | None]
 """Function that receives the root of the head, or None if the log has no root, and returns the change to commit on top.
@@ -149,7 +150,7 @@ class Committer:
                 f"{root.log} is written in leader epoch {root.leader_epoch}, this writer has {leader_epoch} "
                 f"version={root.version}"
             )
-        is_shared = root.change in shared_with or root.change == ChangeKind.CREATE  # a CREATE adds no segment
+        is_shared = root.change in shared_with or root.change in _WITHOUT_SEGMENTS
         is_other = root.leader_epoch == leader_epoch and not is_shared and self._is_foreign(root)
         if is_other and not self._was_rewrapped_alone(root):
             raise FencedEpochError(

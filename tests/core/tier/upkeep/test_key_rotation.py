@@ -21,7 +21,7 @@ from stratalog.tier.manifest.entry_tree import walk
 from stratalog.tier.manifest.root import ChangeKind, WriteMark
 from stratalog.tier.tier_log import TierLog
 from stratalog.tier.tier_publisher import TierPublisher
-from stratalog.tier.upkeep.key_rotation import RewrapReport
+from stratalog.tier.upkeep.key_rotation import RewrapReport, authenticated
 from tier_bed import PairLayout, TierBed, made_segments
 
 BOUNDS = range(0, 111, 10)
@@ -192,3 +192,17 @@ def test_a_second_writer_is_not_hidden_by_keys_that_are_rewrapped(bed: TierBed) 
     opened(bed).rewrap()
     with pytest.raises(FencedEpochError):
         offload(writer, 130, 140)
+
+
+def test_a_topic_that_left_the_tier_returns_after_the_rotation(bed: TierBed) -> None:
+    """The rotation adds a root with the kind of the last one, which once fenced the log."""
+    writer = opened(bed)
+    writer.clear(110, leader_epoch=0, reason="a test")
+    other = opened(bed)
+    other.refresh()
+    other.commit(0, authenticated)
+    writer.refresh()
+    bed.clock.advance_ms(2 * 3_600_000)
+    writer.create(leader_epoch=0, log_start=110, high_watermark=120)
+    offload(writer, 110, 120)
+    assert keys(bed) == ["new"]
