@@ -7,7 +7,7 @@ import threading
 from collections.abc import Collection, Iterable, Iterator
 from functools import partial
 
-from stratalog.errors import StorageError
+from stratalog.errors import FencedEpochError, StorageError
 from stratalog.model.names import TopicId, TopicPartition, parse_segment_key, segments_prefix
 from stratalog.model.offsets import next_epoch
 from stratalog.spi.layouts import SegmentSource, StoredSegment
@@ -306,6 +306,10 @@ class TierLog(LogHead):
         """
         self.check_writable()
         with self._duty:
+            if leader_epoch is not None:
+                # First accept rewrapped roots: without them, the head would look like the root of a second writer.
+                with contextlib.suppress(FencedEpochError):  # the next commit raises it
+                    self.commit(leader_epoch, lambda _: None)
             if with_orphans:
                 self._uploads.looked()
             finder = self.new_finder()  # its own finder: a collection begins with a listing, and must not block commits

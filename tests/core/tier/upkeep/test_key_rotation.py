@@ -194,6 +194,18 @@ def test_a_second_writer_is_not_hidden_by_keys_that_are_rewrapped(bed: TierBed) 
         offload(writer, 130, 140)
 
 
+def test_a_writer_continues_after_it_has_collected_the_roots_of_a_rotation(bed: TierBed, layout: KeyedLayout) -> None:
+    layout.active = "old"
+    writer = opened(bed)
+    offload(writer, 110, 120)
+    layout.active = "new"
+    opened(bed).rewrap()
+    bed.clock.advance_ms(2 * 3_600_000)
+    assert writer.collect(leader_epoch=0).roots
+    offload(writer, 120, 130)
+    assert keys(bed) == ["new"] * 13
+
+
 def test_a_topic_that_left_the_tier_returns_after_the_rotation(bed: TierBed) -> None:
     """The rotation adds a root with the kind of the last one, which once fenced the log."""
     writer = opened(bed)
