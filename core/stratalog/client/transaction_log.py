@@ -6,6 +6,7 @@ Source: apache/kafka TransactionStateManager, TransactionLog.
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from typing import Final
 
 from stratalog.client.log_access import Logs
@@ -38,7 +39,7 @@ class TransactionLog:
     def __init__(self, logs: Logs, compact: Compact | None = None, partitions: int = PARTITIONS) -> None:
         self._logs, self._partitions, self._lock = logs, partitions, threading.Lock()
         self._topic = _TransactionsTopic(logs, compact)
-        self._last_epochs: dict[str, int] = {}
+        self._repeatable: dict[str, tuple[int, int]] = {}  # last epoch and previous id, which version 0 does not store
 
     def known(self, transactional_id: str) -> Known | None:
         """Return the latest state of a producer, or None if the transactional id is unknown.
@@ -51,7 +52,10 @@ class TransactionLog:
                 return None
             self._topic.refresh(self._topic.place_of(transactional_id))
             state = self._topic.states.get(transactional_id)
-            return None if state is None else Known(state, self._last_epochs.get(transactional_id, NO_EPOCH))
+            if state is None:
+                return None
+            last_epoch, previous_id = self._repeatable.get(transactional_id, (NO_EPOCH, state.previous_producer_id))
+            return Known(replace(state, previous_producer_id=previous_id), last_epoch)
 
     def states(self) -> dict[str, TransactionState]:
         """Return the states of all producers by transactional id; raise StorageError if a partition cannot be read."""
@@ -76,15 +80,15 @@ class TransactionLog:
         self._append(transactional_id, state.last_update_timestamp_ms, value, durability)
         with self._lock:
             if known.last_epoch == NO_EPOCH:
-                self._last_epochs.pop(transactional_id, None)
+                self._repeatable.pop(transactional_id, None)
             else:
-                self._last_epochs[transactional_id] = known.last_epoch
+                self._repeatable[transactional_id] = known.last_epoch, state.previous_producer_id
 
     def forget(self, transactional_id: str, now_ms: int) -> None:
         """Delete the state of a producer by a tombstone, or raise StorageError if it could not be appended."""
         self._append(transactional_id, now_ms, None, None)
         with self._lock:
-            self._last_epochs.pop(transactional_id, None)
+            self._repeatable.pop(transactional_id, None)
 
     def log_of(self, transactional_id: str) -> Log:
         """Return the log that stores a producer's state; create the topic if the topic does not exist."""

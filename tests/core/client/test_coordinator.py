@@ -99,6 +99,16 @@ def begun(engine: Engine, transactional_id: str = ID, *names: TopicPartition, ve
     return producer
 
 
+def with_last_epoch(engine: Engine) -> ProducerId:
+    """Store the last epoch that a producer can have, and return its producer."""
+    producer = engine.transactions.init_producer(ID, MINUTE_MS)
+    state = engine.transactions.state(ID)
+    assert state is not None
+    value = transaction_value(replace(state, producer_epoch=LAST_EPOCH - 1), 0)
+    engine.log(TRANSACTIONS_TOPIC).append([Record(timestamp_ms=NOW_MS, key=transaction_key(ID), value=value)])
+    return ProducerId(producer.producer_id, LAST_EPOCH - 1)
+
+
 def status(engine: Engine, transactional_id: str = ID) -> int:
     found = engine.transactions.state(transactional_id)
     assert found is not None
@@ -367,13 +377,15 @@ def test_the_states_that_need_it_are_stored_in_version_1(engine: Engine) -> None
     assert versions == {ID: {0}, OTHER_ID: {0, 1}}  # the first state of an id has no version yet
 
 
+def test_a_producer_may_repeat_the_request_that_has_replaced_its_id(engine: Engine) -> None:
+    last = with_last_epoch(engine)
+    following = engine.transactions.init_producer(ID, MINUTE_MS, last)
+    assert following.producer_id != last.producer_id
+    assert engine.transactions.init_producer(ID, MINUTE_MS, last) == following
+
+
 def test_the_last_epoch_is_followed_by_a_new_id(engine: Engine) -> None:
-    producer = engine.transactions.init_producer(ID, MINUTE_MS)
-    state = engine.transactions.state(ID)
-    assert state is not None
-    value = transaction_value(replace(state, producer_epoch=LAST_EPOCH - 1), 0)
-    engine.log(TRANSACTIONS_TOPIC).append([Record(timestamp_ms=NOW_MS, key=transaction_key(ID), value=value)])
-    last = ProducerId(producer.producer_id, LAST_EPOCH - 1)
+    last = with_last_epoch(engine)
     engine.transactions.add_partitions(ID, last, [T0], version=2)
     append(engine, last, b"last")
     following = engine.transactions.end_decided(ID, last, commit=True, version=2)
