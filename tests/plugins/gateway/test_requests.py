@@ -15,6 +15,8 @@ from stratalog import Log, Record, TopicPartition, Transfer
 from stratalog.client.group_offsets import GroupOffsets
 from stratalog.env.clock import SystemClock
 from stratalog.errors import LogDirError
+from stratalog_gateway.groups import group_table
+from stratalog_gateway.groups.group import Group
 from stratalog_gateway.handlers.dispatch import APIS
 from stratalog_gateway.node import Node
 from stratalog_gateway.settings import GatewaySection
@@ -566,6 +568,29 @@ def test_no_offset_of_a_topic_is_committed_after_its_deletion_has_removed_the_of
         monkeypatch.setattr(GroupOffsets, "commit", commit)
         orders.engine.delete_topic("orders")
     assert (codes, orders.engine.group_offsets("g")) == ([3], {})
+
+
+def test_no_member_commits_while_offsets_of_its_group_are_deleted(
+    orders: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, groups, is_held = GroupOffsets.commit, list[Group](), list[bool]()
+
+    def opened(name: str) -> Group:
+        groups.append(Group(name))
+        return groups[-1]
+
+    def commit(offsets: GroupOffsets, *arguments: Any, **more: Any) -> None:
+        is_held.append(groups[-1].lock.locked())
+        store(offsets, *arguments, **more)
+
+    orders.engine.alter_group_offsets("g", {TopicPartition("orders", 0): 3})
+    monkeypatch.setattr(group_table, "Group", opened)
+    monkeypatch.setattr(GroupOffsets, "commit", commit)
+    deleted = part("OffsetDelete", 0, "OffsetDeleteRequestPartition", partition_index=0)
+    topics = (part("OffsetDelete", 0, "OffsetDeleteRequestTopic", name="orders", partitions=(deleted,)),)
+    with orders.wire() as wire:
+        assert wire.ask("OffsetDelete", 0, group_id="g", topics=topics).topics[0].partitions[0].error_code == 0
+    assert (is_held, orders.engine.group_offsets("g")) == ([True], {})
 
 
 def test_offsets_of_a_group_of_another_type_can_be_deleted_when_its_members_have_left(orders: Served) -> None:

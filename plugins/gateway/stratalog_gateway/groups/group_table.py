@@ -80,15 +80,22 @@ class GroupTable:
 
     def view(self, name: str) -> GroupView | None:
         """Return a snapshot of a group; None if the group never had members, or was deleted."""
+        with self.unchanged(name) as view:
+            return view
+
+    @contextlib.contextmanager
+    def unchanged(self, name: str) -> Iterator[GroupView | None]:
+        """Yield a snapshot of a group as ``view`` returns it. Until the context ends, the group does not change."""
         with self.found(name) as group:
             if group is not None and group.modern is not None:
                 modern = group.modern
-                return GroupView(modern.state, "consumer", "", (), "Consumer", frozenset(modern.subscribed()))
-            if group is None or group.generation == 0:
-                return None
-            return GroupView(
-                str(group.state), group.protocol_type or "", group.protocol or "", tuple(group.members.values())
-            )
+                yield GroupView(modern.state, "consumer", "", (), "Consumer", frozenset(modern.subscribed()))
+            elif group is None or group.generation == 0:
+                yield None
+            else:
+                yield GroupView(
+                    str(group.state), group.protocol_type or "", group.protocol or "", tuple(group.members.values())
+                )
 
     def delete(self, name: str) -> int:
         """Delete the state and the offsets of a group without members.

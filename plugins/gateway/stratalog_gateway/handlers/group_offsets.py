@@ -213,11 +213,15 @@ class GroupOffsetHandlers:
 
     def offset_delete(self, request: Request) -> Any:
         """Delete offsets of a group, except offsets of topics to which members subscribe, and return the response."""
-        body, make = request.body, request.make
+        body = request.body
         refused = request.client.refusal(Operation.DELETE, ResourceType.GROUP, body.group_id)
         if refused:
-            return make(error_code=refused, topics=())
-        view, engine = self._groups.view(body.group_id), self._node.engine
+            return request.make(error_code=refused, topics=())
+        with self._groups.unchanged(body.group_id) as view:  # no member subscribes or commits meanwhile
+            return self._delete(request, view)
+
+    def _delete(self, request: Request, view: GroupView | None) -> Any:
+        body, make, engine = request.body, request.make, self._node.engine
         known = {*engine.group_offsets(body.group_id), *engine.pending_group_offsets(body.group_id)}
         if view is None and not known:
             return make(error_code=Code.GROUP_ID_NOT_FOUND, topics=())
