@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gateway_bed import Served, Wire, part
-from stratalog import Record, TopicPartition, open_engine
+from stratalog import Engine, Record, TopicPartition, TopicSetting, open_engine
 from stratalog.env.clock import SystemClock
 from stratalog_gateway.gateway import Gateway
 from stratalog_gateway.settings import GatewaySection
@@ -232,3 +232,24 @@ def test_the_settings_of_a_topic_are_replaced(gateway: Served) -> None:
             settings = gateway.engine.topic_settings("orders")
             assert {name for name, setting in settings.items() if setting.source == "topic"} == sources
     assert gateway.engine.topics()["orders"].config.retention_ms == 7
+
+
+def test_the_settings_of_a_topic_that_is_deleted_meanwhile_are_refused(
+    gateway: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gateway.engine.create_topic("orders")
+    read = Engine.topic_settings
+
+    def settings(engine: Engine, name: str) -> dict[str, TopicSetting]:
+        found = read(engine, name)
+        engine.delete_topic(name)
+        return found
+
+    monkeypatch.setattr(Engine, "topic_settings", settings)
+    setting = part("AlterConfigs", 2, "AlterableConfig", name="retention.ms", value="7")
+    wanted = part(
+        "AlterConfigs", 2, "AlterConfigsResource", resource_type=2, resource_name="orders", configs=(setting,)
+    )
+    with gateway.wire() as wire:
+        found = wire.ask("AlterConfigs", 2, resources=(wanted,), validate_only=True)
+    assert found.responses[0].error_code == 3

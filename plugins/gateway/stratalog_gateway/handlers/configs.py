@@ -147,8 +147,10 @@ class ConfigHandlers:
             stored = (name for name, setting in settings.items() if setting.source == "topic")
             changes = dict.fromkeys(stored) | changes
         if request.body.validate_only:
-            config = self._node.topics()[topic].config
-            config.replaced({name: value for name, value in changes.items() if value is not None}, "validate_only")
+            info = self._node.topics().get(topic)
+            if info is None:  # it was deleted meanwhile
+                raise RefusedError(Code.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
+            info.config.replaced({name: value for name, value in changes.items() if value is not None}, "validate_only")
         else:
             self._node.engine.alter_topic(topic, changes)
 
