@@ -419,7 +419,11 @@ def test_topics_are_created_changed_and_deleted(gateway: Served) -> None:
             wire.ask("CreateTopics", 7, topics=wanted[:1], timeout=SECOND, validate_only=False).topics[0].error_code
             == 36
         )
-        checked = (topic("new"), topic("no/name"), topic(".."), topic("n" * 250), topic("setting", configs=(wrong,)))
+        of_plugin = part("CreateTopics", 7, "CreatableTopicConfig", name="ttl.ms", value="5")
+        checked = (
+            topic("new", configs=(of_plugin,)), topic("no/name"), topic(".."), topic("n" * 250),
+            topic("setting", configs=(wrong,)),
+        )  # fmt: skip
         found_wrong = wire.ask("CreateTopics", 7, topics=checked, timeout=SECOND, validate_only=True).topics
         assert [item.error_code for item in found_wrong] == [0, 17, 17, 17, 40]
         assert list(gateway.engine.topics()) == ["orders"]

@@ -50,7 +50,8 @@ class TopicHandlers:
                 raise RefusedError(Code.TOPIC_ALREADY_EXISTS, f"Topic '{topic.name}' already exists.")
             if only_check:
                 _check_name(topic.name)
-                TopicConfig().replaced(config, "CreateTopics")
+                plain = TopicConfig()  # without the settings of plugins, which only a creation checks
+                plain.replaced(plain.known(config), "CreateTopics")
             else:
                 self._node.engine.create_topic(topic.name, partitions=count, config=config)
 
