@@ -140,7 +140,7 @@ class Producer(CheckedArguments, Closeable):
             max_in_flight=options.max_in_flight,
             buffer_bytes=options.buffer_bytes,
         )
-        self._closed = False
+        self._closed = self._ended = False
         ends_with_fork(self)
 
     def __repr__(self) -> str:
@@ -302,7 +302,7 @@ class Producer(CheckedArguments, Closeable):
     # --- end ---------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Send the queued records, and end the threads. Idempotent.
+        """Send the queued records, and end the threads. Idempotent; after Ctrl-C, another call continues.
 
         An open transaction is aborted, and its queued records are not sent. If a failed commit has prepared the
         transaction, the transaction is committed, because readers may have seen its records already.
@@ -312,7 +312,7 @@ class Producer(CheckedArguments, Closeable):
             StorageError: the transaction could not be ended. A background duty, or the next producer with the same
                 transactional id, ends the transaction later.
         """
-        if self._closed:
+        if self._ended:
             return
         self._sender.check_outside()
         self._closed = True
@@ -323,6 +323,7 @@ class Producer(CheckedArguments, Closeable):
         finally:
             self._sender.close()
             self._on_close(self)
+            self._ended = True
 
     def _check_open(self) -> None:
         if self._closed:

@@ -14,6 +14,7 @@ from stratalog.client.clients import ProducerKeywords
 from stratalog.client.partitioner import partition_of_key
 from stratalog.client.pending import RecordMetadata
 from stratalog.client.producer import Producer, ProducerOptions
+from stratalog.client.sender import Sender
 from stratalog.env.clock import ManualClock
 from stratalog.env.threads import OwnThread
 from stratalog.errors import (
@@ -356,6 +357,26 @@ def test_after_close_nothing_is_sent(engine: Engine) -> None:
     with pytest.raises(ClosedError):
         producer.send("one", value=b"v")
     assert values(engine.log("one", 0)) == [b"v"]
+
+
+def test_a_close_that_was_interrupted_continues_in_the_next_call(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C while the producer flushed once left its threads behind, and its futures without a result."""
+    before = threading.active_count()
+    producer = engine.producer(linger_ms=FOREVER_MS)
+    future = producer.send("t", value=b"x", partition=0)
+
+    def interrupt(_: Sender) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Sender, "flush", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            producer.close()
+    producer.close()
+    assert future.done()
+    assert threading.active_count() == before
 
 
 def test_an_engine_that_closes_sends_what_waits(tmp_path: Path) -> None:
