@@ -70,6 +70,17 @@ class TierCollection:
                     self._swept.pop(name, None)
         return report
 
+    def forget_deleted(self, remote: TierLog) -> bool:
+        """Forget a log, and return True, if its topic was deleted, and ``collect`` has left nothing to delete."""
+        name, root = TierLogName(remote.log, remote.topic_id), remote.root
+        with self._lock:
+            is_gone = root is not None and root.change == ChangeKind.DELETE and self._tidy.get(name) == root.version
+            if not is_gone or remote.has_leftovers:
+                return False
+            del self._tidy[name]
+            self._swept.pop(name, None)
+            return True
+
     def collect_all(
         self, led: Iterable[tuple[TierLog, int | None]], progress: Callable[[TierLog], None] | None = None
     ) -> CollectReport:

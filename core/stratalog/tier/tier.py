@@ -182,7 +182,10 @@ class Tier(CheckedArguments, Closeable):
             return self._logs[name]
 
     def release(self, log: TopicPartition, topic_id: TopicId) -> None:
-        """Drop the object that ``log`` returned, and free its memory; only readers call this."""
+        """Drop the object that ``log`` returned, and free its memory.
+
+        Only readers call this, and engines for the log of a deleted topic that was collected.
+        """
         with self._lock:
             self._logs.pop(TierLogName(log, topic_id), None)
 

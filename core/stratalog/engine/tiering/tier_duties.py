@@ -202,10 +202,16 @@ class Tiering:
         remotes = [(remote, log) for log in logs if (remote := self._opener.remote_of(log)) is not None]
         led = [(remote, _led(log)) for remote, log in remotes if self._is_joined(log)]
         here = {(log.name, log.topic_id): log for log in logs}  # also topics that left the tier during an upload
-        for found in self._emptied({TierLogName(found.log, found.topic_id) for found, _ in remotes}):
+        emptied = self._emptied({TierLogName(found.log, found.topic_id) for found, _ in remotes})
+        for found in emptied:
             log = here.get((found.log, found.topic_id))
             led.append((found, None if log is None else _led(log)))
-        return self._collection.collect_all(led)
+        try:
+            return self._collection.collect_all(led)
+        finally:
+            for found in emptied:
+                if self._collection.forget_deleted(found):
+                    self._tier.release(found.log, found.topic_id)
 
     def close(self) -> None:
         """End running offloads after the current segment, and start no further upload. Does not wait."""

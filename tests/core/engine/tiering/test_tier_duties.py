@@ -344,8 +344,11 @@ def test_a_deleted_topic_leaves_nothing_in_the_bucket(tmp_path: Path, bucket: Pa
         engine.delete_topic("t")
         assert files(bucket)
         settle(bucket, clock)
+        assert engine.tier is not None
+        assert [found.log.topic for found in engine.tier.opened()] == ["t"]
         engine.collect()
         assert files(bucket) == []
+        assert engine.tier.opened() == (), "its state in memory is released"
 
 
 @pytest.mark.parametrize("reopens", [False, True])
