@@ -159,15 +159,21 @@ def test_an_empty_log_is_restored_verified_collected_and_deleted(place: Place, c
         assert listed(place) == {}
 
 
-def test_a_deletion_warns_of_a_log_that_stays_in_the_tier(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("leaves", [False, True])
+def test_a_deletion_warns_of_a_log_that_stays_in_the_tier(
+    place: Place, caplog: pytest.LogCaptureFixture, *, leaves: bool
+) -> None:
     """The log cannot be opened. Its leader epoch is therefore unknown, and another engine may own the log."""
     with place.engine() as engine:
         engine.create_topic("t", partitions=2)
     (place.folder / "data" / "t-1" / "partition.metadata").write_text("damaged", encoding="utf-8")
     with place.engine() as engine:
         caplog.clear()
-        engine.delete_topic("t")
-        assert engine.topics() == {}
+        if leaves:
+            engine.alter_topic("t", {"remote.storage.enable": False, "remote.log.delete.on.disable": True})
+        else:
+            engine.delete_topic("t")
+            assert engine.topics() == {}
     assert TopicPartition("t", 1) in listed(place)
     assert ["t-1 in the tier are not deleted" in message for message in caplog.messages] == [True]
 

@@ -180,6 +180,8 @@ class TopicChanges:
                 self._recompact_tier(logs)
             self._topics.put(name, entry)
             undoing.pop_all()
+        if leaves:
+            self._warn_of_failed(names)
         components, missing = self._host.available_components(checked)
         for log in logs:  # a log whose index formats are or were missing keeps the components with which it was opened
             used = log.components if missing is not None or missing_roles(log.components) else components
@@ -240,19 +242,23 @@ class TopicChanges:
             remote, view = self._opener.joined(log), log.view()
             if remote is not None and remote.root is not None and view.is_leader:
                 remote.delete(leader_epoch=view.leader_epoch, reason="the topic was deleted")
-        if self._opener.has_tier and config.remote_storage_enable:
-            for found in names:
-                if found in self._open_logs.failed:  # another engine may own its records in the tier by now
-                    _LOGGER.warning(
-                        "the records of %s in the tier are not deleted, because the log cannot be opened here: attach "
-                        "the topic to an empty directory, and delete it there: error=%s",
-                        found,
-                        self._open_logs.failed[found],
-                    )
+        if config.remote_storage_enable:
+            self._warn_of_failed(names)
         for found in names:
             self._open_logs.remove(found, delay_ms)
         self._forget_offsets(name)
         self._topics.put(name, None)
+
+    def _warn_of_failed(self, names: Iterable[TopicPartition]) -> None:
+        """Log a warning for each partition that cannot be opened: another engine may own its records in the tier."""
+        for found in names if self._opener.has_tier else ():
+            if found in self._open_logs.failed:
+                _LOGGER.warning(
+                    "the records of %s in the tier are not deleted, because the log cannot be opened here: attach "
+                    "the topic to an empty directory, and delete it there: error=%s",
+                    found,
+                    self._open_logs.failed[found],
+                )
 
     def move(self, log: Log, path: str) -> Log:
         """Move a log to another directory; see ``Engine.move_partition``."""
