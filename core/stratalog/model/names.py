@@ -383,6 +383,11 @@ def after_log_prefix(prefix: str) -> str:
     return prefix.removesuffix("/") + chr(ord("/") + 1)
 
 
+def deleted_topic_key(topic: str, topic_id: TopicId) -> str:
+    """Return the key of the note that a topic, whose id was computed from its name, was deleted and collected."""
+    return f"stratalog-deleted/{topic}-{topic_id}"
+
+
 def probe_key(unique: uuid.UUID) -> str:
     """Return the key of an object for a test of a store, which deletes the object at its end."""
     return f"stratalog-probe/{unique.hex}"

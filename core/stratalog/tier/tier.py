@@ -20,6 +20,7 @@ from stratalog.model.names import (
     TopicId,
     TopicPartition,
     after_log_prefix,
+    deleted_topic_key,
     log_prefix,
     manifest_key,
     manifest_prefix,
@@ -214,6 +215,11 @@ class Tier(CheckedArguments, Closeable):
                 if version is not None and (topics is None or name.log.topic in topics):
                     found[name] = version
         return TierListing(found, began)
+
+    def was_collected(self, topic: str, topic_id: TopicId) -> bool:
+        """Return True if a topic with this computed id was deleted, and its objects were collected."""
+        key = deleted_topic_key(topic, topic_id)
+        return any(found.key == key for found in self._store.list(key, limit=1))
 
     def lost(self) -> tuple[TierLogName, ...]:
         """Return the logs that need ``rebuild``: logs with segments but no manifest, or with an unfinished rebuild.

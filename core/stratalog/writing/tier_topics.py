@@ -133,7 +133,7 @@ class TierTopics:
         """
         made = TopicId.from_uuid(uuid.uuid5(_IDS, f"{self._tier.uri}/{topic}"))
         taken = {found.topic_id for found in self._listing(topic).versions if found.log.topic == topic}
-        while made in taken:
+        while made in taken or self._tier.was_collected(topic, made):
             made = TopicId.from_uuid(uuid.uuid5(_IDS, f"{made}/{topic}"))
         return made
 

@@ -28,6 +28,7 @@ from stratalog.tier.commit.append_change import Appending, EndMovedError
 from stratalog.tier.manifest.root import MAX_MARKS, ChangeKind, WriteMark, marked, object_keys
 from stratalog.tier.tier_log import TierLog
 from stratalog.tier.tier_publisher import TierPublisher
+from stratalog.tier.upkeep.collect import GRACE_MS
 from stratalog.writing.staged import ReplaceSpan, Rewritten
 from stratalog.writing.tier_writer import TierWriter
 from tier_writers import LOG, Bed, after
@@ -504,3 +505,24 @@ def test_a_replacement_may_leave_no_record_of_a_span(tiers: Bed) -> None:
     host = tiers.host()
     with BucketReader("sim", host, tiers.tier(host, read_only=True)) as reader:
         assert [record.offset for record in reader.log(*LOG).records(start=0)] == [2]
+
+
+@pytest.mark.parametrize("is_collected", [False, True])
+def test_a_topic_that_is_created_again_gets_another_id(tiers: Bed, *, is_collected: bool) -> None:
+    """A query or a copy of the earlier topic would otherwise continue in the new one, and skip its first records."""
+    ids = set[str]()
+    for _ in range(3):
+        with tiers.writer() as writer:
+            writer.create_topic("orders", 1)
+        host = tiers.host()
+        tier = tiers.tier(host)
+        names = [name for name in tier.logs() if tier.log(*name).view().is_deleted is False]
+        ids.update(str(name.topic_id) for name in names)
+        remote = tier.log(*names[0])
+        remote.delete(leader_epoch=0, reason="a test")
+        if is_collected:
+            tiers.clock.advance_ms(2 * GRACE_MS)
+            remote.collect()
+            assert tier.logs() == ()
+    assert len(ids) == 3
+    assert len([key for key in tiers.bucket.keys() if key.startswith("stratalog-deleted/")]) == 3 * is_collected  # noqa: SIM118 - a method, not of a dict

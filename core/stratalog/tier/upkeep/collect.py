@@ -25,9 +25,9 @@ from itertools import pairwise
 from typing import Final
 
 from stratalog.env import Clock
-from stratalog.errors import ConfigError
-from stratalog.model.names import manifest_key
-from stratalog.spi.objects import ObjectInfo
+from stratalog.errors import ConfigError, StoreTimeoutError
+from stratalog.model.names import deleted_topic_key, manifest_key
+from stratalog.spi.objects import Created, ObjectInfo
 from stratalog.tier.manifest.head import WARM_HEAD_MS, HeadFinder
 from stratalog.tier.manifest.pages import Pages
 from stratalog.tier.manifest.root import ChangeKind, Head
@@ -37,6 +37,7 @@ from stratalog.tier.upkeep.orphans import OrphanCollector, Owner
 
 GRACE_MS: Final = 3_600_000
 LEAST_GRACE_MS: Final = 2 * WARM_HEAD_MS
+_COMPUTED: Final = 5  # version of a UUID that is computed from a name
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +148,15 @@ class Collector:
         return roots, objects
 
     def _collect_log(self, roots: int, objects: int, head: Head) -> CollectReport:
-        """Delete all objects of a deleted topic's log, of every leader epoch, and then its latest root."""
+        """Delete all objects of a deleted topic's log, of every leader epoch, and then its latest root.
+
+        For a topic with a computed id, a note is stored first: without it, a new topic would get the same id.
+        """
         left = self._orphans.collect_everything()
+        if head.root.topic_id.as_uuid.version == _COMPUTED:
+            key = deleted_topic_key(head.root.log.topic, head.root.topic_id)
+            if self._store.create(key, b"deleted") is Created.UNKNOWN:
+                raise StoreTimeoutError("the reply is lost", key)
         self._delete([manifest_key(self._finder.prefix, head.root.version)])
         return CollectReport(roots + 1, objects, left)
 
