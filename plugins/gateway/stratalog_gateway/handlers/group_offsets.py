@@ -22,7 +22,7 @@ from stratalog_gateway.handlers.request import RefusedError, Request, code_of, o
 from stratalog_gateway.node import Node
 from stratalog_gateway.security.resources import Operation, ResourceType
 
-_MAX_METADATA_BYTES: Final = 4096  # offset.metadata.max.bytes
+_MAX_METADATA_CHARACTERS: Final = 4096  # offset.metadata.max.bytes, with which Kafka compares String.length()
 _MANY_GROUPS: Final = 8  # first version of OffsetFetch with several groups
 _EPOCHS: Final = 9  # first version of OffsetCommit and OffsetFetch with the epochs of the consumer protocol
 _TOPIC_IDS: Final = 10  # first version of OffsetFetch with ids instead of names
@@ -111,7 +111,7 @@ class GroupOffsetHandlers:
     def _check(self, name: TopicPartition, wanted: Any) -> int:
         if not self._node.has_log(*name):
             return Code.UNKNOWN_TOPIC_OR_PARTITION
-        is_long = len((wanted.committed_metadata or "").encode()) > _MAX_METADATA_BYTES
+        is_long = len(wanted.committed_metadata or "") > _MAX_METADATA_CHARACTERS
         return Code.OFFSET_METADATA_TOO_LARGE if is_long else Code.NONE
 
     def offset_fetch(self, request: Request) -> Any:

@@ -19,7 +19,7 @@ from stratalog_gateway.security.client import Client
 from stratalog_gateway.security.resources import CLUSTER_NAME, Operation, ResourceType
 from stratalog_gateway.wire.messages import to_ms
 
-MAX_METADATA_BYTES: Final = 4096  # offset.metadata.max.bytes
+MAX_METADATA_CHARACTERS: Final = 4096  # offset.metadata.max.bytes, with which Kafka compares String.length()
 _NOBODY: Final = ProducerId(-1, -1)
 _EPOCH_RAISING: Final = 2  # version of transactions whose end raises the epoch (KIP-890)
 _FIRST_FENCED: Final = {"InitProducerId": 4, "AddPartitionsToTxn": 2, "AddOffsetsToTxn": 2, "EndTxn": 2}
@@ -233,7 +233,7 @@ class TransactionHandlers:
     def _check_commit(self, name: TopicPartition, wanted: Any) -> int:
         if not self._node.has_log(*name):
             return Code.UNKNOWN_TOPIC_OR_PARTITION
-        is_long = len((wanted.committed_metadata or "").encode()) > MAX_METADATA_BYTES
+        is_long = len(wanted.committed_metadata or "") > MAX_METADATA_CHARACTERS
         return Code.OFFSET_METADATA_TOO_LARGE if is_long else Code.NONE
 
     def _commit(self, request: Request, offsets: dict[TopicPartition, CommittedOffset]) -> int:
