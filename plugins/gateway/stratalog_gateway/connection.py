@@ -57,6 +57,11 @@ class Connection:
         """
         return self._answered >= self._quick_from
 
+    @property
+    def has_decrypted_bytes(self) -> bool:
+        """True if ``receive`` can return bytes that TLS has already decrypted. A selector does not report such bytes."""
+        return isinstance(self.socket, ssl.SSLSocket) and self.socket.pending() > 0
+
     def receive(self) -> bool:
         """Receive bytes into the buffer, and return True. Return False if the client has closed the connection.
 
@@ -121,7 +126,7 @@ class Connection:
                     return response
                 if self._unsent:
                     return Response(())
-            if not (isinstance(self.socket, ssl.SSLSocket) and self.socket.pending()):
+            if not self.has_decrypted_bytes:
                 return None
 
     def flush(self) -> None:

@@ -184,7 +184,7 @@ class Listener:
         while not response.is_last:
             if connection.has_request():
                 response = connection.answer()
-            elif response.is_short and connection.is_quick:
+            elif response.is_short and connection.is_quick and not connection.has_decrypted_bytes:
                 response = self._poller.answer(connection, self._idle_ms / 1000)
             elif not connection.receive():
                 return

@@ -62,7 +62,7 @@ class Poller:
         the connection ends, or the poller stops.
 
         Args:
-            connection: a connection whose last response was ``is_short``.
+            connection: a connection whose last response was ``is_short``, without ``has_decrypted_bytes``.
             idle_s: time after which the connection is shut down if the client sends nothing.
 
         Returns:

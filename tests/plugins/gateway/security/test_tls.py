@@ -1,16 +1,19 @@
 from __future__ import annotations
 
+import datetime as dt
 import socket
 import ssl
+import struct
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from certificates import Authority, handshake, trusting
-from gateway_bed import Wire, served
+from gateway_bed import Wire, part, request, response, served
 from stratalog.env.clock import ManualClock
 from stratalog.errors import ConfigError
+from stratalog_gateway import connection
 from stratalog_gateway.security.tls import TlsContext, distinguished_name, principal_mapping
 from stratalog_gateway.settings import GatewaySection
 
@@ -91,6 +94,30 @@ def test_a_client_without_tls_or_without_data_does_not_affect_others(authority: 
         ):
             asked.sendall(b"\0\0\0\x0a\0\x12\0\0\0\0\0\7\xff\xff")
             assert asked.recv(4) != b""
+
+
+def test_requests_of_one_tls_record_are_all_answered(
+    authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "_LONG_S", 30)  # a busy machine is quick
+    keystore = authority.issue("gateway.pem", "gateway")
+    with served(tmp_path, listeners=("SSL://127.0.0.1:0",), keystore=str(keystore)) as made:
+        made.engine.create_topic("orders")
+        wanted = part("Produce", 8, "PartitionProduceData", index=0, records=made.batch([bytes(2900)]))
+        topics = (part("Produce", 8, "TopicProduceData", name="orders", partition_data=(wanted,)),)
+        second = dt.timedelta(seconds=1)
+        values = {"transactional_id": None, "acks": 1, "timeout": second, "topic_data": topics}
+        frame = request("Produce", 8, values)
+        host, _, port = made.bootstrap.rpartition(":")
+        with (
+            socket.create_connection((host, int(port)), 10) as raw,
+            trusting(authority).wrap_socket(raw, server_hostname=host) as asked,
+            asked.makefile("rb") as answers,
+        ):
+            asked.sendall((struct.pack(">i", len(frame)) + frame) * 5)
+            frames = [answers.read(*struct.unpack(">i", answers.read(4))) for _ in range(5)]
+        found = [response("Produce", 8, frame).responses[0].partition_responses[0] for frame in frames]
+        assert [result.base_offset for result in found] == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.parametrize(
