@@ -9,6 +9,7 @@ from typing import Final, Protocol
 from stratalog import Engine, Log, LogOffsets, TopicInfo, TopicPartition, TopicSetting
 from stratalog.errors import StorageError, UnknownTopicError
 from stratalog.spi import Clock, Env
+from stratalog_gateway.error_codes import Code
 from stratalog_gateway.security.acl_file import AclFile
 from stratalog_gateway.security.authentication import user_file
 from stratalog_gateway.security.quotas import Quotas
@@ -17,6 +18,12 @@ from stratalog_gateway.settings import GatewaySection
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, "__transaction_state"})
 _NS_PER_MS: Final = 1_000_000
+
+
+class UnknownTopicIdError(UnknownTopicError):
+    """The topic with the id of a request was deleted."""
+
+    kafka_code = Code.UNKNOWN_TOPIC_ID
 
 
 class LogSource(Protocol):
@@ -91,9 +98,13 @@ class Node:
         if left_ms > 0:
             self.clock.wait(event, left_ms)
 
-    def log(self, topic: str, partition: int) -> Log:
-        """Return the log of a partition, from a cache if possible; raise the errors of ``LogSource.log``."""
-        return self._current().log(topic, partition)
+    def log(self, topic: str, partition: int, topic_id: bytes | None = None) -> Log:
+        """Return the log of a partition, from a cache if possible; raise the errors of ``LogSource.log``.
+
+        ``topic_id`` is the id of the topic if the client has sent it. Raise UnknownTopicIdError if ``topic`` was
+        deleted and created again with another id after its name was looked up.
+        """
+        return self._current().log(topic, partition, topic_id)
 
     def has_log(self, topic: str, partition: int) -> bool:
         """Return True if the partition exists, even if its log cannot be opened."""
@@ -157,15 +168,19 @@ class _Known:
     def __init__(self, source: LogSource) -> None:
         self._source = source
         self.version = source.topic_changes  # read first: a change while the caches fill makes them stale
-        self._logs: dict[tuple[str, int], Log] = {}
+        self._logs: dict[tuple[str | bytes, int], Log] = {}  # by name, or by id if the client sends ids
         self.watches: dict[tuple[str, int], Watch] = {}
         self._topics: dict[str, TopicInfo] | None = None
         self._names: dict[bytes, str] | None = None
 
-    def log(self, topic: str, partition: int) -> Log:
-        found = self._logs.get((topic, partition))
+    def log(self, topic: str, partition: int, topic_id: bytes | None = None) -> Log:
+        key = topic if topic_id is None else topic_id, partition
+        found = self._logs.get(key)
         if found is None:
-            found = self._logs[topic, partition] = self._source.log(topic, partition)
+            found = self._source.log(topic, partition)
+            if topic_id is not None and found.topic_id is not None and found.topic_id.as_uuid.bytes != topic_id:
+                raise UnknownTopicIdError(f"the topic {topic} has another id now: {found.topic_id}")
+            self._logs[key] = found
         return found
 
     def topics(self) -> dict[str, TopicInfo]:

@@ -154,7 +154,7 @@ class _ReadOnlyLog:
     """A log of a reader, with the methods of an engine's log that handlers of read requests call."""
 
     def __init__(self, log: LogReader, config: TopicConfig) -> None:
-        self.name, self.config, self._log = log.name, config, log
+        self.name, self.topic_id, self.config, self._log = log.name, log.topic_id, config, log
         self.transfer, self.offsets, self.segments = log.transfer, log.offsets, log.segments
         self.end_offset_for_epoch, self.first_since = log.end_offset_for_epoch, log.first_since
         self.largest_timestamp, self.leader_epoch_at = log.largest_timestamp, log.leader_epoch_at

@@ -271,6 +271,40 @@ def test_a_fetch_ends_when_its_topic_is_deleted(orders: Served) -> None:
     assert found[0].error_code == 3
 
 
+def test_a_request_with_the_id_of_a_topic_does_not_use_a_topic_that_is_created_again_meanwhile(
+    orders: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic_id = orders.engine.topics()["orders"].topic_id
+    assert topic_id is not None
+    batch = orders.batch([b"v"])
+    topic_of = Node.topic_of
+
+    def found_before_the_deletion(node: Node, wanted: bytes) -> str | None:
+        name = topic_of(node, wanted)
+        if name is not None:
+            orders.engine.delete_topic(name)
+            orders.engine.create_topic(name, partitions=2)
+        return name
+
+    monkeypatch.setattr(Node, "topic_of", found_before_the_deletion)
+    with orders.wire() as wire:
+        records = part("Produce", 13, "PartitionProduceData", index=0, records=batch)
+        topics = (part("Produce", 13, "TopicProduceData", topic_id=topic_id.as_uuid, partition_data=(records,)),)
+        produced = wire.ask(
+            "Produce", 13, transactional_id=None, acks=1, timeout=SECOND, topic_data=topics
+        ).responses[0].partition_responses[0]  # fmt: skip
+        assert (produced.error_code, orders.engine.log("orders", 0).offsets().log_end) == (100, 0)
+        created = orders.engine.topics()["orders"].topic_id
+        assert created is not None
+        wanted = part("Fetch", 13, "FetchPartition", partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
+        found = wire.ask(
+            "Fetch", 13, replica_id=-1, max_wait=dt.timedelta(), min_bytes=1, max_bytes=1 << 20, isolation_level=0,
+            session_id=0, session_epoch=-1, forgotten_topics_data=(), rack_id="",
+            topics=(part("Fetch", 13, "FetchTopic", topic_id=created.as_uuid, partitions=(wanted,)),),
+        ).responses[0].partitions[0]  # fmt: skip
+        assert found.error_code == 100
+
+
 def test_a_watch_is_closed_if_a_topic_has_changed_before_the_watch_is_known(
     orders: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:

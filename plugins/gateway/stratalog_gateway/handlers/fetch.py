@@ -153,7 +153,8 @@ class FetchHandler:
     def _read_partition(
         self, asked: FetchRequest, wanted: WantedPartition, found: _Found, client: Client
     ) -> FetchResult:
-        topic = self._node.topic_of(wanted.topic) if isinstance(wanted.topic, bytes) else wanted.topic
+        topic_id = wanted.topic if isinstance(wanted.topic, bytes) else None
+        topic = wanted.topic if isinstance(wanted.topic, str) else self._node.topic_of(wanted.topic)
         if topic is None:
             found.is_done = True
             return FetchResult(wanted.topic, wanted.partition, Code.UNKNOWN_TOPIC_ID)
@@ -162,7 +163,7 @@ class FetchHandler:
             found.is_done = True
             return FetchResult(wanted.topic, wanted.partition, refused)
         try:
-            log = self._node.log(topic, wanted.partition)
+            log = self._node.log(topic, wanted.partition, topic_id)
             bounds, batches = _transfer(log, asked, wanted, found)
         except StorageError as error:
             found.is_done = True

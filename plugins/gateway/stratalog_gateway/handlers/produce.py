@@ -78,7 +78,8 @@ class ProduceHandler:
         client: Client,
     ) -> list[ProduceResult]:
         """Append the records of the topic with the name or id ``named``. Return one result per partition."""
-        topic = self._node.topic_of(named) if isinstance(named, bytes) else named
+        topic_id = named if isinstance(named, bytes) else None
+        topic = named if isinstance(named, str) else self._node.topic_of(named)
         if topic is None:
             reason = "no topic has this id"
             return [ProduceResult(partition, Code.UNKNOWN_TOPIC_ID, message=reason) for partition, _ in found]
@@ -88,14 +89,22 @@ class ProduceHandler:
         may_end = not asked.transactional_id or client.allows(
             Operation.WRITE, ResourceType.TRANSACTIONAL_ID, asked.transactional_id
         )
-        return [self._append(version, asked, topic, records, may_end=may_end) for records in found]
+        return [self._append(version, asked, topic, topic_id, records, may_end=may_end) for records in found]
 
     def _append(
-        self, version: int, asked: ProduceRequest, topic: str, found: ProducedRecords, *, may_end: bool
+        self,
+        version: int,
+        asked: ProduceRequest,
+        topic: str,
+        topic_id: bytes | None,
+        found: ProducedRecords,
+        *,
+        may_end: bool,
     ) -> ProduceResult:
         """Append the records of one partition, and return a result, which may have an error code.
 
-        ``may_end`` is True if the client may use the transactional id of the request.
+        ``topic_id`` is the id of the topic if the client has sent it. ``may_end`` is True if the client may use the
+        transactional id of the request.
         """
         partition, records = found
         producers, batches = _transactional(records)
@@ -105,7 +114,7 @@ class ProduceHandler:
         if refused is not None:
             return ProduceResult(partition, refused[0], message=refused[1])
         try:
-            log = self._node.log(topic, partition)
+            log = self._node.log(topic, partition, topic_id)
             self._is_durable = log.durability == Durability.DURABLE
             if producers:
                 done = self._append_in_transaction(version, asked, log, records, producers[0])
