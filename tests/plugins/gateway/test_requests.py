@@ -633,6 +633,32 @@ def test_no_member_commits_while_offsets_of_its_group_are_deleted(
     assert (is_held, orders.engine.group_offsets("g")) == ([True], {})
 
 
+def test_a_commit_is_answered_although_a_topic_is_deleted_after_its_id_was_looked_up(
+    orders: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic_id = orders.engine.topics()["orders"].topic_id
+    assert topic_id is not None
+    topic_of = Node.topic_of
+
+    def found_before_the_deletion(node: Node, wanted: bytes) -> str | None:
+        name = topic_of(node, wanted)
+        if name is not None:
+            orders.engine.delete_topic(name)
+        return name
+
+    monkeypatch.setattr(Node, "topic_of", found_before_the_deletion)
+    wanted = part(
+        "OffsetCommit", 10, "OffsetCommitRequestPartition", partition_index=0, committed_offset=5, committed_metadata=""
+    )
+    topics = (part("OffsetCommit", 10, "OffsetCommitRequestTopic", topic_id=topic_id.as_uuid, partitions=(wanted,)),)
+    with orders.wire() as wire:
+        found = wire.ask(
+            "OffsetCommit", 10, group_id="g", generation_id_or_member_epoch=-1, member_id="", group_instance_id=None,
+            topics=topics,
+        )  # fmt: skip
+    assert [(topic.topic_id, topic.partitions[0].error_code) for topic in found.topics] == [(topic_id.as_uuid, 3)]
+
+
 def test_offsets_of_a_group_of_another_type_can_be_deleted_when_its_members_have_left(orders: Served) -> None:
     orders.engine.alter_group_offsets("g", {TopicPartition("orders", 0): 3})
     deleted = part("OffsetDelete", 0, "OffsetDeleteRequestPartition", partition_index=0)

@@ -5,7 +5,7 @@ Source: apache/kafka OffsetMetadataManager.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from kio.schema.consumer_protocol_subscription.v0.data import ConsumerProtocolSubscription
@@ -49,11 +49,12 @@ class GroupOffsetHandlers:
         body, make = request.body, request.make
         generation = getattr(body, "generation_id_or_member_epoch", -1)
         instance_id = request.field("group_instance_id", None)
+        names = [self._name_of(topic) for topic in body.topics]
         with self._coordinator.committing(
             body.group_id, getattr(body, "member_id", ""), generation, instance_id,
             knows_epochs=request.header.version >= _EPOCHS,
         ) as refused:  # fmt: skip
-            errors = self._commit(request, refused)
+            errors = self._commit(request, names, refused)
         return make(
             topics=tuple(
                 make.part(
@@ -64,19 +65,19 @@ class GroupOffsetHandlers:
                         make.part(
                             "OffsetCommitResponsePartition",
                             partition_index=wanted.partition_index,
-                            error_code=errors[self._name_of(topic) or "", wanted.partition_index],
+                            error_code=errors[name or "", wanted.partition_index],
                         )
                         for wanted in topic.partitions
                     ),
                 )
-                for topic in body.topics
+                for topic, name in zip(body.topics, names, strict=True)
             )
         )
 
-    def _commit(self, request: Request, refused: int) -> dict[tuple[str, int], int]:
+    def _commit(self, request: Request, names: Sequence[str | None], refused: int) -> dict[tuple[str, int], int]:
         """Commit the offsets of the request, and return the error code of each partition, 0 after a commit.
 
-        ``refused`` is the coordinator's error code, 0 if the client may commit.
+        ``names`` are the names of the topics of the request, None if the id is unknown. ``refused`` is the coordinator's error code, 0 if the client may commit.
         """
         body = request.body
         if not body.group_id:
@@ -84,8 +85,7 @@ class GroupOffsetHandlers:
         refused = request.client.refusal(Operation.READ, ResourceType.GROUP, body.group_id) or refused
         errors: dict[tuple[str, int], int] = {}
         offsets: dict[TopicPartition, CommittedOffset] = {}
-        for topic in body.topics:
-            known = self._name_of(topic)
+        for topic, known in zip(body.topics, names, strict=True):
             hidden = _hidden(request, Operation.READ, known)
             for wanted in topic.partitions:
                 name = TopicPartition(known or "", wanted.partition_index)
