@@ -682,6 +682,17 @@ def test_a_group_is_coordinated_here(gateway: Served) -> None:
         assert wire.ask("FindCoordinator", 0, key="g").node_id == 1
 
 
+def test_a_group_of_the_consumer_protocol_is_described_with_its_authorized_operations(orders: Served) -> None:
+    with orders.wire() as wire:
+        wire.ask(
+            "ConsumerGroupHeartbeat", 0, group_id="g", member_id="m", member_epoch=0, rebalance_timeout=SECOND,
+            subscribed_topic_names=("orders",), topic_partitions=(),
+        )  # fmt: skip
+        for is_asked, operations in ((True, 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11), (False, -(1 << 31))):
+            found = wire.ask("ConsumerGroupDescribe", 0, group_ids=("g",), include_authorized_operations=is_asked)
+            assert (found.groups[0].error_code, found.groups[0].authorized_operations) == (0, operations)
+
+
 def test_the_end_of_a_leader_epoch(orders: Served) -> None:
     orders.engine.log("orders", 0).append([Record(value=b"x")] * 3)
     epoch = orders.engine.log("orders", 0).leader_epoch

@@ -17,7 +17,7 @@ from stratalog_gateway.groups.consumer_group import ConsumerMember
 from stratalog_gateway.groups.refusal import RefusedMemberError
 from stratalog_gateway.handlers.request import RefusedError, Request, code_of, require
 from stratalog_gateway.node import Node
-from stratalog_gateway.security.resources import Operation, ResourceType
+from stratalog_gateway.security.resources import NOT_ASKED, Operation, ResourceType
 from stratalog_gateway.wire.messages import to_ms
 
 _CONSUMER: Final = 1  # type of a member: it uses the consumer protocol
@@ -122,6 +122,9 @@ class ConsumerGroupHandlers:
             assignment_epoch=view.target_epoch,
             assignor_name=view.assignor,
             members=tuple(self._member(request, member, view) for member in view.members),
+            authorized_operations=request.client.operations(ResourceType.GROUP, name)
+            if request.field("include_authorized_operations", False)
+            else NOT_ASKED,
         )
 
     def _member(self, request: Request, member: ConsumerMember, view: ConsumerGroupView) -> Any:
