@@ -14,6 +14,7 @@ from stratalog.errors import StorageError, TopicExistsError
 from stratalog_gateway.error_codes import Code
 from stratalog_gateway.handlers.cluster import cluster_operations
 from stratalog_gateway.handlers.request import Request
+from stratalog_gateway.handlers.topics import is_topic_name
 from stratalog_gateway.node import INTERNAL_TOPICS, Node
 from stratalog_gateway.security.resources import CLUSTER_NAME, NOT_ASKED, Operation, ResourceType
 
@@ -78,7 +79,7 @@ class MetadataHandler:
         """
         allowed = self._node.settings.auto_create and request.field("allow_auto_topic_creation", True)
         if not allowed or name in INTERNAL_TOPICS:
-            return Code.UNKNOWN_TOPIC_OR_PARTITION
+            return Code.UNKNOWN_TOPIC_OR_PARTITION if is_topic_name(name) else Code.INVALID_TOPIC
         if not request.client.allows(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME):
             refused = request.client.refusal(Operation.CREATE, ResourceType.TOPIC, name)
             if refused:

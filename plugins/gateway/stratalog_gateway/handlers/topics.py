@@ -154,7 +154,12 @@ class TopicHandlers:
             self._node.engine.create_partitions(topic.name, topic.count)
 
 
+def is_topic_name(text: str) -> bool:
+    """Return True if Kafka accepts a text as the name of a topic."""
+    return _NAME.match(text) is not None
+
+
 def _check_name(topic: str) -> None:
     """Raise RefusedError if Kafka does not accept the name of a topic."""
-    if not _NAME.match(topic):
+    if not is_topic_name(topic):
         raise RefusedError(Code.INVALID_TOPIC, f"topic name {topic!r} is not allowed")
