@@ -253,6 +253,20 @@ def test_a_regular_expression_follows_the_topics(bed: Bed) -> None:
     assert matching("__.*|o.*s", bed.engine.topics()) == ("orders",)
 
 
+def test_a_regular_expression_follows_the_permissions_of_the_client(bed: Bed) -> None:
+    bed.engine.create_topic("ordinary")
+    seen = {"ordinary"}
+    client = Client(bed, "a", topics=None, pattern="ord.*", may_see=seen.__contains__)
+    assert len(client.owned) == 1
+    seen.add("orders")
+    for _ in range(67):
+        bed.passed(9_000)
+        found = bed.groups.heartbeat(beat(client.at, client.owned, may_see=seen.__contains__))
+        client.at, client.owned = found, client.owned if found.assigned is None else found.assigned
+    assert len(client.owned) == 5
+    assert bed.view().epoch == 2
+
+
 def test_the_assignor_that_most_members_prefer_is_used(bed: Bed) -> None:
     bed.engine.create_topic("bills", partitions=4)
     names = ("orders", "bills")

@@ -30,6 +30,7 @@ from stratalog_gateway.node import INTERNAL_TOPICS, Node
 
 _MAX_PATTERN: Final = 1000  # characters of a regular expression
 _MAX_MEMBERS: Final = 10_000
+_RESOLVE_NS: Final = 600_000_000_000  # group.consumer.regex.refresh.interval.ms: permissions may have changed
 _NS_PER_MS: Final = 1_000_000
 
 
@@ -185,11 +186,16 @@ class ConsumerGroupCoordinator:
     def _refresh(self, group: ConsumerGroup, may_see: Callable[[str], bool], *, is_changed: bool) -> None:
         """Start the next epoch if ``is_changed`` is True or the subscribed topics have changed.
 
-        If the target assignment belongs to an earlier epoch, compute the target assignment of the present epoch.
+        Regular expressions are compared with the topics after a change of a topic, and at least every ten minutes. If
+        the target assignment belongs to an earlier epoch, compute the target assignment of the present epoch.
         """
-        version = self._node.source.topic_changes
-        if is_changed or group.topics_version != version:
-            if group.topics_version != version:
+        version, now_ns = self._node.source.topic_changes, self._node.now_ns()
+        is_outdated = group.topics_version != version or (
+            bool(group.patterns) and now_ns - group.resolved_ns >= _RESOLVE_NS
+        )
+        if is_changed or is_outdated:
+            if is_outdated:
+                group.resolved_ns = now_ns
                 for pattern, found in list(group.patterns.items()):
                     now = self._resolve(pattern, may_see)
                     group.patterns[pattern] = found if now.topics == found.topics else now

@@ -92,6 +92,7 @@ class ConsumerGroup:
         revoke_ends_ns: monotonic deadline of members that must revoke partitions, by member id.
         topics: the subscribed topics of the present epoch, by name; None after the group was loaded.
         topics_version: ``LogSource.topic_changes`` when ``topics`` was computed.
+        resolved_ns: monotonic time at which all regular expressions in ``patterns`` were compared with the topics.
         stored: the stored records of the group.
         seen: epochs and members at the last call of ``saved``.
     """
@@ -106,6 +107,7 @@ class ConsumerGroup:
     revoke_ends_ns: dict[str, int] = field(default_factory=dict)
     topics: dict[str, KnownTopic] | None = None
     topics_version: int = -1
+    resolved_ns: int = 0
     stored: Records = field(default_factory=dict)
     seen: tuple[int, int, dict[str, ConsumerMember]] = (0, 0, {})
 
