@@ -72,17 +72,18 @@ def fetched(
     ).responses[0].partitions[0]  # fmt: skip
 
 
-def listed(wire: Wire, timestamp: int, *, isolation: int = 0, partition: int = 0) -> Any:
+def listed(wire: Wire, timestamp: int, *, isolation: int = 0, partition: int = 0, version: int = 9) -> Any:
     wanted = part(
         "ListOffsets",
-        9,
+        version,
         "ListOffsetsPartition",
         partition_index=partition,
         current_leader_epoch=-1,
         timestamp=timestamp,
     )
-    topics = (part("ListOffsets", 9, "ListOffsetsTopic", name="orders", partitions=(wanted,)),)
-    return wire.ask("ListOffsets", 9, replica_id=-1, isolation_level=isolation, topics=topics).topics[0].partitions[0]
+    topics = (part("ListOffsets", version, "ListOffsetsTopic", name="orders", partitions=(wanted,)),)
+    found = wire.ask("ListOffsets", version, replica_id=-1, isolation_level=isolation, topics=topics)
+    return found.topics[0].partitions[0]
 
 
 def test_an_unknown_version_of_api_versions_is_answered_in_version_0(gateway: Served) -> None:
@@ -421,6 +422,15 @@ def test_offsets_for_all_special_timestamps(orders: Served) -> None:
         NOW_MS + 901: -1,
     }
     assert found[-3].timestamp == NOW_MS + 900
+
+
+def test_a_special_timestamp_that_the_version_does_not_have_is_refused(orders: Served) -> None:
+    orders.engine.log("orders", 0).append([Record(value=b"v")])
+    with orders.wire() as wire:
+        for timestamp, first in ((-1, 1), (-2, 1), (-3, 7), (-4, 8), (-5, 9), (-6, 11), (-100, 11)):
+            for version in range(4, 10):
+                found = listed(wire, timestamp, version=version)
+                assert found.error_code == (35 if version < first else 0)
 
 
 def test_an_offset_has_the_leader_epoch_of_its_record(orders: Served) -> None:

@@ -12,7 +12,6 @@ from stratalog.errors import StorageError
 from stratalog_gateway.error_codes import Code
 from stratalog_gateway.handlers.request import ISOLATIONS, RefusedError, Request, code_of, require
 from stratalog_gateway.node import Node
-from stratalog_gateway.security.client import Client
 from stratalog_gateway.security.resources import Operation, ResourceType
 from stratalog_gateway.wire.primitives import MalformedRequestError
 
@@ -21,6 +20,7 @@ _EARLIEST: Final = -2
 _LARGEST_TIMESTAMP: Final = -3
 _EARLIEST_LOCAL: Final = -4
 _LATEST_TIERED: Final = -5
+_FIRST_VERSIONS: Final = {_LATEST: 1, _EARLIEST: 1, _LARGEST_TIMESTAMP: 7, _EARLIEST_LOCAL: 8, _LATEST_TIERED: 9}
 _NONE: Final = (-1, -1)  # offset, timestamp
 
 
@@ -42,19 +42,18 @@ class OffsetHandlers:
         make, topics = request.make, []
         for topic in request.body.topics:
             found = tuple(
-                make.part(
-                    "ListOffsetsPartitionResponse", **self._list(request.client, topic.name, wanted, ISOLATIONS[level])
-                )
+                make.part("ListOffsetsPartitionResponse", **self._list(request, topic.name, wanted, ISOLATIONS[level]))
                 for wanted in topic.partitions
             )
             topics.append(make.part("ListOffsetsTopicResponse", name=topic.name, partitions=found))
         return make(topics=tuple(topics))
 
-    def _list(self, client: Client, topic: str, wanted: Any, isolation: str) -> dict[str, object]:
+    def _list(self, request: Request, topic: str, wanted: Any, isolation: str) -> dict[str, object]:
         error, offset, stamp, epoch = int(Code.NONE), -1, -1, -1
         current = getattr(wanted, "current_leader_epoch", -1)
         try:
-            require(client, Operation.DESCRIBE, ResourceType.TOPIC, topic)
+            require(request.client, Operation.DESCRIBE, ResourceType.TOPIC, topic)
+            _check_timestamp(wanted.timestamp, request.header.version)
             log = self._node.log(topic, wanted.partition_index)
             if current >= 0:
                 log.end_offset_for_epoch(current, current)  # checks the epoch
@@ -115,6 +114,15 @@ class OffsetHandlers:
                 )
             topics.append(make.part("DeleteRecordsTopicResult", name=topic.name, partitions=tuple(partitions)))
         return make(topics=tuple(topics))
+
+
+def _check_timestamp(timestamp_ms: int, version: int) -> None:
+    """Raise RefusedError if this version of the request does not have the special value ``timestamp_ms``.
+
+    Source: apache/kafka ReplicaManager.isListOffsetsTimestampUnsupported.
+    """
+    if timestamp_ms < 0 and version < _FIRST_VERSIONS.get(timestamp_ms, version + 1):
+        raise RefusedError(Code.UNSUPPORTED_VERSION, f"the timestamp {timestamp_ms} is unknown in version {version}")
 
 
 def _offset_at(log: Log, timestamp_ms: int, isolation: str) -> tuple[int, int]:
