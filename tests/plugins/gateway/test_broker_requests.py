@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gateway_bed import Served, Wire, part
+from gateway_bed import Served, Wire, part, request
 from stratalog import Engine, Record, TopicPartition, TopicSetting, open_engine
 from stratalog.env.clock import SystemClock
 from stratalog_gateway.gateway import Gateway
@@ -204,6 +204,37 @@ def test_a_group_that_does_not_exist_is_an_error_from_version_6_on(gateway: Serv
         for version, code in ((5, 0), (6, 69)):
             found = wire.ask("DescribeGroups", version, groups=("g",), include_authorized_operations=False).groups[0]
             assert (found.error_code, found.group_state) == (code, "Dead")
+
+
+def test_a_group_is_described_with_assignments_only_if_it_is_stable(gateway: Served) -> None:
+    with gateway.wire() as wire, gateway.wire() as other:
+
+        def described() -> tuple[Any, ...]:
+            found = other.ask("DescribeGroups", 5, groups=("g",), include_authorized_operations=False).groups[0]
+            member = found.members[0]
+            return found.group_state, found.protocol_data, member.member_metadata, member.member_assignment
+
+        protocol = part("JoinGroup", 3, "JoinGroupRequestProtocol", name="range", metadata=b"m")
+        values = {
+            "group_id": "g", "session_timeout": SECOND * 60, "rebalance_timeout": SECOND * 60,
+            "protocol_type": "consumer", "protocols": (protocol,),
+        }  # fmt: skip
+        joined = wire.ask("JoinGroup", 3, member_id="", **values)
+        assert described() == ("CompletingRebalance", "", b"", b"")
+        assignment = part(
+            "SyncGroup", 2, "SyncGroupRequestAssignment", member_id=joined.member_id, assignment=b"assigned"
+        )
+        assert wire.ask(
+            "SyncGroup", 2, group_id="g", generation_id=1, member_id=joined.member_id, assignments=(assignment,)
+        ).error_code == 0  # fmt: skip
+        assert described() == ("Stable", "range", b"m", b"assigned")
+        other.send(request("JoinGroup", 3, {"member_id": "", **values}))
+        with gateway.wire() as third:
+            while third.ask("Heartbeat", 2, group_id="g", generation_id=1, member_id=joined.member_id).error_code == 0:
+                pass
+            found = third.ask("DescribeGroups", 5, groups=("g",), include_authorized_operations=False).groups[0]
+            assert found.group_state == "PreparingRebalance"
+            assert {(item.member_metadata, item.member_assignment) for item in found.members} == {(b"", b"")}
 
 
 @pytest.mark.parametrize("version", [8, 12])

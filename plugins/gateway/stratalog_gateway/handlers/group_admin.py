@@ -13,6 +13,7 @@ from stratalog_gateway.security.resources import CLUSTER_NAME, NOT_ASKED, Operat
 
 _EMPTY: Final = "Empty"
 _DEAD: Final = "Dead"
+_STABLE: Final = "Stable"
 _CONSUMER: Final = "consumer"  # protocol type of groups that have committed offsets and no members
 _SAYS_MISSING: Final = 6  # first version of DescribeGroups with an error for groups that do not exist
 _CLASSIC: Final = "Classic"
@@ -53,7 +54,8 @@ class GroupAdminHandlers:
         """Return the response with states and members of classic groups.
 
         As in Kafka, the state is Dead for a group of the consumer protocol, and for a group that does not exist. A
-        group with committed offsets exists, even if it never had members.
+        group with committed offsets exists, even if it never had members. Only a stable group has a protocol, and
+        members with metadata and assignments.
         """
         make, found = request.make, []
         for name in request.body.groups:
@@ -79,7 +81,9 @@ class GroupAdminHandlers:
                 kind = _CONSUMER if state == _EMPTY else ""
                 protocol, members = "", ()
             else:
-                state, kind, protocol = view.state, view.protocol_type, view.protocol
+                state, kind = view.state, view.protocol_type
+                is_stable = state == _STABLE
+                protocol = view.protocol if is_stable else ""
                 members = tuple(
                     make.part(
                         "DescribedGroupMember",
@@ -87,8 +91,8 @@ class GroupAdminHandlers:
                         group_instance_id=member.instance_id,
                         client_id=member.client_id,
                         client_host=member.client_host,
-                        member_metadata=member.metadata(protocol),
-                        member_assignment=member.assignment,
+                        member_metadata=member.metadata(protocol) if is_stable else b"",
+                        member_assignment=member.assignment if is_stable else b"",
                     )
                     for member in view.members
                 )
