@@ -237,6 +237,30 @@ def test_a_group_is_described_with_assignments_only_if_it_is_stable(gateway: Ser
             assert {(item.member_metadata, item.member_assignment) for item in found.members} == {(b"", b"")}
 
 
+def test_an_assignment_is_returned_only_to_a_member_that_knows_the_protocol_of_its_group(gateway: Served) -> None:
+    protocol = part("JoinGroup", 3, "JoinGroupRequestProtocol", name="range", metadata=b"m")
+    with gateway.wire() as wire:
+        joined = wire.ask(
+            "JoinGroup", 3, group_id="g", session_timeout=SECOND * 60, rebalance_timeout=SECOND * 60, member_id="",
+            protocol_type="consumer", protocols=(protocol,),
+        )  # fmt: skip
+        names = (
+            ("consumer", "sticky"),
+            ("connect", "range"),
+            (None, "range"),
+            ("consumer", None),
+            ("consumer", "range"),
+        )
+        codes = [
+            wire.ask(
+                "SyncGroup", 5, group_id="g", generation_id=1, member_id=joined.member_id, group_instance_id=None,
+                protocol_type=kind, protocol_name=name, assignments=(),
+            ).error_code
+            for kind, name in names
+        ]  # fmt: skip
+    assert codes == [23, 23, 23, 23, 0]
+
+
 @pytest.mark.parametrize("version", [8, 12])
 def test_the_records_that_break_a_rule_are_named(gateway: Served, version: int) -> None:
     gateway.engine.create_topic("orders", config={"cleanup.policy": "compact"})

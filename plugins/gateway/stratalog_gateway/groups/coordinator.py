@@ -160,17 +160,29 @@ class GroupCoordinator:
         return Joined(0, member_id, found.generation, found.protocol_type, found.protocol, known)
 
     def sync(
-        self, name: str, member_id: str, generation: int, instance_id: str | None, assignments: Mapping[str, bytes]
+        self,
+        name: str,
+        member_id: str,
+        generation: int,
+        instance_id: str | None,
+        assignments: Mapping[str, bytes],
+        protocol_type: str | None = None,
+        protocol: str | None = None,
     ) -> Synced:
         """Return a member's assignment, or a result with an error code.
 
         The leader's request stores the ``assignments`` of all members, by member id. The requests of other members wait
-        for the leader's request.
+        for the leader's request. ``protocol_type`` and ``protocol`` are those that the member knows; None if the version
+        of the request lacks them.
         """
         with self._groups.found(name) as group:
             if group is None:
                 return Synced(Code.UNKNOWN_MEMBER_ID)
             error = check_member(group, member_id, generation, instance_id)
+            if not error and (
+                protocol_type not in {None, group.protocol_type} or protocol not in {None, group.protocol}
+            ):
+                error = Code.INCONSISTENT_GROUP_PROTOCOL
             if not error and group.state is State.PREPARING:
                 error = Code.REBALANCE_IN_PROGRESS
             if error:

@@ -82,11 +82,16 @@ class GroupMemberHandlers:
         """Return the response with the assignment of a member, after the leader has sent all assignments."""
         body = request.body
         refused = _refusal(request)
+        if not refused and None in {getattr(body, "protocol_type", ""), getattr(body, "protocol_name", "")}:
+            refused = Code.INCONSISTENT_GROUP_PROTOCOL
         if refused:
             return request.make(error_code=refused, protocol_type=None, protocol_name=None, assignment=b"")
         assignments = {found.member_id: found.assignment for found in body.assignments}
         instance_id = request.field("group_instance_id", None)
-        found = self._coordinator.sync(body.group_id, body.member_id, body.generation_id, instance_id, assignments)
+        found = self._coordinator.sync(
+            body.group_id, body.member_id, body.generation_id, instance_id, assignments,
+            request.field("protocol_type", None), request.field("protocol_name", None),
+        )  # fmt: skip
         return request.make(
             error_code=found.error,
             protocol_type=found.protocol_type,

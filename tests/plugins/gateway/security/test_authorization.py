@@ -175,7 +175,7 @@ def join_group(wire: Direct) -> int:
 def sync_group(wire: Direct) -> int:
     return int(
         wire.ask("SyncGroup", 5, group_id="g", generation_id=1, member_id="m", group_instance_id=None,
-                 protocol_type=None, protocol_name=None, assignments=()).error_code
+                 protocol_type="consumer", protocol_name="range", assignments=()).error_code
     )  # fmt: skip
 
 
