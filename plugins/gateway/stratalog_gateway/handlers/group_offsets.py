@@ -119,6 +119,8 @@ class GroupOffsetHandlers:
         body, make = request.body, request.make
         if request.header.version < _MANY_GROUPS:
             error, topics = self._committed(request, body.group_id, body.topics, "")
+            if error and not make.has("error_code"):  # version 1
+                topics = tuple(self._failed(request, topic, "", error) for topic in body.topics)
             return make(topics=topics, error_code=error)
         groups = []
         for group in body.groups:
@@ -165,20 +167,21 @@ class GroupOffsetHandlers:
                 else:
                     wanted.setdefault(named, []).extend(topic.partition_indexes)
         topics = [self._offsets_of(request, name, numbers, known, pending, plural) for name, numbers in wanted.items()]
-        topics += [self._unknown(request, topic, plural) for topic in unknown]
+        topics += [self._failed(request, topic, plural, Code.UNKNOWN_TOPIC_ID) for topic in unknown]
         return Code.NONE, tuple(found for found in topics if not has_ids or found.topic_id is not None)
 
-    def _unknown(self, request: Request, topic: Any, plural: str) -> Any:
-        """Return the message for a topic whose id is unknown: UNKNOWN_TOPIC_ID for each partition."""
+    def _failed(self, request: Request, topic: Any, plural: str, error: int) -> Any:
+        """Return the message for a topic of the request with an error code for each partition."""
         make = request.make
         partitions = tuple(
             make.part(
                 f"OffsetFetchResponsePartition{plural}", partition_index=number, committed_offset=-1,
-                committed_leader_epoch=-1, metadata="", error_code=Code.UNKNOWN_TOPIC_ID,
+                committed_leader_epoch=-1, metadata="", error_code=error,
             )
             for number in topic.partition_indexes
         )  # fmt: skip
-        return make.part(f"OffsetFetchResponseTopic{plural}", topic_id=topic.topic_id, partitions=partitions)
+        named = {field: getattr(topic, field, None) for field in ("name", "topic_id")}
+        return make.part(f"OffsetFetchResponseTopic{plural}", **named, partitions=partitions)
 
     def _offsets_of(
         self,

@@ -556,6 +556,14 @@ def test_all_offsets_of_a_group_are_those_of_visible_topics(bed: Bed) -> None:
     assert [topic.name for topic in found.topics] == ["orders"]
 
 
+def test_offsets_of_a_group_are_refused_for_each_partition_if_the_version_has_no_other_error(bed: Bed) -> None:
+    topics = (part("OffsetFetch", 1, "OffsetFetchRequestTopic", name="orders", partition_indexes=(0, 1)),)
+    for user, offsets in (("nobody", [(GROUP, -1), (GROUP, -1)]), ("reader", [(0, 1), (0, -1)])):
+        [found] = bed.of(user).ask("OffsetFetch", 1, group_id="g", topics=topics).topics
+        assert found.name == "orders"
+        assert [(item.error_code, item.committed_offset) for item in found.partitions] == offsets
+
+
 def test_a_transactional_producer_needs_its_id(bed: Bed) -> None:
     def code(user: str) -> int:
         found = bed.of(user).ask("InitProducerId", 1, transactional_id="mine", transaction_timeout=SECOND)
