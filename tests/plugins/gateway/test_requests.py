@@ -111,6 +111,16 @@ def test_each_version_of_api_versions_returns_the_announced_apis(gateway: Served
     assert {key.api_key: key.max_version for key in found.api_keys} == {key: api.last for key, api in APIS.items()}
 
 
+@pytest.mark.parametrize(("version", "levels"), [(3, set()), (4, {0})])
+def test_supported_features_of_level_0_are_announced_only_to_clients_that_accept_them(
+    gateway: Served, version: int, levels: set[int]
+) -> None:
+    with gateway.wire() as wire:
+        found = wire.ask("ApiVersions", version, client_software_name="test", client_software_version="1")
+    assert {feature.min_version for feature in found.supported_features} == levels
+    assert {feature.name for feature in found.finalized_features} == {"group.version", "transaction.version"}
+
+
 def test_unknown_tagged_fields_are_ignored(orders: Served) -> None:
     """A later release of a client may add tagged fields to a version that the gateway knows (KIP-482)."""
     tags = b"\x02" + b"\x00\x03abc" + b"\x05\x00"  # field 0 with three bytes, field 5 without any

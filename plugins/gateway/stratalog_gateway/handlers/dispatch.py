@@ -34,7 +34,7 @@ from stratalog_gateway.handlers.transaction_admin import TransactionAdminHandler
 from stratalog_gateway.handlers.transactions import TransactionHandlers
 from stratalog_gateway.node import Node
 from stratalog_gateway.security.client import Client
-from stratalog_gateway.wire.messages import API_VERSIONS, Maker, encode, read_body, read_header
+from stratalog_gateway.wire.messages import API_VERSIONS, Header, Maker, encode, read_body, read_header
 from stratalog_gateway.wire.primitives import MalformedRequestError
 
 PRODUCE: Final = 0
@@ -104,6 +104,7 @@ APIS: Final[Mapping[int, Api]] = {
     74: Api("ListConfigResources", 0, 1),
     75: Api("DescribeTopicPartitions", 0, 0),
 }
+_FIRST_WITH_LEVEL_0: Final = 4  # first version of ApiVersions whose clients accept features with the minimum level 0
 FEATURES: Final = {
     "group.version": 1,  # the consumer protocol (KIP-848)
     "transaction.version": 2,  # Java producers raise the epoch at each end of a transaction (KIP-890)
@@ -200,7 +201,7 @@ class Dispatcher:
         if api is None or not api.first <= header.version <= api.last:
             if header.api == API_VERSIONS:  # KIP-511: in version 0, which all clients read
                 header = header._replace(version=0)
-                return Response([encode(header, _versions(Maker(header), Code.UNSUPPORTED_VERSION))])
+                return Response([encode(header, _versions(header, Maker(header), Code.UNSUPPORTED_VERSION))])
             raise MalformedRequestError(f"api {header.api} version {header.version} is not announced")
         if header.api == FETCH:
             return self._fetch(header, data, client)
@@ -211,14 +212,17 @@ class Dispatcher:
 
 
 def _api_versions(request: Request) -> Any:
-    return _versions(request.make, Code.NONE)
+    return _versions(request.header, request.make, Code.NONE)
 
 
-def _versions(make: Maker, error: int) -> Any:
+def _versions(header: Header, make: Maker, error: int) -> Any:
     """Return the ApiVersions response with all announced APIs and features, and an error code.
 
     As in Kafka, Produce is announced from version 0 on, although the gateway only serves version 3 and later. Without
-    version 0, older releases of librdkafka do not compress. Source: KAFKA-18659.
+    version 0, older releases of librdkafka do not compress. Before version 4 of the response, the supported features
+    are omitted: Java clients 3.7 close the connection if the minimum level of a feature is 0.
+
+    Source: KAFKA-18659, KAFKA-17492.
     """
     keys = tuple(
         make.part("ApiVersion", api_key=key, min_version=0 if key == PRODUCE else api.first, max_version=api.last)
@@ -227,7 +231,7 @@ def _versions(make: Maker, error: int) -> Any:
     supported = tuple(
         make.part("SupportedFeatureKey", name=name, min_version=0, max_version=level)
         for name, level in FEATURES.items()
-        if make.has("supported_features")
+        if header.version >= _FIRST_WITH_LEVEL_0
     )
     finalized = tuple(
         make.part("FinalizedFeatureKey", name=name, min_version_level=level, max_version_level=level)
