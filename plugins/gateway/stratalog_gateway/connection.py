@@ -59,7 +59,7 @@ class Connection:
 
     @property
     def has_decrypted_bytes(self) -> bool:
-        """True if ``receive`` can return bytes that TLS has already decrypted. A selector does not report such bytes."""
+        """True if ``receive`` can return bytes that TLS has decrypted before. A selector does not report such bytes."""
         return isinstance(self.socket, ssl.SSLSocket) and self.socket.pending() > 0
 
     def receive(self) -> bool:

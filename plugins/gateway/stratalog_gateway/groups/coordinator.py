@@ -172,8 +172,8 @@ class GroupCoordinator:
         """Return a member's assignment, or a result with an error code.
 
         The leader's request stores the ``assignments`` of all members, by member id. The requests of other members wait
-        for the leader's request. ``protocol_type`` and ``protocol`` are those that the member knows; None if the version
-        of the request lacks them.
+        for the leader's request. ``protocol_type`` and ``protocol`` are those that the member knows; None if the
+        version of the request lacks them.
         """
         with self._groups.found(name) as group:
             if group is None:

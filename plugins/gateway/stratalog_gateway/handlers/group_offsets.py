@@ -50,11 +50,17 @@ class GroupOffsetHandlers:
         generation = getattr(body, "generation_id_or_member_epoch", -1)
         instance_id = request.field("group_instance_id", None)
         names = [self._name_of(topic) for topic in body.topics]
-        with self._coordinator.committing(
-            body.group_id, getattr(body, "member_id", ""), generation, instance_id,
-            knows_epochs=request.header.version >= _EPOCHS,
-        ) as refused:  # fmt: skip
+        refused: int = request.client.refusal(Operation.READ, ResourceType.GROUP, body.group_id)
+        if not refused and not body.group_id:
+            refused = Code.INVALID_GROUP_ID
+        if refused:  # before the coordinator extends the session of the member
             errors = self._commit(request, names, refused)
+        else:
+            with self._coordinator.committing(
+                body.group_id, getattr(body, "member_id", ""), generation, instance_id,
+                knows_epochs=request.header.version >= _EPOCHS,
+            ) as refused:  # fmt: skip
+                errors = self._commit(request, names, refused)
         return make(
             topics=tuple(
                 make.part(
@@ -77,12 +83,10 @@ class GroupOffsetHandlers:
     def _commit(self, request: Request, names: Sequence[str | None], refused: int) -> dict[tuple[str, int], int]:
         """Commit the offsets of the request, and return the error code of each partition, 0 after a commit.
 
-        ``names`` are the names of the topics of the request, None if the id is unknown. ``refused`` is the coordinator's error code, 0 if the client may commit.
+        ``names`` are the names of the topics of the request, None if the id is unknown. ``refused`` is the error code
+        for all partitions, 0 if the client may commit.
         """
         body = request.body
-        if not body.group_id:
-            refused = Code.INVALID_GROUP_ID
-        refused = request.client.refusal(Operation.READ, ResourceType.GROUP, body.group_id) or refused
         errors: dict[tuple[str, int], int] = {}
         offsets: dict[TopicPartition, CommittedOffset] = {}
         for topic, known in zip(body.topics, names, strict=True):

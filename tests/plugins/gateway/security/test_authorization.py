@@ -46,8 +46,8 @@ class Bed:
         settings = GatewaySection(acls_file=str(acls), auto_create=True)
         self._endpoint = settings.endpoints()[0]
         self._node = Node(engine, settings, SystemClock())
-        self._groups = GroupTable(self._node)
-        self._dispatch = Dispatcher(self._node, self._groups)
+        self.groups = GroupTable(self._node)
+        self._dispatch = Dispatcher(self._node, self.groups)
         assert self._node.acls is not None
         self._authorizer = Authorizer(self._node.acls, frozenset({"User:admin"}), allow_everyone=False)
 
@@ -65,7 +65,7 @@ class Bed:
 
     def close(self) -> None:
         self._node.close()
-        self._groups.close()
+        self.groups.close()
 
 
 @pytest.fixture(scope="module")
@@ -562,6 +562,35 @@ def test_offsets_of_a_group_are_refused_for_each_partition_if_the_version_has_no
         [found] = bed.of(user).ask("OffsetFetch", 1, group_id="g", topics=topics).topics
         assert found.name == "orders"
         assert [(item.error_code, item.committed_offset) for item in found.partitions] == offsets
+
+
+def test_a_client_without_permission_does_not_extend_the_session_of_a_member(bed: Bed) -> None:
+    protocol = part("JoinGroup", 3, "JoinGroupRequestProtocol", name="range", metadata=b"")
+    joined = bed.of("admin").ask(
+        "JoinGroup", 3, group_id="members", session_timeout=SECOND * 60, rebalance_timeout=SECOND * 60, member_id="",
+        protocol_type="consumer", protocols=(protocol,),
+    )  # fmt: skip
+
+    def session_ends_ns() -> int:
+        view = bed.groups.view("members")
+        assert view is not None
+        return view.members[0].deadline_ns
+
+    before = session_ends_ns()
+    for user, code in (("nobody", GROUP), ("admin", 27)):
+        wanted = part(
+            "OffsetCommit", 2, "OffsetCommitRequestPartition", partition_index=0, committed_offset=1,
+            committed_metadata="",
+        )  # fmt: skip
+        topics = (part("OffsetCommit", 2, "OffsetCommitRequestTopic", name="orders", partitions=(wanted,)),)
+        found = bed.of(user).ask(
+            "OffsetCommit", 2, group_id="members", generation_id_or_member_epoch=1, member_id=joined.member_id,
+            retention_time=SECOND, topics=topics,
+        )  # fmt: skip
+        assert found.topics[0].partitions[0].error_code == code
+        assert (session_ends_ns() > before) is (user == "admin")
+    bed.of("admin").ask("LeaveGroup", 2, group_id="members", member_id=joined.member_id)
+    bed.of("admin").ask("DeleteGroups", 1, groups_names=("members",))
 
 
 def test_a_transactional_producer_needs_its_id(bed: Bed) -> None:
