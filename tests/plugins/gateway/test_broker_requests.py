@@ -261,6 +261,15 @@ def test_an_assignment_is_returned_only_to_a_member_that_knows_the_protocol_of_i
     assert codes == [23, 23, 23, 23, 0]
 
 
+def test_a_deletion_names_a_topic_either_by_name_or_by_id(orders: Served) -> None:
+    with orders.wire() as wire:
+        for name, known in (("orders", topic_id(orders)), ("orders", uuid.uuid4()), (None, None)):
+            topics = (part("DeleteTopics", 6, "DeleteTopicState", name=name, topic_id=known),)
+            [found] = wire.ask("DeleteTopics", 6, topics=topics, timeout=SECOND).responses
+            assert (found.error_code, found.name, found.topic_id) == (42, name, known)
+    assert "orders" in orders.engine.topics()
+
+
 @pytest.mark.parametrize("version", [8, 12])
 def test_the_records_that_break_a_rule_are_named(gateway: Served, version: int) -> None:
     gateway.engine.create_topic("orders", config={"cleanup.policy": "compact"})

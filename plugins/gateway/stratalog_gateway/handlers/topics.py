@@ -103,9 +103,12 @@ class TopicHandlers:
             name, topic_id = topic if isinstance(topic, tuple) else (topic.name, topic.topic_id)
             error: int = Code.UNKNOWN_TOPIC_ID
             message: str | None = "no topic has this id"
-            if name is None and topic_id is not None:
+            is_wrong = (name is None) == (topic_id is None)
+            if is_wrong:
+                error, message = Code.INVALID_REQUEST, "name a topic either by its name or by its id"
+            elif name is None:
                 name = self._node.topic_of(topic_id.bytes)
-            if name is not None:
+            if name is not None and not is_wrong:
                 known = name
                 error, message = outcome(lambda: self._delete(request.client, known))  # noqa: B023 - called here
                 is_hidden = not request.client.allows(Operation.DESCRIBE, ResourceType.TOPIC, name)
