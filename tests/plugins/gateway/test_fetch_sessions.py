@@ -163,8 +163,8 @@ def wanted(partition: int, topic: str | bytes = "t") -> WantedPartition:
     return WantedPartition(topic, partition, -1, 0, -1, 100)
 
 
-def request(session: tuple[int, int], *found: WantedPartition) -> FetchRequest:
-    return FetchRequest(0, 0, 100, 0, *session, list(found), [])
+def request(session: tuple[int, int], *found: WantedPartition, has_ids: bool = False) -> FetchRequest:
+    return FetchRequest(0, 0, 100, 0, *session, list(found), [], has_ids)
 
 
 class Sessions:
@@ -183,9 +183,24 @@ class Sessions:
 def test_names_and_ids_of_topics_are_not_mixed() -> None:
     sessions = Sessions()
     session, by_id = sessions.open(wanted(0)), wanted(0, uuid.uuid4().bytes)
-    with pytest.raises(RefusedSessionError) as refused:
-        sessions.all.wanted(request((session, 1), by_id))
-    assert refused.value.code == OTHER_KEYS
+    for topics in ((by_id,), ()):
+        with pytest.raises(RefusedSessionError) as refused:
+            sessions.all.wanted(request((session, 1), *topics, has_ids=True))
+        assert refused.value.code == OTHER_KEYS
+
+
+def test_a_session_that_was_opened_with_ids_is_not_answered_in_a_version_with_names(orders: Served) -> None:
+    topic_id = orders.engine.topics()["orders"].topic_id
+    assert topic_id is not None
+    found = part("Fetch", 13, "FetchPartition", partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
+    topics = (part("Fetch", 13, "FetchTopic", topic_id=topic_id.as_uuid, partitions=(found,)),)
+    with orders.wire() as wire:
+        session = wire.ask(
+            "Fetch", 13, replica_id=-1, max_wait=dt.timedelta(0), min_bytes=0, max_bytes=1 << 20, isolation_level=0,
+            session_id=0, session_epoch=OPENS, topics=topics, forgotten_topics_data=(), rack_id="",
+        ).session_id  # fmt: skip
+        append(orders, 0)
+        assert ask(wire, (session, 1), {}).error_code == OTHER_KEYS
 
 
 def test_a_new_session_replaces_only_one_that_was_not_used_for_long(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -72,8 +72,7 @@ class _Session:
         """
         if asked.session_epoch != self.epoch:
             raise RefusedSessionError(Code.INVALID_FETCH_SESSION_EPOCH)
-        topics = [*(wanted.topic for wanted in asked.wanted), *(topic for topic, _ in asked.forgotten)]
-        if any(isinstance(topic, bytes) is not self.has_ids for topic in topics):
+        if asked.has_ids is not self.has_ids:
             raise RefusedSessionError(Code.FETCH_SESSION_TOPIC_ID_ERROR)
         self.epoch, self.used_ns = (1 if self.epoch == _LARGEST else self.epoch + 1), now_ns
         for wanted in asked.wanted:
@@ -170,7 +169,7 @@ class FetchSessions:
         while found in self._sessions:
             found = secrets.randbelow(_LARGEST) + 1
         partitions = {(wanted.topic, wanted.partition): _Known(wanted) for wanted in asked.wanted}
-        session = _Session(found, isinstance(asked.wanted[0].topic, bytes), self._now_ns(), partitions)
+        session = _Session(found, asked.has_ids, self._now_ns(), partitions)
         session.changed(results)
         self._sessions[found] = session
         self._partitions += len(partitions)

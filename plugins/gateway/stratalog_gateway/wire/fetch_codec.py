@@ -51,7 +51,10 @@ class WantedPartition(NamedTuple):
 
 
 class FetchRequest(NamedTuple):
-    """A decoded request; ``forgotten`` are topics and partitions that leave the session."""
+    """A decoded request; ``forgotten`` are topics and partitions that leave the session.
+
+    ``has_ids`` is True if the version of the request names topics by their ids.
+    """
 
     max_wait_ms: int
     min_bytes: int
@@ -61,6 +64,7 @@ class FetchRequest(NamedTuple):
     session_epoch: int
     wanted: list[WantedPartition]
     forgotten: list[tuple[str | bytes, int]]
+    has_ids: bool
 
 
 Piece = bytes | bytearray | memoryview | Transfer
@@ -102,7 +106,10 @@ def decode_fetch(version: int, data: memoryview, at: int) -> FetchRequest:
         topic = _topic(read, version)
         forgotten += [(topic, read.number(I32)) for _ in range(read.count())]
         read.skip_tags()
-    return FetchRequest(max_wait_ms, min_bytes, max_bytes, isolation, session_id, session_epoch, wanted, forgotten)
+    has_ids = version >= FIRST_WITH_TOPIC_IDS
+    return FetchRequest(
+        max_wait_ms, min_bytes, max_bytes, isolation, session_id, session_epoch, wanted, forgotten, has_ids
+    )
 
 
 @functools.cache
