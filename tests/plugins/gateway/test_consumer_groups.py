@@ -304,6 +304,7 @@ def test_a_static_member_that_is_refused_when_it_returns_is_removed_at_the_end_o
     [
         {"group": ""},
         {"member_id": "", "epoch": 3},
+        {"member_id": "", "has_own_id": True},
         {"epoch": -3},
         {"epoch": -2},
         {"instance_id": ""},

@@ -474,6 +474,16 @@ def test_topics_are_created_changed_and_deleted(gateway: Served) -> None:
             wire.ask("CreateTopics", 7, topics=wanted[:1], timeout=SECOND, validate_only=False).topics[0].error_code
             == 36
         )
+        place = part("CreateTopics", 7, "CreatableReplicaAssignment", partition_index=0, broker_ids=(1,))
+        placed = (
+            topic("other"), topic("counted", assignments=(place,)),
+            topic("free", assignments=(place,), num_partitions=-1, replication_factor=-1),
+            topic("order_s"), topic("order.s"),
+        )  # fmt: skip
+        found_placed = wire.ask("CreateTopics", 7, topics=placed, timeout=SECOND, validate_only=False).topics
+        assert [item.error_code for item in found_placed] == [0, 42, 0, 0, 17]
+        for name in ("other", "free", "order_s"):
+            gateway.engine.delete_topic(name)
         of_plugin = part("CreateTopics", 7, "CreatableTopicConfig", name="ttl.ms", value="5")
         checked = (
             topic("new", configs=(of_plugin,)), topic("no/name"), topic(".."), topic("n" * 250),
@@ -694,6 +704,23 @@ def test_offsets_of_a_group_of_another_type_can_be_deleted_when_its_members_have
         assert wire.ask("LeaveGroup", 1, group_id="g", member_id=joined.member_id).error_code == 0
         assert wire.ask("OffsetDelete", 0, group_id="g", topics=topics).error_code == 0
     assert orders.engine.group_offsets("g") == {}
+
+
+def test_requests_of_members_that_name_no_group_are_refused(gateway: Served) -> None:
+    protocol = part("JoinGroup", 3, "JoinGroupRequestProtocol", name="range", metadata=b"")
+    member = {"group_id": "", "member_id": "m"}
+    joining = {
+        "session_timeout": SECOND * 60, "rebalance_timeout": SECOND * 60, "protocol_type": "consumer",
+        "protocols": (protocol,),
+    }  # fmt: skip
+    with gateway.wire() as wire:
+        codes = [
+            wire.ask("JoinGroup", 3, **member, **joining).error_code,
+            wire.ask("SyncGroup", 2, **member, generation_id=1, assignments=()).error_code,
+            wire.ask("Heartbeat", 2, **member, generation_id=1).error_code,
+            wire.ask("LeaveGroup", 1, **member).error_code,
+        ]
+    assert codes == [24, 24, 24, 24]
 
 
 def test_a_group_is_coordinated_here(gateway: Served) -> None:

@@ -21,7 +21,7 @@ ID = "tx"
 WAIT_S = 20
 MINUTE = dt.timedelta(minutes=1)
 SECOND = dt.timedelta(seconds=1)
-NONE, INVALID_EPOCH, INVALID_STATE, INVALID_MAPPING, CONCURRENT, FENCED = 0, 47, 48, 49, 51, 90
+NONE, INVALID_GROUP_ID, INVALID_EPOCH, INVALID_STATE, INVALID_MAPPING, CONCURRENT, FENCED = 0, 24, 47, 48, 49, 51, 90
 NO_ID, ABORTABLE, NOT_ATTEMPTED, UNKNOWN_TOPIC, INVALID_REQUEST = 105, 120, 55, 3, 42
 
 
@@ -221,10 +221,10 @@ def test_offsets_add_their_partition(orders: Served) -> None:
 # --- offsets ---------------------------------------------------------------------------------------------------------
 
 
-def add_offsets(wire: Wire, producer: ProducerId) -> int:
+def add_offsets(wire: Wire, producer: ProducerId, group: str = "g") -> int:
     code: int = wire.ask(
         "AddOffsetsToTxn", 3, transactional_id=ID, producer_id=producer.producer_id, producer_epoch=producer.epoch,
-        group_id="g",
+        group_id=group,
     ).error_code  # fmt: skip
     return code
 
@@ -241,6 +241,8 @@ def test_offsets_are_committed_with_the_transaction(orders: Served) -> None:
         producer = begun(wire)
         assert commit_offset(wire, producer, 5) == INVALID_STATE
         assert commit_offset(wire, producer, 5, version=4) == ABORTABLE
+        assert add_offsets(wire, producer, group="") == INVALID_GROUP_ID
+        assert commit_offset(wire, producer, 5) == INVALID_STATE
         assert add_offsets(wire, producer) == NONE
         assert commit_offset(wire, producer, 5) == NONE
         assert stable_offset(wire, strict=False) == (NONE, -1)

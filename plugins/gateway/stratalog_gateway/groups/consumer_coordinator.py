@@ -40,7 +40,8 @@ class Heartbeat:
 
     A value of None, or of -1 for ``rebalance_ms``, means that the value has not changed since the last request.
     ``epoch`` is 0 if the member joins, -1 if the member leaves, and -2 if a static member leaves temporarily. ``owned``
-    are the partitions that the member uses. ``pattern`` is a regular expression. It matches only topics for which
+    are the partitions that the member uses. A new member that ``has_own_id`` chooses its id, as each member must from
+    version 1 of the request on. ``pattern`` is a regular expression. It matches only topics for which
     ``may_see`` returns True.
     """
 
@@ -56,6 +57,7 @@ class Heartbeat:
     pattern: str | None = None
     assignor: str | None = None
     owned: Partitions | None = None
+    has_own_id: bool = False
     may_see: Callable[[str], bool] = lambda _: True
 
     @property
@@ -354,7 +356,7 @@ def _check(asked: Heartbeat) -> None:
         wrong = "GroupId can't be empty."
     elif asked.instance_id == "" or asked.rack == "":
         wrong = "InstanceId and RackId can't be empty."
-    elif not asked.member_id and asked.epoch != 0:
+    elif not asked.member_id and (asked.has_own_id or asked.epoch != 0):
         wrong = "MemberId can't be empty."
     elif asked.epoch == LEAVE_FOR_A_TIME and asked.instance_id is None:
         wrong = "InstanceId can't be null."

@@ -60,8 +60,6 @@ class GroupCoordinator:
 
     def join(self, asked: JoinRequest) -> Joined:
         """Join a group, and wait until the join phase of its rebalance ends. The result may have an error code."""
-        if not asked.group:
-            return Joined(Code.INVALID_GROUP_ID, asked.member_id)
         settings = self._node.settings
         if not settings.min_session_ms <= asked.session_ms <= settings.max_session_ms:
             return Joined(Code.INVALID_SESSION_TIMEOUT, asked.member_id)

@@ -20,6 +20,7 @@ from stratalog_gateway.node import Node
 from stratalog_gateway.security.resources import NOT_ASKED, Operation, ResourceType
 from stratalog_gateway.wire.messages import to_ms
 
+_OWN_IDS: Final = 1  # first version of ConsumerGroupHeartbeat in which a new member chooses its id
 _CONSUMER: Final = 1  # type of a member: it uses the consumer protocol
 
 
@@ -52,6 +53,7 @@ class ConsumerGroupHandlers:
             pattern=request.field("subscribed_topic_regex", None),
             assignor=body.server_assignor,
             owned=owned,
+            has_own_id=request.header.version >= _OWN_IDS,
             may_see=lambda name: client.allows(Operation.DESCRIBE, ResourceType.TOPIC, name),
         )
         interval = dt.timedelta(milliseconds=self._node.settings.consumer_heartbeat_ms)

@@ -22,8 +22,9 @@ _MANY_MEMBERS = 3  # first version of LeaveGroup with several members
 
 
 def _refusal(request: Request) -> int:
-    """Return the error code if the client has no permission to join the group, otherwise 0."""
-    return request.client.refusal(Operation.READ, ResourceType.GROUP, request.body.group_id)
+    """Return the error code if the client has no permission to join the group, or names no group; otherwise 0."""
+    refused = request.client.refusal(Operation.READ, ResourceType.GROUP, request.body.group_id)
+    return refused if refused or request.body.group_id else Code.INVALID_GROUP_ID
 
 
 def _no_protocol(header: Header) -> str | None:

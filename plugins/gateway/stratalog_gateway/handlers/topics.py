@@ -46,8 +46,7 @@ class TopicHandlers:
             if not request.client.allows(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME):
                 require(request.client, Operation.CREATE, ResourceType.TOPIC, topic.name)
             self._check_new(topic, count)
-            if topic.name in self._node.topics():
-                raise RefusedError(Code.TOPIC_ALREADY_EXISTS, f"Topic '{topic.name}' already exists.")
+            self._check_free(topic.name)
             if only_check:
                 _check_name(topic.name)
                 plain = TopicConfig()  # without the settings of plugins, which only a creation checks
@@ -72,8 +71,25 @@ class TopicHandlers:
             configs=configs,
         )
 
+    def _check_free(self, name: str) -> None:
+        """Raise RefusedError if a topic has this name, or a name that differs only in "." and "_".
+
+        Source: apache/kafka Topic.hasCollision. A broker would give both topics the same names of metrics.
+        """
+        known = self._node.topics()
+        if name in known:
+            raise RefusedError(Code.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+        near = [other for other in known if other.replace(".", "_") == name.replace(".", "_")]
+        if near:
+            raise RefusedError(Code.INVALID_TOPIC, f"Topic '{name}' collides with existing topic: {near[0]}")
+
     def _check_new(self, topic: Any, count: int) -> None:
         if topic.assignments:
+            if topic.num_partitions != -1 or topic.replication_factor != -1:
+                raise RefusedError(
+                    Code.INVALID_REQUEST,
+                    "with an assignment, the number of partitions and the replication factor must be -1",
+                )
             numbers = sorted(found.partition_index for found in topic.assignments)
             if numbers != list(range(count)):
                 raise RefusedError(

@@ -125,6 +125,8 @@ class TransactionHandlers:
         """Add a group's partition of ``__consumer_offsets`` to a transaction, and return the response."""
         body = request.body
         refused = _refused_id(request) or request.client.refusal(Operation.READ, ResourceType.GROUP, body.group_id)
+        if not body.group_id:
+            refused = refused or Code.INVALID_GROUP_ID
         if refused:
             return request.make(error_code=refused)
         producer = ProducerId(body.producer_id, body.producer_epoch)
@@ -134,7 +136,7 @@ class TransactionHandlers:
             request.header.version,
             body.transactional_id,
         )
-        return request.make(error_code=code if body.group_id else Code.INVALID_GROUP_ID)
+        return request.make(error_code=code)
 
     def end_txn(self, request: Request) -> Any:
         """Commit or abort a transaction, and return the response.
