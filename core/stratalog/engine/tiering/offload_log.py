@@ -151,7 +151,9 @@ def offload_log(
         begun = takewhile(lambda segment: may_begin(segment.size_bytes), waiting)
         try:
             with log.maintenance.stopped_if_fenced(view.leader_epoch), _observed(log):
-                start = _tier_end(view, remote)
+                tiered = view.remote or remote.view()
+                # without segments, the tier ends at the log start, which may be inside a batch
+                start = tiered.end_offset if tiered.segments else 0
                 sources = (
                     replace(source, log=CountedBytes(source.log, on_bytes))
                     for source in (offload_source(log, view, _from(segment, start)) for segment in begun)

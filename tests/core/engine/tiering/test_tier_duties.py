@@ -225,6 +225,23 @@ def test_a_topic_that_comes_back_does_not_count_as_uploaded(tmp_path: Path, buck
         assert (log.offsets().local_log_start, len(list(log.records()))) == (2, 3)
 
 
+def test_a_log_that_starts_inside_a_batch_is_offloaded(tmp_path: Path, bucket: Path, clock: ManualClock) -> None:
+    with open_engine(tmp_path / "data", env=Env(clock=clock)) as engine:
+        engine.create_topic("t")
+        engine.log("t", 0).append([Record(value=b"%d" % number) for number in range(10)])
+        engine.log("t", 0).delete_records(5)
+    with opened(tmp_path, bucket, clock) as engine:
+        assert engine.offload()[0].segments == 0  # only the active segment has records
+    with opened(tmp_path, bucket, clock) as engine:
+        log = engine.log("t", 0)
+        log.roll()
+        assert engine.offload()[0].segments == 1
+        engine.alter_topic("t", {"local.retention.bytes": 0})
+        engine.apply_retention()
+        assert log.offsets().local_log_start == 10
+        assert [record.value for record in log.records()] == [b"%d" % number for number in range(5, 10)]
+
+
 def before_the_next_commit(monkeypatch: pytest.MonkeyPatch, change: Callable[[], object]) -> None:
     """Call ``change`` on another thread after the next upload, and before the commit of the uploaded segment."""
     upload = SegmentUploader.upload
