@@ -94,8 +94,6 @@ class DirectoryReader(Reader):
             elif self._stamp(name) == self._stamps.get(name):
                 continue
             else:
-                if self.tier is not None and log.topic_id is not None:
-                    self.tier.log(name, log.topic_id).refresh()
                 log.replace(self._open(name))
             changed.append(name)
         return tuple(sorted(changed))
@@ -168,6 +166,8 @@ class DirectoryReader(Reader):
         """Return the log's state in the tier up to its divergence from the local log; without a root, a broker's."""
         assert self.tier is not None
         remote = self.tier.log(name, topic_id)
+        if name in self._logs:  # at a refresh; after the local files, because a running engine commits and then evicts
+            remote.refresh()
         view = tier_at_opening(remote, files, loaded)
         if view.version or remote.is_assumed:
             return view.within(loaded.epochs.entries)

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,6 +26,8 @@ from stratalog.errors import (
     UnknownSettingError,
     UnknownTopicError,
 )
+from stratalog.log.load.log_loader import load
+from stratalog.reading import directory_reader
 from stratalog.reading.open_reader import open_host
 from stratalog.spi import Codec, OpenContext, Provider, hookimpl
 
@@ -194,6 +197,34 @@ def test_a_refresh_after_a_failed_one_shows_the_new_records(tmp_path: Path) -> N
         epochs.write_bytes(right)
         assert reader.refresh() == (("orders", 0),)
         assert log.offsets().log_end == 101
+
+
+def test_a_refresh_reads_the_tier_after_the_local_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A running engine offloads and evicts segments during the refresh."""
+    (tmp_path / "bucket").mkdir()
+    tier = f"file://{tmp_path / 'bucket'}"
+    with open_engine(tmp_path / "data", tier=tier) as engine:
+        engine.create_topic("t", config={"local.retention.bytes": 0, "file.delete.delay.ms": 0})
+        log = engine.log("t", 0)
+
+        def append() -> None:
+            log.append([Record(value=b"")])
+            log.roll()
+            engine.flush()
+
+        def load_after_eviction(*arguments: Any) -> Any:
+            engine.offload()
+            engine.apply_retention()
+            return load(*arguments)
+
+        append()
+        with open_reader(tmp_path / "data", tier=tier) as reader:
+            assert [record.offset for record in reader.log("t", 0).records()] == [0]
+            append()
+            monkeypatch.setattr(directory_reader, "load", load_after_eviction)
+            reader.refresh()
+            assert log.offsets().local_log_start == 2
+            assert [record.offset for record in reader.log("t", 0).records()] == [0, 1]
 
 
 @pytest.mark.parametrize("bucket", [None, "bucket"])
