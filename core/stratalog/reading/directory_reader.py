@@ -19,7 +19,7 @@ from stratalog.log.load.log_loader import load
 from stratalog.log.load.tier_at_opening import tier_at_opening, warn_of_evicted
 from stratalog.log.read.tier_view import RemoteView
 from stratalog.log.state.published import make_view
-from stratalog.model.names import TopicId, TopicPartition
+from stratalog.model.names import TIER_NOTE_FILE, TopicId, TopicPartition
 from stratalog.reading.component_host import ComponentHost
 from stratalog.reading.reader import Reader, StaticLog
 from stratalog.reading.tier_reader import KAFKA_LAYOUT, tier_view
@@ -50,6 +50,7 @@ class _Stamp(NamedTuple):
     high_watermark: int | None
     log_start: int | None
     files: frozenset[tuple[str, int]]
+    tier_note: bytes | None  # changes with the tier; None if there is no note, or if the reader has no tier
 
 
 class DirectoryReader(Reader):
@@ -102,8 +103,10 @@ class DirectoryReader(Reader):
         """Return facts about a log that change when its visible records change: sizes only if no writer is running."""
         folder = self._folders[name][0]
         state = folder.state
-        files = frozenset((file.name, 0 if state.live else file.size_bytes) for file in folder.files().list())
-        return _Stamp(state.live, state.clean, state.high_watermarks.get(name), state.log_starts.get(name), files)
+        held = folder.files()
+        files = frozenset((file.name, 0 if state.live else file.size_bytes) for file in held.list())
+        note = None if self.tier is None else held.read_small(TIER_NOTE_FILE)
+        return _Stamp(state.live, state.clean, state.high_watermarks.get(name), state.log_starts.get(name), files, note)
 
     def _names(self) -> Collection[TopicPartition]:
         return self._folders

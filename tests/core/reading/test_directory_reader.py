@@ -227,6 +227,27 @@ def test_a_refresh_reads_the_tier_after_the_local_files(tmp_path: Path, monkeypa
             assert [record.offset for record in reader.log("t", 0).records()] == [0, 1]
 
 
+def test_a_refresh_shows_a_change_in_the_tier_alone(tmp_path: Path) -> None:
+    (tmp_path / "bucket").mkdir()
+    tier = f"file://{tmp_path / 'bucket'}"
+    compacted = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0}
+    with open_engine(tmp_path / "data", tier=tier) as engine:
+        engine.create_topic("t", config={**compacted, "local.retention.bytes": 0, "file.delete.delay.ms": 0})
+        for _ in range(3):
+            engine.log("t", 0).append([Record(key=b"k", value=b"v")])
+            engine.log("t", 0).roll()
+        engine.offload()
+        engine.apply_retention()
+        engine.flush()
+        with open_reader(tmp_path / "data", tier=tier) as reader:
+            log = reader.log("t", 0)
+            assert [record.offset for record in log.records()] == [0, 1, 2]
+            assert reader.refresh() == ()
+            engine.run_cleaner()
+            assert reader.refresh() == (("t", 0),)
+            assert [record.offset for record in log.records()] == [2]
+
+
 @pytest.mark.parametrize("bucket", [None, "bucket"])
 def test_a_reader_of_all_offsets_does_not_warn(
     tmp_path: Path, bucket: str | None, caplog: pytest.LogCaptureFixture
