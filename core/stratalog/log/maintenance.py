@@ -15,6 +15,7 @@ from stratalog.log.change.delete import delete_expired, drop_segments, raise_log
 from stratalog.log.change.extra_indexes import ExtrasResult, make_extras
 from stratalog.log.change.local_publisher import LocalPublisher
 from stratalog.log.durability.sync import flush, is_sync_due
+from stratalog.log.folder.folder import write_next_epoch
 from stratalog.log.folder.write_rounds import Marks, end_round
 from stratalog.log.open_log import close_segments
 from stratalog.log.read.tier_view import RemoteLog
@@ -266,12 +267,14 @@ class LogMaintenance:
             The new log start offset.
 
         Raises:
-            StorageError: the log is not writable, or the note cannot be deleted.
+            StorageError: the log is not writable, or a file in its folder cannot be written or deleted.
         """
         state = self._state
         with state.lock:  # an eviction in between would remove the only copy of records that stay
             start = raise_log_start(state, state.view.offsets.local_log_start)
             untiered = replace(state.settings.config, remote_storage_enable=False)
             state.configure(LogSettings(untiered, state.settings.components))
+            if state.role.is_leader:  # without a tier, loading drops an epoch without records, but the tier knows it
+                write_next_epoch(state.files, state.role.leader_epoch, state.log_end)
         state.tier.forget_note()
         return start

@@ -225,6 +225,22 @@ def test_a_topic_that_comes_back_does_not_count_as_uploaded(tmp_path: Path, buck
         assert (log.offsets().local_log_start, len(list(log.records()))) == (2, 3)
 
 
+def test_a_topic_comes_back_to_the_tier_in_the_epoch_in_which_it_left(
+    tmp_path: Path, bucket: Path, clock: ManualClock
+) -> None:
+    """The log has no record of the epoch, in which the engine attached the tier."""
+    with opened(tmp_path, bucket, clock, "before") as engine:
+        engine.create_topic("t")
+    with open_engine(tmp_path / "data", tier=f"file://{bucket}", env=Env(clock=clock), attach=True) as engine:
+        engine.alter_topic("t", LEAVING)
+    with opened(tmp_path, bucket, clock) as engine:
+        fill(engine, 1)
+        engine.alter_topic("t", {"remote.storage.enable": True})
+        fill(engine, 1)
+        assert engine.offload()[0].segments == 2
+        assert {record.leader_epoch for record in engine.log("t", 0).records()} == {1}
+
+
 def test_a_log_that_starts_inside_a_batch_is_offloaded(tmp_path: Path, bucket: Path, clock: ManualClock) -> None:
     with open_engine(tmp_path / "data", env=Env(clock=clock)) as engine:
         engine.create_topic("t")
