@@ -99,6 +99,20 @@ def test_a_root_that_arrives_late_is_not_published_twice(tiers: Bed) -> None:
     assert tiers.values() == [b"a", b"b", b"c"]
 
 
+def test_a_repeated_append_keeps_the_objects_that_older_roots_name(tiers: Bed) -> None:
+    staged, mark = tiers.stage([b"0"]), WriteMark("query", 0)
+    tiers.append(staged, mark)
+    for number in range(1, 8):
+        tiers.append(tiers.stage([b"%d" % number]))
+    published = set(tiers.segments())
+    with tiers.writer() as writer:
+        assert writer.merge_end(LOG, 3_000) is not None
+        repeated = tiers.stage([b"0"])
+        assert writer.append(LOG, [*staged, *repeated], mark).duplicate
+    assert published < set(tiers.segments())
+    assert len(tiers.segments()) == 8 + 1, "the segment that was staged again is gone"
+
+
 def test_a_root_that_arrives_after_its_segments_were_discarded_is_refused(tiers: Bed) -> None:
     """A driver gets a timeout, and deletes its staged segments. The store carries out the request later."""
     staged, mark = tiers.stage([b"a", b"b"]), WriteMark("query", 0)
