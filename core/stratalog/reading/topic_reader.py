@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -9,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from stratalog.env.clock import Clock
-from stratalog.errors import ConfigError, OffsetOutOfRangeError, PluginImportError, UnknownTopicError
+from stratalog.errors import ConfigError, OffsetOutOfRangeError, PluginImportError, SegmentGoneError, UnknownTopicError
 from stratalog.log.read.columns import read_arrow
 from stratalog.log.read.log_reader import LogReader
 from stratalog.model.arguments import CheckedArguments, Positive
@@ -176,30 +177,38 @@ class TopicReader(CheckedArguments):
     ) -> Iterator[Record]:
         positions, never = {number: part.start for number, part in followed.items()}, threading.Event()
         logs = {number: part.log for number, part in followed.items()}
-        quiet_from_ns = self._clock.monotonic_ns()
+        quiet_from_ns, gone_at = self._clock.monotonic_ns(), (-1, -1)
         while True:
+            is_read = True
             for number, log in logs.items():
-                offsets = log.offsets()
-                position, end = positions[number], offsets.bound(Isolation.of(isolation))
-                if position < offsets.log_start:  # ``records`` would read offset 0 as the log start
-                    raise OffsetOutOfRangeError(str(log.name), position, offsets.log_start, offsets.log_end)
-                if position < end:
-                    for record in log.records(position, end, isolation):
+                end, records = _unread(log, positions[number], isolation)
+                try:
+                    for record in records:
                         positions[number] = record.offset + 1
                         yield record
                         quiet_from_ns = self._clock.monotonic_ns()
                     positions[number] = end  # only control batches and hidden records are left below the end
-            quiet_ms = (self._clock.monotonic_ns() - quiet_from_ns) // _NS_IN_MS
-            if timeout_ms is not None and quiet_ms >= timeout_ms:
-                return
-            self._clock.wait(never, poll_ms if timeout_ms is None else min(poll_ms, timeout_ms - quiet_ms))
-            self._refresh()
+                except SegmentGoneError:  # the writer evicted or replaced the segment after the last refresh
+                    if gone_at == (number, positions[number]):
+                        raise
+                    gone_at, is_read = (number, positions[number]), False
+            if is_read:
+                quiet_ms = (self._clock.monotonic_ns() - quiet_from_ns) // _NS_IN_MS
+                if timeout_ms is not None and quiet_ms >= timeout_ms:
+                    return
+                self._clock.wait(never, poll_ms if timeout_ms is None else min(poll_ms, timeout_ms - quiet_ms))
+            with contextlib.suppress(SegmentGoneError):  # evicted during the refresh; the next one repeats it
+                self._refresh()
             self._check_same(logs)
             if with_new:
-                for number in self._all():
-                    if number not in logs:
-                        logs[number] = self._log(self.name, number)
-                        positions[number] = logs[number].offsets().log_start
+                self._add_new(logs, positions)
+
+    def _add_new(self, logs: dict[int, LogReader], positions: dict[int, int]) -> None:
+        """Add the partitions that ``logs`` does not have, each with its log start as the position."""
+        for number in self._all():
+            if number not in logs:
+                logs[number] = self._log(self.name, number)
+                positions[number] = logs[number].offsets().log_start
 
     def _check_same(self, logs: Mapping[int, LogReader]) -> None:
         """Raise UnknownTopicError if the topic of one of the logs was deleted, or deleted and created again."""
@@ -325,6 +334,19 @@ class TopicScan:
         """
         frame: polars.DataFrame = _library("polars").from_arrow(self.to_arrow())
         return frame
+
+
+def _unread(log: LogReader, position: int, isolation: str) -> tuple[int, Iterator[Record]]:
+    """Return the end of the visible records, at least ``position``, and the records from ``position`` to this end.
+
+    Raises:
+        OffsetOutOfRangeError: ``position`` is below the log start.
+    """
+    offsets = log.offsets()
+    end = offsets.bound(Isolation.of(isolation))
+    if position < offsets.log_start:  # ``records`` would read offset 0 as the log start
+        raise OffsetOutOfRangeError(str(log.name), position, offsets.log_start, offsets.log_end)
+    return (end, iter(log.records(position, end, isolation))) if position < end else (position, iter(()))
 
 
 def timestamp_ms(since: Since | None) -> int | None:

@@ -277,6 +277,24 @@ def test_two_threads_that_open_a_log_at_once_get_one_log(folder: Path, monkeypat
         assert len(list(one.records())) == 50
 
 
+def test_a_follower_reads_segments_that_are_evicted_meanwhile(tmp_path: Path) -> None:
+    (tmp_path / "bucket").mkdir()
+    tier = f"file://{tmp_path / 'bucket'}"
+    with open_engine(tmp_path / "data", tier=tier) as engine:
+        engine.create_topic("t", config={"local.retention.bytes": 0, "file.delete.delay.ms": 0})
+        for _ in range(5):
+            engine.log("t", 0).append([Record(value=b"")])
+            engine.log("t", 0).roll()
+        engine.flush()
+        with open_reader(tmp_path / "data", tier=tier) as reader:
+            following = reader.topic("t").follow(timeout_ms=0)
+            assert next(following).offset == 0
+            engine.offload()
+            engine.apply_retention()
+            assert engine.log("t", 0).offsets().local_log_start == 5
+            assert [record.offset for record in following] == [1, 2, 3, 4]
+
+
 def test_a_follower_that_lost_records_reports_it(tmp_path: Path) -> None:
     class Deleting(ManualClock):
         def wait(self, event: Any, duration_ms: int) -> bool:
