@@ -615,6 +615,15 @@ def test_offsets_are_committed_read_and_deleted(orders: Served) -> None:
         assert [item.error_code for item in wire.ask("DeleteGroups", 2, groups_names=("g", "h")).results] == [0, 69]
 
 
+def test_a_group_that_never_had_members_has_no_protocol_type(orders: Served) -> None:
+    orders.engine.alter_group_offsets("g", {TopicPartition("orders", 0): 3})
+    with orders.wire() as wire:
+        [listed] = wire.ask("ListGroups", 4, states_filter=()).groups
+        [described] = wire.ask("DescribeGroups", 5, groups=("g",), include_authorized_operations=False).groups
+    assert (listed.group_state, listed.protocol_type) == ("Empty", "")
+    assert (described.group_state, described.protocol_type) == ("Empty", "")
+
+
 def test_no_offset_of_a_topic_is_committed_after_its_deletion_has_removed_the_offsets(
     orders: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:

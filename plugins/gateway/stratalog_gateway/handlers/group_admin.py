@@ -14,7 +14,7 @@ from stratalog_gateway.security.resources import CLUSTER_NAME, NOT_ASKED, Operat
 _EMPTY: Final = "Empty"
 _DEAD: Final = "Dead"
 _STABLE: Final = "Stable"
-_CONSUMER: Final = "consumer"  # protocol type of groups that have committed offsets and no members
+_SIMPLE: Final = ""  # protocol type of groups that have committed offsets and never had members
 _SAYS_MISSING: Final = 6  # first version of DescribeGroups with an error for groups that do not exist
 _CLASSIC: Final = "Classic"
 
@@ -43,7 +43,7 @@ class GroupAdminHandlers:
                 make.part(
                     "ListedGroup",
                     group_id=name,
-                    protocol_type=_CONSUMER if view is None else view.protocol_type,
+                    protocol_type=_SIMPLE if view is None else view.protocol_type,
                     group_state=state,
                     group_type=kind,
                 )
@@ -78,8 +78,7 @@ class GroupAdminHandlers:
                 state, kind, protocol, members = _DEAD, "", "", ()
             elif view is None:
                 state = _EMPTY if self._node.engine.group_offsets(name) else _DEAD
-                kind = _CONSUMER if state == _EMPTY else ""
-                protocol, members = "", ()
+                kind, protocol, members = _SIMPLE, "", ()
             else:
                 state, kind = view.state, view.protocol_type
                 is_stable = state == _STABLE
