@@ -197,15 +197,19 @@ class LogDir:
             self._store(RECOVERY_POINTS_FILE, self._state.recovery_points, bounds, recovery)
             self._store(LOG_STARTS_FILE, self._state.log_starts, bounds, starts)
             self._store_high_watermarks(bounds)
-        if any(log.maintenance.cleaning.dirty_start is not None for log in list(self.logs.values())):
-            self.write_cleaner_checkpoint()
+        self.write_cleaner_checkpoint()
 
     def write_cleaner_checkpoint(self) -> None:
-        """Store the first dirty offset of each log, durable on return. Errors are those of ``write_checkpoints``."""
+        """Store the first dirty offset of each log, durable on return. Errors are those of ``write_checkpoints``.
+
+        If no log has a first dirty offset, and neither has the file, nothing is written. Logs that are no longer in the
+        directory must not stay in the file: if two directories have an offset of one log, Kafka's cleaner stops.
+        """
         with self._writing:
             found = {name: log.maintenance.cleaning.dirty_start for name, log in list(self.logs.items())}
             known = {name: offset for name, offset in found.items() if offset is not None}
-            self._store(CLEANER_FILE, self._state.dirty_starts, found, known)
+            if known or self._state.dirty_starts or CLEANER_FILE in self._stored:
+                self._store(CLEANER_FILE, self._state.dirty_starts, found, known)
 
     def write_high_watermarks(self) -> None:
         """Store the high watermarks of all logs, durable on return. Errors are those of ``write_checkpoints``."""

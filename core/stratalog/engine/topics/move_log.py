@@ -81,11 +81,15 @@ def has_arrived(target: LogDir, name: TopicPartition) -> bool:
 
 
 def finish_move(name: TopicPartition, source: LogDir, target: LogDir, delay_ms: int) -> None:
-    """Rename the old folder of a moved log to ``-delete``, and remove the note from the new folder."""
+    """Rename the old folder of a moved log to ``-delete``, and remove the note from the new folder.
+
+    The old directory's cleaner checkpoint then lacks the log.
+    """
     source.set_aside(name, delay_ms)
     files = target.store.open_log(target.folders[name])
     files.remove(MOVED_FILE)
     files.sync()
+    source.write_cleaner_checkpoint()  # before the new directory's file has the log
 
 
 def moved_request(bounds: LogOffsets) -> LoadRequest:

@@ -177,7 +177,7 @@ def test_the_checkpoint_is_kafkas_and_survives_reopening(tmp_path: Path, engine:
         assert again.log("t", 0).maintenance.cleaning.dirty_start == 10
         assert [plan.rewrite for plan in again.plan_cleaner()] == [None]
         again.delete_topic("t")
-    assert (tmp_path / "a" / CHECKPOINT).read_text() in {"0\n1\nt 0 10\n", "0\n0\n"}
+        assert (tmp_path / "a" / CHECKPOINT).read_text() == "0\n0\n"
 
 
 def test_a_checkpoint_above_the_log_end_is_forgotten_at_once(tmp_path: Path, engine: Engine) -> None:
@@ -190,6 +190,23 @@ def test_a_checkpoint_above_the_log_end_is_forgotten_at_once(tmp_path: Path, eng
         add(log, 5, 10)
         again.run_cleaner()
         assert offsets(log) == [15, 16, 17, 18, 19]
+
+
+def test_no_two_directories_have_a_checkpoint_of_one_log(tmp_path: Path) -> None:
+    """Kafka's cleaner thread ends if it finds a log in the checkpoints of two directories."""
+    with open_engine([tmp_path / "a", tmp_path / "b"]) as engine:
+        dirty(engine, "t", 5, 10)
+        engine.run_cleaner()
+        source = next(tmp_path / name for name in "ab" if (tmp_path / name / "t-0").exists())
+        target = tmp_path / ("b" if source.name == "a" else "a")
+        add(engine.move_partition("t", 0, target), 5, 10)
+        assert checkpoint(source) == {}
+        engine.run_cleaner()
+        assert checkpoint(target) == {TopicPartition("t", 0): 20}
+    (source / CHECKPOINT).write_text("0\n1\nt 0 10\n")  # as an interrupted move leaves it
+    with open_engine([tmp_path / "a", tmp_path / "b"]):
+        pass
+    assert (checkpoint(source), checkpoint(target)) == ({}, {TopicPartition("t", 0): 20})
 
 
 def test_a_checkpoint_moves_with_its_log(tmp_path: Path) -> None:
