@@ -49,7 +49,7 @@ class _Stamp(NamedTuple):
     clean: bool
     high_watermark: int | None
     log_start: int | None
-    files: frozenset[tuple[str, int]]
+    files: frozenset[tuple[str, int, tuple[int, int]]]
     tier_note: bytes | None  # changes with the tier; None if there is no note, or if the reader has no tier
 
 
@@ -100,11 +100,14 @@ class DirectoryReader(Reader):
         return tuple(sorted(changed))
 
     def _stamp(self, name: TopicPartition) -> _Stamp:
-        """Return facts about a log that change when its visible records change: sizes only if no writer is running."""
+        """Return facts about a log that change when its visible records change: sizes only if no writer is running.
+
+        The identities of the files change if compaction replaces segments.
+        """
         folder = self._folders[name][0]
         state = folder.state
         held = folder.files()
-        files = frozenset((file.name, 0 if state.live else file.size_bytes) for file in held.list())
+        files = frozenset((file.name, 0 if state.live else file.size_bytes, file.file_id) for file in held.list())
         note = None if self.tier is None else held.read_small(TIER_NOTE_FILE)
         return _Stamp(state.live, state.clean, state.high_watermarks.get(name), state.log_starts.get(name), files, note)
 

@@ -49,6 +49,7 @@ class LocalLogFiles(LogFiles):
             size_bytes=found.size_bytes,
             modified_ms=found.modified_ms,
             writable=not self._disk.read_only,
+            file_id=found.file_id if self._disk.read_only else None,
         )
 
     def open_index(self, name: str, *, max_bytes: int, writable: bool, reserve: bool = True) -> IndexFile:
@@ -73,7 +74,14 @@ class LocalLogFiles(LogFiles):
             return MappedIndex(self._disk, path, size_bytes=size_bytes, max_bytes=max_bytes)
         if size_bytes > max_bytes and not writable:
             raise CorruptIndexError(f"{size_bytes} bytes are above the limit of {max_bytes}", path, max_bytes)
-        file = LocalSegmentFile(self._disk, path, size_bytes=size_bytes, modified_ms=modified_ms, writable=writable)
+        file = LocalSegmentFile(
+            self._disk,
+            path,
+            size_bytes=size_bytes,
+            modified_ms=modified_ms,
+            writable=writable,
+            file_id=found.file_id if found is not None and self._disk.read_only else None,
+        )
         return PlainIndex(file, path, max_bytes)
 
     def read_small(self, name: str) -> bytes | None:

@@ -36,12 +36,21 @@ class LocalSegmentFile(PooledFile, SegmentFile):
         modified_ms: modification time of the file (ms since 1970).
         writable: True to open the file for writing.
         reserved: True if the file has preallocated space: it is larger than ``size_bytes`` on disk until it is closed.
+        file_id: identity of the file with this size. A file with another identity is not read. None if it is not known.
     """
 
     __slots__ = ("_closed", "_file_id", "_has_ahead", "_modified_ms", "_reserved", "_room_bytes", "_size_bytes")
 
     def __init__(
-        self, disk: Disk, path: str, *, size_bytes: int, modified_ms: int, writable: bool, reserved: bool = False
+        self,
+        disk: Disk,
+        path: str,
+        *,
+        size_bytes: int,
+        modified_ms: int,
+        writable: bool,
+        reserved: bool = False,
+        file_id: tuple[int, int] | None = None,
     ) -> None:
         super().__init__(disk, path, writable=writable)
         self._size_bytes = size_bytes  # the writer updates it after the bytes are written, so readers need no lock
@@ -49,7 +58,7 @@ class LocalSegmentFile(PooledFile, SegmentFile):
         self._has_ahead = False  # True if space is reserved after the end of the file
         self._room_bytes = UNBOUNDED if reserved else LARGE_BYTES  # appends up to this file size reserve nothing
         self._closed = False
-        self._file_id: tuple[int, int] | None = None  # identity of the file when it was first opened for writing
+        self._file_id = file_id  # of a file that is written: its identity when it was first opened
 
     @classmethod
     def create(cls, disk: Disk, path: str, preallocate_bytes: int) -> LocalSegmentFile:
@@ -237,15 +246,16 @@ class LocalSegmentFile(PooledFile, SegmentFile):
         return found is not None and found.file_id == self._disk.files.file_id(descriptor)
 
     def _open(self) -> int:
-        """Open the file. Raise FileReplacedError if it is opened for writing and its path now names another file."""
+        """Open the file. If its path now names another file, raise FileReplacedError, or SegmentGoneError for a reader."""
         descriptor = super()._open()
-        if self._writable:
+        if self._writable or self._file_id is not None:
             found = self._disk.files.file_id(descriptor)
             if self._file_id is None:
                 self._file_id = found
             elif found != self._file_id:
                 self._disk.files.close(descriptor)
-                raise FileReplacedError("another process replaced the file", self.path)
+                kind = FileReplacedError if self._writable else SegmentGoneError
+                raise kind("another process replaced the file", self.path)
         return descriptor
 
     def _pin_reopened(self) -> int:

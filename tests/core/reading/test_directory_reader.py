@@ -22,6 +22,7 @@ from stratalog.errors import (
     CorruptManifestError,
     LogDirNotFoundError,
     PluginError,
+    SegmentGoneError,
     UnknownComponentError,
     UnknownSettingError,
     UnknownTopicError,
@@ -181,6 +182,22 @@ def test_logs_that_are_opened_with_a_damaged_one_are_opened_once(tmp_path: Path)
                 reader.open_logs(names)
             counts.add(len(list(DESCRIPTORS.iterdir())))
     assert len(counts) == 1
+
+
+def test_a_refresh_shows_the_segments_of_a_compaction_beside_the_reader(tmp_path: Path) -> None:
+    with open_engine(tmp_path) as engine:
+        engine.create_topic("orders", config={"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0})
+        log = engine.log("orders", 0)
+        for number in range(20):
+            log.append([Record(timestamp_ms=1000 + number, key=b"%d" % (number % 10), value=b"v")])
+        log.roll()
+    with open_engine(tmp_path) as engine, open_reader(tmp_path) as reader:
+        beside = reader.log("orders", 0)
+        engine.run_cleaner()
+        with pytest.raises(SegmentGoneError, match="another process replaced the file"):
+            list(beside.records())
+        assert reader.refresh() == (TopicPartition("orders", 0),)
+        assert [record.offset for record in beside.records()] == list(range(10, 20))
 
 
 def test_a_refresh_after_a_failed_one_shows_the_new_records(tmp_path: Path) -> None:
