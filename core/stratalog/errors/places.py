@@ -75,10 +75,15 @@ class DiskFullError(OutOfResourcesError):
 
 
 class SegmentGoneError(LogDirError):
-    """A segment was deleted, replaced, truncated or closed during a call that used it. Repeat the call."""
+    """A segment was deleted, replaced, truncated or closed during a call that used it.
+
+    Repeat the call. A ``Reader`` must be refreshed first.
+    """
 
     retriable = True
-    advice = "read again from the same offset; retention deleted the segment, or only the tier has it"
+    advice = (
+        "refresh the reader, if it is one, and read again from the same offset; the segment was deleted or replaced"
+    )
 
 
 class ReadOnlyError(LogDirError):

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from stratalog.config.topic import TopicConfig
-from stratalog.errors import ClosedError, ConfigError
+from stratalog.errors import ClosedError, ConfigError, SegmentGoneError
 from stratalog.log.folder.directory_state import (
     DirectoryState,
     check_log_directory,
@@ -129,8 +129,15 @@ class DirectoryReader(Reader):
         return self._host.reading_components(self._topics.config(topic))
 
     def _open(self, name: TopicPartition) -> StaticLog:
-        stamp = self._stamp(name)  # before the files are read: a later change is detected
-        log = self._loaded(name)
+        for has_another_try in (True, True, False):
+            stamp = self._stamp(name)  # before the files are read: a later change is detected
+            try:
+                log = self._loaded(name)
+            except SegmentGoneError:  # the writer deleted or replaced a file after it was listed
+                if not has_another_try:
+                    raise
+            else:
+                break
         self._stamps[name] = stamp  # after an error, the next refresh opens the log again
         return log
 

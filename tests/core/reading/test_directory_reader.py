@@ -216,6 +216,28 @@ def test_a_refresh_after_a_failed_one_shows_the_new_records(tmp_path: Path) -> N
         assert log.offsets().log_end == 101
 
 
+@pytest.mark.parametrize("times", [2, 3])
+def test_a_log_is_opened_again_if_a_file_goes_after_it_was_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    fill(tmp_path)
+    left = list(range(times))
+
+    def load_after_deletions(*arguments: Any) -> Any:
+        if left:
+            left.pop()
+            raise SegmentGoneError("the file does not exist", "0.log")
+        return load(*arguments)
+
+    monkeypatch.setattr(directory_reader, "load", load_after_deletions)
+    with open_reader(tmp_path) as reader:
+        if times < 3:
+            assert reader.log("orders", 0).offsets().log_end == 100
+        else:
+            with pytest.raises(SegmentGoneError):
+                reader.log("orders", 0)
+
+
 def test_a_refresh_reads_the_tier_after_the_local_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A running engine offloads and evicts segments during the refresh."""
     (tmp_path / "bucket").mkdir()
