@@ -124,11 +124,23 @@ class LogDir:
                 self._state.dirty_starts[log] = dirty_start
 
     def forget_offsets(self, log: TopicPartition) -> None:
-        """Ignore the checkpoints that were read for an earlier log of this name, which is not in the directory."""
+        """Remove the checkpoints of an earlier log of this name, durably. The directory has no log of this name.
+
+        Otherwise a new log of this name would be loaded with the offsets of the earlier log after a crash: if the new
+        log ended below the log start of the earlier log, all its records would be dropped.
+
+        Raises:
+            StorageError: as ``write_checkpoints``; the checkpoints are not forgotten.
+        """
         state = self._state
+        known = (state.recovery_points, state.log_starts, state.high_watermarks, state.dirty_starts)
+        line = f"\n{log.topic} {log.partition} ".encode()
+        if any(log in offsets for offsets in known) or any(line in data for data in self._stored.values()):
+            self.write_checkpoints()
+            self.write_cleaner_checkpoint()
         with self._writing:
-            for known in (state.recovery_points, state.log_starts, state.high_watermarks, state.dirty_starts):
-                known.pop(log, None)
+            for offsets in known:
+                offsets.pop(log, None)
 
     def discard(self, log: TopicPartition) -> None:
         """Remove the folder of a new partition that was never used. Do nothing if the partition does not exist."""

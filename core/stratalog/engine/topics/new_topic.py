@@ -17,7 +17,7 @@ def create_partition(directory: LogDir, log: TopicPartition, topic_id: TopicId) 
 
     Raises:
         TopicExistsError: the directory has a file or folder with the partition's name.
-        StorageError: the creation failed half way; ``LogDir.discard`` removes the folder.
+        StorageError: the creation failed; ``LogDir.discard`` removes the folder if it exists.
     """
     directory.forget_offsets(log)
     folder = directory.folders[log] = partition_folder(log)  # stored first, because creation may fail half way

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import shutil
@@ -227,6 +228,28 @@ def test_a_topic_that_fits_the_defaults_alone_is_opened_with_them(tmp_path: Path
         with pytest.raises(ConfigError, match=r"local\.retention\.ms"):
             engine.alter_topic("long", {"segment.ms": 5})
         engine.alter_topic("long", {"segment.ms": 5, "local.retention.ms": None})
+
+
+@pytest.mark.parametrize("crashes", [False, True])
+def test_a_new_topic_keeps_its_records_if_the_deletion_of_an_earlier_one_was_interrupted(
+    tmp_path: Path, *, crashes: bool
+) -> None:
+    """The checkpoints had the log start of the deleted topic. After a crash, all records below it were dropped."""
+    files, directories = FaultyVfs(), [tmp_path / "a"]
+    with with_topic(directories, Env(files=files)) as engine:
+        engine.flush()
+        files.rule = failing("write", errno.ENOSPC, path="checkpoint.tmp", times=3)
+        with pytest.raises(DiskFullError):
+            engine.delete_topic("orders")
+        files.rule = None
+        if crashes:
+            directories = [shutil.copytree(directories[0], tmp_path / "b")]
+        with open_engine(directories) if crashes else contextlib.nullcontext(engine) as later:
+            later.create_topic("orders")
+            later.log("orders", 0).append([Record(value=b"v")], "durable")
+            shutil.copytree(directories[0], tmp_path / "c")
+    with open_engine(tmp_path / "c") as engine:
+        assert read(engine.log("orders", 0)) == [(0, b"v")]
 
 
 def test_a_new_topic_does_not_have_the_high_watermark_of_a_deleted_topic(dirs: list[Path]) -> None:
