@@ -10,7 +10,7 @@ import pytest
 
 from stratalog import Record, open_engine
 from stratalog.env import Env
-from stratalog.errors import LogDirOfflineError
+from stratalog.errors import DiskFullError, LogDirOfflineError
 from stratalog.testing.faults import FaultyVfs, failing
 
 STARTS = "log-start-offset-checkpoint"
@@ -47,6 +47,22 @@ def test_after_a_full_disk_the_next_checkpoint_contains_the_deletion(tmp_path: P
         assert log.append([Record(value=b"v")]).base_offset == 5
     with open_engine(tmp_path / "data") as engine:
         assert engine.log("t", 0).offsets().log_start == 2
+
+
+def test_deleted_records_stay_deleted_if_the_removal_of_their_segment_fails(tmp_path: Path) -> None:
+    files = FaultyVfs()
+    with open_engine(tmp_path / "data", env=Env(files=files)) as engine:
+        engine.create_topic("t")
+        log = engine.log("t", 0)
+        for _ in range(2):
+            log.append([Record(value=b"v")] * 5)
+            log.roll()
+        log.delete_records(5)
+        files.rule = failing("rename", errno.ENOSPC, path=".log.deleted")
+        with pytest.raises(DiskFullError):
+            engine.apply_retention()
+    with open_engine(tmp_path / "data") as engine:
+        assert engine.log("t", 0).offsets().log_start == 5
 
 
 def test_a_deletion_of_records_raises_the_error_of_a_failing_disk(tmp_path: Path) -> None:

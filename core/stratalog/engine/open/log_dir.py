@@ -14,7 +14,7 @@ from typing import Final
 
 from stratalog.engine.open.directory_id import read_identity
 from stratalog.env import Env
-from stratalog.epochs.checkpoint import check_offsets, format_offsets
+from stratalog.epochs.checkpoint import check_offsets, format_offsets, parse_offsets
 from stratalog.errors import LogDirOfflineError, NotAFileError, StorageError
 from stratalog.log.folder.directory_state import check_may_become_log_directory, partition_folders, read_directory
 from stratalog.log.load.loaded_log import LoadRequest
@@ -206,6 +206,7 @@ class LogDir:
             starts = {
                 name: found.log_start for name, found in bounds.items() if found.log_start != self._first_base(name)
             }
+            starts = {**self._failed_log_starts(bounds), **starts}
             self._store(RECOVERY_POINTS_FILE, self._state.recovery_points, bounds, recovery)
             self._store(LOG_STARTS_FILE, self._state.log_starts, bounds, starts)
             self._store_high_watermarks(bounds)
@@ -254,6 +255,18 @@ class LogDir:
             self.take_offline(error)
             raise
         self._stored[file] = data
+
+    def _failed_log_starts(self, bounds: Mapping[TopicPartition, LogOffsets]) -> dict[TopicPartition, int]:
+        """Return the stored log starts of logs that are out of service: they may still have the segments below."""
+        data, before = self._stored.get(LOG_STARTS_FILE), self._state.log_starts
+        if data is not None:
+            before = parse_offsets(data, self.store.path(LOG_STARTS_FILE))
+        failed = {name for name, log in list(self.logs.items()) if not log.healthy}
+        return {
+            name: before[name]
+            for name in failed & before.keys() & bounds.keys()
+            if before[name] <= bounds[name].log_start
+        }
 
     def _first_base(self, name: TopicPartition) -> int:
         log = self.logs.get(name)
