@@ -34,23 +34,32 @@ from stratalog.spi.segment_store import LogFiles
 _CHUNK_BYTES: Final = 1 << 20
 
 
-def copy_log(log: Log, source: LogDir, target: LogDir, env: Env) -> LogOffsets:
-    """Close a log, make a durable copy of its folder in ``target``, and return the log's offsets.
+def close_log(log: Log, source: LogDir) -> LogOffsets:
+    """Close a log that is about to be moved, and return its offsets.
 
     Raises:
-        StorageError: the copy failed. The log may be closed. The log is moved only if ``has_arrived`` returns True.
+        StorageError: the log is out of service, or was not closed cleanly. It may be closed.
     """
-    name = log.name
-    files = source.store.open_log(source.folders[name])
+    files = source.store.open_log(source.folders[log.name])
     files.remove(MOVED_FILE)
     files.sync()
     if not log.close():
         log.flush()  # raises the error that took the log out of service
-    bounds = log.offsets()
+    return log.offsets()
+
+
+def copy_log(log: Log, source: LogDir, target: LogDir, env: Env) -> None:
+    """Make a durable copy of a closed log's folder in ``target``.
+
+    Raises:
+        StorageError: the copy failed. The log is moved only if ``has_arrived`` returns True.
+    """
+    name = log.name
+    files = source.store.open_log(source.folders[name])
     copy = future_folder(name, uuid.UUID(int=env.chance.getrandbits(128), version=4))
     try:
         _copy_files(files, target.store.open_log(copy, create=True))
-        target.arriving[name] = bounds
+        target.arriving[name] = log.offsets()
         target.write_checkpoints()  # before the rename: otherwise a crash could lose the log start
         target.store.rename_log(copy, partition_folder(name))
     except BaseException:
@@ -61,7 +70,6 @@ def copy_log(log: Log, source: LogDir, target: LogDir, env: Env) -> LogOffsets:
         raise
     target.folders[name] = partition_folder(name)
     keep_offsets(log, target)
-    return bounds
 
 
 def keep_offsets(log: Log, directory: LogDir) -> None:

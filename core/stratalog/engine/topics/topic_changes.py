@@ -13,7 +13,7 @@ from stratalog.config.topic import TopicConfig
 from stratalog.engine.open.log_dir import LogDir
 from stratalog.engine.open.log_opener import LogOpener
 from stratalog.engine.open.open_logs import OpenLogs
-from stratalog.engine.topics.move_log import copy_log, finish_move, has_arrived, keep_offsets, moved_request
+from stratalog.engine.topics.move_log import close_log, copy_log, finish_move, has_arrived, keep_offsets, moved_request
 from stratalog.engine.topics.new_topic import altered, create_partition
 from stratalog.errors import (
     ClosedError,
@@ -276,19 +276,21 @@ class TopicChanges:
         return self._move(log, source, target)
 
     def _move(self, log: Log, source: LogDir, target: LogDir) -> Log:
-        name = log.name
+        name, bounds = log.name, None
         try:
-            bounds = copy_log(log, source, target, self._host.env)
+            bounds = close_log(log, source)
+            copy_log(log, source, target, self._host.env)
         except BaseException as error:
             if has_arrived(target, name):
                 self._open_logs.fail(name, _as_ours(error, name))
             elif log.healthy:
                 log.maintenance.abandon()
-                bounds = log.offsets()
                 keep_offsets(log, source)
-                request = moved_request(bounds)
-                if not isinstance(error, StorageError):  # Ctrl-C: the log may be half closed
-                    request = dataclasses.replace(request, clean=False, recovery_point=bounds.recovery_point)
+                request = moved_request(log.offsets())
+                if (
+                    bounds is None
+                ):  # not closed cleanly: records may not be durable, and the closing snapshot is missing
+                    request = dataclasses.replace(request, clean=False, recovery_point=log.offsets().recovery_point)
                 self._open_logs.publish([(source, self._reopened(log, source, request))])
             raise
         try:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from log_bed import LogBed, records
 from stratalog import Engine, Log, Record, open_engine, open_reader
 from stratalog.env import Env
 from stratalog.env.clock import ManualClock
@@ -301,6 +302,25 @@ def test_a_move_that_fails_leaves_the_partition_where_it_was(dirs: list[Path], o
         assert folders(dirs[1]) == []
         fill(engine.log("orders", 0), 1)
         assert read(engine.move_partition("orders", 0, dirs[1]))[:-1] == before
+
+
+@pytest.mark.parametrize(("operation", "path"), [("sync folder", "orders-0"), ("sync", ".snapshot.tmp")])
+def test_a_move_that_cannot_close_the_log_keeps_its_producers_and_unsynced_records(
+    dirs: list[Path], bed: LogBed, operation: str, path: str
+) -> None:
+    """The log was opened again as if it had been closed cleanly: without its closing snapshot, and as durable."""
+    files = FaultyVfs()
+    with open_engine(dirs, config={"durability": "written"}, env=Env(files=files)) as engine:
+        engine.create_topic("orders")
+        log = engine.log("orders", 0)
+        log.append_as_leader(bed.batch(0, records(1), producer=(7, 0, 0), transactional=True))
+        before = log.producers(), log.offsets()
+        files.rule = failing(operation, errno.EIO, path=path)
+        with pytest.raises(LogDirOfflineError):
+            engine.move_partition("orders", 0, dirs[1])
+        log = engine.log("orders", 0)
+        assert (log.producers(), log.offsets().last_stable) == (before[0], 0)
+        assert log.offsets().recovery_point == before[1].recovery_point
 
 
 @pytest.mark.parametrize("fails", [False, True])
