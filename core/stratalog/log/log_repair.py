@@ -10,8 +10,9 @@ from stratalog.config.topic import TopicConfig
 from stratalog.log.folder.folder import file_names, write_epochs
 from stratalog.log.load.loaded_log import LoadRequest
 from stratalog.log.load.log_loader import load
+from stratalog.log.load.producer_replay import newest_snapshot, snapshot_offsets
 from stratalog.log.log_check import LogReport
-from stratalog.model.names import LEADER_EPOCHS_FILE, parse_segment_file, segment_file
+from stratalog.model.names import LEADER_EPOCHS_FILE, SNAPSHOT_SUFFIX, parse_segment_file, segment_file
 from stratalog.registry.guarded_parts import place_in
 from stratalog.segment.components import Components
 from stratalog.segment.finding import Finding, FindingKind, Repair
@@ -53,8 +54,6 @@ def repair_log(
         name = finding.place.rpartition("/")[2]
         if finding.kind is FindingKind.TORN:
             _truncate(files, _segment_at(files, finding.place), finding.position)
-        elif finding.kind is FindingKind.SNAPSHOT:
-            files.remove(name)
         elif finding.kind is FindingKind.EPOCHS:
             files.remove(LEADER_EPOCHS_FILE)
             write_epochs(files, report.epochs)
@@ -71,7 +70,18 @@ def repair_log(
         segment.close()
     for name in loaded.left:
         files.remove(name)
+    _remove_bad_snapshots(files, loaded.log_end)
     return [Repair(finding, _REPAIRS[finding.kind]) for finding in findings]
+
+
+def _remove_bad_snapshots(files: LogFiles, log_end: int) -> None:
+    """Remove the damaged snapshots that loading has not replaced, and those above the log end.
+
+    If they were removed before, loading might find no snapshot, and would not read the log to find its producers.
+    """
+    for offset in snapshot_offsets(file_names(files)):
+        if offset > log_end or newest_snapshot(files, [offset], offset) is None:
+            files.remove(segment_file(offset, SNAPSHOT_SUFFIX))
 
 
 def _segment_at(files: LogFiles, place: str) -> str:

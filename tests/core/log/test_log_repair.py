@@ -49,6 +49,25 @@ def test_each_repairable_finding_is_repaired_once(sound: LogBed) -> None:
     assert (after.findings, after.log_end) == ([], 6)
 
 
+def test_the_producers_are_known_although_all_snapshots_were_damaged(bed: LogBed) -> None:
+    """Without any snapshot, a log that was closed cleanly has no producers, as in Kafka."""
+    log = bed.open()
+    log.append_as_leader(bed.batch(0, records(1), producer=(7, 0, 0), transactional=True))
+    for _ in range(2):
+        log.roll()
+        log.append(records(1))
+    producers = log.producers()
+    bed.close()
+    for name in bed.names():
+        if name.endswith(".snapshot"):
+            (bed.folder / name).write_bytes(b"garbage")
+    report = check_log(bed.files(), bed.components)
+    assert {finding.kind for finding in report.findings} == {FindingKind.SNAPSHOT}
+    repair_log(bed.files(), bed.components, bed.topic, report, 0)
+    assert check_log(bed.files(), bed.components).findings == []
+    assert bed.open().producers() == producers
+
+
 def test_a_torn_tail_in_the_segment_store_of_a_plugin_is_truncated(sound: LogBed) -> None:
     """The place of the finding also names the plugin."""
     sound.path(4).write_bytes(sound.path(4).read_bytes()[:-3])
