@@ -356,8 +356,8 @@ class Log(LogReader):
         """Flush, write the closing snapshot and index entries, and close the files. May be called twice.
 
         Returns:
-            True if this call closed the log cleanly, or if the log was closed before. False if the log was damaged or
-            out of service; the files are closed, and nothing was written.
+            True if this call or an earlier call closed the log cleanly. False if the log was damaged or out of service;
+            the files are closed, and nothing was written. Also False if an earlier call failed.
 
         Raises:
             StorageError: a write or a sync failed; the files are closed.
@@ -365,7 +365,7 @@ class Log(LogReader):
         state = self._state
         with state.durability.syncing, state.lock:
             if state.health.closed:
-                return True
+                return state.health.closed_cleanly
             return end(state)
 
     def _durability_of(self, durability: str | None) -> Durability:

@@ -148,6 +148,7 @@ def end(state: LogState) -> bool:
     finally:
         state.health.close()
         close_segments(state.writes.segments)
+    state.health.close(cleanly=clean)
     return clean
 
 

@@ -357,6 +357,24 @@ def test_a_directory_whose_checkpoints_cannot_be_written_does_not_keep_others_fr
             assert (tmp_path / other / "recovery-point-offset-checkpoint").exists()
 
 
+def test_a_log_whose_close_failed_is_recovered_at_the_next_start(tmp_path: Path) -> None:
+    """The engine closes the log again. It once took the second close for a clean one, and wrote the marker."""
+    files = FaultyVfs()
+    with open_engine(tmp_path, env=Env(files=files)) as engine:
+        engine.create_topic("orders")
+        log = engine.log("orders", 0)
+        log.append([Record(value=b"v")])
+        files.rule = failing("create", errno.ENOSPC, path=".snapshot.tmp")
+        with pytest.raises(DiskFullError):
+            log.close()
+        assert log.close() is False
+    assert not (tmp_path / MARKER).exists()
+    with open_engine(tmp_path) as engine:
+        assert engine.log("orders", 0).close()
+        assert engine.log("orders", 0).close()
+    assert (tmp_path / MARKER).exists()
+
+
 def test_checkpoints_that_are_written_late_do_not_replace_newer_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

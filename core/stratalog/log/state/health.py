@@ -25,9 +25,10 @@ class Health:
         failure: the error that took the log out of service; None if the log is in service. Appends raise it; reads
             continue.
         closed: True if the log is closed.
+        closed_cleanly: True if the log is closed, and its next opening needs no recovery.
     """
 
-    __slots__ = ("_on_offline", "closed", "damage", "failure", "log")
+    __slots__ = ("_on_offline", "closed", "closed_cleanly", "damage", "failure", "log")
 
     def __init__(
         self,
@@ -36,7 +37,8 @@ class Health:
         failure: StorageError | None,
         on_offline: Callable[[StorageError], None] | None,
     ) -> None:
-        self.log, self.damage, self.failure, self.closed = log, damage, failure, False
+        self.log, self.damage, self.failure = log, damage, failure
+        self.closed = self.closed_cleanly = False
         self._on_offline = on_offline  # called when the whole directory has failed
 
     @property
@@ -60,9 +62,9 @@ class Health:
         if self.failure is not None:
             raise self.failure.with_traceback(None)
 
-    def close(self) -> None:
+    def close(self, *, cleanly: bool = False) -> None:
         """Refuse all further changes, because the log's files are closed."""
-        self.closed = True
+        self.closed, self.closed_cleanly = True, cleanly
 
     def refuse(self, error: StorageError) -> None:
         """Take the log out of service, unless it already is. Later changes raise ``error``."""
