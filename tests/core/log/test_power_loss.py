@@ -9,6 +9,7 @@ import pytest
 
 from log_bed import LogBed
 from power_search import PowerSearch
+from stratalog.config.topic import TopicConfig
 from stratalog.errors import LogDirOfflineError, StorageError
 from stratalog.model.records import Record
 from stratalog.testing.faults import FaultyVfs, failing
@@ -21,6 +22,23 @@ def test_durable_records_survive_a_power_loss_at_any_time(tmp_path: Path, bed: L
     search = PowerSearch(tmp_path, bed.registry, seed)
     search.run()
     assert search.checked > 50
+
+
+def test_a_log_that_was_closed_cleanly_has_no_reserved_space_after_a_power_loss(tmp_path: Path, bed: LogBed) -> None:
+    """Zeros after the last batch would count as damage: a clean start neither scans nor truncates the segment."""
+    bed.topic = TopicConfig(preallocate=True, segment_bytes=1000)
+    bed.folder.mkdir(parents=True)
+    files = bed.files_port = PowerLossVfs(bed.directory)
+    log = bed.open()
+    log.append([Record(value=b"first")])
+    log.roll()  # the first segment of a log is not preallocated
+    log.append([Record(value=b"second")], durability="durable")
+    bed.close()
+    files.leave(tmp_path / "left", None)
+    with LogBed(tmp_path / "left", bed.registry, bed.topic) as left:
+        log = left.open()
+        assert log.healthy
+        assert [record.value for record in log.records()] == [b"first", b"second"]
 
 
 # --- the search detects missing syncs --------------------------------------------------------------------------------
