@@ -10,7 +10,7 @@ import pytest
 from log_bed import LogBed
 from power_search import PowerSearch
 from stratalog.config.topic import TopicConfig
-from stratalog.errors import LogDirOfflineError, StorageError
+from stratalog.errors import DiskFullError, LogDirOfflineError, StorageError
 from stratalog.model.records import Record
 from stratalog.testing.faults import FaultyVfs, failing
 from stratalog.testing.power_loss import LazyNames, LazySync, PowerLossVfs
@@ -76,3 +76,17 @@ def test_a_roll_of_durable_records_syncs_no_log(bed: LogBed) -> None:
     files.done.clear()
     log.roll()
     assert [name for _, name in files.names("sync") if name.endswith(".log")] == []
+
+
+def test_a_roll_makes_the_removal_of_a_failed_append_durable(bed: LogBed) -> None:
+    """A power loss could restore the removed bytes. Recovery does not scan a closed segment below the recovery point."""
+    files = bed.files_port = FaultyVfs()
+    log = bed.open()
+    log.append([Record(value=b"first")], durability="durable")
+    files.room_bytes = 10
+    with pytest.raises(DiskFullError):
+        log.append([Record(value=b"second")])
+    files.room_bytes = None
+    files.done.clear()
+    log.roll()
+    assert ("sync", f"{0:020}.log") in files.names("sync")

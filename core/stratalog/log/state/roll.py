@@ -64,7 +64,8 @@ def _make_indexes_again(state: LogState, active: Segment) -> None:
 
 def _begun(state: LogState, active: Segment, base: int) -> tuple[Segment, Appender]:
     """Create the next segment, and as the last step close the active one for appends."""
-    if active.log.trim() or state.durability.recovery_point < active.end_offset:
+    durability = state.durability
+    if active.log.trim() or durability.recovery_point < active.end_offset or durability.folder_dirty:
         active.log.sync()
     segment, appender = next_segment(state, base)
     try:
