@@ -201,7 +201,8 @@ class GroupOffsetHandlers:
         hidden = request.client.refusal(Operation.DESCRIBE, ResourceType.TOPIC, topic)
         for number in numbers:
             name = TopicPartition(topic, number)
-            found = _NOTHING if hidden else known.get(name, _NOTHING)
+            error = hidden or (Code.UNSTABLE_OFFSET_COMMIT if name in pending else Code.NONE)
+            found = _NOTHING if error else known.get(name, _NOTHING)
             partitions.append(
                 make.part(
                     f"OffsetFetchResponsePartition{plural}",
@@ -209,7 +210,7 @@ class GroupOffsetHandlers:
                     committed_offset=found.offset,
                     committed_leader_epoch=found.leader_epoch,
                     metadata=found.metadata,
-                    error_code=hidden or (Code.UNSTABLE_OFFSET_COMMIT if name in pending else Code.NONE),
+                    error_code=error,
                 )
             )
         info = self._node.topics().get(topic)
