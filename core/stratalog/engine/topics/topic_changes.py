@@ -287,9 +287,8 @@ class TopicChanges:
                 log.maintenance.abandon()
                 keep_offsets(log, source)
                 request = moved_request(log.offsets())
-                if (
-                    bounds is None
-                ):  # not closed cleanly: records may not be durable, and the closing snapshot is missing
+                # not closed cleanly: records may not be durable, and the closing snapshot is missing
+                if bounds is None:
                     request = dataclasses.replace(request, clean=False, recovery_point=log.offsets().recovery_point)
                 self._open_logs.publish([(source, self._reopened(log, source, request))])
             raise
