@@ -177,7 +177,7 @@ class TopicReader(CheckedArguments):
     ) -> Iterator[Record]:
         positions, never = {number: part.start for number, part in followed.items()}, threading.Event()
         logs = {number: part.log for number, part in followed.items()}
-        quiet_from_ns, gone_at = self._clock.monotonic_ns(), (-1, -1)
+        quiet_from_ns, gone_at = self._clock.monotonic_ns(), dict[int, int]()  # failed positions by partition
         while True:
             is_read = True
             for number, log in logs.items():
@@ -189,9 +189,9 @@ class TopicReader(CheckedArguments):
                         quiet_from_ns = self._clock.monotonic_ns()
                     positions[number] = end  # only control batches and hidden records are left below the end
                 except SegmentGoneError:  # the writer evicted or replaced the segment after the last refresh
-                    if gone_at == (number, positions[number]):
+                    if gone_at.get(number) == positions[number]:
                         raise
-                    gone_at, is_read = (number, positions[number]), False
+                    gone_at[number], is_read = positions[number], False
             if is_read:
                 quiet_ms = (self._clock.monotonic_ns() - quiet_from_ns) // _NS_IN_MS
                 if timeout_ms is not None and quiet_ms >= timeout_ms:

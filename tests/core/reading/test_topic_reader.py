@@ -6,6 +6,7 @@ import datetime as dt
 import shutil
 import sys
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -23,11 +24,13 @@ from stratalog.errors import (
     CorruptCheckpointError,
     OffsetOutOfRangeError,
     PluginImportError,
+    SegmentGoneError,
     UnknownTopicError,
     WrongTypeError,
 )
 from stratalog.log.load.loaded_log import LoadedLog
 from stratalog.log.load.log_loader import load
+from stratalog.log.read.log_reader import LogReader
 
 START_MS = 1_700_000_000_000
 ROWS = [(partition, offset) for partition in range(3) for offset in range(50)]
@@ -293,6 +296,27 @@ def test_a_follower_reads_segments_that_are_evicted_meanwhile(tmp_path: Path) ->
             engine.apply_retention()
             assert engine.log("t", 0).offsets().local_log_start == 5
             assert [record.offset for record in following] == [1, 2, 3, 4]
+
+
+def test_a_follower_reports_segments_that_stay_unreadable_in_several_partitions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = list[int]()
+
+    def gone(log: LogReader, *_: object) -> Iterator[Any]:
+        calls.append(log.name.partition)
+        assert len(calls) < 10
+        yield from ()
+        raise SegmentGoneError("another process replaced the file", "0.log")
+
+    with open_engine(tmp_path) as engine:
+        engine.create_topic("t", partitions=2)
+        for number in range(2):
+            engine.log("t", number).append([Record(value=b"v")])
+    monkeypatch.setattr(LogReader, "columns", gone)
+    with open_reader(tmp_path) as reader, pytest.raises(SegmentGoneError):
+        next(reader.topic("t").follow())
+    assert calls == [0, 1, 0]
 
 
 def test_a_follower_that_lost_records_reports_it(tmp_path: Path) -> None:
