@@ -135,12 +135,15 @@ class LogDir:
         state = self._state
         known = (state.recovery_points, state.log_starts, state.high_watermarks, state.dirty_starts)
         line = f"\n{log.topic} {log.partition} ".encode()
-        if any(log in offsets for offsets in known) or any(line in data for data in self._stored.values()):
-            self.write_checkpoints()
-            self.write_cleaner_checkpoint()
         with self._writing:
+            is_stored = any(log in offsets for offsets in known) or any(line in data for data in self._stored.values())
+        if not is_stored:
+            return
+        self.write_checkpoints()
+        with self._writing:  # the files have no other absent log either: its creation need not write them again
             for offsets in known:
-                offsets.pop(log, None)
+                for name in offsets.keys() - self.folders.keys():
+                    del offsets[name]
 
     def discard(self, log: TopicPartition) -> None:
         """Remove the folder of a new partition that was never used. Do nothing if the partition does not exist."""
@@ -258,10 +261,12 @@ class LogDir:
 
     def _failed_log_starts(self, bounds: Mapping[TopicPartition, LogOffsets]) -> dict[TopicPartition, int]:
         """Return the stored log starts of logs that are out of service: they may still have the segments below."""
+        failed = {name for name, log in list(self.logs.items()) if not log.healthy}
+        if not failed:
+            return {}
         data, before = self._stored.get(LOG_STARTS_FILE), self._state.log_starts
         if data is not None:
             before = parse_offsets(data, self.store.path(LOG_STARTS_FILE))
-        failed = {name for name, log in list(self.logs.items()) if not log.healthy}
         return {
             name: before[name]
             for name in failed & before.keys() & bounds.keys()

@@ -253,6 +253,27 @@ def test_a_new_topic_keeps_its_records_if_the_deletion_of_an_earlier_one_was_int
         assert read(engine.log("orders", 0)) == [(0, b"v")]
 
 
+def test_a_topic_that_is_created_again_writes_the_checkpoints_at_most_once(dirs: list[Path]) -> None:
+    """The files once were written for each of its partitions if another log had new records."""
+    with open_engine(dirs[0]) as engine:
+        engine.create_topic("orders", partitions=4)
+        engine.create_topic("other")
+    files = FaultyVfs()
+    with open_engine(dirs[0], config={"durability": "durable"}, env=Env(files=files)) as engine:
+
+        def append(operation: str, path: str) -> None:
+            if operation == "make folder" and "orders-" in path:
+                engine.log("other", 0).append([Record(value=b"v")])
+
+        engine.delete_topic("orders")
+        files.done.clear()
+        files.rule = append
+        engine.create_topic("orders", partitions=4)
+        files.rule = None
+        assert engine.log("other", 0).offsets().log_end == 4
+        assert files.names("create").count(("create", "recovery-point-offset-checkpoint.tmp")) <= 1
+
+
 def test_a_new_topic_does_not_have_the_high_watermark_of_a_deleted_topic(dirs: list[Path]) -> None:
     external = {"watermark": "external"}
     with open_engine(dirs[0], config=external) as engine:
