@@ -72,6 +72,7 @@ _UPLOAD_KIND_MASK: Final = 0xF << 76 | 0b11 << 62  # version and variant
 _UPLOAD_KIND: Final = _UPLOAD_VERSION << 76 | 0b10 << 62
 _TOPIC_FOLDER_KEY: Final = re.compile(r"(?P<topic>.+)-(?P<id>[A-Za-z0-9_-]{22})\Z")
 _MANIFEST_KEY: Final = re.compile(r"[0-9]{20}\Z")
+_DELETED_TOPICS: Final = "stratalog-deleted/"
 _TOPIC_ID: Final = re.compile(r"[A-Za-z0-9_-]{22}(==)?\Z")
 _MAX_FOLDER_TOPIC: Final = 255  # old Kafka releases allowed 255 characters, and their folders are still read
 _INT_END: Final = 1 << 31
@@ -385,7 +386,12 @@ def after_log_prefix(prefix: str) -> str:
 
 def deleted_topic_key(topic: str, topic_id: TopicId) -> str:
     """Return the key of the note that a topic, whose id was computed from its name, was deleted and collected."""
-    return f"stratalog-deleted/{topic}-{topic_id}"
+    return f"{_DELETED_TOPICS}{topic}-{topic_id}"
+
+
+def is_own_key(key: str) -> bool:
+    """Return True if only stratalog gives an object this key: an object of a log, or the note of a deleted topic."""
+    return key.startswith(_DELETED_TOPICS) or parse_log_prefix(key) is not None
 
 
 def probe_key(unique: uuid.UUID) -> str:

@@ -21,6 +21,7 @@ from stratalog.model.names import (
     TopicPartition,
     after_log_prefix,
     deleted_topic_key,
+    is_own_key,
     log_prefix,
     manifest_key,
     manifest_prefix,
@@ -268,14 +269,14 @@ class Tier(CheckedArguments, Closeable):
         """Return by log the segments that other software, such as a Kafka broker, wrote in this layout.
 
         Such segments have no manifest: the call lists all objects and reads each segment. The result is empty if the
-        tier is empty, if its first object belongs to a log of stratalog, or if the layout is not installed.
+        tier is empty, if its first object is one of stratalog, or if the layout is not installed.
 
         Raises:
             CorruptObjectError: a segment cannot be parsed.
             StoreError: the store failed or refused.
         """
         first = self._store.list("", limit=1)
-        if not first or parse_log_prefix(first[0].key) is not None:
+        if not first or is_own_key(first[0].key):
             return {}
         try:
             reading = self._fetcher.layouts.by_name(layout)

@@ -6,7 +6,7 @@ import pytest
 
 from sim_objects import ObjectFault, SimBucket, SimObjectStore
 from stratalog.errors import BucketNotFoundError, ClosedError, StoreError, StorePermissionError, StoreTimeoutError
-from stratalog.model.names import TopicId, TopicPartition, log_prefix, segments_prefix
+from stratalog.model.names import TopicId, TopicPartition, deleted_topic_key, log_prefix, segments_prefix
 from stratalog.segment.finding import Finding, FindingKind
 from stratalog.spi.objects import Capability
 from stratalog.testing.contracts.made_segments import LOG, TOPIC_ID, made_segment
@@ -155,6 +155,19 @@ def test_objects_that_are_no_log_are_left_out() -> None:
     ):
         bed.bucket.write(key, b"")
     assert tier.logs() == (TierLogName(LOG, TOPIC_ID),)
+
+
+def test_a_tier_whose_first_object_is_the_note_of_a_deleted_topic_is_not_searched_for_segments_of_a_broker() -> None:
+    """The search lists all objects. Keys of topics such as "users" follow the notes."""
+    bed = TierBed()
+    bed.bucket.write(deleted_topic_key("orders", TOPIC_ID), b"deleted")
+    for number in range(2 * LIST_LIMIT):
+        bed.bucket.objects[f"{log_prefix(TopicPartition('users', 0), TOPIC_ID)}manifest/{number:020d}"] = (b"", 0)
+    store = SimObjectStore(bed.bucket)
+    tier = bed.open(store, read_only=True)
+    store.counts.clear()
+    assert tier.foreign("pair") == {}
+    assert store.counts["list"] == 1
 
 
 def test_large_logs_are_skipped_and_small_ones_share_a_request() -> None:
