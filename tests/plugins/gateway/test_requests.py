@@ -162,6 +162,9 @@ def test_metadata_creates_a_topic_only_if_allowed(gateway: Served) -> None:
     assert ask(None, uuid.uuid4(), allowed=True).topics[0].error_code == 100
     for allowed in (True, False):
         assert ask("no/name", allowed=allowed).topics[0].error_code == 17
+    gateway.engine.create_topic("of.one")
+    assert ask("of_one", allowed=True).topics[0].error_code == 17, "CreateTopics refuses this name too"
+    assert list(gateway.engine.topics()) == ["of.one", "orders"]
 
 
 @pytest.mark.parametrize("acks", [1, -1])

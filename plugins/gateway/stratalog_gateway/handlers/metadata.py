@@ -14,7 +14,7 @@ from stratalog.errors import StorageError, TopicExistsError
 from stratalog_gateway.error_codes import Code
 from stratalog_gateway.handlers.cluster import cluster_operations
 from stratalog_gateway.handlers.request import Request
-from stratalog_gateway.handlers.topics import is_topic_name
+from stratalog_gateway.handlers.topics import colliding_topic, is_topic_name
 from stratalog_gateway.node import INTERNAL_TOPICS, Node
 from stratalog_gateway.security.resources import CLUSTER_NAME, NOT_ASKED, Operation, ResourceType
 
@@ -84,6 +84,8 @@ class MetadataHandler:
             refused = request.client.refusal(Operation.CREATE, ResourceType.TOPIC, name)
             if refused:
                 return refused
+        if colliding_topic(name, self._node.topics()) is not None:
+            return Code.INVALID_TOPIC
         try:
             self._node.engine.create_topic(name, partitions=self._node.settings.partitions)
         except TopicExistsError:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from stratalog.spi import TopicConfig
@@ -72,16 +72,13 @@ class TopicHandlers:
         )
 
     def _check_free(self, name: str) -> None:
-        """Raise RefusedError if a topic has this name, or a name that differs only in "." and "_".
-
-        Source: apache/kafka Topic.hasCollision. A broker would give both topics the same names of metrics.
-        """
+        """Raise RefusedError if a topic has this name, or a name that collides with this name."""
         known = self._node.topics()
         if name in known:
             raise RefusedError(Code.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
-        near = [other for other in known if other.replace(".", "_") == name.replace(".", "_")]
-        if near:
-            raise RefusedError(Code.INVALID_TOPIC, f"Topic '{name}' collides with existing topic: {near[0]}")
+        near = colliding_topic(name, known)
+        if near is not None:
+            raise RefusedError(Code.INVALID_TOPIC, f"Topic '{name}' collides with existing topic: {near}")
 
     def _check_new(self, topic: Any, count: int) -> None:
         if topic.assignments:
@@ -176,6 +173,15 @@ class TopicHandlers:
 def is_topic_name(text: str) -> bool:
     """Return True if Kafka accepts a text as the name of a topic."""
     return _NAME.match(text) is not None
+
+
+def colliding_topic(name: str, known: Iterable[str]) -> str | None:
+    """Return the first of the topics ``known`` whose name differs from ``name`` only in "." and "_"; None without one.
+
+    Source: apache/kafka Topic.hasCollision. A broker would give both topics the same names of metrics.
+    """
+    plain = name.replace(".", "_")
+    return next((other for other in known if other != name and other.replace(".", "_") == plain), None)
 
 
 def _check_name(topic: str) -> None:
