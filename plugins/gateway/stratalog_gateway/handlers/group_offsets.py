@@ -18,11 +18,10 @@ from stratalog_gateway.error_codes import Code
 from stratalog_gateway.groups.coordinator import GroupCoordinator
 from stratalog_gateway.groups.group import GroupView
 from stratalog_gateway.groups.group_table import GroupTable
-from stratalog_gateway.handlers.request import RefusedError, Request, code_of, outcome, require
+from stratalog_gateway.handlers.request import RefusedError, Request, code_of, metadata_error, outcome, require
 from stratalog_gateway.node import Node
 from stratalog_gateway.security.resources import Operation, ResourceType
 
-_MAX_METADATA_CHARACTERS: Final = 4096  # offset.metadata.max.bytes, with which Kafka compares String.length()
 _MANY_GROUPS: Final = 8  # first version of OffsetFetch with several groups
 _EPOCHS: Final = 9  # first version of OffsetCommit and OffsetFetch with the epochs of the consumer protocol
 _TOPIC_IDS: Final = 10  # first version of OffsetFetch with ids instead of names
@@ -115,8 +114,7 @@ class GroupOffsetHandlers:
     def _check(self, name: TopicPartition, wanted: Any) -> int:
         if not self._node.has_log(*name):
             return Code.UNKNOWN_TOPIC_OR_PARTITION
-        is_long = len(wanted.committed_metadata or "") > _MAX_METADATA_CHARACTERS
-        return Code.OFFSET_METADATA_TOO_LARGE if is_long else Code.NONE
+        return metadata_error(wanted.committed_metadata)
 
     def offset_fetch(self, request: Request) -> Any:
         """Return the response with the offsets of the requested partitions, or of all partitions with an offset."""

@@ -54,6 +54,7 @@ class Response(NamedTuple):
 
 
 _REFUSED: Final = "Authorization failed."
+_MAX_METADATA: Final = 4096  # offset.metadata.max.bytes, with which Kafka compares String.length()
 ISOLATIONS: Final = {0: "read_uncommitted", 1: "read_committed"}
 
 
@@ -87,3 +88,9 @@ def outcome(act: Callable[[], object]) -> Outcome:
 def code_of(error: RefusedError | StorageError) -> int:
     """Return Kafka's error code of an error."""
     return error.code if isinstance(error, RefusedError) else error.kafka_code
+
+
+def metadata_error(metadata: str | None) -> int:
+    """Return OFFSET_METADATA_TOO_LARGE if the metadata of an offset has over 4,096 UTF-16 units, otherwise 0."""
+    units = len((metadata or "").encode("utf-16-le")) // 2
+    return Code.OFFSET_METADATA_TOO_LARGE if units > _MAX_METADATA else Code.NONE

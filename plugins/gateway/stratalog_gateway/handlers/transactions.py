@@ -13,13 +13,12 @@ from stratalog import CommittedOffset, ProducerId, TopicPartition, TransactionSt
 from stratalog.errors import ConfigError, StorageError
 from stratalog_gateway.error_codes import Code
 from stratalog_gateway.groups.coordinator import GroupCoordinator
-from stratalog_gateway.handlers.request import Request
+from stratalog_gateway.handlers.request import Request, metadata_error
 from stratalog_gateway.node import INTERNAL_TOPICS, Node
 from stratalog_gateway.security.client import Client
 from stratalog_gateway.security.resources import CLUSTER_NAME, Operation, ResourceType
 from stratalog_gateway.wire.messages import to_ms
 
-MAX_METADATA_CHARACTERS: Final = 4096  # offset.metadata.max.bytes, with which Kafka compares String.length()
 _NOBODY: Final = ProducerId(-1, -1)
 _EPOCH_RAISING: Final = 2  # version of transactions whose end raises the epoch (KIP-890)
 _FIRST_FENCED: Final = {"InitProducerId": 4, "AddPartitionsToTxn": 2, "AddOffsetsToTxn": 2, "EndTxn": 2}
@@ -235,8 +234,7 @@ class TransactionHandlers:
     def _check_commit(self, name: TopicPartition, wanted: Any) -> int:
         if not self._node.has_log(*name):
             return Code.UNKNOWN_TOPIC_OR_PARTITION
-        is_long = len(wanted.committed_metadata or "") > MAX_METADATA_CHARACTERS
-        return Code.OFFSET_METADATA_TOO_LARGE if is_long else Code.NONE
+        return metadata_error(wanted.committed_metadata)
 
     def _commit(self, request: Request, offsets: dict[TopicPartition, CommittedOffset]) -> int:
         body, version = request.body, request.header.version
