@@ -17,7 +17,7 @@ from typing import Final
 
 from stratalog.engine.open.log_dir import LogDir
 from stratalog.env import Env
-from stratalog.errors import StorageError
+from stratalog.errors import OutOfResourcesError, StorageError
 from stratalog.log.load.loaded_log import LoadRequest
 from stratalog.log.log import Log
 from stratalog.model.names import (
@@ -91,13 +91,14 @@ def has_arrived(target: LogDir, name: TopicPartition) -> bool:
 def finish_move(name: TopicPartition, source: LogDir, target: LogDir, delay_ms: int) -> None:
     """Rename the old folder of a moved log to ``-delete``, and remove the note from the new folder.
 
-    The old directory's cleaner checkpoint then lacks the log.
+    The old directory's cleaner checkpoint then lacks the log. On a full disk, a later checkpoint removes the log.
     """
     source.set_aside(name, delay_ms)
     files = target.store.open_log(target.folders[name])
     files.remove(MOVED_FILE)
     files.sync()
-    source.write_cleaner_checkpoint()  # before the new directory's file has the log
+    with contextlib.suppress(OutOfResourcesError):  # the log is moved: an error would report the opposite
+        source.write_cleaner_checkpoint()  # before the new directory's file has the log
 
 
 def moved_request(bounds: LogOffsets) -> LoadRequest:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -207,6 +208,21 @@ def test_no_two_directories_have_a_checkpoint_of_one_log(tmp_path: Path) -> None
     with open_engine([tmp_path / "a", tmp_path / "b"]):
         pass
     assert (checkpoint(source), checkpoint(target)) == ({}, {TopicPartition("t", 0): 20})
+
+
+def test_a_move_from_a_full_disk_ends_without_an_error_if_the_log_is_moved(tmp_path: Path) -> None:
+    files = FaultyVfs()
+    with open_engine([tmp_path / "a", tmp_path / "b"], env=Env(files=files)) as engine:
+        dirty(engine, "t", 5, 10)
+        engine.run_cleaner()
+        source = next(tmp_path / name for name in "ab" if (tmp_path / name / "t-0").exists())
+        target = tmp_path / ("b" if source.name == "a" else "a")
+        files.rule = failing("write", errno.ENOSPC, path=f"{source}/{CHECKPOINT}.tmp")
+        log = engine.move_partition("t", 0, target)
+        files.rule = None
+        assert log.offsets().log_end == 10
+        assert checkpoint(source) == {TopicPartition("t", 0): 10}
+    assert (checkpoint(source), checkpoint(target)) == ({}, {TopicPartition("t", 0): 10})
 
 
 def test_a_checkpoint_moves_with_its_log(tmp_path: Path) -> None:
