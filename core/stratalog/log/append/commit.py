@@ -182,7 +182,7 @@ def _write(
             writes.producers.adopt(draft)
     except BaseException as error:
         state.health.ended_early("an append", error)
-        state.durability.names_changed()  # the next sync or roll also makes the removal of written bytes durable
+        state.durability.bytes_removed()
         state.publish()
         raise
     known = published.base

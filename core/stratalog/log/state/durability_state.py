@@ -11,6 +11,8 @@ class DurabilityState:
 
     Attributes:
         recovery_point: everything below this offset is durable.
+        has_removed_bytes: True if a failed append has removed bytes from the active segment, and this may not be durable.
+            Recovery does not scan closed segments, so a roll must sync the segment then, even if all records are durable.
         names_version: number of changes of file names in the folder.
         synced_ns: end of the last sync (monotonic ns); 0 before the first sync.
         sync_took_ns: duration of the last sync (ns); 0 before the first sync.
@@ -20,6 +22,7 @@ class DurabilityState:
 
     __slots__ = (
         "_synced_version",
+        "has_removed_bytes",
         "names_version",
         "recovery_point",
         "sync_took_ns",
@@ -30,6 +33,7 @@ class DurabilityState:
 
     def __init__(self, recovery_point: int) -> None:
         self.recovery_point, self.names_version, self._synced_version = recovery_point, 1, 0
+        self.has_removed_bytes = False
         self.synced_ns = self.sync_took_ns = 0
         self.turns, self.syncing = SyncTurns(), LockRank.SYNC.rlock()
 
@@ -41,6 +45,14 @@ class DurabilityState:
     def names_changed(self) -> None:
         """Make the next sync also cover the folder, because files were created, renamed or removed."""
         self.names_version += 1
+
+    def bytes_removed(self) -> None:
+        """Make the next roll sync the active segment, because a failed append has removed bytes from it."""
+        self.has_removed_bytes = True
+
+    def segment_synced(self) -> None:
+        """Record that a roll has synced the active segment."""
+        self.has_removed_bytes = False
 
     def synced(self, end: int, names_version: int, began_ns: int, now_ns: int) -> None:
         """Record a sync that has made everything below ``end``, and this version of the file names, durable.

@@ -65,8 +65,9 @@ def _make_indexes_again(state: LogState, active: Segment) -> None:
 def _begun(state: LogState, active: Segment, base: int) -> tuple[Segment, Appender]:
     """Create the next segment, and as the last step close the active one for appends."""
     durability = state.durability
-    if active.log.trim() or durability.recovery_point < active.end_offset or durability.folder_dirty:
+    if active.log.trim() or durability.recovery_point < active.end_offset or durability.has_removed_bytes:
         active.log.sync()
+        durability.segment_synced()
     segment, appender = next_segment(state, base)
     try:
         write_snapshot(state.files, base, state.writes.producers)
