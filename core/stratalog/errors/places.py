@@ -81,9 +81,7 @@ class SegmentGoneError(LogDirError):
     """
 
     retriable = True
-    advice = (
-        "refresh the reader, if it is one, and read again from the same offset; the segment was deleted or replaced"
-    )
+    advice = "if you read with a Reader, refresh it; then read again from the same offset"
 
 
 class ReadOnlyError(LogDirError):

@@ -191,7 +191,8 @@ class Tiering:
     def collect(self, logs: Iterable[Log]) -> CollectReport:
         """Delete the objects in the tier that no reader can need any longer.
 
-        The objects are those of these logs, of deleted topics, and of topics that left the tier. Logs without changes since the last collection are skipped.
+        The objects are those of these logs, of deleted topics, and of topics that left the tier. Logs without changes
+        since the last collection are skipped.
 
         Raises:
             StoreError: the store refused a request or failed. The next call deletes the remaining objects.

@@ -11,8 +11,8 @@ class DurabilityState:
 
     Attributes:
         recovery_point: everything below this offset is durable.
-        has_removed_bytes: True if a failed append has removed bytes from the active segment, and this may not be durable.
-            Recovery does not scan closed segments, so a roll must sync the segment then, even if all records are durable.
+        has_removed_bytes: True if a failed append has removed bytes from the active segment, perhaps not durably.
+            Recovery does not scan closed segments, so a roll then syncs the segment, even if all records are durable.
         names_version: number of changes of file names in the folder.
         synced_ns: end of the last sync (monotonic ns); 0 before the first sync.
         sync_took_ns: duration of the last sync (ns); 0 before the first sync.

@@ -42,7 +42,6 @@ _LOGGER: Final = logging.getLogger(__name__)
 _RACES: Final = 16
 _CREATES: Final = 4  # attempts to create one version while replies are lost
 _OWN_IDS: Final = 1024
-_WITHOUT_SEGMENTS: Final = {ChangeKind.CREATE, ChangeKind.CLEAR}  # a key rotation repeats the CLEAR of an engine
 
 Decide: TypeAlias = Callable[[Root | None], Change | None]
 """Function that receives the root of the head, or None if the log has no root, and returns the change to commit on top.
@@ -150,7 +149,7 @@ class Committer:
                 f"{root.log} is written in leader epoch {root.leader_epoch}, this writer has {leader_epoch} "
                 f"version={root.version}"
             )
-        is_shared = root.change in shared_with or root.change in _WITHOUT_SEGMENTS
+        is_shared = root.change in shared_with or root.change == ChangeKind.CREATE  # a CREATE adds no segment
         is_other = root.leader_epoch == leader_epoch and not is_shared and self._is_foreign(root)
         if is_other and not self._was_rewrapped_alone(root):
             raise FencedEpochError(
@@ -163,13 +162,27 @@ class Committer:
         return root.version > self._known_version and root.commit_id not in self._own
 
     def _was_rewrapped_alone(self, head: Root) -> bool:
-        """Return True if all roots by other writers since the last accepted root only rewrap keys, so none fences."""
-        if head.change != ChangeKind.REWRAP:
+        """Return True if all roots by other writers since the last accepted root only rewrap keys, so none fences.
+
+        A root that rewraps keys has the change REWRAP. If the log has left the tier, it repeats the CLEAR before it.
+        """
+        if head.change not in {ChangeKind.REWRAP, ChangeKind.CLEAR}:
             return False
-        for version in range(self._known_version + 1, head.version):
-            found = self._finder.read(version)
-            if found is None or (self._is_foreign(found.root) and found.root.change != ChangeKind.REWRAP):
+        before = None  # change of the root before
+        for version in range(max(self._known_version, 0), head.version + 1):
+            if version == head.version:
+                root: Root | None = head
+            else:
+                found = self._finder.read(version)
+                root = None if found is None else found.root
+            if root is None:  # it was collected
+                if version > self._known_version:
+                    return False
+                continue
+            only_rewraps = root.change == ChangeKind.REWRAP or root.change == before == ChangeKind.CLEAR
+            if self._is_foreign(root) and not only_rewraps:
                 return False
+            before = root.change
         return True
 
     # --- step 2 --------------------------------------------------------------------------------------------------

@@ -217,3 +217,12 @@ def test_a_topic_that_left_the_tier_returns_after_the_rotation(bed: TierBed) -> 
     writer.create(leader_epoch=0, log_start=110, high_watermark=120)
     offload(writer, 110, 120)
     assert keys(bed) == ["new"]
+
+
+def test_a_second_writer_that_clears_the_log_fences_the_first(bed: TierBed) -> None:
+    writer = opened(bed)
+    offload(writer, 110, 120)
+    opened(bed).clear(120, leader_epoch=0, reason="a test")
+    writer.refresh()
+    with pytest.raises(FencedEpochError):
+        offload(writer, 120, 130)
