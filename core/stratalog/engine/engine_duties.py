@@ -92,10 +92,10 @@ class EngineDuties(CheckedArguments, Closeable):
         return self._duties.tier_lag(self._chosen(logs))
 
     def collect(self) -> CollectReport:
-        """Delete the objects in the tier that no reader can need any longer, also of deleted topics and topics that left the tier.
+        """Delete the objects in the tier that no reader can need any longer.
 
-        Objects of earlier versions are kept for ``tier.history.ms``. Without a tier, nothing is done, and the report is
-        empty.
+        Objects of deleted topics, and of topics that left the tier, are deleted too. Objects of earlier versions are
+        kept for ``tier.history.ms``. Without a tier, nothing is done, and the report is empty.
 
         Raises:
             StoreError: the store refused a request or failed. The next call deletes the remaining objects.

@@ -241,9 +241,9 @@ class GroupCoordinator:
         """Yield ``Code.NONE`` if a commit is allowed, otherwise an error code. Append the offsets in the context.
 
         Until the context ends, the group does not change: a commit of an earlier generation is never appended after a
-        commit of a later one. A member may commit with the present generation, unless the group waits for the leader's assignment. The commit
-        extends the session of a member of a classic group. If the group has no members, a client may commit with a
-        negative generation.
+        commit of a later one. A member may commit with the present generation, unless the group waits for the leader's
+        assignment. The commit extends the session of a member of a classic group. If the group has no members, a client
+        may commit with a negative generation.
 
         Args:
             name: name of the group.
