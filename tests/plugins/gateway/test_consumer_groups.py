@@ -243,6 +243,14 @@ def test_new_partitions_and_topics_start_the_next_epoch(bed: Bed) -> None:
     assert (client.at.epoch, len(client.owned)) == (4, 6)
 
 
+@pytest.mark.parametrize("nothing", [{"topics": ()}, {"topics": None, "pattern": ""}], ids=str)
+def test_a_member_may_join_without_topics_and_subscribe_later(bed: Bed, nothing: dict[str, Any]) -> None:
+    joined = bed.groups.heartbeat(joining("a", **nothing))
+    assert (joined.epoch, joined.assigned) == (1, NOTHING)
+    subscribed = bed.groups.heartbeat(beat(joined, topics=("orders",)))
+    assert (subscribed.epoch, numbers(subscribed.assigned)) == (2, {0, 1, 2, 3})
+
+
 def test_a_regular_expression_follows_the_topics(bed: Bed) -> None:
     client = Client(bed, "a", topics=None, pattern="ord.*")
     assert numbers(client.owned) == {0, 1, 2, 3}
@@ -311,7 +319,7 @@ def test_a_static_member_that_is_refused_when_it_returns_is_removed_at_the_end_o
         {"rack": ""},
         {"rebalance_ms": -1},
         {"owned": None},
-        {"topics": ()},
+        {"topics": None},
         {"pattern": "x" * 2000},
     ],
     ids=str,

@@ -381,6 +381,6 @@ def _wrong_join(asked: Heartbeat) -> str:
         return "RebalanceTimeoutMs must be provided in first request."
     if asked.owned is None or asked.owned:
         return "TopicPartitions must be empty when (re-)joining."
-    if not asked.topics and not asked.pattern:
-        return "SubscribedTopicNames or SubscribedTopicRegex must be set in first request."
+    if asked.topics is None and asked.pattern is None:  # a member may join without topics, and subscribe later
+        return "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining."
     return ""
