@@ -366,6 +366,19 @@ def test_members_of_both_protocols_are_not_in_one_group(bed: Bed) -> None:
     assert bed.refusal(joining("b")) == Code.GROUP_ID_NOT_FOUND
 
 
+def test_leave_group_removes_members_of_the_consumer_protocol(bed: Bed) -> None:
+    first, second, other = Client(bed, "a", instance_id="one"), Client(bed, "b"), Client(bed, "c")
+    settle(first, second, other)
+    assert bed.classic.leave("g", "x", "one") == Code.FENCED_INSTANCE_ID
+    assert bed.classic.leave("g", "a", "two") == Code.UNKNOWN_MEMBER_ID
+    assert bed.classic.leave("g", "x", None) == Code.UNKNOWN_MEMBER_ID
+    assert bed.classic.leave("g", "", "one") == Code.NONE
+    assert bed.classic.leave("g", "b", None) == Code.NONE
+    assert bed.refusal(beat(first.at)) == Code.UNKNOWN_MEMBER_ID
+    settle(other)
+    assert numbers(other.owned) == {0, 1, 2, 3}
+
+
 def test_an_empty_group_changes_its_protocol_and_keeps_its_offsets(tmp_path: Path) -> None:
     with opened(tmp_path) as bed:
         member = bed.classic.join(classic_join())

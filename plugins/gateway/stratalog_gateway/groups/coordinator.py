@@ -216,16 +216,22 @@ class GroupCoordinator:
     def leave(self, name: str, member_id: str, instance_id: str | None) -> int:
         """Remove a member, by its id or its instance id, and begin a rebalance of the other members.
 
-        Return ``Code.NONE``, or an error code.
+        Administrators also remove static members of groups of the consumer protocol. Return ``Code.NONE``, or an error
+        code.
         """
         with self._groups.found(name) as group:
             if group is None:
                 return Code.UNKNOWN_MEMBER_ID
+            modern = group.modern
             if instance_id is not None:
-                known = group.instances.get(instance_id)
+                static = None if modern is None else modern.with_instance(instance_id)
+                known = group.instances.get(instance_id) if static is None else static.id
                 if known is not None and member_id not in {"", known}:
                     return Code.FENCED_INSTANCE_ID
                 member_id = known or ""
+            if modern is not None and member_id in modern.members:
+                modern.remove(member_id)
+                return Code.NONE
             if group.pending.pop(member_id, None) is not None:
                 advance(group, self._node.now_ns())
                 return Code.NONE
