@@ -305,7 +305,7 @@ class Consumer(CheckedArguments, Closeable, Generic[RecordType]):
             durability: ``written`` or ``durable``; None is the engine's setting.
 
         Raises:
-            ConfigError: the consumer has no group, or an offset is negative.
+            ConfigError: the consumer has no group, or an offset that is given as an integer is negative.
             UnknownTopicError: a partition does not exist here; nothing was committed.
             StorageError: the offsets could not be appended.
             ClosedError: after ``close``.

@@ -190,7 +190,7 @@ class TransactionCoordinator:
         transaction.
 
         Raises:
-            ConfigError: an offset is negative.
+            ConfigError: an offset that is given as an integer is negative.
             UnknownTopicError: a partition does not exist here.
             ProducerFencedError, ConcurrentTransactionsError, InvalidTxnStateError: as for ``check_partitions``.
             StorageError: the offsets could not be appended.

@@ -44,7 +44,9 @@ class CommittedOffset(NamedTuple):
     """Committed position of a group in one partition.
 
     Attributes:
-        offset: offset of the next record to read.
+        offset: offset of the next record to read. Clients of a broker or of the gateway can also commit negative offsets:
+            kafkajs commits -2 for the start and -1 for the end of the log. A consumer then starts according to its
+            ``auto_offset_reset``.
         leader_epoch: leader epoch of the record before ``offset``; -1 if unknown.
         metadata: text that the consumer has stored with the offset.
     """
@@ -135,7 +137,7 @@ class GroupOffsets(CommittedOffsets):
         """Commit offsets of a group in one batch. The value None deletes the committed offset of a partition.
 
         Raises:
-            ConfigError: an offset is negative.
+            ConfigError: an offset that is given as an integer is negative.
             UnknownTopicError: a partition does not exist here, and ``must_exist`` is True; nothing was stored.
             InvalidRecordError: the group's name or the metadata does not fit Kafka's schema.
             StorageError: the offsets could not be appended.
@@ -321,8 +323,8 @@ def commit_record(group: str, name: TopicPartition, given: int | CommittedOffset
     if given is None:
         return Record(timestamp_ms=now_ms, key=key)
     found = CommittedOffset(given) if isinstance(given, int) else given
-    if found.offset < 0:
-        raise ConfigError(f"a committed offset must be at least 0, not {found.offset} group={group} partition={name}")
+    if isinstance(given, int) and given < 0:
+        raise ConfigError(f"a committed offset must be at least 0, not {given} group={group} partition={name}")
     value = OffsetCommit(
         offset=found.offset, leader_epoch=found.leader_epoch, metadata=found.metadata, commit_timestamp_ms=now_ms
     )

@@ -244,7 +244,7 @@ class Producer(CheckedArguments, Closeable):
 
         Raises:
             InvalidTxnStateError, TransactionAbortedError, ProducerFencedError, StorageError: as for ``send``.
-            ConfigError: an offset is negative.
+            ConfigError: an offset that is given as an integer is negative.
             UnknownTopicError: a partition does not exist here.
         """
         self._check_open()

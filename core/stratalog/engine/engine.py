@@ -340,7 +340,7 @@ class Engine(EngineDuties):
                 another engine.
 
         Raises:
-            ConfigError: an offset is negative, or ``group`` is empty.
+            ConfigError: an offset that is given as an integer is negative, or ``group`` is empty.
             UnknownTopicError: a partition does not exist here, and ``must_exist`` is True; nothing was stored.
             StorageError: the offsets could not be stored.
         """

@@ -418,6 +418,14 @@ def test_only_offsets_that_a_log_may_have_are_committed(engine: Engine) -> None:
         assert consumer.committed() == {ONE: CommittedOffset(3)}
 
 
+def test_a_group_with_a_negative_offset_starts_according_to_its_setting(engine: Engine) -> None:
+    engine.alter_group_offsets("g", {ONE: CommittedOffset(-2)})
+    with early(engine, group="g") as consumer:
+        assert consumer.committed() == {ONE: CommittedOffset(-2)}
+        consumer.poll()
+        assert consumer.position(ONE) == 0
+
+
 def test_no_name_is_no_group(engine: Engine) -> None:
     with pytest.raises(ConfigError, match="group must not be empty"):
         early(engine, group="")

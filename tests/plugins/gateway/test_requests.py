@@ -571,6 +571,21 @@ def test_records_are_deleted(orders: Served) -> None:
             assert (found.error_code, found.low_watermark) == expected
 
 
+def test_negative_offsets_are_stored_as_by_a_broker(orders: Served) -> None:
+    with orders.wire() as wire:
+        for offset in (-2, -1):  # kafkajs commits them to reset a group to the start or to the end
+            wanted = part(
+                "OffsetCommit", 2, "OffsetCommitRequestPartition", partition_index=0, committed_offset=offset,
+                committed_metadata=None,
+            )  # fmt: skip
+            topics = (part("OffsetCommit", 2, "OffsetCommitRequestTopic", name="orders", partitions=(wanted,)),)
+            values = {"group_id": "g", "generation_id_or_member_epoch": -1, "member_id": "", "topics": topics}
+            assert wire.ask("OffsetCommit", 2, **values).topics[0].partitions[0].error_code == 0
+            group = part("OffsetFetch", 8, "OffsetFetchRequestGroup", group_id="g", topics=None)
+            [topic] = wire.ask("OffsetFetch", 8, groups=(group,), require_stable=True).groups[0].topics
+            assert topic.partitions[0].committed_offset == offset
+
+
 def test_offsets_are_committed_read_and_deleted(orders: Served) -> None:
     def commit(wire: Wire, partition: int, *, generation: int = -1, metadata: str = "m") -> int:
         wanted = part(
