@@ -142,7 +142,7 @@ def test_a_call_of_a_task_that_asyncio_run_cancels_ends_before_the_next_one() ->
     slow = Slow()
 
     async def poll() -> None:
-        async with AsyncConsumer(slow) as consumer:  # type: ignore[arg-type] # as above
+        async with AsyncConsumer(slow) as consumer:  # type: ignore[arg-type] # has only the methods that are called
             await consumer.poll()
 
     async def work() -> None:

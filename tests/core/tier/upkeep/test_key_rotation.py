@@ -135,12 +135,18 @@ def test_some_are_rewrapped_before_a_key_is_missing(bed: TierBed, layout: KeyedL
     assert log.rewrap() == RewrapReport(11, 5)
 
 
-def test_a_writer_continues_during_the_rotation(bed: TierBed, layout: KeyedLayout) -> None:
+def rotated_beside_a_writer(bed: TierBed, layout: KeyedLayout) -> TierLog:
+    """Return a writer that has offloaded [110, 120) with the old key, after another process has rotated the keys."""
     layout.active = "old"
     writer = opened(bed)
     offload(writer, 110, 120)
     layout.active = "new"
     opened(bed).rewrap()
+    return writer
+
+
+def test_a_writer_continues_during_the_rotation(bed: TierBed, layout: KeyedLayout) -> None:
+    writer = rotated_beside_a_writer(bed, layout)
     offload(writer, 120, 130)
     assert keys(bed) == ["new"] * 13
     bed.clock.advance_ms(60_000)
@@ -194,11 +200,7 @@ def test_a_second_writer_is_not_hidden_by_keys_that_are_rewrapped(bed: TierBed) 
 
 
 def test_a_writer_continues_after_it_has_collected_the_roots_of_a_rotation(bed: TierBed, layout: KeyedLayout) -> None:
-    layout.active = "old"
-    writer = opened(bed)
-    offload(writer, 110, 120)
-    layout.active = "new"
-    opened(bed).rewrap()
+    writer = rotated_beside_a_writer(bed, layout)
     bed.clock.advance_ms(2 * 3_600_000)
     assert writer.collect(leader_epoch=0).roots
     offload(writer, 120, 130)
