@@ -256,6 +256,16 @@ def test_a_static_member_rejoins_without_a_rebalance(groups: GroupCoordinator) -
     assert groups.leave("g", "", "one") == 0
 
 
+def test_a_static_member_rejoins_without_a_rebalance_although_its_metadata_differs(groups: GroupCoordinator) -> None:
+    """Metadata of Java clients contains the last generation, which a restarted client does not know."""
+    first = groups.join(asked(instance="one", protocols=(("range", b"generation 4"), ("sticky", b""))))
+    groups.sync("g", first.member_id, 1, "one", {first.member_id: b"all"})
+    back = groups.join(asked(instance="one", protocols=(("range", b"generation -1"), ("sticky", b""))))
+    assert (back.error, back.generation, back.members) == (0, 1, ((back.member_id, "one", b"generation -1"),))
+    other = groups.join(asked(instance="one", protocols=(("sticky", b""), ("range", b""))))
+    assert (other.error, other.generation, other.protocol) == (0, 2, "sticky")
+
+
 def test_the_end_of_the_gateway_ends_all_waits(tmp_path: Path, pool: ThreadPoolExecutor) -> None:
     with open_engine(tmp_path / "other") as engine:
         node = Node(engine, GatewaySection(), SystemClock())

@@ -121,7 +121,9 @@ class GroupCoordinator:
         """Replace the member id of a static member that joins without a member id. The old member id is fenced.
 
         Return the result of the request; None if the member must join like other members. A stable group does not
-        rebalance if the member's metadata for the protocol of the group is unchanged.
+        rebalance unless the request changes the protocol that the group would choose. As in Kafka, the metadata of the
+        member is not compared: metadata of Java clients contains the last generation and the owned partitions, and
+        differs after each restart.
         """
         assert asked.instance_id is not None
         known = group.instances.get(asked.instance_id)
@@ -139,8 +141,7 @@ class GroupCoordinator:
         group.add(member)
         if was_leader == known:
             group.leader = member_id
-        is_same = before.metadata(group.protocol) == member.metadata(group.protocol)
-        if group.state is not State.STABLE or not is_same or group.chosen_protocol() != group.protocol:
+        if group.state is not State.STABLE or group.chosen_protocol() != group.protocol:
             return None
         member.seen(now_ns)
         error = self._stored.store(group, {found.id: found.assignment for found in group.members.values()})
