@@ -256,6 +256,13 @@ def test_a_static_member_rejoins_without_a_rebalance(groups: GroupCoordinator) -
     assert groups.leave("g", "", "one") == 0
 
 
+def test_a_member_that_names_an_unknown_instance_is_refused(groups: GroupCoordinator) -> None:
+    member_id = groups.join(asked(instance="one")).member_id
+    assert groups.sync("g", member_id, 1, "two", {member_id: b"all"}).error == 25
+    assert groups.sync("g", member_id, 1, "one", {member_id: b"all"}).error == 0
+    assert [groups.heartbeat("g", member_id, 1, found) for found in ("one", "two", None)] == [0, 25, 0]
+
+
 def test_a_static_member_rejoins_without_a_rebalance_although_its_metadata_differs(groups: GroupCoordinator) -> None:
     """Metadata of Java clients contains the last generation, which a restarted client does not know."""
     first = groups.join(asked(instance="one", protocols=(("range", b"generation 4"), ("sticky", b""))))

@@ -18,9 +18,10 @@ MAX_PENDING: Final = 1_000  # clients of one group that got a member id and have
 
 def check_member(group: Group, member_id: str, generation: int, instance_id: str | None) -> int:
     """Return ``Code.NONE`` if the group has this member in this generation, otherwise an error code."""
-    if instance_id is not None and group.instances.get(instance_id, member_id) != member_id:
+    known = member_id if instance_id is None else group.instances.get(instance_id)
+    if known is not None and known != member_id:
         return Code.FENCED_INSTANCE_ID
-    if member_id not in group.members:
+    if known is None or member_id not in group.members:
         return Code.UNKNOWN_MEMBER_ID
     return Code.NONE if generation == group.generation else Code.ILLEGAL_GENERATION
 
