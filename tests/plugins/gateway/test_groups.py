@@ -244,6 +244,20 @@ def test_the_same_join_twice_gives_the_same_result(groups: GroupCoordinator, poo
     assert groups.join(asked(follower.member_id)) == follower
 
 
+def test_a_member_that_syncs_before_the_group_has_a_protocol_must_join_the_rebalance(
+    table: GroupTable, groups: GroupCoordinator, pool: ThreadPoolExecutor
+) -> None:
+    """The group was empty, and waits for a client that has got a member id."""
+    groups.leave("g", stable(groups, pool, 1)[0].member_id, None)
+    late, member = (groups.join(asked(needs_id=True)).member_id for _ in range(2))
+    future = pool.submit(groups.join, asked(member))
+    until(lambda: waiting(table) == 1)
+    assert groups.sync("g", member, 2, None, {}, "consumer", "range").error == 27
+    assert groups.sync("g", member, 2, None, {}, "other", "range").error == 23
+    assert groups.leave("g", late, None) == 0
+    assert future.result(20).generation == 3
+
+
 def test_a_static_member_rejoins_without_a_rebalance(groups: GroupCoordinator) -> None:
     first = groups.join(asked(instance="one"))
     groups.sync("g", first.member_id, 1, "one", {first.member_id: b"all"})

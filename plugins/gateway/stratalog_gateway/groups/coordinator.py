@@ -178,9 +178,7 @@ class GroupCoordinator:
             if group is None:
                 return Synced(Code.UNKNOWN_MEMBER_ID)
             error = check_member(group, member_id, generation, instance_id)
-            if not error and (
-                protocol_type not in {None, group.protocol_type} or protocol not in {None, group.protocol}
-            ):
+            if not error and (_differ(protocol_type, group.protocol_type) or _differ(protocol, group.protocol)):
                 error = Code.INCONSISTENT_GROUP_PROTOCOL
             if not error and group.state is State.PREPARING:
                 error = Code.REBALANCE_IN_PROGRESS
@@ -301,3 +299,8 @@ class GroupCoordinator:
                 with group.lock:
                     advance(group, self._node.now_ns())
         return answer.result
+
+
+def _differ(sent: str | None, known: str | None) -> bool:
+    """Return True if a member has sent another value than that of the group. None means that a value is not known."""
+    return sent is not None and known is not None and sent != known
