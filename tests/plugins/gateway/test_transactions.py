@@ -256,6 +256,21 @@ def test_offsets_are_committed_with_the_transaction(orders: Served) -> None:
         assert commit_offset(wire, producer, 9, member="nobody", generation=3) == 22
 
 
+def test_a_stale_member_epoch_is_an_illegal_generation_for_producers(orders: Served) -> None:
+    """STALE_MEMBER_EPOCH would be a fatal error of the producer, which could not even abort."""
+    with orders.wire() as wire:
+        joined = wire.ask(
+            "ConsumerGroupHeartbeat", 1, group_id="g", member_id="m", member_epoch=0, instance_id=None, rack_id=None,
+            rebalance_timeout=MINUTE, subscribed_topic_names=("orders",), subscribed_topic_regex=None,
+            server_assignor=None, topic_partitions=(),
+        )  # fmt: skip
+        assert (joined.error_code, joined.member_epoch) == (NONE, 1)
+        producer = begun(wire)
+        add_offsets(wire, producer)
+        assert [commit_offset(wire, producer, 5, member="m", generation=epoch) for epoch in (0, 2, 1)] == [22, 22, NONE]
+        assert commit_offset(wire, producer, 5, member="n", generation=1) == 25
+
+
 def test_an_offset_that_becomes_stable_during_its_request_is_not_replaced_by_the_one_before(
     orders: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -216,7 +216,7 @@ class TransactionHandlers:
         A client that sends neither a member id nor a generation nor an instance id may commit. The group does not
         change until the context ends: an expiration at the same time could delete the offsets.
 
-        Source: ClassicGroup.validateOffsetCommit.
+        Source: ClassicGroup.validateOffsetCommit, OffsetMetadataManager.validateTransactionalOffsetCommit.
         """
         body = request.body
         refused = _refused_id(request) or request.client.refusal(Operation.READ, ResourceType.GROUP, body.group_id)
@@ -229,7 +229,10 @@ class TransactionHandlers:
             return
         is_member = bool(member_id) or generation >= 0 or instance_id is not None
         with self._coordinator.committing(body.group_id, member_id, generation, instance_id) as error:
-            yield error if is_member and error != Code.REBALANCE_IN_PROGRESS else Code.NONE
+            if not is_member or error == Code.REBALANCE_IN_PROGRESS:
+                yield Code.NONE
+            else:  # the error STALE_MEMBER_EPOCH is fatal for producers, which do not know it
+                yield Code.ILLEGAL_GENERATION if error == Code.STALE_MEMBER_EPOCH else error
 
     def _check_commit(self, name: TopicPartition, wanted: Any) -> int:
         if not self._node.has_log(*name):
