@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from stratalog import open_engine
+from stratalog import TopicPartition, open_engine
 from stratalog.env.clock import ManualClock, SystemClock
 from stratalog_gateway.groups.coordinator import GroupCoordinator, JoinRequest
 from stratalog_gateway.groups.group import Joined, State
@@ -223,6 +223,18 @@ def test_wrong_members_generations_and_protocols_are_refused(
     for name, member_id, generation, expected in (("g", "", -1, 25), ("g", first.member_id, 1, 0), ("h", "", -1, 0)):
         with groups.committing(name, member_id, generation, None) as error:
             assert error == expected
+
+
+def test_a_commit_with_a_generation_is_refused_if_the_group_has_no_members(
+    node: Node, groups: GroupCoordinator, pool: ThreadPoolExecutor
+) -> None:
+    def code(name: str, *, knows_epochs: bool = True) -> int:
+        with groups.committing(name, "m", 2, None, knows_epochs=knows_epochs) as error:
+            return error
+
+    groups.leave("g", stable(groups, pool, 1)[0].member_id, None)
+    node.engine.alter_group_offsets("simple", {TopicPartition("orders", 0): 3}, must_exist=False)
+    assert [code("g"), code("simple"), code("new"), code("new", knows_epochs=False)] == [25, 25, 69, 22]
 
 
 def test_a_group_does_not_change_during_a_commit(

@@ -605,6 +605,7 @@ def test_offsets_are_committed_read_and_deleted(orders: Served) -> None:
 
     with orders.wire() as wire:
         assert [
+            commit(wire, 1, generation=3),
             commit(wire, 0),
             commit(wire, 7),
             commit(wire, 1, generation=3),
@@ -612,7 +613,7 @@ def test_offsets_are_committed_read_and_deleted(orders: Served) -> None:
             commit(wire, 1, metadata="\U0001f600" * 2049),  # two units of UTF-16 each
             commit(wire, 0, metadata="\u00e9" * 4096),
             commit(wire, 0),
-        ] == [0, 3, 22, 12, 12, 0, 0]
+        ] == [22, 0, 3, 25, 12, 12, 0, 0]
         group = part("OffsetFetch", 8, "OffsetFetchRequestGroup", group_id="g", topics=None)
         [topic] = wire.ask("OffsetFetch", 8, groups=(group,), require_stable=True).groups[0].topics
         assert [(item.partition_index, item.committed_offset, item.metadata) for item in topic.partitions] == [

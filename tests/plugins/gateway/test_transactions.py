@@ -253,7 +253,7 @@ def test_offsets_are_committed_with_the_transaction(orders: Served) -> None:
         assert commit_offset(wire, producer, 9) == NONE
         end(wire, producer, commit=False)
         assert stable_offset(wire, strict=True) == (NONE, 5)
-        assert commit_offset(wire, producer, 9, member="nobody", generation=3) == 22
+        assert commit_offset(wire, producer, 9, member="nobody", generation=3) == 25
 
 
 def test_a_stale_member_epoch_is_an_illegal_generation_for_producers(orders: Served) -> None:
@@ -269,6 +269,13 @@ def test_a_stale_member_epoch_is_an_illegal_generation_for_producers(orders: Ser
         add_offsets(wire, producer)
         assert [commit_offset(wire, producer, 5, member="m", generation=epoch) for epoch in (0, 2, 1)] == [22, 22, NONE]
         assert commit_offset(wire, producer, 5, member="n", generation=1) == 25
+
+
+def test_a_member_of_a_missing_group_has_an_illegal_generation_for_producers(orders: Served) -> None:
+    with orders.wire() as wire:
+        producer = begun(wire)
+        add_offsets(wire, producer)
+        assert commit_offset(wire, producer, 9, member="nobody", generation=3) == 22
 
 
 def test_an_offset_that_becomes_stable_during_its_request_is_not_replaced_by_the_one_before(

@@ -260,10 +260,21 @@ class GroupCoordinator:
         with self._groups.found(name) as group:
             if group is not None and group.modern is not None:
                 yield group.modern.check_commit(member_id, generation, knows_epochs=knows_epochs)
-            elif group is None or not group.members:
-                yield Code.NONE if generation < 0 else Code.ILLEGAL_GENERATION
+            elif generation < 0 and (group is None or not group.members):
+                yield Code.NONE
+            elif group is None:
+                yield self._missing(name, knows_epochs=knows_epochs)
             else:
                 yield self._check_classic_commit(group, member_id, generation, instance_id)
+
+    def _missing(self, name: str, *, knows_epochs: bool) -> int:
+        """Return the error code for a commit of a member in a group that never had members.
+
+        As in Kafka, the group exists if it has committed offsets.
+        """
+        if self._node.engine.group_offsets(name):
+            return Code.UNKNOWN_MEMBER_ID
+        return Code.GROUP_ID_NOT_FOUND if knows_epochs else Code.ILLEGAL_GENERATION
 
     def _check_classic_commit(self, group: Group, member_id: str, generation: int, instance_id: str | None) -> int:
         error = check_member(group, member_id, generation, instance_id)

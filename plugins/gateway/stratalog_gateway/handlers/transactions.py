@@ -231,8 +231,8 @@ class TransactionHandlers:
         with self._coordinator.committing(body.group_id, member_id, generation, instance_id) as error:
             if not is_member or error == Code.REBALANCE_IN_PROGRESS:
                 yield Code.NONE
-            else:  # the error STALE_MEMBER_EPOCH is fatal for producers, which do not know it
-                yield Code.ILLEGAL_GENERATION if error == Code.STALE_MEMBER_EPOCH else error
+            else:  # the other two errors are fatal for producers, which do not know them
+                yield Code.ILLEGAL_GENERATION if error in {Code.STALE_MEMBER_EPOCH, Code.GROUP_ID_NOT_FOUND} else error
 
     def _check_commit(self, name: TopicPartition, wanted: Any) -> int:
         if not self._node.has_log(*name):
