@@ -336,6 +336,9 @@ class TransactionCoordinator:
                         return opened.producer
                     check_expected(known, expected)
                     if known.status == TransactionStatus.ONGOING:
+                        # A repeated request may have the previous epoch, but not after its response was used.
+                        if expected is not None and expected != known.producer:
+                            raise ProducerFencedError(f"a transaction of epoch {known.producer.epoch} is open")
                         self._log.store(transactional_id, fenced(known, now_ms))
                         expected = None  # the abort raises the epoch
                 self._ends.complete(transactional_id, locks)

@@ -363,6 +363,16 @@ def test_a_producer_continues_with_its_own_id_and_epoch_only(orders: Served) -> 
         assert (other.error_code, other.producer_epoch) == (NONE, 0)
 
 
+def test_a_late_request_of_the_previous_epoch_does_not_abort_the_open_transaction(orders: Served) -> None:
+    with orders.wire() as wire:
+        producer = begun(wire)
+        raised = init(wire, expected=producer)
+        current = ProducerId(raised.producer_id, raised.producer_epoch)
+        assert add(wire, current, 0) == [NONE]
+        assert init(wire, expected=producer).error_code == FENCED
+        assert end(wire, current).error_code == NONE
+
+
 def test_a_transaction_that_exceeds_its_timeout_is_aborted(tmp_path: Path) -> None:
     clock = ManualClock(NOW_MS)
     with open_engine(tmp_path, env=Env(clock=clock)) as engine:
