@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Final, cast
 
-from stratalog import Log, LogOffsets, LogReader, Reader, TopicInfo, TopicPartition, TopicSetting
+from stratalog import Log, LogOffsets, LogReader, Reader, TopicId, TopicInfo, TopicPartition, TopicSetting
 from stratalog.errors import ClosedError, StorageError, UnknownTopicError
 from stratalog.spi import Clock, TopicConfig
 from stratalog_gateway.security.client import Permissions
@@ -61,7 +61,7 @@ class ReadOnlySource:
     def __init__(self, reader: Reader, refresh_ms: int, clock: Clock) -> None:
         self._reader, self._refresh_ms, self._clock = reader, refresh_ms, clock
         self._lock = threading.Lock()  # a reader opens and refreshes logs in one thread at a time
-        self._names, self._topics = reader.partitions(), reader.topics()
+        self._topics = reader.topics()
         self._opened: dict[TopicPartition, _ReadOnlyLog] = {}  # under _lock
         self._is_outdated = False  # under _lock; a log was closed after `_topics` was read
         self._changes = 0
@@ -70,7 +70,7 @@ class ReadOnlySource:
 
     @property
     def topic_changes(self) -> int:
-        """Number of refreshes, also failed ones, that found other partitions, or an open log whose topic was deleted."""
+        """Number of refreshes, also failed ones, that found other topics or partitions, or a log whose topic was deleted."""
         return self._changes
 
     def start(self) -> None:
@@ -123,11 +123,11 @@ class ReadOnlySource:
             except BaseException:
                 self._changes += self._forget_closed()  # the failed refresh may have closed logs
                 raise
-            names = self._reader.partitions()
+            topics = self._reader.topics()
             moved = [self._opened[name] for name in changed if name in self._opened]
             self._forget_closed()
-            if self._is_outdated or names != self._names:
-                self._names, self._topics, self._is_outdated = names, self._reader.topics(), False
+            if self._is_outdated or _identities(topics) != _identities(self._topics):
+                self._topics, self._is_outdated = topics, False
                 self._changes += 1
         for log in moved:
             log.moved()
@@ -148,6 +148,11 @@ class ReadOnlySource:
                 _LOGGER.warning("the logs are shown in an earlier state: %s", error)
             except BaseException:  # also an exit by a plugin must not end this thread
                 _LOGGER.exception("the logs are shown in an earlier state")
+
+
+def _identities(topics: Mapping[str, TopicInfo]) -> dict[str, tuple[TopicId | None, tuple[int, ...]]]:
+    """Return the id and the partitions of each topic. A topic that is created again has another id."""
+    return {name: (info.topic_id, info.partitions) for name, info in topics.items()}
 
 
 class _ReadOnlyLog:

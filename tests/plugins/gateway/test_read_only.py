@@ -100,6 +100,26 @@ def test_a_topic_that_was_created_again_has_its_new_records(writer: Engine, tier
         assert fetched(wire, 0).high_watermark == 2
 
 
+def described(wire: Wire, topic: str) -> Any:
+    topics = wire.ask("Metadata", 10, topics=None, allow_auto_topic_creation=False,
+                      include_cluster_authorized_operations=False, include_topic_authorized_operations=False).topics  # fmt: skip
+    return next(found for found in topics if found.name == topic)
+
+
+@pytest.mark.parametrize("is_tier", [True, False])
+def test_a_topic_that_was_created_again_before_a_client_has_used_it_has_its_new_id(
+    writer: Engine, tier: str, tmp_path: Path, *, is_tier: bool
+) -> None:
+    place = tier if is_tier else str(tmp_path / "writer")
+    with following(place, tmp_path / "state", refresh_ms=1 << 30) as (made, source), made.wire() as wire:
+        writer.delete_topic("orders")
+        offloaded(writer, "orders", 2)
+        source.refresh()
+        new_id = writer.topics()["orders"].topic_id
+        assert new_id is not None
+        assert described(wire, "orders").topic_id == new_id.as_uuid
+
+
 def test_a_topic_that_was_created_again_has_its_new_records_also_after_a_refresh_that_failed(
     writer: Engine, tier: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -121,12 +141,9 @@ def test_a_topic_that_was_created_again_has_its_new_records_also_after_a_refresh
         source.refresh()
         assert fetched(wire, 0).high_watermark == 2
         assert fetched(wire, 0, topic="prices").high_watermark == 2
-        [topic] = [found for found in wire.ask("Metadata", 10, topics=None, allow_auto_topic_creation=False,
-                   include_cluster_authorized_operations=False, include_topic_authorized_operations=False).topics
-                   if found.name == "orders"]  # fmt: skip
         new_id = writer.topics()["orders"].topic_id
         assert new_id is not None
-        assert topic.topic_id.bytes == new_id.as_uuid.bytes
+        assert described(wire, "orders").topic_id == new_id.as_uuid
 
 
 def test_changes_are_refused_with_the_codes_of_a_missing_permission(writer: Engine, tier: str, tmp_path: Path) -> None:
