@@ -57,6 +57,8 @@ class Gateway:
         seen: LogSource = engine if source is None else source
         self._node = Node(engine, settings, clock, seen if faults is None else faults.source(seen))
         self._groups = GroupTable(self._node)
+        if source is not None:
+            source.attach(self._groups.forget_topic)
         self._upkeep = GroupUpkeep(self._node, self._groups)
         self._endpoints = settings.endpoints()
         self._quotas = ConnectionQuotas(settings, self._node.quotas, clock)

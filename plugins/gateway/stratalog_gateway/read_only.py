@@ -62,6 +62,8 @@ class ReadOnlySource:
         self._reader, self._refresh_ms, self._clock = reader, refresh_ms, clock
         self._lock = threading.Lock()  # a reader opens and refreshes logs in one thread at a time
         self._topics = reader.topics()
+        self._ids = _ids(self._topics)  # also of topics that are missing now
+        self._forget_offsets: Callable[[str], object] = lambda _: None
         self._opened: dict[TopicPartition, _ReadOnlyLog] = {}  # under _lock
         self._is_outdated = False  # under _lock; a log was closed after `_topics` was read
         self._changes = 0
@@ -72,6 +74,14 @@ class ReadOnlySource:
     def topic_changes(self) -> int:
         """Number of refreshes, also failed ones, that found other topics or partitions, or a log whose topic was deleted."""
         return self._changes
+
+    def attach(self, forget_offsets: Callable[[str], object]) -> None:
+        """Set the function that deletes the committed offsets of a topic, by name. The gateway calls this method.
+
+        ``refresh`` calls the function for each topic that was created again. Otherwise groups would skip the first records
+        of the new topic.
+        """
+        self._forget_offsets = forget_offsets
 
     def start(self) -> None:
         """Start the thread that refreshes the logs."""
@@ -126,6 +136,11 @@ class ReadOnlySource:
             topics = self._reader.topics()
             moved = [self._opened[name] for name in changed if name in self._opened]
             self._forget_closed()
+        for name, topic_id in _ids(topics).items():  # not under the lock, for which a commit of the group may wait
+            if self._ids.get(name, topic_id) != topic_id:
+                self._forget_offsets(name)
+            self._ids[name] = topic_id
+        with self._lock:
             if self._is_outdated or _identities(topics) != _identities(self._topics):
                 self._topics, self._is_outdated = topics, False
                 self._changes += 1
@@ -148,6 +163,10 @@ class ReadOnlySource:
                 _LOGGER.warning("the logs are shown in an earlier state: %s", error)
             except BaseException:  # also an exit by a plugin must not end this thread
                 _LOGGER.exception("the logs are shown in an earlier state")
+
+
+def _ids(topics: Mapping[str, TopicInfo]) -> dict[str, TopicId]:
+    return {name: info.topic_id for name, info in topics.items() if info.topic_id is not None}
 
 
 def _identities(topics: Mapping[str, TopicInfo]) -> dict[str, tuple[TopicId | None, tuple[int, ...]]]:

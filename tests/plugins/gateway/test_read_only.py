@@ -100,6 +100,20 @@ def test_a_topic_that_was_created_again_has_its_new_records(writer: Engine, tier
         assert fetched(wire, 0).high_watermark == 2
 
 
+def test_groups_read_a_topic_that_was_created_again_from_its_start(writer: Engine, tier: str, tmp_path: Path) -> None:
+    offloaded(writer, "prices", 5)
+    orders, prices = TopicPartition("orders", 0), TopicPartition("prices", 0)
+    with following(tier, tmp_path / "state", refresh_ms=1 << 30) as (made, source):
+        for group in ("g", "h"):
+            made.engine.alter_group_offsets(group, {orders: 5, prices: 3}, must_exist=False)
+        writer.delete_topic("orders")
+        source.refresh()
+        assert made.engine.group_offsets("g").keys() == {orders, prices}
+        offloaded(writer, "orders", 8)
+        source.refresh()
+        assert [made.engine.group_offsets(group).keys() for group in ("g", "h")] == [{prices}, {prices}]
+
+
 def described(wire: Wire, topic: str) -> Any:
     topics = wire.ask("Metadata", 10, topics=None, allow_auto_topic_creation=False,
                       include_cluster_authorized_operations=False, include_topic_authorized_operations=False).topics  # fmt: skip
