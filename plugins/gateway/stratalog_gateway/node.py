@@ -65,6 +65,7 @@ class Node:
         quota_file: the file of quotas; None if ``quotas.file`` is not set.
         acls: the file of ACLs; None if ``acls.file`` is not set.
         users: the file of users; None if ``users.file`` is not set.
+        changing_topics: lock that a handler holds while it creates or deletes a topic.
 
     Raises:
         ConfigError: the file of quotas, of ACLs or of users is missing or wrong.
@@ -79,6 +80,7 @@ class Node:
         self.quota_file = self.quotas.file
         if settings.acls_file:
             self.acls = AclFile(settings.acls_file, Env().files, clock)
+        self.changing_topics = threading.Lock()
         self._lock = threading.Lock()
         self._known = _Known(self.source)
         self._closed = False

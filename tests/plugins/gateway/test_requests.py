@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gateway_bed import NOW_MS, Served, Wire, part, request, response
-from stratalog import Log, Record, TopicPartition, Transfer
+from stratalog import Engine, Log, Record, TopicInfo, TopicPartition, Transfer
 from stratalog.client.group_offsets import GroupOffsets
 from stratalog.env.clock import SystemClock
 from stratalog.errors import LogDirError
@@ -509,6 +509,38 @@ def test_topics_are_created_changed_and_deleted(gateway: Served) -> None:
             wire.ask("DeleteTopics", 6, topics=(gone,), timeout=SECOND).responses[0].error_code for _ in range(2)
         ] == [0, 100]
     assert gateway.engine.topics() == {}
+
+
+def test_no_topic_is_created_between_the_look_up_of_an_id_and_the_deletion(
+    orders: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the deletion could delete a new topic with the same name."""
+    topic_of, create, locks, is_held = Node.topic_of, Engine.create_topic, list[Any](), list[bool]()
+
+    def looked_up(node: Node, topic_id: bytes) -> str | None:
+        locks.append(node.changing_topics)
+        is_held.append(node.changing_topics.locked())
+        return topic_of(node, topic_id)
+
+    def created(engine: Engine, name: str, **more: Any) -> TopicInfo:
+        is_held.append(locks[0].locked())
+        return create(engine, name, **more)
+
+    monkeypatch.setattr(Node, "topic_of", looked_up)
+    monkeypatch.setattr(Engine, "create_topic", created)
+    topic_id = orders.engine.topics()["orders"].topic_id
+    assert topic_id is not None
+    with orders.wire() as wire:
+        state = part("DeleteTopics", 6, "DeleteTopicState", name=None, topic_id=topic_id.as_uuid)
+        assert wire.ask("DeleteTopics", 6, topics=(state,), timeout=SECOND).responses[0].error_code == 0
+        topic = part("CreateTopics", 7, "CreatableTopic", name="orders", num_partitions=1, replication_factor=1,
+                     assignments=(), configs=())  # fmt: skip
+        assert (
+            wire.ask("CreateTopics", 7, topics=(topic,), timeout=SECOND, validate_only=False).topics[0].error_code == 0
+        )
+        named = part("Metadata", 4, "MetadataRequestTopic", name="prices")
+        assert wire.ask("Metadata", 4, topics=(named,), allow_auto_topic_creation=True).topics[0].error_code == 0
+    assert is_held == [True, True, True]
 
 
 def test_settings_are_described_and_altered(orders: Served) -> None:

@@ -87,7 +87,8 @@ class MetadataHandler:
         if colliding_topic(name, self._node.topics()) is not None:
             return Code.INVALID_TOPIC
         try:
-            self._node.engine.create_topic(name, partitions=self._node.settings.partitions)
+            with self._node.changing_topics:
+                self._node.engine.create_topic(name, partitions=self._node.settings.partitions)
         except TopicExistsError:
             return Code.UNKNOWN_TOPIC_OR_PARTITION  # used if the topic was deleted meanwhile: the client retries
         except StorageError as error:

@@ -54,7 +54,8 @@ class TopicHandlers:
             else:
                 self._node.engine.create_topic(topic.name, partitions=count, config=config)
 
-        error, message = outcome(create)
+        with self._node.changing_topics:
+            error, message = outcome(create)
         info = None if error else self._node.topics().get(topic.name)
         configs, hidden = (), request.client.refusal(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, topic.name)
         if info is not None and not hidden and request.header.version >= 5:
@@ -117,15 +118,16 @@ class TopicHandlers:
             error: int = Code.UNKNOWN_TOPIC_ID
             message: str | None = "no topic has this id"
             is_wrong = (name is None) == (topic_id is None)
-            if is_wrong:
-                error, message = Code.INVALID_REQUEST, "name a topic either by its name or by its id"
-            elif name is None:
-                name = self._node.topic_of(topic_id.bytes)
-            if name is not None and not is_wrong:
-                known = name
-                error, message = outcome(lambda: self._delete(request.client, known))  # noqa: B023 - called here
-                is_hidden = not request.client.allows(Operation.DESCRIBE, ResourceType.TOPIC, name)
-                name = None if topic_id is not None and is_hidden else name
+            with self._node.changing_topics:  # no topic with the same name is created after the id was looked up
+                if is_wrong:
+                    error, message = Code.INVALID_REQUEST, "name a topic either by its name or by its id"
+                elif name is None:
+                    name = self._node.topic_of(topic_id.bytes)
+                if name is not None and not is_wrong:
+                    known = name
+                    error, message = outcome(lambda: self._delete(request.client, known))  # noqa: B023 - called here
+                    is_hidden = not request.client.allows(Operation.DESCRIBE, ResourceType.TOPIC, name)
+                    name = None if topic_id is not None and is_hidden else name
             found.append(
                 make.part("DeletableTopicResult", name=name, topic_id=topic_id, error_code=error, error_message=message)
             )
