@@ -751,6 +751,32 @@ def test_a_commit_is_answered_although_a_topic_is_deleted_after_its_id_was_looke
     assert [(topic.topic_id, topic.partitions[0].error_code) for topic in found.topics] == [(topic_id.as_uuid, 3)]
 
 
+def test_an_offset_is_not_committed_to_a_topic_that_is_created_again_after_the_id_was_looked_up(
+    orders: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic_id, alter = orders.engine.topics()["orders"].topic_id, Engine.alter_group_offsets
+    assert topic_id is not None
+
+    def altered(engine: Engine, group: str, offsets: Any, *arguments: Any, **more: Any) -> None:
+        if any(found is not None for found in offsets.values()):
+            engine.delete_topic("orders")
+            engine.create_topic("orders", partitions=2)
+        alter(engine, group, offsets, *arguments, **more)
+
+    monkeypatch.setattr(Engine, "alter_group_offsets", altered)
+    wanted = part(
+        "OffsetCommit", 10, "OffsetCommitRequestPartition", partition_index=0, committed_offset=5, committed_metadata=""
+    )
+    topics = (part("OffsetCommit", 10, "OffsetCommitRequestTopic", topic_id=topic_id.as_uuid, partitions=(wanted,)),)
+    with orders.wire() as wire:
+        found = wire.ask(
+            "OffsetCommit", 10, group_id="g", generation_id_or_member_epoch=-1, member_id="", group_instance_id=None,
+            topics=topics,
+        )  # fmt: skip
+    assert [(topic.topic_id, topic.partitions[0].error_code) for topic in found.topics] == [(topic_id.as_uuid, 100)]
+    assert orders.engine.group_offsets("g") == {}
+
+
 def test_offsets_of_a_group_of_another_type_can_be_deleted_when_its_members_have_left(orders: Served) -> None:
     orders.engine.alter_group_offsets("g", {TopicPartition("orders", 0): 3})
     deleted = part("OffsetDelete", 0, "OffsetDeleteRequestPartition", partition_index=0)

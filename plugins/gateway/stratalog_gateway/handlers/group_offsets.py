@@ -48,18 +48,17 @@ class GroupOffsetHandlers:
         body, make = request.body, request.make
         generation = getattr(body, "generation_id_or_member_epoch", -1)
         instance_id = request.field("group_instance_id", None)
-        names = [self._name_of(topic) for topic in body.topics]
         refused: int = request.client.refusal(Operation.READ, ResourceType.GROUP, body.group_id)
         if not refused and not body.group_id:
             refused = Code.INVALID_GROUP_ID
         if refused:  # before the coordinator extends the session of the member
-            errors = self._commit(request, names, refused)
+            names, errors = self._commit(request, refused)
         else:
             with self._coordinator.committing(
                 body.group_id, getattr(body, "member_id", ""), generation, instance_id,
                 knows_epochs=request.header.version >= _EPOCHS,
             ) as refused:  # fmt: skip
-                errors = self._commit(request, names, refused)
+                names, errors = self._commit(request, refused)
         return make(
             topics=tuple(
                 make.part(
@@ -79,13 +78,17 @@ class GroupOffsetHandlers:
             )
         )
 
-    def _commit(self, request: Request, names: Sequence[str | None], refused: int) -> dict[tuple[str, int], int]:
-        """Commit the offsets of the request, and return the error code of each partition, 0 after a commit.
+    def _commit(self, request: Request, refused: int) -> tuple[Sequence[str | None], dict[tuple[str, int], int]]:
+        """Commit the offsets of the request.
 
-        ``names`` are the names of the topics of the request, None if the id is unknown. ``refused`` is the error code
-        for all partitions, 0 if the client may commit.
+        ``refused`` is the error code for all partitions, 0 if the client may commit.
+
+        Returns:
+            The names of the topics of the request, None if the id is unknown; and the error code of each partition, 0
+            after a commit.
         """
         body = request.body
+        names = [self._name_of(topic) for topic in body.topics]
         errors: dict[tuple[str, int], int] = {}
         offsets: dict[TopicPartition, CommittedOffset] = {}
         for topic, known in zip(body.topics, names, strict=True):
@@ -102,7 +105,25 @@ class GroupOffsetHandlers:
             is_here = self._node.source is engine
             failed, _ = outcome(lambda: engine.alter_group_offsets(body.group_id, offsets, must_exist=is_here))
             errors |= dict.fromkeys(offsets, failed) if failed else {}
-        return errors
+            errors |= {} if failed else self._undone(request, names, offsets)
+        return names, errors
+
+    def _undone(
+        self, request: Request, names: Sequence[str | None], offsets: Iterable[TopicPartition]
+    ) -> dict[tuple[str, int], int]:
+        """Delete the committed offsets of topics whose ids have changed since ``names`` were looked up.
+
+        The offsets belong to deleted topics, and new topics have the same names. Return UNKNOWN_TOPIC_ID for each
+        partition whose offset was deleted. The caller holds the lock of the group: no member has committed an offset of
+        a new topic before.
+        """
+        engine, group = self._node.engine, request.body.group_id
+        changed = {
+            known for topic, known in zip(request.body.topics, names, strict=True) if self._name_of(topic) != known
+        }
+        gone = [name for name in offsets if name.topic in changed]
+        failed, _ = outcome(lambda: engine.alter_group_offsets(group, dict.fromkeys(gone)))
+        return dict.fromkeys(gone, failed or Code.UNKNOWN_TOPIC_ID)
 
     def _name_of(self, topic: Any) -> str | None:
         """Return the name of a requested topic. From version 10 on, look up its id; None if the id is unknown."""
