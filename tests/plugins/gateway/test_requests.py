@@ -793,6 +793,20 @@ def test_offsets_of_a_group_of_another_type_can_be_deleted_when_its_members_have
     assert orders.engine.group_offsets("g") == {}
 
 
+def test_offsets_of_a_group_with_members_of_unknown_subscriptions_are_not_deleted(orders: Served) -> None:
+    orders.engine.alter_group_offsets("g", {TopicPartition("orders", 0): 3})
+    deleted = part("OffsetDelete", 0, "OffsetDeleteRequestPartition", partition_index=0)
+    topics = (part("OffsetDelete", 0, "OffsetDeleteRequestTopic", name="orders", partitions=(deleted,)),)
+    with orders.wire() as wire:
+        protocol = part("JoinGroup", 3, "JoinGroupRequestProtocol", name="own", metadata=b"text")
+        wire.ask(
+            "JoinGroup", 3, group_id="g", session_timeout=SECOND * 60, rebalance_timeout=SECOND * 60, member_id="",
+            protocol_type="consumer", protocols=(protocol,),
+        )  # fmt: skip
+        assert wire.ask("OffsetDelete", 0, group_id="g", topics=topics).topics[0].partitions[0].error_code == 86
+    assert orders.engine.group_offsets("g")[TopicPartition("orders", 0)].offset == 3
+
+
 def test_requests_of_members_that_name_no_group_are_refused(gateway: Served) -> None:
     protocol = part("JoinGroup", 3, "JoinGroupRequestProtocol", name="range", metadata=b"")
     member = {"group_id": "", "member_id": "m"}

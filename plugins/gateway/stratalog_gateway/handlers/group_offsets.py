@@ -254,7 +254,7 @@ class GroupOffsetHandlers:
             return make(error_code=Code.GROUP_ID_NOT_FOUND, topics=())
         if view is not None and view.members and view.protocol_type != "consumer":
             return make(error_code=Code.NON_EMPTY_GROUP, topics=())
-        subscribed = set() if view is None else _subscribed(view)
+        subscribed = set() if view is None else _subscribed(view, [topic.name for topic in body.topics])
         hidden = {
             topic.name: request.client.refusal(Operation.READ, ResourceType.TOPIC, topic.name) for topic in body.topics
         }
@@ -277,16 +277,17 @@ class GroupOffsetHandlers:
         return make(error_code=Code.NONE, topics=tuple(topics))
 
 
-def _subscribed(view: GroupView) -> set[str]:
+def _subscribed(view: GroupView, asked: Iterable[str]) -> set[str]:
     """Return the topics to which the members of a group subscribe.
 
-    A classic member whose metadata is not in the consumer's format contributes no topics.
+    If the metadata of a classic member is not in the consumer's format, the group may subscribe to all topics ``asked``,
+    as in Kafka. Source: apache/kafka ClassicGroup.isSubscribedToTopic.
     """
     topics = set(view.topics)
     for member in view.members:
         try:
             found, _ = _SUBSCRIPTION(member.metadata(view.protocol), _VERSION_BYTES)
         except (DecodeError, ValueError, IndexError):
-            continue
+            return set(asked)
         topics.update(found.topics)
     return topics
