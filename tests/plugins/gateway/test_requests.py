@@ -676,6 +676,20 @@ def test_a_group_that_never_had_members_has_no_protocol_type(orders: Served) -> 
     assert (described.group_state, described.protocol_type) == ("Empty", "")
 
 
+def test_the_types_of_groups_are_those_of_a_broker(orders: Served) -> None:
+    orders.engine.alter_group_offsets("g", {TopicPartition("orders", 0): 3})
+    with orders.wire() as wire:
+        wire.ask(
+            "ConsumerGroupHeartbeat", 1, group_id="h", member_id="m", member_epoch=0, instance_id=None, rack_id=None,
+            rebalance_timeout=SECOND, subscribed_topic_names=("orders",), subscribed_topic_regex=None,
+            server_assignor=None, topic_partitions=(),
+        )  # fmt: skip
+        found = wire.ask("ListGroups", 5, states_filter=(), types_filter=()).groups
+        assert [(item.group_id, item.group_type) for item in found] == [("g", "classic"), ("h", "consumer")]
+        found = wire.ask("ListGroups", 5, states_filter=(), types_filter=("Consumer",)).groups
+        assert [item.group_id for item in found] == ["h"]
+
+
 def test_no_offset_of_a_topic_is_committed_after_its_deletion_has_removed_the_offsets(
     orders: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:

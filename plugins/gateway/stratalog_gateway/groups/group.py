@@ -122,14 +122,14 @@ class GroupView:
     """Snapshot of a group.
 
     ``members`` are the members of a classic group. ``topics`` are the subscribed topics of a group of the consumer
-    protocol. ``kind`` is ``Classic`` or ``Consumer``.
+    protocol. ``kind`` is ``classic`` or ``consumer``.
     """
 
     state: str
     protocol_type: str
     protocol: str
     members: tuple[Member, ...]
-    kind: str = "Classic"
+    kind: str = "classic"
     topics: frozenset[str] = frozenset()
 
 

@@ -89,7 +89,7 @@ class GroupTable:
         with self.found(name) as group:
             if group is not None and group.modern is not None:
                 modern = group.modern
-                yield GroupView(modern.state, "consumer", "", (), "Consumer", frozenset(modern.subscribed()))
+                yield GroupView(modern.state, "consumer", "", (), "consumer", frozenset(modern.subscribed()))
             elif group is None or group.generation == 0:
                 yield None
             else:

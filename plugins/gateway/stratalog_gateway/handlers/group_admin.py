@@ -16,7 +16,7 @@ _DEAD: Final = "Dead"
 _STABLE: Final = "Stable"
 _SIMPLE: Final = ""  # protocol type of groups that have committed offsets and never had members
 _SAYS_MISSING: Final = 6  # first version of DescribeGroups with an error for groups that do not exist
-_CLASSIC: Final = "Classic"
+_CLASSIC: Final = "classic"
 
 
 class GroupAdminHandlers:
