@@ -586,6 +586,10 @@ def test_settings_are_described_and_altered(orders: Served) -> None:
         assert orders.engine.topics()["orders"].config.cleanup_policy == ("compact",)
         assert alter(wire, ("retention.ms", 0, "abc")) == 40
         assert alter(wire, ("no.setting", 0, "1")) == 40
+        assert [alter(wire, ("compression.type", how, "gzip")) for how in (2, 3)] == [40, 40]  # no list
+        found = {item.name: (item.config_type, item.config_source) for item in described(wire, "orders").configs}
+        assert found["compression.type"] == (2, 5)
+        assert found["cleanup.policy"] == (7, 1)
         assert described(wire, "nothing").error_code == 3
         broker = described(wire, "1", kind=4)
         assert broker.error_code == 0

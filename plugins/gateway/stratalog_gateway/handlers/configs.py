@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from stratalog import TopicSetting
+from stratalog.spi import TopicConfig
 from stratalog_gateway.error_codes import Code
 from stratalog_gateway.handlers.request import RefusedError, Request, outcome, require
 from stratalog_gateway.node import Node
@@ -166,12 +167,23 @@ def _changed(setting: TopicSetting | None, change: Any) -> object:
         return change.value
     if operation not in {_APPEND, _SUBTRACT}:
         raise RefusedError(Code.INVALID_REQUEST, f"unknown operation {operation} of {change.name}")
+    if not isinstance(_default(change.name, setting), tuple):
+        name = "APPEND" if operation == _APPEND else "SUBTRACT"
+        raise RefusedError(Code.INVALID_CONFIG, f"Can't {name} to key {change.name} because its type is not LIST.")
     words = _text(None if setting is None else setting.value) or ""
     known = [word for word in words.split(",") if word]
     wanted = [word.strip() for word in change.value.split(",") if word.strip()]
     if operation == _SUBTRACT:
         return ",".join(word for word in known if word not in wanted)
     return ",".join((*known, *(word for word in wanted if word not in known)))
+
+
+def _default(name: str, setting: TopicSetting | None) -> object:
+    """Return the default of a setting, a tuple for a list. ``TopicSetting`` has lists as texts with commas."""
+    key = TopicConfig.keys().get(name)
+    if key is not None:
+        return key.default
+    return None if setting is None else setting.default
 
 
 def described_settings(node: Node, make: Maker, topic: str, kind: str) -> tuple[Any, ...]:
@@ -189,7 +201,7 @@ def described_settings(node: Node, make: Maker, topic: str, kind: str) -> tuple[
             config_source=_SOURCES[setting.source],
             is_sensitive=False,
             synonyms=(),
-            config_type=_TYPES.get(type(setting.default), 2),
+            config_type=_TYPES.get(type(_default(name, setting)), 2),
             documentation=setting.doc,
         )
         for name, setting in sorted(node.source.topic_settings(topic).items())
