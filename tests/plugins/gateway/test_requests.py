@@ -466,12 +466,13 @@ def test_topics_are_created_changed_and_deleted(gateway: Served) -> None:
     with gateway.wire() as wire:
         config = part("CreateTopics", 7, "CreatableTopicConfig", name="retention.ms", value="5")
         wrong = part("CreateTopics", 7, "CreatableTopicConfig", name="retention", value="5")
+        null = part("CreateTopics", 7, "CreatableTopicConfig", name="retention.ms", value=None)
         wanted = (
             topic("orders", configs=(config,)), topic("zero", num_partitions=0), topic("copies", replication_factor=3),
-            topic("no/name"), topic("setting", configs=(wrong,)),
+            topic("no/name"), topic("setting", configs=(wrong,)), topic("null", configs=(null,)),
         )  # fmt: skip
         found = wire.ask("CreateTopics", 7, topics=wanted, timeout=SECOND, validate_only=False).topics
-        assert [item.error_code for item in found] == [0, 37, 38, 17, 40]
+        assert [item.error_code for item in found] == [0, 37, 38, 17, 40, 40]
         assert {item.name: item.value for item in found[0].configs}["retention.ms"] == "5"
         assert (
             wire.ask("CreateTopics", 7, topics=wanted[:1], timeout=SECOND, validate_only=False).topics[0].error_code
@@ -503,6 +504,12 @@ def test_topics_are_created_changed_and_deleted(gateway: Served) -> None:
                 .error_code
                 == code
             )
+        twice = tuple(
+            part("CreatePartitions", 3, "CreatePartitionsTopic", name="orders", count=count, assignments=None)
+            for count in (5, 6)
+        )
+        refused = wire.ask("CreatePartitions", 3, topics=twice, timeout=SECOND, validate_only=False).results
+        assert [item.error_code for item in refused] == [42, 42]
         assert len(gateway.engine.topics()["orders"].partitions) == 4
         gone = part("DeleteTopics", 6, "DeleteTopicState", name=None, topic_id=found[0].topic_id)
         assert [

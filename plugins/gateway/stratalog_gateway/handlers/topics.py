@@ -36,7 +36,7 @@ class TopicHandlers:
 
     def _create(self, request: Request, topic: Any, times: int) -> Any:
         only_check = request.field("validate_only", False)
-        config = {setting.name: setting.value for setting in topic.configs if setting.value is not None}
+        config = {setting.name: setting.value for setting in topic.configs}
         count = len(topic.assignments) or topic.num_partitions
         count = self._node.settings.partitions if count == -1 else count
 
@@ -47,6 +47,9 @@ class TopicHandlers:
                 require(request.client, Operation.CREATE, ResourceType.TOPIC, topic.name)
             self._check_new(topic, count)
             self._check_free(topic.name)
+            missing = next((setting.name for setting in topic.configs if setting.value is None), None)
+            if missing is not None:
+                raise RefusedError(Code.INVALID_CONFIG, f"Null value not supported for topic configs: {missing}")
             if only_check:
                 _check_name(topic.name)
                 plain = TopicConfig()  # without the settings of plugins, which only a creation checks
@@ -139,9 +142,9 @@ class TopicHandlers:
 
     def create_partitions(self, request: Request) -> Any:
         """Add partitions to topics, or only check the request if ``validate_only`` is set. Return the response."""
-        found = []
+        names, found = Counter(topic.name for topic in request.body.topics), []
         for topic in request.body.topics:
-            error, message = outcome(lambda: self._add(request, topic))  # noqa: B023 - called here
+            error, message = outcome(lambda: self._add(request, topic, names[topic.name]))  # noqa: B023 - called here
             found.append(
                 request.make.part(
                     "CreatePartitionsTopicResult", name=topic.name, error_code=error, error_message=message
@@ -149,7 +152,9 @@ class TopicHandlers:
             )
         return request.make(results=tuple(found))
 
-    def _add(self, request: Request, topic: Any) -> None:
+    def _add(self, request: Request, topic: Any, times: int) -> None:
+        if times > 1:
+            raise RefusedError(Code.INVALID_REQUEST, "Duplicate topic name.")
         require(request.client, Operation.ALTER, ResourceType.TOPIC, topic.name)
         info = self._node.topics().get(topic.name)
         if info is None:
