@@ -74,3 +74,66 @@ def test_a_deletion_of_records_raises_the_error_of_a_failing_disk(tmp_path: Path
         with pytest.raises(LogDirOfflineError):
             engine.log("t", 0).delete_records(2)
         files.rule = None
+
+
+def tiered_by_a_broker(folder: Path, log_start: int = 3) -> Path:
+    """Return a directory as a broker with remote storage leaves it: [log_start, 10) is remote, [10, 16) is local."""
+    with open_engine(folder) as engine:
+        engine.create_topic("t")
+        for _ in range(3):
+            engine.log("t", 0).append([Record(value=b"v")] * 5)
+            engine.log("t", 0).roll()
+        engine.log("t", 0).append([Record(value=b"v")])
+    for base in (0, 5):
+        for path in (folder / "t-0").glob(f"{base:020d}.*"):
+            path.unlink()
+    (folder / STARTS).write_text(f"0\n1\nt 0 {log_start}\n")
+    return folder
+
+
+@pytest.mark.parametrize("log_start", [0, 3, 10])
+def test_the_log_start_in_remote_storage_of_a_broker_stays_in_the_checkpoint(tmp_path: Path, log_start: int) -> None:
+    folder = tiered_by_a_broker(tmp_path / "data", log_start)
+    for end in (17, 18):
+        with open_engine(folder) as engine:
+            log = engine.log("t", 0)
+            assert log.offsets().log_start == 10
+            assert log.append([Record(value=b"v")]).base_offset == end - 1
+        assert (folder / STARTS).read_text() == f"0\n1\nt 0 {log_start}\n"
+
+
+def test_a_later_log_start_replaces_the_log_start_in_remote_storage_of_a_broker(tmp_path: Path) -> None:
+    folder = tiered_by_a_broker(tmp_path / "data")
+    with open_engine(folder) as engine:
+        engine.log("t", 0).delete_records(15)
+        engine.apply_retention()
+        assert engine.log("t", 0).offsets().local_log_start == 15
+    assert (folder / STARTS).read_bytes() == b"0\n1\nt 0 15\n"
+
+
+def test_a_move_keeps_the_log_start_in_remote_storage_of_a_broker(tmp_path: Path) -> None:
+    folder, other = tiered_by_a_broker(tmp_path / "data"), tmp_path / "other"
+    with open_engine([folder, other]) as engine:
+        assert engine.move_partition("t", 0, other).offsets().log_start == 10
+        assert (other / STARTS).read_bytes() == b"0\n1\nt 0 3\n"
+    assert (other / STARTS).read_bytes() == b"0\n1\nt 0 3\n"
+
+
+def test_records_deleted_in_a_tier_stay_deleted_after_an_opening_without_the_tier(tmp_path: Path) -> None:
+    bucket = tmp_path / "bucket"
+    bucket.mkdir()
+    tier = bucket.as_uri()
+    with open_engine(tmp_path / "data", tier=tier) as engine:
+        engine.create_topic("t", config={"local.retention.bytes": 1})
+        log = engine.log("t", 0)
+        log.append([Record(value=b"v")] * 5)
+        log.roll()
+        log.append([Record(value=b"v")])
+        engine.offload()
+        engine.apply_retention()
+        assert log.offsets().local_log_start == 5
+        log.delete_records(3)
+    with open_engine(tmp_path / "data", topic_defaults={"remote.storage.enable": False}) as engine:
+        assert engine.log("t", 0).offsets().log_start == 5
+    with open_engine(tmp_path / "data", tier=tier) as engine:
+        assert engine.log("t", 0).offsets().log_start == 3

@@ -78,6 +78,8 @@ class LogDir:
             store.close()
             raise
         self.arriving: dict[TopicPartition, LogOffsets] = {}
+        # stored log start at or below the first local segment, and log start at the opening
+        self._tiered_starts: dict[TopicPartition, tuple[int, int]] = {}
         self._pending_deletes: dict[str, int] = {}  # folders to remove, and when (monotonic ns)
         for name in [name for name, fate in self.left.items() if fate == "delete"]:
             self.remove_later(name, DELETE_DELAY_MS)
@@ -122,6 +124,30 @@ class LogDir:
                 self._state.dirty_starts.pop(log, None)
             else:
                 self._state.dirty_starts[log] = dirty_start
+
+    def keep_tiered_start(self, log: Log, stored: int | None) -> None:
+        """Keep the stored log start of a log that was just opened, if it is at or below the first local segment.
+
+        Earlier records may be in the remote storage of a broker, or in a tier that this engine does not use. A broker
+        with remote storage that finds no stored log start assumes 0, and clients that read from the beginning then get
+        errors.
+
+        Source: apache/kafka LogManager.checkpointLogStartOffsetsInDir, LogLoader.
+        """
+        log_start, first_base = log.offsets().log_start, log.view().segments[0].base_offset
+        with self._writing:
+            self._tiered_starts.pop(log.name, None)
+            if stored is not None and stored <= log_start == first_base:
+                self._tiered_starts[log.name] = stored, log_start
+
+    def bounds_of(self, log: Log) -> LogOffsets:
+        """Return the offsets of a log for the checkpoints, with the log start that ``keep_tiered_start`` got.
+
+        The log start is that of the log if it has changed since the opening.
+        """
+        found = log.offsets()
+        stored, opened = self._tiered_starts.get(log.name, (0, -1))
+        return found._replace(log_start=stored) if found.log_start == opened else found
 
     def forget_offsets(self, log: TopicPartition) -> None:
         """Remove the checkpoints of an earlier log of this name, durably. The directory has no log of this name.
@@ -207,7 +233,9 @@ class LogDir:
             bounds = self._bounds()
             recovery = {name: found.recovery_point for name, found in bounds.items()}
             starts = {
-                name: found.log_start for name, found in bounds.items() if found.log_start != self._first_base(name)
+                name: found.log_start
+                for name, found in bounds.items()
+                if found.log_start != self._first_base(name) or name in self._tiered_starts
             }
             starts = {**self._failed_log_starts(bounds), **starts}
             self._store(RECOVERY_POINTS_FILE, self._state.recovery_points, bounds, recovery)
@@ -233,7 +261,7 @@ class LogDir:
             self._store_high_watermarks(self._bounds())
 
     def _bounds(self) -> dict[TopicPartition, LogOffsets]:
-        opened = {name: log.offsets() for name, log in list(self.logs.items())}  # a copy: the logs may change
+        opened = {name: self.bounds_of(log) for name, log in list(self.logs.items())}  # a copy: the logs may change
         return {**opened, **self.arriving}
 
     def _store_high_watermarks(self, bounds: Mapping[TopicPartition, LogOffsets]) -> None:

@@ -35,7 +35,7 @@ _CHUNK_BYTES: Final = 1 << 20
 
 
 def close_log(log: Log, source: LogDir) -> LogOffsets:
-    """Close a log that is about to be moved, and return its offsets.
+    """Close a log that is about to be moved, and return its offsets for the checkpoints.
 
     Raises:
         StorageError: the log is out of service, or was not closed cleanly. It may be closed.
@@ -45,7 +45,7 @@ def close_log(log: Log, source: LogDir) -> LogOffsets:
     files.sync()
     if not log.close():
         log.flush()  # raises the error that took the log out of service
-    return log.offsets()
+    return source.bounds_of(log)
 
 
 def copy_log(log: Log, source: LogDir, target: LogDir, env: Env) -> None:
@@ -59,7 +59,7 @@ def copy_log(log: Log, source: LogDir, target: LogDir, env: Env) -> None:
     copy = future_folder(name, uuid.UUID(int=env.chance.getrandbits(128), version=4))
     try:
         _copy_files(files, target.store.open_log(copy, create=True))
-        target.arriving[name] = log.offsets()
+        target.arriving[name] = source.bounds_of(log)
         target.write_checkpoints()  # before the rename: otherwise a crash could lose the log start
         target.store.rename_log(copy, partition_folder(name))
     except BaseException:

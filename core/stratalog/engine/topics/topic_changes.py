@@ -286,7 +286,7 @@ class TopicChanges:
             elif log.healthy:
                 log.maintenance.abandon()
                 keep_offsets(log, source)
-                request = moved_request(log.offsets())
+                request = moved_request(source.bounds_of(log))
                 # not closed cleanly: records may not be durable, and the closing snapshot is missing
                 if bounds is None:
                     request = dataclasses.replace(request, clean=False, recovery_point=log.offsets().recovery_point)
