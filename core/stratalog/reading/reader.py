@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +12,7 @@ from stratalog.config.topic import TopicConfig
 from stratalog.env.closing import Closeable
 from stratalog.env.forks import ends_with_fork
 from stratalog.env.threads import outcomes
-from stratalog.errors import ClosedError, ConfigError, CorruptCheckpointError
+from stratalog.errors import ClosedError, ConfigError, CorruptCheckpointError, LogDirError, SystemLimitError
 from stratalog.log.read.log_reader import LogReader
 from stratalog.log.read.view import LogView
 from stratalog.model.arguments import CheckedArguments
@@ -170,12 +169,19 @@ class Reader(CheckedArguments, Closeable):
         }
 
     def _readable_id(self, names: Iterable[TopicPartition]) -> TopicId | None:
-        """Return the topic id of the first log whose id can be read. Damaged files are ignored; ``log`` raises."""
+        """Return the topic id of the first log whose id can be read.
+
+        Damaged and unreadable files are ignored, and folders that the writer has deleted meanwhile; ``log`` raises.
+        """
         for name in names:
-            with contextlib.suppress(CorruptCheckpointError):
+            try:
                 found = self._topic_id(name)
-                if found is not None:
-                    return found
+            except SystemLimitError:  # a later call may succeed
+                raise
+            except (CorruptCheckpointError, LogDirError):
+                continue
+            if found is not None:
+                return found
         return None
 
     def log(self, topic: str, partition: int | None = None) -> StaticLog:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import shutil
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from stratalog import Record, TopicPartition, open_engine, open_reader
 from stratalog.config.settings_sources import read_settings
 from stratalog.config.topic import TopicConfig
+from stratalog.env import Env
 from stratalog.errors import (
     BucketNotFoundError,
     ClosedError,
@@ -21,8 +23,10 @@ from stratalog.errors import (
     CorruptCheckpointError,
     CorruptManifestError,
     LogDirNotFoundError,
+    LogDirPermissionError,
     PluginError,
     SegmentGoneError,
+    SystemLimitError,
     UnknownComponentError,
     UnknownSettingError,
     UnknownTopicError,
@@ -31,6 +35,7 @@ from stratalog.log.load.log_loader import load
 from stratalog.reading import directory_reader
 from stratalog.reading.open_reader import open_host
 from stratalog.spi import Codec, OpenContext, Provider, hookimpl
+from stratalog.testing.faults import FaultyVfs, failing
 
 DESCRIPTORS = Path("/proc/self/fd")
 SMALL = {"segment.bytes": 1000, "index.interval.bytes": 100, "file.delete.delay.ms": 0, "retention.ms": -1}
@@ -362,6 +367,34 @@ def test_topics_are_listed_though_a_log_cannot_be_opened(tmp_path: Path) -> None
         topics = reader.topics()
     assert (topics["orders"].topic_id, topics["orders"].partitions) == (made.topic_id, (0, 1))
     assert topics["others"].topic_id is None
+
+
+def test_topics_are_listed_though_a_folder_cannot_be_read(tmp_path: Path) -> None:
+    files = FaultyVfs()
+    with open_engine(tmp_path) as engine:
+        made = engine.create_topic("orders", partitions=2)
+        engine.create_topic("others")
+    with open_reader(tmp_path, env=Env(files=files)) as reader:
+        files.rule = failing("open", errno.EACCES, path="-0/partition.metadata", times=9)
+        topics = reader.topics()
+        assert (topics["orders"].topic_id, topics["orders"].partitions) == (made.topic_id, (0, 1))
+        assert topics["others"].topic_id is None
+        with pytest.raises(LogDirPermissionError, match=r"partition\.metadata"):
+            reader.log("others", 0)
+        files.rule = failing("open", errno.EMFILE, path="-0/partition.metadata", times=9)
+        with pytest.raises(SystemLimitError):
+            reader.topics()
+
+
+def test_topics_are_listed_though_the_writer_deletes_one(tmp_path: Path) -> None:
+    with open_engine(tmp_path) as engine:
+        made = engine.create_topic("orders")
+        engine.create_topic("others")
+        with open_reader(tmp_path) as reader:
+            engine.delete_topic("others")
+            assert reader.topics()["orders"].topic_id == made.topic_id
+            reader.refresh()
+            assert list(reader.topics()) == ["orders"]
 
 
 def test_a_codec_that_cannot_be_imported_is_named_if_it_is_used(tmp_path: Path) -> None:
