@@ -110,6 +110,31 @@ def test_a_link_with_the_name_of_a_log_is_ignored(tmp_path: Path) -> None:
     assert (tmp_path / "t-0" / "00000000000000000000.log").stat().st_size
 
 
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_a_log_behind_a_link_keeps_its_checkpoints_and_its_recovery(
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    is_clean: bool,  # noqa: FBT001 - a parameter of pytest
+) -> None:
+    path = filled(tmp_path / "a", "t", "u")
+    for name in ("recovery-point-offset-checkpoint", "log-start-offset-checkpoint", "cleaner-offset-checkpoint"):
+        (path / name).write_bytes(b"0\n1\nt 0 1\n")
+    (path / "t-0").rename(tmp_path / "t-0")
+    (path / "t-0").symlink_to(tmp_path / "t-0", target_is_directory=True)
+    marker = path / ".kafka_cleanshutdown"
+    if not is_clean:
+        marker.unlink()
+    for _ in range(2):
+        with open_engine(path) as engine:
+            engine.log("u", 0).append(ONE)
+            with pytest.raises(TopicExistsError):
+                engine.create_topic("t")
+        for name in ("recovery-point", "log-start", "cleaner"):
+            assert b"t 0 1\n" in (path / f"{name}-offset-checkpoint").read_bytes()
+        assert marker.exists() is is_clean
+    assert caplog.text.count(f"symbolic link: path={path}/t-0") == 2
+
+
 def test_a_directory_that_became_read_only_refuses_appends_and_continues_reading(tmp_path: Path) -> None:
     filled(tmp_path / "a")
     files = FaultyVfs()

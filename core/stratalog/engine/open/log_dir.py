@@ -30,6 +30,7 @@ from stratalog.model.names import (
     TopicPartition,
     deleted_folder,
     left_folder_fate,
+    partition_folder,
 )
 from stratalog.model.offsets import LogOffsets
 from stratalog.spi.segment_store import SegmentStore
@@ -52,6 +53,7 @@ class LogDir:
         folders: folder name of each partition in the directory, including partitions that are not open.
         logs: open logs, by name.
         left: "stray" or "future" for each folder with this suffix, which is not used, by folder name.
+        linked: logs of a broker whose folders are symbolic links, which are not followed. Their checkpoints are kept.
         arriving: offsets of logs that are being moved here and are not open yet; the checkpoints contain them.
 
     Raises:
@@ -74,6 +76,7 @@ class LogDir:
                 log: name for log, name in partition_folders(store).items() if log.topic != CLUSTER_METADATA_TOPIC
             }
             self.left = {name: fate for name in store.logs() if (fate := left_folder_fate(name))}
+            self.linked = self._linked_logs()
         except BaseException:
             store.close()
             raise
@@ -86,6 +89,21 @@ class LogDir:
         self.logs: dict[TopicPartition, Log] = {}
         self._stored: dict[str, bytes] = {}  # latest written contents of the checkpoints, by file
         self._writing = threading.Lock()  # without the lock, older checkpoints could replace newer ones
+
+    def _linked_logs(self) -> frozenset[TopicPartition]:
+        """Return the logs of the checkpoints whose folders are not listed but exist, because they are links."""
+        state, found = self._state, set[TopicPartition]()
+        stored = {*state.recovery_points, *state.log_starts, *state.high_watermarks, *state.dirty_starts}
+        for log in stored - self.folders.keys():
+            with contextlib.suppress(StorageError):  # no such folder, or a link that leads nowhere
+                files = self.store.open_log(partition_folder(log))
+                found.add(log)
+                _LOGGER.warning(
+                    "a log is ignored, because its folder is a symbolic link: path=%s: mount the folder with this name "
+                    "instead",
+                    files.path(),
+                )
+        return frozenset(found)
 
     def take_offline(self, error: StorageError) -> None:
         """Refuse appends to all logs of the directory from now on, and write no checkpoints there; reads continue.
@@ -168,7 +186,7 @@ class LogDir:
         self.write_checkpoints()
         with self._writing:  # the files have no other absent log either: its creation need not write them again
             for offsets in known:
-                for name in offsets.keys() - self.folders.keys():
+                for name in offsets.keys() - self.folders.keys() - self.linked:
                     del offsets[name]
 
     def discard(self, log: TopicPartition) -> None:
@@ -275,7 +293,8 @@ class LogDir:
         opened: Container[TopicPartition],
         now: Mapping[TopicPartition, int],
     ) -> None:
-        unopened = {name: before[name] for name in list(self.folders) if name not in opened and name in before}
+        kept = [*self.folders, *self.linked]
+        unopened = {name: before[name] for name in kept if name not in opened and name in before}
         data = format_offsets({**unopened, **now})
         if self.failure is not None or self._stored.get(file) == data:
             return
@@ -309,7 +328,7 @@ class LogDir:
         """Close all logs, write the checkpoint files, and release the lock.
 
         If all logs were closed cleanly, the clean-shutdown marker is written. A log that was never opened counts as
-        clean if the last writer of the directory stopped cleanly.
+        clean if the last writer of the directory stopped cleanly; so does a log whose folder is a link.
 
         Args:
             failed: True if a log of this directory could not be opened: then no marker is written.
@@ -321,7 +340,7 @@ class LogDir:
             StorageError: a log could not be closed, or a file could not be written; the lock is released nevertheless.
         """
         errors: list[StorageError] = []
-        clean = not failed and (self._state.clean or self.logs.keys() == self.folders.keys())
+        clean = not failed and (self._state.clean or self.logs.keys() == self.folders.keys() | self.linked)
         try:
             for log in self.logs.values():
                 try:
