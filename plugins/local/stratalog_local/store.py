@@ -8,7 +8,15 @@ from __future__ import annotations
 import contextlib
 from typing import Final
 
-from stratalog.errors import ConfigError, LogDirLockedError, LogDirNotFoundError, NotAFileError, log_dir_error
+from stratalog.errors import (
+    ConfigError,
+    LogDirError,
+    LogDirLockedError,
+    LogDirNotFoundError,
+    LogDirPermissionError,
+    NotAFileError,
+    log_dir_error,
+)
 from stratalog.spi import Buffer, LogFiles, OpenContext, SegmentStore
 from stratalog_local.disk import Disk, checked_name
 from stratalog_local.files import LocalLogFiles
@@ -63,11 +71,17 @@ class LocalStore(SegmentStore):
             self._lock = self._disk.handles.with_room(lambda: files.lock(self.path(LOCK_FILE)))
         except OSError as error:
             found = log_dir_error(error, path)
-            raise (
-                NotAFileError(found.reason, self.path(LOCK_FILE)) if isinstance(found, NotAFileError) else found
-            ) from error
+            if isinstance(found, NotAFileError) or (isinstance(found, LogDirPermissionError) and self._has_lock_file()):
+                found = log_dir_error(error, self.path(LOCK_FILE))
+            raise found from error
         if self._lock is None:
             raise LogDirLockedError("another engine or a running broker holds the directory", path)
+
+    def _has_lock_file(self) -> bool:
+        try:
+            return self._folder.stat(LOCK_FILE) is not None
+        except LogDirError:  # the directory itself denies access
+            return False
 
     def is_acquired_elsewhere(self) -> bool:
         """Return True if another store, in this or another process, or a Kafka broker holds the lock now.

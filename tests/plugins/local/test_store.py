@@ -426,6 +426,18 @@ def test_errors_of_the_system_become_typed_errors(bench: StoreBench, code: int, 
         assert isinstance(caught.value.__cause__, OSError)
 
 
+@pytest.mark.parametrize("has_lock_file", [True, False])
+def test_a_denied_lock_names_the_lock_file_if_it_exists(bench: StoreBench, folder: Path, has_lock_file: bool) -> None:  # noqa: FBT001 - a parameter of pytest
+    with bench() as store:
+        folder.mkdir()
+        if has_lock_file:
+            (folder / ".lock").touch()
+        bench.files.rule = failing("lock", errno.EACCES)
+        with pytest.raises(LogDirPermissionError) as caught:
+            store.acquire()
+        assert caught.value.path == (f"{bench.location}/.lock" if has_lock_file else bench.location)
+
+
 def test_the_lock_is_no_plain_record_lock(bench: StoreBench, folder: Path) -> None:
     """The lock also excludes a second engine in the same process, which a POSIX record lock does not."""
     with bench.acquired():
