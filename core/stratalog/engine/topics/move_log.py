@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 from typing import Final
 
@@ -25,7 +25,6 @@ from stratalog.model.names import (
     MOVED_FILE,
     TopicPartition,
     future_folder,
-    parse_partition_folder,
     partition_folder,
 )
 from stratalog.model.offsets import LogOffsets
@@ -113,15 +112,14 @@ def moved_request(bounds: LogOffsets) -> LoadRequest:
 
 
 def clean_up_moves(dirs: Iterable[LogDir]) -> None:
-    """Remove the folders of moves that a crash interrupted: the older of two folders of a log, and unfinished copies.
+    """Remove the older of two folders of a log whose move a crash interrupted.
 
     The newer folder is the one with the note of ``copy_log``. Both folders stay if the older folder has more bytes: the
     log was written to while the directory with the newer folder was unavailable. All folders stay if not exactly one
-    folder has a note. An unfinished copy stays if no directory has the log.
+    folder has a note.
     """
-    listed = list(dirs)
     places: dict[TopicPartition, list[LogDir]] = {}
-    for directory in listed:
+    for directory in dirs:
         for name in directory.folders:
             places.setdefault(name, []).append(directory)
     for name, found in places.items():
@@ -130,11 +128,18 @@ def clean_up_moves(dirs: Iterable[LogDir]) -> None:
             for older in found:
                 if older is not newer[0] and _log_bytes(older, name) <= _log_bytes(newer[0], name):
                     finish_move(name, older, newer[0], 0)
-    present = {partition_folder(name) for name in places}
-    for directory in listed:
+
+
+def remove_copies(dirs: Sequence[LogDir]) -> None:
+    """Remove the unfinished copies of logs that are open and healthy.
+
+    The copy of another log stays, because it may have records that the damaged log has lost, for example if a broker
+    was moving the log from a failing disk.
+    """
+    usable = {partition_folder(name) for directory in dirs for name, log in directory.logs.items() if log.healthy}
+    for directory in dirs:
         for left, fate in list(directory.left.items()):
-            log = left.rpartition(".")[0]
-            if fate == "future" and log in present and parse_partition_folder(log) is not None:
+            if fate == "future" and left.rpartition(".")[0] in usable:
                 directory.remove_later(left, 0)
 
 

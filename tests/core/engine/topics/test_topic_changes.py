@@ -609,6 +609,26 @@ def test_a_crash_while_partitions_are_added_leaves_the_topic_usable(dirs: list[P
 # --- files of other programs -------------------------------------------------------------------------------------
 
 
+def test_the_unfinished_copy_of_a_log_stays_while_the_log_cannot_be_opened(tmp_path: Path) -> None:
+    dirs = [tmp_path / "a", tmp_path / "b"]
+    with open_engine(dirs[0]) as engine:
+        engine.create_topic("orders")
+        engine.log("orders", 0).append([Record(value=b"v")])
+    copy, epochs = dirs[1] / f"orders-0.{HEX}-future", dirs[0] / "orders-0" / "leader-epoch-checkpoint"
+    good = epochs.read_bytes()
+    shutil.copytree(dirs[0] / "orders-0", copy)
+    epochs.write_bytes(b"nonsense\n")
+    with open_engine(dirs) as engine:
+        assert engine.left_folders() == (str(copy),)
+        with pytest.raises(CorruptCheckpointError):
+            engine.log("orders", 0)
+    assert (copy / "leader-epoch-checkpoint").read_bytes() == good
+    epochs.write_bytes(good)
+    with open_engine(dirs) as engine:
+        assert engine.left_folders() == ()
+    assert not copy.exists()
+
+
 def test_folders_that_a_broker_set_aside(dirs: list[Path]) -> None:
     with_topic(dirs).close()
     names = [f"orders-0.{HEX}-stray", f"orders-0.{HEX}-delete", f"orders-0.{HEX}-future", f"gone-0.{HEX}-future"]
