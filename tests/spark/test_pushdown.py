@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 
+from entry_parts import seal
 from stratalog import Record, open_engine
 from stratalog.errors import ConfigError
+from stratalog.spi import BatchHeader
 
 pytestmark = pytest.mark.usefixtures("has_spark")
 
@@ -117,6 +119,25 @@ def test_a_predicate_selects_the_rows_that_it_is_true_for(data: Path, tree: Any,
     columns = "count0"
     counts = rows(path, columns, pushedFilter=json.dumps(tree), pushedCount="true")
     assert sum(found["count0"] for found in counts) == len(expected)
+
+
+@pytest.mark.parametrize("place", ["logs", "tier"])
+def test_records_from_before_1970_satisfy_upper_bounds_of_their_time(tmp_path: Path, place: str) -> None:
+    (tmp_path / "tier").mkdir()
+    with open_engine(tmp_path / "logs", tier=(tmp_path / "tier").as_uri()) as engine:
+        engine.create_topic("orders")
+        engine.create_topic("payments")
+        log = engine.log("orders")
+        data = bytearray(log.components.formats.of(2, "", 0).encode([Record(value=b"v")], BatchHeader(), None, None))
+        data[27:43] = 2 * (-5000).to_bytes(8, "big", signed=True)  # base timestamp and largest timestamp
+        seal(data)
+        log.append_as_leader(data)
+        log.append([Record(timestamp_ms=1000, value=b"w")])
+        log.roll()
+        engine.offload()
+    path = str(tmp_path / place) if place == "logs" else (tmp_path / place).as_uri()
+    for tree in (["<", "timestamp", -4_999_999], ["<=", "timestamp", -5_000_000], ["=", "timestamp", -5_000_000]):
+        assert [found["offset"] for found in rows(path, pushedFilter=json.dumps(tree))] == [0]
 
 
 def test_counts_are_grouped_by_topic_and_partition(data: Path) -> None:

@@ -37,13 +37,13 @@ def timestamp_ranges(log: LogReader, start: int, end: int, first_ms: int, last_m
     """
     for part in log.view().ranges(start, end):
         least_ms, largest_ms = least_timestamp_ms(part.segment), part.segment.max_timestamp_ms
-        if largest_ms < first_ms or least_ms > last_ms:
+        if largest_ms < first_ms or max(last_ms, -1) < least_ms:
             continue
         yield TimestampRange(part.start, part.end, max(first_ms, 0) <= least_ms and largest_ms <= last_ms)
 
 
 def least_timestamp_ms(segment: ReadableSegment) -> int:
-    """Return the smallest timestamp of a segment; -1 if it is unknown, or if a record has none."""
+    """Return the smallest timestamp of a segment; -1 if it is unknown or before 1970, or if a record has none."""
     known = segment.stored.info.min_timestamp_ms if isinstance(segment, RemoteSegment) else None
     return _UNKNOWN if known is None else known
 
