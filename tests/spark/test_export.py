@@ -388,6 +388,25 @@ def test_an_iceberg_table_has_a_snapshot_of_each_run(export: Export, data: Path,
         export(data, tmp_path / "other", iceberg=table)
 
 
+def test_an_iceberg_table_has_null_for_a_timestamp_after_the_year_9999(
+    export: Export, data: Path, tmp_path: Path
+) -> None:
+    catalogs = pytest.importorskip("pyiceberg.catalog")
+    from stratalog_spark import IcebergTable  # noqa: PLC0415 - needs pyspark
+
+    properties = {
+        "type": "sql",
+        "uri": f"sqlite:///{tmp_path / 'catalog.db'}",
+        "warehouse": (tmp_path / "house").as_uri(),
+    }
+    with open_engine(data) as engine:
+        engine.log("orders", 0).append([Record(timestamp_ms=1_790_000_000_000_000, value=b"microseconds")])
+    export(data, tmp_path / "out", iceberg=IcebergTable("here.shop.orders", properties))
+    with catalogs.load_catalog("here", **properties) as catalog:
+        found = catalog.load_table(("shop", "orders")).scan(selected_fields=("offset", "timestamp")).to_arrow()
+    assert [row["offset"] for row in found.to_pylist() if row["timestamp"] is None] == [10]
+
+
 def test_a_run_is_not_added_again_after_its_snapshot_has_expired(export: Export, data: Path, tmp_path: Path) -> None:
     catalogs = pytest.importorskip("pyiceberg.catalog")
     from stratalog_spark import IcebergTable  # noqa: PLC0415 - needs pyspark

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from lake import HOUR_MS, START_MS, TOPIC, Lake, prefixed, record
-from stratalog import open_engine
+from stratalog import Record, open_engine
 from tier_jobs import run_here
 
 pytestmark = pytest.mark.usefixtures("has_spark", "has_lakes")
@@ -58,6 +58,19 @@ def test_rows_are_in_the_partition_of_their_day(lake: Lake) -> None:
             assert table.metadata().partition_columns == ["kafka_date"]
             found = table.to_pyarrow_table(filters=[("kafka_date", "=", day)])
         assert sorted(found["value"].to_pylist()) == [b"%d" % number for number, at in enumerate(days) if at == day]
+
+
+@pytest.mark.parametrize("partition_by", ["day", "none"])
+def test_a_timestamp_after_the_year_9999_is_null(lake: Lake, partition_by: str) -> None:
+    from stratalog_spark import Maintenance  # noqa: PLC0415 - needs pyspark
+
+    last_ms = int(datetime(9999, 12, 31, 23, 59, 59, 999_000, UTC).timestamp()) * 1000
+    syncer = lake.syncer(partition_by=partition_by, maintenance=Maintenance(small_files=2))
+    for timestamp_ms in (last_ms, 1_000 * START_MS):  # a producer that sends microseconds sets the second one
+        start = lake.ends()
+        lake.append(0, [Record(timestamp_ms=timestamp_ms, value=b"v")])
+        assert lake.sync(syncer, start) == 1
+    assert [row["kafka_timestamp"] for row in lake.rows()] == [datetime.fromtimestamp(last_ms // 1000, UTC), None]
 
 
 def test_a_repeated_micro_batch_adds_nothing(lake: Lake) -> None:

@@ -15,7 +15,7 @@ from stratalog.reading import MissingRange, OffsetRange, ReadSource, Split, plan
 from stratalog_spark.exporting.iceberg import IcebergTable
 from stratalog_spark.exporting.ledger import Ledger, Plan, Target
 from stratalog_spark.exporting.row_converters import row_converter, value_style
-from stratalog_spark.parquet.parquet_files import PeriodWriter, dated_folders, write_all
+from stratalog_spark.parquet.parquet_files import PeriodWriter, dated, dated_folders, write_all
 from stratalog_spark.read.ranges import topics_of
 from stratalog_spark.tasks.messages import Message
 from stratalog_spark.tasks.run_tasks import ByteCount, run_tasks, sized_groups, source_of, task_count
@@ -310,5 +310,7 @@ def _write(
     writer = PeriodWriter(target, name, partition_by=partition_by, column="timestamp", options=options)
     rows = row_converter(style)
     scanned = () if work.split is None else scan(source, work.split, on_loss=gone.append if forgiving else None)
-    made = [(file.name, file.rows, file.size_bytes) for file in write_all(writer, map(rows, scanned))]
+    batches = map(rows, scanned)
+    written = write_all(writer, batches if hive else map(dated, batches))
+    made = [(file.name, file.rows, file.size_bytes) for file in written]
     return made, rows.malformed, sum(loss.end - loss.start for loss in gone)

@@ -22,6 +22,7 @@ from stratalog_spark.lake.table import BUCKETS, LAYOUT, FileStore, Layout, LiveF
 _MARK: Final = "stratalog.mark"
 _QUARANTINED: Final = "stratalog.quarantined"
 _PERIODS: Final = {"hour": timedelta(hours=1), "day": timedelta(days=1)}
+_MICROSECOND: Final = timedelta(microseconds=1)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 # A commit must fail if the table has changed, because its mark would be stale: pyiceberg must not retry the commit. Old
 # metadata files are deleted, because each commit writes one.
@@ -244,9 +245,10 @@ class IcebergLakeTable:
         if by == BUCKETS:
             found.append(made.In(BUCKET, numbers))
         elif numbers:
-            start, end = (_EPOCH + number * _PERIODS[by] for number in (numbers[0], numbers[-1] + 1))
+            length = _PERIODS[by]
+            start, last = _EPOCH + numbers[0] * length, _EPOCH + (numbers[-1] * length + length - _MICROSECOND)
             later = made.GreaterThanOrEqual(TIMESTAMP, start.isoformat())
-            found.append(made.And(later, made.LessThan(TIMESTAMP, end.isoformat())))
+            found.append(made.And(later, made.LessThanOrEqual(TIMESTAMP, last.isoformat())))
         return found[0] if len(found) == 1 else made.Or(*found)
 
 

@@ -17,7 +17,7 @@ from stratalog_spark.lake.columns import BUCKET, KEY, PREFIX, TIMESTAMP
 from stratalog_spark.lake.decode import Decoder
 from stratalog_spark.lake.table import BUCKETS, FileStore, Layout, NewFile
 from stratalog_spark.options.read_options import Options
-from stratalog_spark.parquet.parquet_files import PeriodWriter, dated_folders
+from stratalog_spark.parquet.parquet_files import PeriodWriter, dated, dated_folders
 from stratalog_spark.read.rows import read_split
 from stratalog_spark.tasks.messages import Message
 
@@ -203,7 +203,7 @@ class Work:
 
     def _read(self, split: Split) -> Iterator[Any]:
         batches = read_split(self.options, READ, self.options.source, split)
-        return (batch for batch in batches if batch.num_rows)
+        return (dated(batch) for batch in batches if batch.num_rows)
 
     def _decoder(self) -> Decoder:
         layout = self.layout

@@ -13,6 +13,8 @@ GROUP_BYTES: Final = 32 << 20  # size of a row group in memory
 _HELD_BYTES: Final = 96 << 20  # limit for all row groups in memory
 _OPEN_FILES: Final = 64
 NO_DATE: Final = "__HIVE_DEFAULT_PARTITION__"
+_FIRST_US: Final = -62_135_596_800_000_000  # the year 1
+_LAST_US: Final = 253_402_300_799_999_999  # the end of the year 9999
 _MICROSECONDS: Final = {"date": 86_400_000_000, "hour": 3_600_000_000}
 
 
@@ -180,6 +182,22 @@ def dated_folders(period: int | None, partition_by: str) -> list[tuple[str, str]
     if partition_by == "hour":
         found.append(("hour", NO_DATE if days is None else f"{hour:02}"))
     return found
+
+
+def dated(batch: Any) -> Any:
+    """Return a ``pyarrow.RecordBatch`` with null for each ``timestamp`` that is not in the years 1 to 9999.
+
+    Libraries of Iceberg and Delta fail on other years. A producer that sends microseconds as milliseconds sets such
+    timestamps.
+    """
+    pa, pc = import_module("pyarrow"), import_module("pyarrow.compute")
+    times = batch.column("timestamp")
+    bounds = [pa.scalar(bound, pa.int64()).cast(times.type) for bound in (_FIRST_US, _LAST_US)]
+    good = pc.and_(pc.greater_equal(times, bounds[0]), pc.less_equal(times, bounds[1]))
+    if not pc.any(pc.invert(good)).as_py():
+        return batch
+    at = batch.schema.get_field_index("timestamp")
+    return batch.set_column(at, batch.schema.field(at), pc.if_else(good, times, pa.scalar(None, times.type)))
 
 
 def write_all(writer: PeriodWriter, batches: Iterable[Any]) -> list[WrittenFile]:
