@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from stratalog import Record, open_engine, open_reader
+from stratalog import Record, TopicPartition, open_engine, open_reader
 from stratalog.errors import ConfigError, FencedEpochError, StorageError
 from tier_jobs import fill, read, run_here, some, versions
 
@@ -74,6 +74,29 @@ def test_only_segments_with_the_keys_are_rewritten(jobs: Any, tmp_path: Path) ->
     done = jobs.erase(None, uri, [b"gone"], take_over=True)
     assert (done.segments, len(done.logs), sum(found.segments_before for found in done.logs)) == (2, 2, 2)
     assert len({path.name for path in (tmp_path / "tier").rglob("*.seg")} - objects) >= 2
+
+
+def test_keys_below_the_log_start_are_erased(jobs: Any, tmp_path: Path) -> None:
+    (tmp_path / "tier").mkdir()
+    uri = (tmp_path / "tier").as_uri()
+    with open_engine(tmp_path / "data", tier=uri) as engine:
+        engine.create_topic("orders")
+        log = engine.log("orders")
+        log.append([Record(key=b"key-%d" % number) for number in range(10)])
+        log.roll()
+        engine.offload()
+        log.delete_records(before=5)
+        log.append([Record(key=b"later")])
+        log.roll()
+        engine.offload()
+    done = jobs.erase(None, uri, [b"key-3"], take_over=True)
+    assert (done.records, done.segments) == ({TopicPartition("orders", 0): 1}, 1)
+    with open_reader(uri) as reader:
+        remote = reader.log("orders").view().remote
+        assert remote is not None
+        data = b"".join(bytes(segment.read(0, segment.size_bytes)) for segment in remote.segments)
+    assert (b"key-2" in data, b"key-3" in data) == (True, False)
+    assert [record.key for record in read(uri)] == [*(b"key-%d" % number for number in range(5, 10)), b"later"]
 
 
 def test_an_erasure_fails_if_segments_with_its_keys_were_merged_meanwhile(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import itemgetter
 from typing import Any, ClassVar, Final
@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from stratalog import Reader, RecordColumns, TopicPartition
 from stratalog.errors import ConfigError, StorageError
-from stratalog.reading import OffsetRange, ReadSource, Split, plan_splits, scan
+from stratalog.reading import OffsetRange, Piece, ReadSource, Split, plan_splits, scan
 from stratalog.spi import Env, Fields, RecordFilter, Verdict
 from stratalog.writing import BulkWriter, ReplaceSpan, Rewritten, WriteTarget
 from stratalog_spark.jobs.runs import RUN, Replaced, Run, plan_runs, publish, target_of
@@ -122,12 +122,28 @@ def _held(
     def look(split: Split) -> dict[Place, int]:
         return _found(source, split, wanted)
 
-    splits = plan_splits(reader, [OffsetRange(name, 0, _ALL) for name in logs], usual_splits=task_count(spark))
+    planned = plan_splits(reader, [OffsetRange(name, 0, _ALL) for name in logs], usual_splits=task_count(spark))
+    splits = list(_with_deleted(planned))
     held = dict[Place, int]()
     for part in run_tasks(spark, splits, look, task=SPLIT, result=_HELD, progress=progress):
         for place, count in part.items():
             held[place] = held.get(place, 0) + count
     return held
+
+
+def _with_deleted(splits: Iterable[Split]) -> Iterator[Split]:
+    """Yield the splits of whole logs, extended by the records below the log start in the first segment of each log.
+
+    Readers do not return these records, but the segment contains them until all of its records are deleted.
+    """
+    seen = set[TopicPartition]()
+    for split in splits:
+        pieces = list[Piece]()
+        for piece in split.pieces:
+            is_first = piece.log not in seen
+            seen.add(piece.log)
+            pieces.append(piece._replace(start=piece.base_offset, position=0) if is_first else piece)
+        yield replace(split, pieces=tuple(pieces))
 
 
 def _by_log(held: Iterable[Place]) -> Iterator[tuple[TopicPartition, set[int]]]:
