@@ -159,6 +159,7 @@ class TierWriter(TierRewriter):
     def discard(self, staged: Iterable[StagedSegment]) -> None:
         """Remove staged objects, as ``BulkWriter.discard``, but not for a log whose last commit an engine made.
 
+        Objects of segments that were published stay, even if a merge has replaced the segments since.
         With ``take_over``, objects that were staged to take over the log from that engine are removed, too.
         """
         by_log: dict[tuple[TopicPartition, TopicId], list[StagedSegment]] = {}
@@ -173,7 +174,7 @@ class TierWriter(TierRewriter):
             # an engine made the last commit to the log: the objects stay
             with contextlib.suppress(FencedEpochError):
                 remote.cancel_pending_commits(leader_epoch=check_single_writer(root, take_over=take_over))
-                remote.discard(entries_of(group))
+                remote.discard(_never_published(remote, entries_of(group)))
 
 
 def _never_published(remote: TierLog, entries: Sequence[StoredSegment]) -> list[StoredSegment]:

@@ -29,7 +29,7 @@ from stratalog.tier.manifest.root import MAX_MARKS, ChangeKind, WriteMark, marke
 from stratalog.tier.tier_log import TierLog
 from stratalog.tier.tier_publisher import TierPublisher
 from stratalog.tier.upkeep.collect import GRACE_MS
-from stratalog.writing.staged import ReplaceSpan, Rewritten
+from stratalog.writing.staged import ReplaceSpan, Rewritten, StagedSegment
 from stratalog.writing.tier_writer import TierWriter
 from tier_writers import LOG, Bed, after
 
@@ -137,6 +137,24 @@ def test_objects_that_an_engine_took_over_are_not_cleaned_up(tiers: Bed) -> None
         writer.discard(staged)
     assert len(tiers.segments()) == 1
     assert tiers.values() == []
+
+
+def test_a_discard_keeps_published_segments_that_a_merge_has_replaced(tiers: Bed) -> None:
+    published = list[StagedSegment]()
+    for number in range(2):
+        staged = tiers.stage([b"%d" % number])
+        tiers.append(staged)
+        published += staged
+    with tiers.writer() as writer:
+        span = writer.span(LOG)
+        assert span is not None
+        merged = writer.merge(span, [(0, 2)])
+        writer.replace(span, merged.staged, reason="merged", keeps_others=True)
+    kept = tiers.segments()
+    assert len(kept) == 3
+    with tiers.writer() as writer:
+        writer.discard([*published, *tiers.stage([b"never published"])])
+    assert tiers.segments() == kept, "earlier states of the tier have these segments"
 
 
 def test_objects_that_were_staged_to_take_over_a_log_are_discarded(tiers: Bed) -> None:
