@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -153,6 +153,19 @@ def test_a_header_without_a_key_is_refused() -> None:
     for header in ({"key": None, "value": b"v"}, None):
         with pytest.raises(InvalidRecordError, match="header"):
             columns_of(arrow([{"value": b"v", "headers": [{"key": "k", "value": None}, header]}]))
+
+
+def test_only_null_and_the_time_of_sparks_kafka_source_are_no_timestamp() -> None:
+    from stratalog_spark.columns.row_columns import columns_of  # noqa: PLC0415 - needs pyspark
+
+    start = datetime(1970, 1, 1, tzinfo=UTC)
+    times = [None, start - timedelta(milliseconds=1), start - timedelta(microseconds=1001), start]
+    found = columns_of(arrow([{"value": b"v", "timestamp": time} for time in times]))
+    assert list(found.timestamp_ms) == [-1, -1, -2, 0]
+    for early_us in (1, 999):
+        rows = [{"value": b"v", "timestamp": start - timedelta(microseconds=early_us)}]
+        with pytest.raises(InvalidRecordError, match="less than 1 ms before 1970"):
+            columns_of(arrow(rows))
 
 
 @pytest.mark.usefixtures("topic")

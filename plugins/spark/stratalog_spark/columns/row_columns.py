@@ -212,10 +212,12 @@ def columns_of(rows: pa.RecordBatch) -> RecordColumns:
     """Return rows as record columns.
 
     The result has every field of a record: without a column ``key`` all keys are null, and a row without a timestamp
-    gets -1. Offsets begin at 0.
+    gets -1. So does a row with a timestamp of exactly -1 ms, which Spark's Kafka source returns for a record without a
+    timestamp. Offsets begin at 0.
 
     Raises:
-        InvalidRecordError: the rows are larger than 2 GiB in total, or a header is null or has no key.
+        InvalidRecordError: the rows are larger than 2 GiB in total, a header is null or has no key, or a timestamp is
+            less than 1 ms before 1970, which would be rounded to -1.
     """
     import numpy as np  # noqa: PLC0415 - comes with Spark's extra
 
@@ -237,7 +239,13 @@ def columns_of(rows: pa.RecordBatch) -> RecordColumns:
     stamps: NDArray[np.int64] = np.full(count, -1, dtype=np.int64)
     if "timestamp" in names:
         moments: Column = rows.column("timestamp")
-        stamps = np.asarray(moments.cast("int64").fill_null(-1000).to_numpy(zero_copy_only=False)) // 1000
+        times_us = np.asarray(moments.cast("int64").fill_null(-1000).to_numpy(zero_copy_only=False))
+        if ((times_us > -1000) & (times_us < 0)).any():
+            raise InvalidRecordError(
+                "a row has a timestamp less than 1 ms before 1970, which a record cannot store: change the timestamp to "
+                "1970, or to null for the time of the write"
+            )
+        stamps = times_us // 1000
     numbers: list[NDArray[Any]] = [np.arange(count, dtype=np.int64), stamps, arena.zeros(count), arena.none(count)]
     numbers += [*keys, *values, first, counts, *header_keys, *header_values]
     return RecordColumns(arena.joined(), count, *map(_view, numbers))
