@@ -445,3 +445,39 @@ def test_an_older_spark_knows_no_limits(engine: Engine, tmp_path: Path) -> None:
     reader.stop()
     with pytest.raises(ConfigError, match="need Spark"):
         PlainStreamReader(Options({**given, "maxOffsetsPerTrigger": "5"}, streaming=True), ["offset"])
+
+
+def plain_reader(folder: Path, **options: str) -> Any:
+    from stratalog_spark.options.read_options import Options  # noqa: PLC0415 - needs pyspark
+    from stratalog_spark.read.stream import PlainStreamReader  # noqa: PLC0415 - the same
+
+    given = {"path": str(folder), "subscribe": "orders", "startingOffsets": "earliest", **options}
+    return PlainStreamReader(Options(given, streaming=True), ["offset"])
+
+
+def test_an_older_spark_repeats_no_records_that_a_writer_hides_for_now(engine: Engine, tmp_path: Path) -> None:
+    assert engine.partitions()
+    reader = plain_reader(tmp_path / "data")
+    end = reader.latestOffset()
+    checkpoint = tmp_path / "data" / "replication-offset-checkpoint"
+    shown = checkpoint.read_text()
+    checkpoint.write_text(shown.replace("orders 0 30", "orders 0 20"))
+    assert reader.latestOffset() == end
+    checkpoint.write_text(shown)
+    append(engine, 0, 1)
+    assert reader.latestOffset()["orders"] == {"0": 31, "1": 10}
+    reader.stop()
+
+
+def test_an_older_spark_reports_a_truncated_log_or_continues_at_its_end(engine: Engine, tmp_path: Path) -> None:
+    readers = plain_reader(tmp_path / "data"), plain_reader(tmp_path / "data", failOnDataLoss="false")
+    ends = [reader.latestOffset() for reader in readers]
+    engine.log("orders", 0).truncate_to(20)
+    write_checkpoints(engine)
+    later = [reader.latestOffset() for reader in readers]
+    assert [offsets["orders"] for offsets in later] == 2 * [{"0": 20, "1": 10}]
+    with pytest.raises(OffsetOutOfRangeError, match="orders-0"):
+        readers[0].partitions(ends[0], later[0])
+    assert [batch for task in readers[1].partitions(ends[1], later[1]) for batch in readers[1].read(task)] == []
+    for reader in readers:
+        reader.stop()

@@ -65,6 +65,7 @@ class Planner:
         self._first: Offsets | None = None
         self._target: Offsets | None = None
         self._ends = Offsets({})
+        self._returned = Offsets({})
         self._seen: dict[TopicPartition, LogOffsets] = {}
         self._batch: tuple[Offsets, Offsets] | None = None  # start and end of the batch that was returned last
         self._planned: tuple[Offsets, Offsets, list[Split]] | None = None
@@ -94,6 +95,21 @@ class Planner:
         bounds = {name: found.bound(self.options.isolation) for name, found in self._seen.items()}
         self._ends = Offsets(bounds, _ids(reader, names))
         return self._ends
+
+    def rising_ends(self) -> Offsets:
+        """Return ``ends``, and never a lower end of a partition than an earlier call.
+
+        The bound of readers may be low after the writer has restarted. A batch that ends there would move the query
+        back, and the next batch would repeat records. A truncated partition gets its log end offset.
+        """
+        ends, before = self.ends(), self._returned
+        recreated = _created_again(before, ends)
+        rising = {
+            name: end if name.topic in recreated else max(end, min(before.get(name, end), self._seen[name].log_end))
+            for name, end in ends.items()
+        }
+        self._returned = Offsets(rising, ends.ids)
+        return self._returned
 
     def _chosen(self, reader: Reader) -> list[TopicPartition]:
         """Open the logs to read, and return their names, without those of deleted topics.
@@ -241,6 +257,8 @@ class Planner:
 
     def _range(self, name: TopicPartition, begin: int, until: int, bounds: LogOffsets) -> OffsetRange:
         first, last = bounds.log_start, bounds.bound(self.options.isolation)
+        if begin > until and begin > bounds.log_end:  # before Spark 4.2, ``next`` is not called
+            self._lost(OffsetOutOfRangeError(str(name), begin, first, bounds.log_end).advised(_LOSS_ADVICE))
         if begin >= until:
             return OffsetRange(name, until, until)
         if last < until <= bounds.log_end:
@@ -312,8 +330,8 @@ class PlainStreamReader(DataSourceStreamReader):
         return to_json(self._planner.first())
 
     def latestOffset(self) -> Json:  # noqa: N802 - Spark's name
-        """Return the current end offsets. Errors are those of ``Planner.ends``."""
-        return to_json(self._planner.ends())
+        """Return the current end offsets, which never move back. Errors are those of ``Planner.ends``."""
+        return to_json(self._planner.rising_ends())
 
     def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
         """Return the input of each task of one micro-batch; at least one. Errors are those of ``Planner.splits``."""
