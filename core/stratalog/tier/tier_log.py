@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import partial
 
 from stratalog.errors import FencedEpochError, StorageError
-from stratalog.model.names import TopicId, TopicPartition, parse_segment_key, segments_prefix
+from stratalog.model.names import TopicId, TopicPartition, parse_segment_key, segments_prefix, upload_time_ms
 from stratalog.model.offsets import next_epoch
 from stratalog.spi.layouts import SegmentSource, StoredSegment
 from stratalog.spi.providers import Section
@@ -23,6 +23,7 @@ from stratalog.tier.commit.trim_change import (
     truncate_change,
 )
 from stratalog.tier.log_head import LogHead, TierComponents
+from stratalog.tier.manifest.entry_tree import leaves
 from stratalog.tier.manifest.pages import Pages
 from stratalog.tier.manifest.root import BULK, ChangeKind, Root, TopicNote, object_keys
 from stratalog.tier.upkeep.collect import GRACE_MS, Collector, CollectReport
@@ -110,23 +111,41 @@ class TierLog(LogHead):
             return root
 
     def discard(self, entries: Iterable[StoredSegment]) -> None:
-        """Delete the objects of segments that were uploaded but not committed; keep objects that the latest root names.
+        """Delete the objects of segments that were uploaded but not committed; keep objects that an existing root names.
 
-        If an object cannot be deleted now, a later ``collect`` deletes it.
+        The collector deletes the kept objects when readers of older roots no longer need them. If an object cannot be
+        deleted now, a later ``collect`` deletes it.
 
         Raises:
             ReadOnlyError: the tier was opened for reading.
-            The errors of ``refresh``.
+            The errors of ``history``.
         """
         self.check_writable()
         entries = list(entries)
         if not entries:
             return
         self.refresh()
-        root = self.root
+        named = self._named_among(entries)
         for entry in entries:
-            named = object_keys(self.entries(entry.info.base_offset, entry.info.end_offset, root))
             self._uploads.deleted(entry.keys, self._tier.store.delete(sorted(entry.keys - named)))
+
+    def _named_among(self, entries: Sequence[StoredSegment]) -> set[str]:
+        """Return keys of objects that existing roots name, with all those at the offsets of the segments.
+
+        A segment may have been committed although its writer got an error, and a merge may have replaced it since.
+        """
+        start, end = min(entry.info.base_offset for entry in entries), max(entry.info.end_offset for entry in entries)
+        wanted, named, read = object_keys(entries), set[str](), set[str]()
+        since_ms = min(upload_time_ms(key) or 0 for key in wanted) - GRACE_MS  # clocks of writers differ by less
+        for root in self.history():
+            if wanted <= named or root.end_offset <= start or root.created_ms < since_ms:
+                break  # an older root names no other object of the segments
+            named |= object_keys(root.entries)
+            for ref in leaves(root.pages, self._pages, start):
+                if ref.base_offset < end and ref.sha256 not in read:  # adjacent roots share most pages
+                    named |= object_keys(self._pages.entries(ref))
+                    read.add(ref.sha256)
+        return named
 
     # --- offload and trims -------------------------------------------------------------------------------------------
 

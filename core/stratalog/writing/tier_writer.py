@@ -18,7 +18,7 @@ from stratalog.model.names import TopicId, TopicPartition
 from stratalog.segment.framing import walk
 from stratalog.spi.layouts import StoredSegment
 from stratalog.tier.commit.append_change import Appending, EndMovedError, check_single_writer, is_unused
-from stratalog.tier.manifest.root import Root, TopicNote, WriteMark, object_keys
+from stratalog.tier.manifest.root import Root, TopicNote, WriteMark
 from stratalog.tier.read.remote_segment import RemoteSegment
 from stratalog.tier.tier_log import TierLog
 from stratalog.writing.segment_stage import SegmentStage
@@ -84,7 +84,7 @@ class TierWriter(TierRewriter):
         for _ in range(_TRIES):
             root = remote.root
             if mark is not None and root is not None and root.number_of(mark.writer) >= mark.number:
-                remote.discard(_never_published(remote, entries))
+                remote.discard(entries)
                 return Published(log, root.end_offset, root.end_offset, 0, 0, duplicate=True)
             if not entries:
                 end = root.end_offset if root is not None else 0
@@ -174,23 +174,7 @@ class TierWriter(TierRewriter):
             # an engine made the last commit to the log: the objects stay
             with contextlib.suppress(FencedEpochError):
                 remote.cancel_pending_commits(leader_epoch=check_single_writer(root, take_over=take_over))
-                remote.discard(_never_published(remote, entries_of(group)))
-
-
-def _never_published(remote: TierLog, entries: Sequence[StoredSegment]) -> list[StoredSegment]:
-    """Return the segments, staged for an append, that no existing root names, even if a merge has replaced them since.
-
-    The collector deletes the objects of the other segments when readers of older roots no longer need them.
-    """
-    left = list(entries)
-    start = min((entry.info.base_offset for entry in left), default=0)
-    end = max((entry.info.end_offset for entry in left), default=0)
-    for root in remote.history():
-        if not left or root.end_offset <= start:  # an older root cannot name the segments
-            break
-        named = object_keys(remote.entries(start, end, root))
-        left = [entry for entry in left if named.isdisjoint(entry.keys)]
-    return left
+                remote.discard(entries_of(group))
 
 
 def _check_staged_for(staged: Sequence[StagedSegment], target: TierTarget) -> None:

@@ -25,6 +25,7 @@ from stratalog.reading.tier_reader import BucketReader
 from stratalog.registry.registry import Registry
 from stratalog.testing.contracts.made_segments import made_segment
 from stratalog.tier.commit.append_change import Appending, EndMovedError
+from stratalog.tier.manifest import entry_tree
 from stratalog.tier.manifest.root import MAX_MARKS, ChangeKind, WriteMark, marked, object_keys
 from stratalog.tier.tier_log import TierLog
 from stratalog.tier.tier_publisher import TierPublisher
@@ -111,6 +112,34 @@ def test_a_repeated_append_keeps_the_objects_that_older_roots_name(tiers: Bed) -
         assert writer.append(LOG, [*staged, *repeated], mark).duplicate
     assert published < set(tiers.segments())
     assert len(tiers.segments()) == 8 + 1, "the segment that was staged again is gone"
+
+
+@pytest.mark.parametrize("page_items", [2, 256])
+def test_a_discard_keeps_the_objects_that_older_roots_name(
+    tiers: Bed, monkeypatch: pytest.MonkeyPatch, page_items: int
+) -> None:
+    """An append is committed, but its driver gets a timeout. Another writer merges the segment before the discard."""
+    monkeypatch.setattr(entry_tree, "PAGE_ITEMS", page_items)
+    staged = tiers.stage([b"0"])
+    with tiers.writer() as writer:
+        tiers.store.faults = lambda request: (
+            ObjectFault.NOT_APPLIED
+            if request.kind == "list" and request.key.endswith("/manifest/")
+            else ObjectFault.NONE
+        )
+        with pytest.raises(StoreError):
+            writer.append(LOG, staged)
+    for number in range(1, 8):
+        tiers.append(tiers.stage([b"%d" % number]))
+    published = set(tiers.segments())
+    with tiers.writer() as writer:
+        span = writer.span(LOG)
+        assert span is not None
+        merged = writer.merge(span, [(span.start, span.end)])
+        writer.replace(span, merged.staged, reason="a merge")
+        writer.discard([*staged, *tiers.stage([b"0"])])
+    assert published < set(tiers.segments())
+    assert len(tiers.segments()) == 8 + 1, "the segment that was never published is gone"
 
 
 def test_a_root_that_arrives_after_its_segments_were_discarded_is_refused(tiers: Bed) -> None:
