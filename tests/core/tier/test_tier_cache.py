@@ -45,6 +45,25 @@ def test_a_group_is_dropped_as_a_whole(tmp_path: Path) -> None:
     assert len(files_in(tmp_path)) == 1
 
 
+def test_a_refused_group_is_not_cached_again_even_by_a_put_in_progress(tmp_path: Path) -> None:
+    files = FaultyVfs()
+    cache = cache_of(tmp_path, env=Env(files=files))
+    cache.put("a", "1", DATA)
+
+    def refuse(operation: str, *_: object) -> None:
+        if operation == "write":
+            cache.drop("a", refuse=True)
+
+    files.rule = refuse
+    cache.put("a", "2", DATA)
+    files.rule = None
+    cache.put("a", "3", DATA)
+    cache.put("b", "1", DATA)
+    assert [cache.get("a", item) for item in "123"] == [None, None, None]
+    assert cache.get("b", "1") == DATA
+    assert len(files_in(tmp_path)) == 1
+
+
 def test_every_flipped_bit_and_every_cut_is_a_miss_and_then_mended(tmp_path: Path) -> None:
     """A damaged file is replaced, and its bytes are never returned (KAFKA-15511)."""
     cache = cache_of(tmp_path)

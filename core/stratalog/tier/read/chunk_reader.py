@@ -171,13 +171,13 @@ class ChunkReader:
             parts.append(memoryview(chunk)[max(start - span.start, 0) : min(end, span.end) - span.start])
         return b"".join(parts)
 
-    def drop(self, keys: Collection[str]) -> None:
-        """Remove all cached bytes of some objects, also on disk."""
+    def drop(self, keys: Collection[str], *, refuse: bool = False) -> None:
+        """Remove all cached bytes of some objects, also on disk. With ``refuse``, do not cache them on disk again."""
         self._ahead.drop(keys)
         self._memory.drop(lambda cached: isinstance(cached, ObjectRange) and cached.key in keys)
         if self._disk is not None:
             for key in keys:
-                self._disk.drop(self._group(key))
+                self._disk.drop(self._group(key), refuse=refuse)
 
     def metrics(self) -> CacheMetrics:
         """Return the metrics of the cache of chunks in memory."""

@@ -74,6 +74,7 @@ class DiskCache:
         self._hits = self._misses = self._temporaries = 0  # under _lock
         self._silent_until_ns = 0  # under _lock
         self._checked: dict[str, _Checked] = {}  # files found undamaged, by name; under _lock
+        self._refused = set[str]()  # prefixes of the file names of groups that are not cached again; under _lock
         self._handles = HandlePool(env.files, _OPEN_FILES)
         ends_with_fork(self)
         self._load()
@@ -134,13 +135,13 @@ class DiskCache:
             return _file_name(group, item) in self._order
 
     def put(self, group: str, item: str, data: Buffer) -> None:
-        """Write an item to the cache, unless the cache has the item; evict other items if the cache is full.
+        """Write an item to the cache, unless the cache has or refuses the item; evict other items if the cache is full.
 
         Disk errors are not raised. After a disk error, ``put`` logs a warning and writes nothing for a minute.
         """
         name, key = _file_name(group, item), _key(group, item)
         with self._lock:
-            if name in self._order or self._clock.monotonic_ns() < self._silent_until_ns:
+            if self._is_unwanted(name) or self._clock.monotonic_ns() < self._silent_until_ns:
                 return
             self._temporaries += 1
             temporary = f"{self._folder}/{name}-{self._temporaries}{_TEMPORARY}"
@@ -151,10 +152,12 @@ class DiskCache:
         except OSError as error:
             self._failed(temporary, error)
 
-    def drop(self, group: str) -> None:
-        """Delete all items of a group."""
+    def drop(self, group: str, *, refuse: bool = False) -> None:
+        """Delete all items of a group. With ``refuse``, ``put`` writes no item of the group until the process ends."""
         prefix = _group_prefix(group)
         with self._lock:
+            if refuse:
+                self._refused.add(prefix)
             self._forget([str(name) for name in self._order.keys() if str(name).startswith(prefix)])  # noqa: SIM118 - no mapping
 
     def close(self) -> None:
@@ -212,12 +215,15 @@ class DiskCache:
 
     def _keep(self, name: str, temporary: str, size_bytes: int) -> None:
         with self._lock:
-            if name in self._order:
-                self._files.remove(temporary)  # another thread was faster
+            if self._is_unwanted(name):
+                self._files.remove(temporary)  # another thread has put or dropped it
                 return
             self._files.rename(temporary, f"{self._folder}/{name}")
             for gone in self._order.add(name, size_bytes):
                 self._remove(str(gone))
+
+    def _is_unwanted(self, name: str) -> bool:
+        return name in self._order or name[: _GROUP_DIGITS + 1] in self._refused
 
     def _failed(self, temporary: str, error: OSError) -> None:
         with contextlib.suppress(OSError):

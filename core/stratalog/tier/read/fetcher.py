@@ -127,8 +127,11 @@ class Fetcher:
             self._folder.indexes.drop(self._group(stored))
 
     def forget_objects(self, keys: Collection[str]) -> None:
-        """Drop the cached chunks of the objects with these keys, in memory and on disk."""
-        self._chunks.drop(keys)
+        """Drop the cached chunks of the objects with these keys, in memory and on disk.
+
+        Reads in progress may read the objects again, but the cache on disk no longer stores their bytes.
+        """
+        self._chunks.drop(keys, refuse=True)
 
     def close(self) -> None:
         """End the prefetching threads, and close the caches on disk. A second call does nothing."""

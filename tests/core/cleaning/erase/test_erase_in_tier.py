@@ -204,6 +204,26 @@ def test_readers_under_way_continue(logs: TieredLogs, engine: Engine) -> None:
         assert letters(following) == "1b 3b"
 
 
+def test_reads_in_progress_do_not_bring_the_key_back_into_the_cache_on_disk(tmp_path: Path) -> None:
+    cache = {"tier.cache.dir": str(tmp_path / "cache"), "limits.fetch.chunk.bytes": 4096, "limits.prefetch.bytes": 0}
+    logs = TieredLogs(tmp_path / "logs", settings=cache)
+    engine = logs.engine()
+    log = filled(engine, local_retention_bytes=0, **DELETE)
+    for key in (b"other", b"SECRET"):
+        log.append([Record(key=key, value=bytes(10_000))])
+        log.roll()
+    engine.offload()
+    engine.apply_retention()
+    in_progress = log.records()
+    assert next(in_progress).key == b"other"
+    assert erased(engine, b"SECRET").is_complete
+    assert [record.key for record in in_progress] == [b"SECRET"]
+    logs.close()
+    cached = [path.read_bytes() for path in (tmp_path / "cache").rglob("*") if path.is_file()]
+    assert [b"other" in data for data in cached].count(True) == 1
+    assert not any(b"SECRET" in data for data in cached)
+
+
 @pytest.mark.long
 def test_the_store_fails_once_at_each_request(tmp_path: Path) -> None:
     number = 0
