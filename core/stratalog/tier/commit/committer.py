@@ -117,6 +117,8 @@ class Committer:
             if committed is not None:
                 return committed.root
             head = self._finder.find(cold=True)
+            if head is not None and root.commit_id in head.root.recent_commits:
+                return head.root  # the root was created, and collected before it could be read
         raise StoreThrottledError(
             "other writers committed first in every attempt", manifest_key(self._finder.prefix, root.version)
         )

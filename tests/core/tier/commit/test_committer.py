@@ -6,7 +6,9 @@ import pytest
 
 from sim_objects import ObjectFault, SimBucket, SimObjectStore, SimRequest, scripted_faults
 from stratalog.errors import ConfigError, CorruptManifestError, FencedEpochError, StoreThrottledError, StoreTimeoutError
+from stratalog.model.batches import Buffer
 from stratalog.model.names import log_prefix, manifest_key, manifest_prefix
+from stratalog.spi.objects import Created
 from stratalog.testing.contracts.made_segments import LOG, TOPIC_ID
 from stratalog.tier.commit.committer import Committer, Decide
 from stratalog.tier.manifest.head import HeadFinder
@@ -261,6 +263,27 @@ def test_a_version_taken_and_collected_before_it_was_read_is_a_lost_race() -> No
     old.before("create", steal)
     with pytest.raises(FencedEpochError, match="leader epoch 2"):
         old.commit(1)
+
+
+@pytest.mark.parametrize("commits", [1, 2])
+def test_a_root_that_was_collected_before_its_writer_read_it_is_not_committed_twice(commits: int) -> None:
+    """The client library repeats a create whose reply was lost, and then reports that the object exists."""
+    bed = TierBed()
+    writer = Writer(bed)
+    writer.commit(1)
+    others = take_over(bed, commits, collected=True)
+    real = writer.store.create
+
+    def repeated(key: str, data: Buffer, *, deadline_ns: int) -> Created:
+        assert real(key, data, deadline_ns=deadline_ns) is Created.CREATED
+        others()
+        return Created.EXISTS
+
+    writer.store.create = repeated  # type: ignore[method-assign]
+    root = writer.commit(1)
+    assert (root.version, root.log_start) == (3 + commits, 3 + commits)
+    with pytest.raises(FencedEpochError):
+        writer.commit(1)
 
 
 def test_losing_every_race_ends() -> None:
