@@ -10,7 +10,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from stratalog.env.clock import Clock
-from stratalog.errors import ConfigError, OffsetOutOfRangeError, PluginImportError, SegmentGoneError, UnknownTopicError
+from stratalog.errors import (
+    ConfigError,
+    ObjectNotFoundError,
+    OffsetOutOfRangeError,
+    PluginImportError,
+    SegmentGoneError,
+    UnknownTopicError,
+)
 from stratalog.log.read.columns import read_arrow
 from stratalog.log.read.log_reader import LogReader
 from stratalog.model.arguments import CheckedArguments, Positive
@@ -188,7 +195,7 @@ class TopicReader(CheckedArguments):
                         yield record
                         quiet_from_ns = self._clock.monotonic_ns()
                     positions[number] = end  # only control batches and hidden records are left below the end
-                except SegmentGoneError:  # the writer evicted or replaced the segment after the last refresh
+                except (SegmentGoneError, ObjectNotFoundError):  # evicted or replaced since the last refresh
                     if gone_at.get(number) == positions[number]:
                         raise
                     gone_at[number], is_read = positions[number], False

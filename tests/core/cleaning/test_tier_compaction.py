@@ -191,6 +191,26 @@ def test_history_and_readers_under_way_continue(logs: TieredLogs, engine: Engine
     assert letters(log) == "2c 4b 5d 6a 7e"
 
 
+@pytest.mark.parametrize("reader", ["records", "follow"])
+def test_reads_in_progress_continue_after_the_objects_of_their_segments_were_collected(
+    tmp_path: Path, reader: str
+) -> None:
+    logs = TieredLogs(tmp_path, settings={"limits.chunk.cache.bytes": 0})
+    engine = logs.engine()
+    log = filled(engine, "abc", "abd", "ae", local_retention_bytes=0)
+    engine.offload()
+    engine.apply_retention()
+    with stratalog.open_reader(URI, plugins=[logs.sim], env=logs.env) as outside:
+        in_progress = log.records() if reader == "records" else outside.topic("t").follow(timeout_ms=0)
+        assert next(in_progress).offset == 0
+        logs.clock.advance_ms(1_000)
+        engine.run_cleaner()
+        logs.clock.advance_ms(GRACE_MS + 1)
+        assert engine.collect().objects == 3
+        assert [record.offset for record in in_progress] == [1, 2, 4, 5, 6, 7]
+    logs.close()
+
+
 def test_transactions_over_segments(logs: TieredLogs, engine: Engine) -> None:
     """Aborted data is dropped although its marker is in a later segment. Committed data and producer state stay."""
     log = filled(engine)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import Final, TypeAlias, TypeVar
 
-from stratalog.errors import CorruptionError, SegmentGoneError
+from stratalog.errors import CorruptionError, ObjectNotFoundError, SegmentGoneError
 from stratalog.log.read.view import LogView
 from stratalog.segment.readable import ReadableSegment
 
 T = TypeVar("T")
 ViewSource: TypeAlias = Callable[[], LogView]
-READ_ERRORS: Final = (SegmentGoneError, CorruptionError)  # after these, ``ReadRetry`` decides
+READ_ERRORS: Final = (SegmentGoneError, CorruptionError, ObjectNotFoundError)  # after these, ``ReadRetry`` decides
 
 
 class DamagedReads:
@@ -33,8 +33,8 @@ class ReadRetry:
     """Retry decisions for one read.
 
     If a segment is removed, truncated or replaced during the read, the read continues with a newer view, in which the
-    tier or another segment has the offsets. The number of retries is limited by the number of removed segments and of
-    damaged batches.
+    tier or another segment has the offsets. The number of retries is limited by the number of removed segments, of
+    commits to the tier and of damaged batches.
 
     Args:
         views: returns the newest view.
@@ -48,7 +48,9 @@ class ReadRetry:
         self.view, self._views = view, views
         self._damaged = DamagedReads()
 
-    def should_retry(self, error: SegmentGoneError | CorruptionError, segment: ReadableSegment | None) -> bool:
+    def should_retry(
+        self, error: SegmentGoneError | CorruptionError | ObjectNotFoundError, segment: ReadableSegment | None
+    ) -> bool:
         """Return True if the read may succeed now with ``self.view``, which this call may replace by a newer view.
 
         Args:
@@ -56,10 +58,11 @@ class ReadRetry:
             segment: the segment that was read; None if the list of segments could not be read.
         """
         newer = self._views()
-        if _has_lost(newer, self.view):
+        was_collected = isinstance(error, ObjectNotFoundError) and _tier_version(newer) != _tier_version(self.view)
+        if was_collected or _has_lost(newer, self.view):
             self.view = newer  # a segment was evicted, truncated or replaced during the read
             return True
-        if isinstance(error, SegmentGoneError) or segment is None:
+        if not isinstance(error, CorruptionError) or segment is None:
             return False
         return self._damaged.should_repeat(error, segment)
 
@@ -84,6 +87,10 @@ def retried(views: ViewSource, read: Callable[[LogView], Generator[ReadableSegme
             if not retry.should_retry(error, segment):
                 raise
             view = retry.view
+
+
+def _tier_version(view: LogView) -> int:
+    return 0 if view.remote is None else view.remote.version
 
 
 def _has_lost(newer: LogView, view: LogView) -> bool:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import cast
 
 from log_bed import LogBed
-from stratalog.errors import CorruptBatchError, SegmentGoneError
+from stratalog.errors import CorruptBatchError, ObjectNotFoundError, SegmentGoneError
 from stratalog.log.read.retry_read import ReadRetry
+from stratalog.log.read.tier_view import RemoteView
 from stratalog.model.records import Record
 from stratalog.segment.readable import ReadableSegment
 
@@ -59,6 +60,16 @@ def test_a_segment_that_retention_deleted_is_searched_in_the_newer_view(bed: Log
     assert retry.should_retry(GONE, view.segments[0])
     assert retry.view is log.view()
     assert not retry.should_retry(GONE, retry.view.segments[0])
+
+
+def test_a_missing_object_is_searched_only_after_another_commit_to_the_tier(bed: LogBed) -> None:
+    missing = ObjectNotFoundError("no such object", "a")
+    view = bed.open().view()._replace(remote=RemoteView(version=1))
+    newer = view._replace(remote=RemoteView(version=2))
+    views = iter((view._replace(remote=RemoteView(version=1)), newer, newer))
+    retry = ReadRetry(lambda: next(views), view)
+    assert [retry.should_retry(missing, tiered("a")) for _ in range(3)] == [False, True, False]
+    assert retry.view is newer
 
 
 def test_damaged_bytes_of_a_tier_are_read_once_more_and_no_oftener(bed: LogBed) -> None:
