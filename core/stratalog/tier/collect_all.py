@@ -57,17 +57,17 @@ class TierCollection:
         if root is None or is_new or (tidy_version == root.version and not has_leftovers):
             return CollectReport()
         with_orphans = has_leftovers or swept_epoch < root.leader_epoch
+        with self._lock:
+            self._tidy.pop(name, None)
+            if with_orphans:  # the search may fail, and some orphans may be younger than the grace time
+                self._swept.pop(name, None)
         report = remote.collect(
             grace_ms=GRACE_MS, history_ms=self._history_ms, with_orphans=with_orphans, leader_epoch=leader_epoch
         )
-        with self._lock:
-            if not report.left:
+        if not report.left:
+            with self._lock:
                 self._tidy[name] = root.version
                 self._swept[name] = root.leader_epoch
-            else:
-                self._tidy.pop(name, None)
-                if with_orphans:  # some orphans may be younger than the grace time
-                    self._swept.pop(name, None)
         return report
 
     def forget_deleted(self, remote: TierLog) -> bool:

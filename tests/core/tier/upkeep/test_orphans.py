@@ -11,6 +11,7 @@ from stratalog.config.topic import TopicConfig
 from stratalog.errors import FencedEpochError, ObjectNotFoundError, StorePermissionError, StoreTimeoutError
 from stratalog.model.names import log_prefix, manifest_prefix, segments_prefix
 from stratalog.testing.contracts.made_segments import LOG, TOPIC_ID, made_segment
+from stratalog.tier.collect_all import TierCollection
 from stratalog.tier.manifest.root import ChangeKind, object_keys
 from stratalog.tier.tier_log import TierLog
 from stratalog.tier.tier_publisher import TierPublisher
@@ -137,6 +138,28 @@ def test_leftovers_of_a_failed_upload_are_deleted_without_a_restart() -> None:
     bed.clock.advance_ms(GRACE_MS)
     assert log.collect(leader_epoch=0).orphans >= 1
     assert [*known, log.has_leftovers] == [True, False]
+    assert objects(bed) == named(log)
+
+
+def test_leftovers_are_searched_again_after_a_collection_that_failed() -> None:
+    bed, collection = TierBed(), TierCollection(GRACE_MS)
+    store = SimObjectStore(bed.bucket)
+    log = bed.open(store).log(LOG, TOPIC_ID)
+    offload(log, 0, 10)
+    bed.clock.advance_ms(GRACE_MS)
+    assert collection.collect(log, 0) == CollectReport(left=0)
+    store.faults = lambda request: ObjectFault.NONE if request.kind in {"read", "list"} else ObjectFault.REPLY_LOST
+    with pytest.raises(StoreTimeoutError):
+        offload(log, 10, 20)
+    bed.bucket.write(f"{PREFIX}segments/{10:020d}-0-{7:032x}.seg", b"what a delete did not reach")
+    bed.clock.advance_ms(GRACE_MS)
+    store.faults = lambda request: (
+        ObjectFault.NOT_APPLIED if request.key == segments_prefix(PREFIX) else ObjectFault.NONE
+    )
+    with pytest.raises(StoreTimeoutError):
+        collection.collect(log, 0)
+    store.faults = lambda _: ObjectFault.NONE
+    assert collection.collect(log, 0).orphans >= 1
     assert objects(bed) == named(log)
 
 
