@@ -139,7 +139,8 @@ class Committer:
             created_ms=self._env.clock.now_ms(),
         )
         before = head.root if head is not None else None
-        return self._finder.signed(root, before, walk(before, self._pages) if before is not None else ())
+        entries = walk(before, self._pages) if before is not None else ()
+        return self._finder.signed(root, before, entries, change.added)
 
     def _check_fenced(self, head: Head | None, leader_epoch: int, shared_with: Collection[str]) -> None:
         """Raise FencedEpochError if the head shows that another writer owns the log."""

@@ -100,13 +100,16 @@ class Authenticity:
 
         return check
 
-    def signed(self, root: Root, before: Root | None, entries: Iterable[StoredSegment]) -> Root:
+    def signed(
+        self, root: Root, before: Root | None, entries: Iterable[StoredSegment], added: Iterable[StoredSegment]
+    ) -> Root:
         """Return a new root with its MAC; ``root`` itself if no layout of the log authenticates roots.
 
         Args:
             root: the root to be committed.
             before: the previous root, which was checked when it was read; None if ``root`` is the first one.
             entries: entries of the previous root; consumed only if that root has no MAC.
+            added: entries that the previous root does not have; some of them may be in pages.
 
         Raises:
             ConfigError: there is no key to authenticate with.
@@ -114,7 +117,7 @@ class Authenticity:
                 for two roots.
             TamperedManifestError: the previous root has no MAC, but an entry that only a root with a MAC may have.
         """
-        layout = before.mac.layout if before is not None and before.mac is not None else self._expected(root)
+        layout = before.mac.layout if before is not None and before.mac is not None else self._expected(root, added)
         if layout is None:
             return root
         found = self._of(layout)
@@ -182,9 +185,12 @@ class Authenticity:
             "commit, or stratalog tier rewrap, adds a MAC",
         )
 
-    def _expected(self, root: Root) -> str | None:
-        """Return the name of the layout, of an entry or of the topic, that must authenticate a root; None if none."""
-        names = {_name(label) for label in {entry.layout for entry in root.entries}}
+    def _expected(self, root: Root, added: Iterable[StoredSegment] = ()) -> str | None:
+        """Return the name of the layout that must authenticate a root; None if none must.
+
+        It is a layout of the topic's settings, of the root's own entries, or of ``added``.
+        """
+        names = {_name(label) for label in {entry.layout for entry in (*root.entries, *added)}}
         layout = root.topic.config.get(_LAYOUT_SETTING) if root.topic is not None else None
         if isinstance(layout, str):
             names.add(layout)

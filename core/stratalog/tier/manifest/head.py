@@ -164,9 +164,11 @@ class HeadFinder:
         with self._store.guard.suspected():
             return parse_root(data, self.log, self.topic_id, version, limit_bytes=self.limit_bytes)
 
-    def signed(self, root: Root, before: Root | None, entries: Iterable[StoredSegment]) -> Root:
+    def signed(
+        self, root: Root, before: Root | None, entries: Iterable[StoredSegment], added: Iterable[StoredSegment]
+    ) -> Root:
         """Return ``Authenticity.signed`` of the arguments; ``root`` itself if the finder has no ``authenticity``."""
-        return root if self.authenticity is None else self.authenticity.signed(root, before, entries)
+        return root if self.authenticity is None else self.authenticity.signed(root, before, entries, added)
 
     def roots_above(self, version: int) -> Iterator[tuple[int, ObjectInfo]]:
         """Yield the versions of the roots above ``version`` that exist, ascending, each with its object.

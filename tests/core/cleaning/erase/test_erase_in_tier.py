@@ -19,6 +19,7 @@ from stratalog import Engine, Record
 from stratalog.cleaning.erase.erasure_report import EraseResult
 from stratalog.errors import ConfigError, FencedEpochError, StoreTimeoutError
 from stratalog.log.log import Log
+from stratalog.tier.manifest import entry_tree
 from stratalog.tier.upkeep.collect import GRACE_MS
 from tiered_logs import TieredLogs, append, committed, filled, letters, remote_of
 
@@ -202,6 +203,29 @@ def test_readers_under_way_continue(logs: TieredLogs, engine: Engine) -> None:
         assert [*seen, *(record.offset for record in under_way)] == [0, 1, 2, 3]
         reader.refresh()
         assert letters(following) == "1b 3b"
+
+
+def test_the_first_encrypted_segment_of_a_log_may_be_one_that_is_on_a_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The root that names the segment has a MAC, although its own entries and its settings need none."""
+    monkeypatch.setattr(entry_tree, "PAGE_ITEMS", 2)
+    keys = tmp_path / "keys.toml"
+    keys.write_text(f'active = "k"\n[keys]\nk = "{KEY}"\n', encoding="utf-8")
+    keys.chmod(0o600)
+    logs = TieredLogs(tmp_path / "logs", settings={"plugins": {"encrypted": {"keys.file": str(keys)}}})
+    engine = logs.engine()
+    log = filled(engine, "ab", "b", "c", "d", "e", local_retention_bytes=0, **DELETE)
+    engine.offload()
+    engine.apply_retention()
+    engine.alter_topic("t", {"tier.layout": "encrypted"})
+    assert erased(engine).is_complete
+    assert letters(log) == "1b 2b 3c 4d 5e"
+    append(log, "f")
+    log.roll()
+    engine.offload()
+    assert letters(log) == "1b 2b 3c 4d 5e 6f"
+    logs.close()
 
 
 def test_reads_in_progress_do_not_bring_the_key_back_into_the_cache_on_disk(tmp_path: Path) -> None:
