@@ -8,11 +8,11 @@ import os
 import select
 import stat
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import BinaryIO, TypeAlias
+from typing import BinaryIO, Final, TypeAlias
 
 import click
 
@@ -31,6 +31,11 @@ from stratalog.model.records import Headers, Record
 
 LINES_AT_ONCE = 10_000
 READ_BYTES = 1 << 20
+_HEADER_FIELDS: Final = frozenset({"key", "value", "value_hex", "value_base64"})
+_RECORD_FIELDS: Final = _HEADER_FIELDS | {"key_hex", "key_base64", "headers", "partition", "timestamp_ms"}
+_IGNORED_FIELDS: Final = frozenset(
+    {"topic", "offset", "timestamp_type", "leader_epoch", "error"}
+)  # of `consume --json`
 
 PartitionedRecord: TypeAlias = tuple[int | None, Record]
 """Partition that the input names for a record, None if it names none; and the record."""
@@ -115,9 +120,11 @@ class RecordInput:
             found = json.loads(line)
             if not isinstance(found, dict):
                 raise InvalidRecordError("a record is a JSON object")
-            given = found.get("headers") or []
-            headers = [(str(header["key"]), bytes_of(header, "value")) for header in given]
+            _check_fields(found, _RECORD_FIELDS | _IGNORED_FIELDS, "key, value, headers, partition and timestamp_ms")
+            headers = _named_headers(found.get("headers") or [])
             partition = found.get("partition")
+            if partition is not None and type(partition) is not int:
+                raise InvalidRecordError(f"partition is an int, not {type(partition).__name__}")
             key = bytes_of(found, "key")
             record = Record(
                 key=self.key if key is None else key,
@@ -125,9 +132,30 @@ class RecordInput:
                 headers=(*headers, *self.headers),
                 timestamp_ms=found.get("timestamp_ms", NO_TIMESTAMP),
             )
-        except (ValueError, TypeError, KeyError, RecursionError, StorageError) as error:
-            raise InvalidRecordError(f"line {number} of {file} is not a record: {error!r}") from error
+        except json.JSONDecodeError as error:
+            reason = f"no JSON at column {error.colno}: {error.msg}"
+            raise InvalidRecordError(f"line {number} of {file} is not a record: {reason}") from error
+        except (ValueError, TypeError, RecursionError, StorageError) as error:
+            raise InvalidRecordError(f"line {number} of {file} is not a record: {error}") from error
         return partition, record
+
+
+def _check_fields(found: Mapping[str, object], known: Collection[str], usual: str) -> None:
+    """Raise InvalidRecordError for an unknown field. Otherwise, a misspelt name would make the value null."""
+    unknown = next((name for name in found if name not in known), None)
+    if unknown is not None:
+        raise InvalidRecordError(f"unknown field {unknown!r}: use {usual}")
+
+
+def _named_headers(given: object) -> Headers:
+    """Return the headers of a JSON object, which have the form of ``consume --json``, or raise InvalidRecordError."""
+    if not isinstance(given, list) or not all(isinstance(header, dict) for header in given):
+        raise InvalidRecordError('headers is a list of objects, such as [{"key": "name", "value": "text"}]')
+    for header in given:
+        _check_fields(header, _HEADER_FIELDS, "key and value")
+        if not isinstance(header.get("key"), str):
+            raise InvalidRecordError('a header has no name: add its name as the text "key"')
+    return tuple((header["key"], bytes_of(header, "value")) for header in given)
 
 
 def _separator(context: click.Context, option: click.Parameter, value: str | None) -> bytes | None:

@@ -86,15 +86,29 @@ def test_json_values_are_written_as_json(produced: Produced, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    "line", ["no json", "[1]", '{"headers": [{"value": "x"}]}', '{"value_hex": "zz"}', '{"timestamp_ms": "now"}']
+    ("line", "reason"),
+    [
+        ("no json", "no JSON at column 1: Expecting value"),
+        ("[1]", "a record is a JSON object"),
+        ('{"vaule": "x"}', "unknown field 'vaule': use key, value, headers, partition and timestamp_ms"),
+        ('{"headers": {"name": "x"}}', "headers is a list of objects"),
+        ('{"headers": [{"value": "x"}]}', "a header has no name"),
+        ('{"headers": [{"key": null, "value": "x"}]}', "a header has no name"),
+        ('{"headers": [{"key": "name", "vaule": "x"}]}', "unknown field 'vaule': use key and value"),
+        ('{"value_hex": "zz"}', "value_hex is not hex"),
+        ('{"timestamp_ms": "now"}', "timestamp_ms is an int, not str"),
+        ('{"partition": "0"}', "partition is an int, not str"),
+    ],
 )
-def test_a_line_that_is_no_record_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str], line: str) -> None:
+def test_a_line_that_is_no_record_is_named_with_the_reason(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], line: str, reason: str
+) -> None:
     file, folder = tmp_path / "records", tmp_path / "data"
     file.write_text('{"value": "good"}\n' + line + "\n", encoding="utf-8")
     with open_engine(folder) as engine:
         engine.create_topic("t")
     assert run(["produce", "t", str(file), "--input", "json", "--dir", str(folder)]) == 2
-    assert f"line 2 of {file} is not a record" in capsys.readouterr().err
+    assert f"line 2 of {file} is not a record: {reason}" in capsys.readouterr().err
 
 
 def test_a_separator_is_for_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
