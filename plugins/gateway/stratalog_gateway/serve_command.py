@@ -9,6 +9,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Final
 
 import click
@@ -90,6 +91,8 @@ def serve(
             raise ConfigError("--state is for a read-only gateway: add --read-only")
         else:
             source = None
+            for directory in directories:
+                _check_directory(directory)
             engine = opened.enter_context(open_engine(directories, tier=tier, tier_options=tier_options, config=config))
         gateway = Gateway(engine, settings, Env().clock, source)
         try:
@@ -109,6 +112,14 @@ def _only(places: tuple[str, ...]) -> str:
     if len(places) > 1:
         raise ConfigError("a read-only gateway reads one directory or one tier: start a gateway for each")
     return places[0]
+
+
+def _check_directory(directory: str) -> None:
+    """Raise LogDirNotFoundError if a directory contains only files of other programs, such as a home directory."""
+    path = Path(directory)
+    names = {entry.name for entry in path.iterdir()} if path.is_dir() else set()
+    if names - {"lost+found"} and ".lock" not in names:  # each engine and each broker makes a lock file
+        open_reader(directory, config={}).close()  # raises the error
 
 
 def _settings(config: str | None, chosen: Mapping[str, object]) -> GatewaySection:

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from gateway_bed import Wire
 from stratalog.cli.app import app
-from stratalog.errors import ConfigError
+from stratalog.errors import ConfigError, LogDirNotFoundError
 from stratalog_gateway.serve_command import serve
 
 
@@ -52,3 +52,11 @@ def test_a_port_in_use_is_named_with_one_reason(tmp_path: Path) -> None:
         address = f"127.0.0.1:{other.getsockname()[1]}"
         found = CliRunner().invoke(serve, [str(tmp_path / "data"), "--listen", address], **app.context_settings)
     assert str(found.exception) == f"cannot listen on {address} (Address already in use): choose a free address"
+
+
+def test_a_folder_of_other_files_is_refused_and_not_written_to(tmp_path: Path) -> None:
+    (tmp_path / "letter.txt").write_text("dear reader")
+    found = CliRunner().invoke(serve, [str(tmp_path), "--listen", "127.0.0.1:0"], **app.context_settings)
+    assert isinstance(found.exception, LogDirNotFoundError)
+    assert f"the directory contains no logs path={tmp_path}" in str(found.exception)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["letter.txt"]
