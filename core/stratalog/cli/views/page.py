@@ -31,12 +31,13 @@ _UNITS: Final = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", _SE
 
 
 def render(template: str, **values: object) -> str:
-    """Return a page, made from a template in this folder.
+    """Return a page, made from a template in this folder. Bytes of paths that are not UTF-8 are shown as escapes.
 
     Raises:
         PluginImportError: jinja2 is not installed.
     """
-    return str(_environment().get_template(template).render(**values))
+    page = str(_environment().get_template(template).render(**values))
+    return page.encode(errors="backslashreplace").decode()
 
 
 def time_text(time_ms: int | None) -> str:

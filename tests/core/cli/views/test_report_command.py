@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -117,3 +118,11 @@ def test_a_missing_directory_is_an_error_without_a_file(tmp_path: Path, capsys: 
     assert run(["report", str(tmp_path / "missing"), "-o", str(tmp_path / "r.html")]) == 2
     assert "no such file or directory" in capsys.readouterr().err
     assert not (tmp_path / "r.html").exists()
+
+
+def test_a_directory_whose_name_is_not_utf_8_has_a_report(tmp_path: Path) -> None:
+    data = tmp_path / os.fsdecode(b"data-\xff")
+    with open_engine(data) as engine:
+        engine.create_topic("t")
+    assert run(["report", str(data), "-o", str(tmp_path / "report.html")]) == 0
+    assert r"data-\udcff" in (tmp_path / "report.html").read_text(encoding="utf-8")
