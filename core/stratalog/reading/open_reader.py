@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
 
 from stratalog.config.settings_sources import Settings, read_settings
 from stratalog.env import Env
@@ -41,9 +42,9 @@ def open_reader(
             tier, which is then read alone.
         tier: the tier behind a directory, for segments that are no longer local.
         tier_options: options for the library that accesses the store (credentials, endpoint); never logged.
-        as_of: selects an earlier state of a tier that is read alone: a version of each log's manifest, or a timestamp.
-            A timestamp selects the newest state that was committed at or before it. ``tier.history.ms`` limits how long
-            earlier states are kept. None selects the latest state.
+        as_of: selects an earlier state of a tier that is read alone: a version of each log's manifest, or a timestamp
+            with a time zone. A timestamp selects the newest state that was committed at or before it.
+            ``tier.history.ms`` limits how long earlier states are kept. None selects the latest state.
         config: path of a ``stratalog.toml``, or its contents as a mapping; None reads the file that
             ``STRATALOG_CONFIG`` names, if any.
         plugins: modules with hooks, in addition to the installed plugins.
@@ -54,11 +55,13 @@ def open_reader(
         CorruptCheckpointError: a file of the directory that describes topics or logs is malformed.
         StoreError: the store of the tier cannot be read.
         UnknownComponentError: no installed plugin supports the URI's scheme.
-        UnknownSettingError, ConfigError: ``config`` has an unknown or wrong setting, or ``as_of`` is given without a
-            tier.
+        UnknownSettingError, ConfigError: ``config`` has an unknown or wrong setting, ``as_of`` is given without a
+            tier, or ``as_of`` has no time zone.
         PluginError: a plugin breaks the plugin interface, or a call into a plugin did not return within
             ``plugin.deadline.ms``.
     """
+    if isinstance(as_of, datetime) and as_of.tzinfo is None:
+        raise ConfigError(f"as_of={as_of!r} has no time zone: add tzinfo=datetime.UTC, for instance")
     text = os.fspath(location)
     return open_settled(
         text,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -98,6 +99,11 @@ def test_an_earlier_state_of_a_tier_is_not_followed(tmp_path: Path, uri: str) ->
         add(engine, b"0")
     with open_reader(uri, as_of=1) as reader, pytest.raises(ConfigError, match="without as_of"):
         reader.refresh()
+
+
+def test_the_time_of_an_earlier_state_needs_a_time_zone(uri: str) -> None:
+    with pytest.raises(ConfigError, match="has no time zone: add tzinfo="):
+        open_reader(uri, as_of=datetime(2024, 1, 1))  # noqa: DTZ001 - the mistake
 
 
 def requests(reader: Reader) -> int:
