@@ -6,6 +6,7 @@ A codec or record format that failed to open is not opened again: each use raise
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import threading
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -15,7 +16,7 @@ from stratalog.config.keys import Section
 from stratalog.config.settings_sources import Settings, plugin_values
 from stratalog.env import Env
 from stratalog.env.handles import HandlePool
-from stratalog.errors import PluginClashError, StorageError
+from stratalog.errors import PluginClashError, StorageError, UnknownSettingError
 from stratalog.model.numbered_components import NumberedComponents
 from stratalog.registry.component_kinds import CODECS
 from stratalog.registry.guarded_parts import GUARDED_PARTS, guarded_part
@@ -45,12 +46,14 @@ class ComponentOpener:
 
     Raises:
         ConfigError: a setting of a codec or record format is wrong.
+        UnknownSettingError: the name of a ``[plugins.NAME]`` section is misspelt.
     """
 
     def __init__(self, registry: Registry, settings: Settings, env: Env, handles: HandlePool) -> None:
         self._registry, self._settings, self._env, self._handles = registry, settings, env, handles
         # A lock is held while its component is opened, because background threads open components, too.
         self._locks: dict[tuple[str, str], threading.RLock] = {}
+        self._check_sections()
         self._variables = plugin_values(settings, registry.engine_settings()) if settings.plugin_variables else {}
         self._opened: dict[tuple[str, str], object] = {}
         self._failed: dict[tuple[str, str], StorageError] = {}  # components in quarantine
@@ -127,6 +130,20 @@ class ComponentOpener:
         found |= {("codecs", name): error for name, error in self._offered_codecs.opened().failures.items()}
         found |= {("record_formats", name): error for name, error in self._offered_formats.opened().failures.items()}
         return {key: error for key, error in found.items() if error is not None}
+
+    def _check_sections(self) -> None:
+        """Raise UnknownSettingError for a ``[plugins.NAME]`` section whose name is a misspelt one.
+
+        Another unknown section is ignored: it may belong to a plugin that only another program passes. Nothing is
+        checked if a plugin is blocked or failed.
+        """
+        if not self._settings.plugins:
+            return
+        known = self._registry.engine_settings()
+        for name in sorted(self._settings.plugins.keys() - known.keys()):
+            nearest = difflib.get_close_matches(name, known, n=1)
+            if nearest and not any(info.absence for info in self._registry.plugins()):
+                raise UnknownSettingError(f"plugins.{name}", "config", f"plugins.{nearest[0]}")
 
     def _section(self, kind: type[Section], name: str, options: dict[str, object]) -> Section:
         """Return the settings of a provider; remove the entries that are settings from ``options``."""

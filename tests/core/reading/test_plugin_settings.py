@@ -64,3 +64,15 @@ def test_a_variable_of_no_setting_is_an_error_before_anything_is_opened() -> Non
     with pytest.raises(UnknownSettingError) as caught:
         open_host(read_settings({}, {"STRATALOG_PLUGINS_SEA_DEPHT": "3"}), [Sea()], None)
     assert caught.value.nearest == "STRATALOG_PLUGINS_SEA_DEPTH"
+
+
+def test_a_misspelt_section_is_an_error_before_anything_is_opened() -> None:
+    with pytest.raises(
+        UnknownSettingError, match=r"unknown setting 'plugins\.metrcs'.*did you mean 'plugins\.metrics'"
+    ):
+        open_host(read_settings({"plugins": {"metrcs": {"port": 3}}}, {}), [Sea()], None)
+
+
+@pytest.mark.parametrize("config", [{"acme": {"depth": 3}}, {"block": ["compaction"], "metrcs": {"port": 1}}])
+def test_a_section_of_an_absent_plugin_is_ignored(config: Mapping[str, object]) -> None:
+    open_host(read_settings({"plugins": config}, {}), [], None).close()
