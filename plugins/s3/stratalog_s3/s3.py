@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import difflib
 import logging
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from stratalog.errors import ConfigError, ObjectNotFoundError, PluginImportError, StoreError
+from stratalog.errors import ConfigError, ObjectNotFoundError, PluginImportError, StoreError, UnknownSettingError
 from stratalog.spi import (
     Buffer,
     ByteSource,
@@ -36,6 +38,7 @@ from stratalog_s3.uploads import one_part
 
 PAGE_KEYS: Final = 1000  # S3's limit, for listing and for deleting
 _CLOSE_S: Final = 5.0
+_UNKNOWN_OPTION: Final = re.compile(r"AioSession.*unexpected keyword argument '(\w+)'")  # s3fs passes the rest to it
 _LOGGER: Final = logging.getLogger("stratalog.s3")
 
 
@@ -264,6 +267,11 @@ class S3Store(StoreBase):
             problem = self._typed(error, self.uri)
             if type(problem) is not StoreError:
                 raise problem from self._options.safe_cause(error)
+            if unknown := _UNKNOWN_OPTION.search(problem.reason):
+                near = difflib.get_close_matches(unknown[1], (*S3Section.keys(), "key", "secret", "token"), n=1)
+                raise UnknownSettingError(
+                    unknown[1], "tier options", near[0] if near else ""
+                ) from self._options.safe_cause(error)
             text = f"S3 cannot be set up with these options: {problem.reason}"
             raise ConfigError(text) from self._options.safe_cause(error)
 

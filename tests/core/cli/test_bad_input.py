@@ -177,6 +177,13 @@ def test_missing_credentials_are_named(command: list[str], capsys: pytest.Captur
     assert "AWS_ACCESS_KEY_ID" in said
 
 
+def test_an_unknown_tier_option_is_named(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "local-key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "local-secret")
+    said = refused(["tier", "ls", "s3://bucket/prefix", "--tier-option", "endpoint=http://127.0.0.1:9"], capsys)
+    assert said == "error: unknown setting 'endpoint' source=tier options; did you mean 'endpoint_url'?\n"
+
+
 @contextlib.contextmanager
 def denied(server: LocalS3) -> Iterator[None]:
     for operation in ("ListObjectsV2", "PutObject"):
