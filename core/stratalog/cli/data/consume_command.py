@@ -98,6 +98,8 @@ def consume(
     if follow and (end is not None or end_ms is not None):
         raise click.UsageError("--follow has no end: leave out --to and --to-time")
     printed = printer.to(output, topic)
+    if group == "":
+        raise click.UsageError("the name of the group is empty: give --group NAME, or leave out --group")
     if group is not None:
         others = (partition, start, start_ms, end, end_ms, tail, key)
         if any(other is not None for other in others):

@@ -131,6 +131,7 @@ def test_committed_offsets_are_decoded(place: Path, capsys: pytest.CaptureFixtur
         (("-f", "%s", "--json"), "exclude each other"),
         (("--null", "N"), "--null is for --format"),
         (("--group", "g", "--tail", "1"), "--group resumes"),
+        (("--group", ""), "the name of the group is empty: give --group NAME"),
     ],
 )
 def test_wrong_options_are_explained(
