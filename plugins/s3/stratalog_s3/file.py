@@ -234,7 +234,8 @@ class FileStore(ObjectStore):
     def _check_root(self) -> None:
         found = self._files.stat(self._root)
         if found is None or not found.is_folder:
-            raise BucketNotFoundError("the folder of the store is missing", self.uri)
+            problem = "the folder of the store is missing" if found is None else "the store is a file, not a folder"
+            raise BucketNotFoundError(problem, self.uri)
 
     def _prepare(self, folder: str) -> None:
         """Create a folder and its missing parents below the root, and make their names durable.

@@ -165,6 +165,12 @@ def test_a_bad_uri_is_named(command: list[str], uri: str, said: str, capsys: pyt
     assert said in refused(complete(command, uri), capsys)
 
 
+def test_a_tier_that_is_a_file_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "letter.txt").write_text("dear reader")
+    uri = (tmp_path / "letter.txt").as_uri()
+    assert f"the store is a file, not a folder key={uri}" in refused(["tier", "ls", uri], capsys)
+
+
 @pytest.mark.parametrize("command", [["verify"], ["sql", "select 1"], ["doctor"], ["consume", "t", "--dir"]], ids=label)
 def test_a_uri_that_lacks_a_slash_is_corrected(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert "use s3://bucket/prefix" in refused([*command, "s3:/bucket/prefix"], capsys)
