@@ -76,6 +76,27 @@ def test_a_deletion_of_records_raises_the_error_of_a_failing_disk(tmp_path: Path
         files.rule = None
 
 
+# --- with a tier -----------------------------------------------------------------------------------------------------
+
+
+def test_records_deleted_up_to_the_first_local_segment_stay_deleted_in_the_tier_too(tmp_path: Path) -> None:
+    """The tier has the segments below, so the first local segment does not tell the log start."""
+    tier = f"file://{tmp_path}/tier"
+    (tmp_path / "tier").mkdir()
+    with open_engine(tmp_path / "data", tier=tier) as engine:
+        engine.create_topic("t", config={"local.retention.bytes": 1})
+        log = engine.log("t", 0)
+        for _ in range(2):
+            log.append([Record(value=b"v")] * 5)
+            log.roll()
+        engine.offload()
+        engine.apply_retention()
+        assert log.offsets()[:2] == (0, 5)
+        log.delete_records(5)
+    with open_engine(tmp_path / "data", tier=tier) as engine:
+        assert [record.offset for record in engine.log("t", 0).records()] == list(range(5, 10))
+
+
 def tiered_by_a_broker(folder: Path, log_start: int = 3) -> Path:
     """Return a directory as a broker with remote storage leaves it: [log_start, 10) is remote, [10, 16) is local."""
     with open_engine(folder) as engine:

@@ -250,11 +250,7 @@ class LogDir:
         with self._writing:
             bounds = self._bounds()
             recovery = {name: found.recovery_point for name, found in bounds.items()}
-            starts = {
-                name: found.log_start
-                for name, found in bounds.items()
-                if found.log_start != self._first_base(name) or name in self._tiered_starts
-            }
+            starts = {name: found.log_start for name, found in bounds.items() if self._needs_log_start(name, found)}
             starts = {**self._failed_log_starts(bounds), **starts}
             self._store(RECOVERY_POINTS_FILE, self._state.recovery_points, bounds, recovery)
             self._store(LOG_STARTS_FILE, self._state.log_starts, bounds, starts)
@@ -320,9 +316,17 @@ class LogDir:
             if before[name] <= bounds[name].log_start
         }
 
-    def _first_base(self, name: TopicPartition) -> int:
+    def _needs_log_start(self, name: TopicPartition, bounds: LogOffsets) -> bool:
+        """Return True unless the next opening finds the log start from the first segment on local disk.
+
+        The tier may have records below that segment, also below the log start.
+
+        Source: apache/kafka LogManager.checkpointLogStartOffsetsInDir.
+        """
         log = self.logs.get(name)
-        return -1 if log is None else log.view().segments[0].base_offset
+        if log is None or name in self._tiered_starts or log.config.remote_storage_enable:
+            return True
+        return bounds.log_start != log.view().segments[0].base_offset
 
     def close(self, *, failed: bool) -> bool:
         """Close all logs, write the checkpoint files, and release the lock.
