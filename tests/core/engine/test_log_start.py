@@ -12,6 +12,7 @@ from stratalog import Record, open_engine
 from stratalog.env import Env
 from stratalog.errors import DiskFullError, LogDirOfflineError
 from stratalog.testing.faults import FaultyVfs, failing
+from stratalog.testing.power_loss import PowerLossVfs
 
 STARTS = "log-start-offset-checkpoint"
 
@@ -95,6 +96,28 @@ def test_records_deleted_up_to_the_first_local_segment_stay_deleted_in_the_tier_
         log.delete_records(5)
     with open_engine(tmp_path / "data", tier=tier) as engine:
         assert [record.offset for record in engine.log("t", 0).records()] == list(range(5, 10))
+
+
+def test_a_log_whose_deleted_records_are_lost_is_offloaded_in_its_leader_epoch(tmp_path: Path) -> None:
+    """The log then ends below its start, and begins again there: its epoch must not be below that of the tier."""
+    left, files = tmp_path / "left", PowerLossVfs(tmp_path)
+    (tmp_path / "tier").mkdir()
+    with open_engine(tmp_path / "data", tier=f"file://{tmp_path}/tier", env=Env(files=files)) as engine:
+        engine.create_topic("t")
+        log = engine.log("t", 0)
+        log.lead(3)
+        log.append([Record(value=b"durable")], "durable")
+        log.roll()
+        engine.offload()
+        log.append([Record(value=b"lost")])
+        log.delete_records(2)
+        files.leave(left, None)
+    with open_engine(left / "data", tier=f"file://{left}/tier") as engine:
+        log = engine.log("t", 0)
+        assert (log.leader_epoch, log.offsets().log_start, log.offsets().log_end) == (3, 2, 2)
+        log.append([Record(value=b"next")])
+        log.roll()
+        assert [result.tier_end for result in engine.offload()] == [3]
 
 
 def tiered_by_a_broker(folder: Path, log_start: int = 3) -> Path:

@@ -371,10 +371,13 @@ class _Loader:
                     self.files.sync()
 
     def _drop_all(self, start: int) -> None:
-        """Drop all segments and restart at ``start``: the log ends below its start because files have vanished."""
+        """Drop all segments and restart at ``start``: the log ends below its start because files have vanished.
+
+        The leader epoch at ``start`` is kept: the tier of the log may have records of this epoch.
+        """
         self._drop(self.loaded.segments)
         self.loaded.segments = []
-        self.loaded.epochs, self.loaded.producers, self.loaded.log_end = EpochCache(), ProducerState(), start
+        self.loaded.producers, self.loaded.log_end = ProducerState(), start
         self.loaded.producers.end_offset = start
 
     def _drop(self, segments: list[Segment]) -> None:
