@@ -114,9 +114,9 @@ def moved_request(bounds: LogOffsets) -> LoadRequest:
 def clean_up_moves(dirs: Iterable[LogDir]) -> None:
     """Remove the older of two folders of a log whose move a crash interrupted.
 
-    The newer folder is the one with the note of ``copy_log``. Both folders stay if the older folder has more bytes: the
-    log was written to while the directory with the newer folder was unavailable. All folders stay if not exactly one
-    folder has a note.
+    The newer folder is the one with the note of ``copy_log``. Both folders stay if the log in the older folder ends
+    later: it was written to while the directory with the newer folder was unavailable. All folders stay if not exactly
+    one folder has a note.
     """
     places: dict[TopicPartition, list[LogDir]] = {}
     for directory in dirs:
@@ -126,7 +126,7 @@ def clean_up_moves(dirs: Iterable[LogDir]) -> None:
         newer = [one for one in found if len(found) > 1 and _has_note(one, name)]
         if len(newer) == 1:
             for older in found:
-                if older is not newer[0] and _log_bytes(older, name) <= _log_bytes(newer[0], name):
+                if older is not newer[0] and _end_of(older, name) <= _end_of(newer[0], name):
                     finish_move(name, older, newer[0], 0)
 
 
@@ -147,10 +147,13 @@ def _has_note(directory: LogDir, name: TopicPartition) -> bool:
     return directory.store.open_log(directory.folders[name]).read_small(MOVED_FILE) is not None
 
 
-def _log_bytes(directory: LogDir, name: TopicPartition) -> int:
-    """Return the total size of the ``.log`` files in a log's folder."""
+def _end_of(directory: LogDir, name: TopicPartition) -> tuple[str, int]:
+    """Return the name and size (bytes) of the last ``.log`` file in a log's folder.
+
+    Appends increase both in this order, and retention and compaction do not reduce them.
+    """
     listed = directory.store.open_log(directory.folders[name]).list()
-    return sum(found.size_bytes for found in listed if found.name.endswith(LOG_SUFFIX))
+    return max(((found.name, found.size_bytes) for found in listed if found.name.endswith(LOG_SUFFIX)), default=("", 0))
 
 
 def _copy_files(source: LogFiles, target: LogFiles) -> None:

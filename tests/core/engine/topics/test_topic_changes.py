@@ -454,6 +454,44 @@ def test_a_log_does_not_move_to_a_directory_that_has_an_older_folder_of_it(dirs:
         engine.move_partition("orders", 0, dirs[0])
 
 
+def test_the_newer_of_two_folders_is_used_although_retention_made_it_smaller(dirs: list[Path]) -> None:
+    files = FaultyVfs()
+    with with_topic(dirs, Env(files=files)) as engine:
+        files.rule = failing("rename", errno.ENOSPC, path="-delete")
+        with pytest.raises(DiskFullError):
+            engine.move_partition("orders", 0, dirs[1])
+        files.rule = None
+        log = engine.log("orders", 0)
+        log.roll()
+        log.delete_records(COUNT)
+        engine.apply_retention()
+        fill(log, 1)
+    with open_engine(dirs) as engine:
+        assert [offset for offset, _ in read(engine.log("orders", 0))] == [COUNT]
+    assert (folders(dirs[0]), folders(dirs[1])) == ([], ["orders-0"])
+
+
+def test_records_written_to_the_old_folder_are_kept_although_retention_made_it_smaller(dirs: list[Path]) -> None:
+    """The engine used the old folder while the directory with the new one was unavailable."""
+    files = FaultyVfs()
+    with with_topic(dirs, Env(files=files)) as engine:
+        files.rule = failing("rename", errno.ENOSPC, path="-delete")
+        with pytest.raises(DiskFullError):
+            engine.move_partition("orders", 0, dirs[1])
+        files.rule = None
+    away = dirs[1].rename(dirs[1].with_name("away"))
+    with open_engine(dirs[0]) as engine:
+        log = engine.log("orders", 0)
+        log.roll()
+        log.delete_records(COUNT)
+        engine.apply_retention()
+        fill(log, 1)
+    away.rename(dirs[1])
+    with open_engine(dirs) as engine, pytest.raises(ConfigError, match="and in another log directory"):
+        engine.log("orders", 0)
+    assert "orders-0" in folders(dirs[0])
+
+
 def test_an_interrupted_move_can_be_repeated(dirs: list[Path]) -> None:
     files = FaultyVfs()
 
