@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,31 @@ def test_deleted_records_stay_deleted_if_the_removal_of_their_segment_fails(tmp_
         with pytest.raises(DiskFullError):
             engine.apply_retention()
     with open_engine(tmp_path / "data") as engine:
+        assert engine.log("t", 0).offsets().log_start == 5
+
+
+def test_deleted_records_stay_deleted_if_the_power_fails_while_their_segment_is_removed(tmp_path: Path) -> None:
+    """A checkpoint of another log may then be durable, and the removal is not."""
+    files, left = PowerLossVfs(tmp_path), tmp_path / "left"
+    with open_engine(tmp_path / "data", env=Env(files=files)) as engine:
+        engine.create_topic("t")
+        engine.create_topic("other")
+        engine.log("other", 0).append([Record(value=b"v")] * 5)
+        log = engine.log("t", 0)
+        log.append([Record(value=b"v")] * 5, "durable")
+        log.roll()
+        log.delete_records(5)
+
+        def before(operation: str) -> None:
+            if operation == "rename":
+                files.before = None
+                with ThreadPoolExecutor(1) as another:  # this thread holds the lock of the first log
+                    another.submit(engine.log("other", 0).delete_records, 1).result()
+                files.leave(left, None)
+
+        files.before = before
+        engine.apply_retention()
+    with open_engine(left / "data") as engine:
         assert engine.log("t", 0).offsets().log_start == 5
 
 

@@ -14,7 +14,7 @@ from typing import Final
 
 from stratalog.engine.open.directory_id import read_identity
 from stratalog.env import Env
-from stratalog.epochs.checkpoint import check_offsets, format_offsets, parse_offsets
+from stratalog.epochs.checkpoint import check_offsets, format_offsets
 from stratalog.errors import LogDirOfflineError, NotAFileError, StorageError
 from stratalog.log.folder.directory_state import check_may_become_log_directory, partition_folders, read_directory
 from stratalog.log.load.loaded_log import LoadRequest
@@ -251,7 +251,6 @@ class LogDir:
             bounds = self._bounds()
             recovery = {name: found.recovery_point for name, found in bounds.items()}
             starts = {name: found.log_start for name, found in bounds.items() if self._needs_log_start(name, found)}
-            starts = {**self._failed_log_starts(bounds), **starts}
             self._store(RECOVERY_POINTS_FILE, self._state.recovery_points, bounds, recovery)
             self._store(LOG_STARTS_FILE, self._state.log_starts, bounds, starts)
             self._store_high_watermarks(bounds)
@@ -302,31 +301,17 @@ class LogDir:
             raise
         self._stored[file] = data
 
-    def _failed_log_starts(self, bounds: Mapping[TopicPartition, LogOffsets]) -> dict[TopicPartition, int]:
-        """Return the stored log starts of logs that are out of service: they may still have the segments below."""
-        failed = {name for name, log in list(self.logs.items()) if not log.healthy}
-        if not failed:
-            return {}
-        data, before = self._stored.get(LOG_STARTS_FILE), self._state.log_starts
-        if data is not None:
-            before = parse_offsets(data, self.store.path(LOG_STARTS_FILE))
-        return {
-            name: before[name]
-            for name in failed & before.keys() & bounds.keys()
-            if before[name] <= bounds[name].log_start
-        }
-
     def _needs_log_start(self, name: TopicPartition, bounds: LogOffsets) -> bool:
-        """Return True unless the next opening finds the log start from the first segment on local disk.
+        """Return True unless the log starts at offset 0, and no tier has its first records.
 
-        The tier may have records below that segment, also below the log start.
+        Kafka also leaves out a log start at the first local offset. But segments below it may exist after a crash,
+        because their removal becomes durable later than the removal is visible here.
 
         Source: apache/kafka LogManager.checkpointLogStartOffsetsInDir.
         """
         log = self.logs.get(name)
-        if log is None or name in self._tiered_starts or log.config.remote_storage_enable:
-            return True
-        return bounds.log_start != log.view().segments[0].base_offset
+        is_tiered = log is None or name in self._tiered_starts or log.config.remote_storage_enable
+        return bounds.log_start > 0 or is_tiered
 
     def close(self, *, failed: bool) -> bool:
         """Close all logs, write the checkpoint files, and release the lock.
