@@ -68,3 +68,18 @@ def test_a_round_that_could_not_begin_does_not_count_as_written(bed: LogBed, ref
         log = bed.open(clean=False)
     log.append(records(9, start=3))
     assert log.maintenance.marks().number_of("w") == -1
+
+
+def test_added_segments_keep_the_producers_whose_records_are_deleted(bed: LogBed) -> None:
+    """Only the snapshot of the empty active segment, which the added segment replaces, has these producers."""
+    log = bed.open()
+    batch = bed.batch(0, records(3), producer=(7, 0, 0))
+    log.append_as_leader(batch)
+    log.delete_records(3)
+    log.maintenance.drop_local(3)
+    publisher = log.maintenance.publisher()
+    builder = publisher.begin(3)
+    builder.append(bed.batch(3, records(2, start=3)))
+    publisher.add([builder.finish(5, 0)])
+    log.truncate_to(3)
+    assert log.append_as_leader(batch).duplicate
