@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import errno
+import random
 from pathlib import Path
 
 import pytest
 
-from log_bed import LogBed
+from log_bed import LogBed, offsets_in, records
 from power_search import PowerSearch
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import DiskFullError, LogDirOfflineError, StorageError
@@ -39,6 +40,28 @@ def test_a_log_that_was_closed_cleanly_has_no_reserved_space_after_a_power_loss(
         log = left.open()
         assert log.healthy
         assert [record.value for record in log.records()] == [b"first", b"second"]
+
+
+def test_a_power_loss_while_recovery_drops_segments_leaves_no_hole(tmp_path: Path, bed: LogBed) -> None:
+    """Without its damaged end, a truncated segment does not show that the segments after it were dropped."""
+    log = bed.open()
+    for start in (0, 3, 6):
+        log.append(records(3, start=start))
+        log.roll()
+    bed.close()
+    data = bed.path(3).read_bytes()
+    bed.path(3).write_bytes(data[:-1] + bytes([data[-1] ^ 0xFF]))
+    chance, left = random.Random(1), LogBed(tmp_path / "left", bed.registry, bed.topic)  # noqa: S311 - the same in every run
+
+    def look(_: str) -> None:
+        for image in files.images(chance, 1):
+            left.write(image)
+            with left:
+                assert offsets_in(left.open(clean=False)) == [0, 1, 2]
+
+    files = bed.files_port = PowerLossVfs(bed.folder, look)
+    assert offsets_in(bed.open(clean=False)) == [0, 1, 2]
+    files.before = None
 
 
 # --- the search detects missing syncs --------------------------------------------------------------------------------

@@ -280,13 +280,13 @@ class _Loader:
             self.loaded.recovered_segments += 1
             cut = segment.size_bytes - found.valid_bytes
             last = cut > 0 or index == len(self.loaded.segments) - 1
-            end = self._settle(index, found, last=last)
-            if last:  # before the snapshot is written: a dropped segment may have a snapshot at the new log end
+            if last:  # before the truncation: if the power fails again, the damage still shows that they are dropped
                 self.loaded.truncated_bytes += cut + sum(
                     later.size_bytes for later in self.loaded.segments[index + 1 :]
                 )
                 self._drop(self.loaded.segments[index + 1 :])
                 del self.loaded.segments[index + 1 :]
+            end = self._settle(index, found, last=last)
             if self.request.writable:
                 self._write_snapshot(end, self.loaded.producers)
             self.loaded.producers.forget_silent(self._silent_before_ms)  # as Kafka, which reloads the snapshot here
@@ -381,11 +381,13 @@ class _Loader:
         self.loaded.producers.end_offset = start
 
     def _drop(self, segments: list[Segment]) -> None:
-        for segment in segments:
+        """Drop the last segments from the last one backwards, each durably: a power loss then leaves no hole."""
+        for segment in reversed(segments):
             segment.close()
             self.names = None
             if self.request.writable:
                 self.loaded.left.extend(set_aside(self.files, segment))
+                self.files.sync()
 
     def _create(self, base_offset: int) -> None:
         """Create the first segment of an empty log."""
