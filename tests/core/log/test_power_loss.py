@@ -42,6 +42,23 @@ def test_a_log_that_was_closed_cleanly_has_no_reserved_space_after_a_power_loss(
         assert [record.value for record in log.records()] == [b"first", b"second"]
 
 
+def test_a_second_power_loss_does_not_restore_bytes_that_recovery_removed(tmp_path: Path, bed: LogBed) -> None:
+    """All records are durable, so a roll syncs nothing, and recovery does not scan the closed segment again."""
+    log = bed.open()
+    log.append(records(3), durability="durable")
+    bed.close()
+    with bed.path(0).open("ab") as file:
+        file.write(b"torn" * 20)
+    bed.recovery_point = 3
+    files = bed.files_port = PowerLossVfs(bed.directory)
+    log = bed.open(clean=False)
+    log.roll()
+    log.append(records(1, start=3), durability="durable")
+    files.leave(tmp_path / "left", None)
+    with LogBed(tmp_path / "left", bed.registry, bed.topic, recovery_point=4) as left:
+        assert offsets_in(left.open(clean=False)) == [0, 1, 2, 3]
+
+
 def test_a_power_loss_while_recovery_drops_segments_leaves_no_hole(tmp_path: Path, bed: LogBed) -> None:
     """Without its damaged end, a truncated segment does not show that the segments after it were dropped."""
     log = bed.open()

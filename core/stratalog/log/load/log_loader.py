@@ -306,8 +306,11 @@ class _Loader:
         segment = self.loaded.segments[index]
         end = found.end_offset if last else segment.end_offset
         if self.request.writable:
-            if last or segment.log.size_bytes > found.valid_bytes:
+            is_longer = segment.log.size_bytes > found.valid_bytes
+            if last or is_longer:
                 segment.log.truncate(found.valid_bytes)  # also frees preallocated space after the last batch
+            if is_longer:
+                segment.log.sync()  # a roll does not sync a segment whose records are durable
             for role, entries in found.entries.items():
                 self._write_index(segment, role, entries)
         else:
