@@ -48,6 +48,17 @@ def test_a_full_disk_keeps_a_file_with_more_epochs_than_needed(small: LogBed, *,
     assert (small.folder / "leader-epoch-checkpoint").read_bytes() == b"0\n3\n0 0\n4 9\n6 18\n"
 
 
+def test_epochs_that_a_full_disk_kept_do_not_return_after_an_append(small: LogBed) -> None:
+    """The append moves the log end above their start, so the next loading could not tell that they are obsolete."""
+    write_epochs(small, "0\n3\n0 0\n4 9\n5 18\n")
+    small.files_port = files = FaultyVfs()
+    files.room_bytes = 0
+    log = small.open(clean=False)
+    files.room_bytes = None
+    log.append(records(1, start=COUNT))
+    assert small.open().view().epochs.entries == (EpochEntry(0, 0), EpochEntry(4, 9))
+
+
 def test_a_full_disk_refuses_a_log_whose_file_lacks_an_epoch(small: LogBed) -> None:
     """The epoch would be lost if the log were closed cleanly before it is stored."""
     (small.folder / "leader-epoch-checkpoint").unlink()

@@ -171,6 +171,8 @@ def _write(
             size_bytes > appender.room_bytes or largest_ms > appender.room_ms or last_offset > appender.room_offset
         ) and appender.should_roll(size_bytes, last_offset, largest_ms):
             roll(state, base)
+        if writes.has_stale_epochs:
+            writes.store_epochs(writes.epochs)
         if epoch is None:
             _store_epochs_of(state, batches)
         elif writes.epochs.latest != epoch and batches.magic >= 2:  # messages of magic 0 and 1 have no epoch

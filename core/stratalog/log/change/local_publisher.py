@@ -181,7 +181,7 @@ def _check_end(state: LogState, base_offset: int) -> None:
 def _add(state: LogState, built: Sequence[BuiltSegment], mark: tuple[str, int] | None) -> None:
     files, base, end = state.files, built[0].base_offset, built[-1].end_offset
     with _discarded_after_error(built):  # without space for these files, the log stays in service
-        if state.writes.epochs.latest != state.role.leader_epoch:
+        if state.writes.has_stale_epochs or state.writes.epochs.latest != state.role.leader_epoch:
             state.writes.store_epochs(state.writes.epochs.assign(state.role.leader_epoch, base))
         if mark is not None:
             _begin_round(state, Pending(*mark, base_offset=base, end_offset=end))

@@ -249,11 +249,14 @@ def write_epochs(files: LogFiles, epochs: EpochCache) -> None:
     store_epochs(files, LEADER_EPOCHS_FILE, epochs.entries)
 
 
-def write_epochs_if_room(files: LogFiles, epochs: EpochCache, stored: EpochCache) -> None:
+def write_epochs_if_room(files: LogFiles, epochs: EpochCache, stored: EpochCache) -> bool:
     """Replace the leader epochs ``stored`` by ``epochs``, durably. If the disk is full, log a warning and keep the file.
 
     The loader calls this function, because reads, offload and eviction must work even on a full disk. A file with more
-    epochs than needed does no harm, because each loading removes them. If the file lacks an epoch, the error is raised.
+    epochs than needed does no harm before the next append. If the file lacks an epoch, the error is raised.
+
+    Returns:
+        True if the file still has later epochs than ``epochs``.
     """
     try:
         write_epochs(files, epochs)
@@ -261,6 +264,8 @@ def write_epochs_if_room(files: LogFiles, epochs: EpochCache, stored: EpochCache
         if epochs.latest > stored.latest:
             raise
         _LOGGER.warning("no space for the leader epochs; the log opens with the earlier file: %s", error)
+        return epochs.latest < stored.latest
+    return False
 
 
 def store_epochs(files: LogFiles, name: str, entries: Iterable[EpochEntry]) -> None:

@@ -95,7 +95,7 @@ def load(
         loaded = loader.loaded
         if request.writable and loaded.damage is None:
             if loaded.epochs != stored:
-                write_epochs_if_room(files, loaded.epochs, stored)
+                loaded.stores_stale_epochs = write_epochs_if_room(files, loaded.epochs, stored)
             bases = [segment.base_offset for segment in loaded.segments]
             remove_stray_snapshots(files, loader.listed_snapshots(), bases, loaded.log_end)
             if MARKS_FILE in names:

@@ -51,6 +51,8 @@ class WriteState:
         producers: idempotent and transactional producers.
         producer_expiration_ms: producers silent for that long are not restored from a snapshot.
         epochs: leader epochs and their start offsets.
+        has_stale_epochs: True if the file of leader epochs has later epochs than ``epochs``, for lack of space. Store
+            ``epochs`` before an append: after it, the next loading could not distinguish them.
         log_start: the log start, before it is limited to the log's bounds.
         snapshot_offset: offset of the newest producer snapshot when the log was loaded; -1 if that snapshot is
             obsolete.
@@ -64,6 +66,7 @@ class WriteState:
         "appender",
         "epochs",
         "extra_labels",
+        "has_stale_epochs",
         "log_start",
         "pending_deletes",
         "producer_expiration_ms",
@@ -76,6 +79,7 @@ class WriteState:
         self._files, self.segments, self.appender = files, tuple(loaded.segments), appender
         self.producers, self.producer_expiration_ms = loaded.producers, loaded.producer_expiration_ms
         self.epochs, self.log_start, self.snapshot_offset = loaded.epochs, loaded.log_start, loaded.snapshot_offset
+        self.has_stale_epochs = loaded.stores_stale_epochs
         self.extra_labels: frozenset[str] | None = None
         self.pending_deletes = PendingDeletes()
 
@@ -109,21 +113,22 @@ class WriteState:
             with contextlib.suppress(OutOfResourcesError):
                 write_epochs(self._files, self.epochs)
             raise
-        self.epochs = epochs
+        self.epochs, self.has_stale_epochs = epochs, False
 
     def forget_epochs(self, left: EpochCache) -> None:
         """Replace the epochs by ``left``, a part of them.
 
         If there is no space to write the file, the old file stays, because a deletion of records must work on a full
-        disk. The old file only has more epochs than needed, and the next loading removes them.
+        disk. The old file only has more epochs than needed, and the next loading or append removes them.
 
         Raises:
             LogDirOfflineError: the disk failed.
         """
         if left != self.epochs:
+            self.has_stale_epochs = self.has_stale_epochs or left.latest < self.epochs.latest
             self.epochs = left
             with contextlib.suppress(OutOfResourcesError):
-                write_epochs(self._files, left)
+                self.store_epochs(left)
 
     def replace_producers(self, producers: ProducerState) -> None:
         """Replace the producers' state after a truncation."""

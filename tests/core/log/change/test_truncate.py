@@ -397,6 +397,18 @@ def test_epochs_that_cannot_be_stored_take_the_log_out_of_service(bed: LogBed) -
         log.append(records(1, start=3))
 
 
+def test_truncated_epochs_that_a_full_disk_kept_do_not_return_after_an_append(bed: LogBed) -> None:
+    bed.files_port = files = FaultyVfs()
+    log = bed.open()
+    log.follow(3)
+    log.append_as_follower(bed.batch(0, records(5), leader_epoch=1), 0, 0)
+    log.append_as_follower(bed.batch(5, records(5, start=5), leader_epoch=2), 0, 0)
+    files.rule = failing("create", errno.ENOSPC, path="leader-epoch-checkpoint.tmp")
+    log.truncate_to(5)
+    log.append_as_follower(bed.batch(5, records(5, start=5), leader_epoch=1), 0, 0)
+    assert bed.open().view().epochs.entries == (EpochEntry(1, 0),)
+
+
 @pytest.mark.parametrize("operation", ["rename", "truncate", "sync", "sync folder", "remove"])
 @pytest.mark.parametrize("fully", [False, True])
 @pytest.mark.long
