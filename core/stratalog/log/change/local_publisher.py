@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 
 from stratalog.errors import ConfigError, OffsetsOutOfOrderError, OutOfResourcesError, StorageError
+from stratalog.log.change.truncate import batches_end
 from stratalog.log.durability.sync import flush
 from stratalog.log.folder.folder import file_names, set_aside
 from stratalog.log.folder.swap_files import publish_files
@@ -153,12 +154,17 @@ def _replace(state: LogState, built: BuiltSegment, old: Sequence[Segment]) -> No
             between = swaps[0].reader()
             opened.callback(between.close)
             opened.enter_context(between.log.slice(0, 0))
+            new_end = batches_end(between, state.settings.components)
             _publish(state, first, len(old), between)
             reading.enter_context(opened.pop_all())
         for segment in old:
             segment.close()
             kept = segment.base_offset == built.base_offset  # its snapshot is also valid for the new segment
             yield from set_aside(state.files, segment, keep_snapshot=kept, names=names)
+            # An opening that completes the replacement keeps old segments after the last new batch. Sync each removal:
+            # a power loss may restore this segment but not the next one, which may have the tombstones of its records.
+            if segment.base_offset >= new_end:
+                state.files.sync()
 
     _delete_later(state, publish_files(state.files, [built], take_over))
     _publish(state, first, 1, _opened(state, built))

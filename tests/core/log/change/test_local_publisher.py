@@ -2,14 +2,18 @@ from __future__ import annotations
 
 import errno
 import os
+import random
+from pathlib import Path
 
 import pytest
 
 from log_bed import LogBed, records
 from stratalog.errors import ClosedError, SystemLimitError
 from stratalog.model.names import MARKS_FILE
+from stratalog.model.records import Record
 from stratalog.segment.build import copy_batches
 from stratalog.testing.faults import FaultyVfs
+from stratalog.testing.power_loss import PowerLossVfs
 
 
 @pytest.mark.parametrize("renames", [1, 3, 5, 8])
@@ -40,6 +44,38 @@ def test_a_replacement_that_is_interrupted_takes_the_log_out_of_service(bed: Log
     again = bed.open(clean=False)
     assert [record.offset for record in again.records()] == [0, 1, 2]
     assert not [name for name in bed.names() if name.endswith((".cleaned", ".swap"))]
+
+
+def test_a_power_loss_during_a_replacement_restores_no_record_without_its_tombstone(
+    tmp_path: Path, bed: LogBed
+) -> None:
+    """Recovery keeps old segments after the last batch of the new one, so they are removed in the order of offsets."""
+    bed.folder.mkdir(parents=True)
+    seen, chance = set[frozenset[str]](), random.Random(1)  # noqa: S311 - the same in every run
+    left = LogBed(tmp_path / "left", bed.registry, bed.topic)
+
+    def look(_: str) -> None:
+        for image in files.images(chance, 10):
+            logs = frozenset(name for name in image if ".log" in name)
+            if logs not in seen:
+                seen.add(logs)
+                left.write(image)
+                with left:
+                    found = [record.offset for record in left.open(clean=False).records()]
+                    assert found in ([0, 1, 2, 3], [0, 2, 3], [0, 3])
+
+    files = bed.files_port = PowerLossVfs(bed.folder)
+    log = bed.open()
+    for key, value in ((b"a", b"v"), (b"k", b"v"), (b"k", None), (b"b", b"v")):
+        log.append([Record(key=key, value=value)], durability="durable")
+        log.roll()
+    old, publisher = log.view().segments[:3], log.maintenance.publisher()
+    builder = publisher.begin(0)
+    builder.append(bed.batch(0, [Record(key=b"a", value=b"v")]))
+    built = builder.finish(3, 0)
+    files.before = look
+    assert publisher.replace(built, old)
+    files.before = None
 
 
 @pytest.mark.parametrize("refusals", [1, 2])
