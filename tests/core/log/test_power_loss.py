@@ -68,17 +68,47 @@ def test_a_power_loss_while_recovery_drops_segments_leaves_no_hole(tmp_path: Pat
     bed.close()
     data = bed.path(3).read_bytes()
     bed.path(3).write_bytes(data[:-1] + bytes([data[-1] ^ 0xFF]))
-    chance, left = random.Random(1), LogBed(tmp_path / "left", bed.registry, bed.topic)  # noqa: S311 - the same in every run
+    seen, chance = set[int](), random.Random(1)  # noqa: S311 - the same in every run
+    left = LogBed(tmp_path / "left", bed.registry, bed.topic)
 
     def look(_: str) -> None:
-        for image in files.images(chance, 1):
-            left.write(image)
-            with left:
-                assert offsets_in(left.open(clean=False)) == [0, 1, 2]
+        for image in files.images(chance, 0):
+            state = hash(frozenset(image.items()))
+            if state not in seen:
+                seen.add(state)
+                left.write(image)
+                with left:
+                    assert offsets_in(left.open(clean=False)) == [0, 1, 2]
 
     files = bed.files_port = PowerLossVfs(bed.folder, look)
     assert offsets_in(bed.open(clean=False)) == [0, 1, 2]
     files.before = None
+
+
+def test_aborted_records_stay_aborted_if_the_power_fails_during_a_roll(tmp_path: Path, bed: LogBed) -> None:
+    """The transaction index has a durable name before the next segment exists: recovery would not build it again."""
+    bed.folder.mkdir(parents=True)
+    seen, chance = set[frozenset[str]](), random.Random(1)  # noqa: S311 - the same in every run
+    left = LogBed(tmp_path / "left", bed.registry, bed.topic, recovery_point=4)
+
+    def look(_: str) -> None:
+        for image in files.images(chance, 10):
+            if frozenset(image) not in seen:
+                seen.add(frozenset(image))
+                left.write(image)
+                with left:
+                    committed = left.open(clean=False).records(isolation="read_committed")
+                    assert [record.offset for record in committed] == [3]
+
+    files = bed.files_port = PowerLossVfs(bed.folder)
+    log = bed.open()
+    log.append_as_leader(bed.batch(0, records(2), producer=(7, 0, 0), transactional=True), durability="durable")
+    log.end_transaction(7, 0, commit=False, coordinator_epoch=0, durability="durable")
+    log.append(records(1), durability="durable")
+    files.before = look
+    log.roll()
+    files.before = None
+    assert bed.path(4).name in set().union(*seen)
 
 
 # --- the search detects missing syncs --------------------------------------------------------------------------------

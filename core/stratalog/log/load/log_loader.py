@@ -321,6 +321,8 @@ class _Loader:
     def _write_index(self, segment: Segment, role: IndexRole, entries: bytes) -> None:
         self.names = None
         write_index_if_room(segment, role, entries, self.config.segment_index_bytes)
+        if role is IndexRole.TRANSACTION and entries:
+            self.files.sync()  # if its name were lost, a later recovery might not scan the segment
 
     def _check_overflow(self, segment: Segment, error: CorruptBatchError) -> None:
         """Raise SegmentOverflow if ``error`` is no damage, but a segment that must be split."""
@@ -370,8 +372,6 @@ class _Loader:
                     segment.hold_entries(role, entries[role])
                     continue
                 self._write_index(segment, role, entries[role])
-                if role is IndexRole.TRANSACTION and entries[role]:
-                    self.files.sync()
 
     def _drop_all(self, start: int) -> None:
         """Drop all segments and restart at ``start``: the log ends below its start because files have vanished.

@@ -14,6 +14,7 @@ from stratalog.model.names import LOG_SUFFIX, segment_file
 from stratalog.segment.appender import Appender, roll_after_ms
 from stratalog.segment.components import Components
 from stratalog.segment.segment import Segment
+from stratalog.spi.indexes import IndexRole
 
 
 def roll(state: LogState, first_offset: int = 0) -> int:
@@ -68,6 +69,8 @@ def _begun(state: LogState, active: Segment, base: int) -> tuple[Segment, Append
     if active.log.trim() or durability.recovery_point < active.end_offset or durability.has_removed_bytes:
         active.log.sync()
         durability.segment_synced()
+    if IndexRole.TRANSACTION in active.indexes():
+        state.files.sync()  # if its name were lost, recovery would not scan the closed segment to build the index again
     segment, appender = next_segment(state, base)
     try:
         write_snapshot(state.files, base, state.writes.producers)
