@@ -111,6 +111,26 @@ def test_aborted_records_stay_aborted_if_the_power_fails_during_a_roll(tmp_path:
     assert bed.path(4).name in set().union(*seen)
 
 
+def test_records_below_the_log_start_are_durable_before_a_roll(tmp_path: Path, bed: LogBed) -> None:
+    """Damage in a closed segment takes a log out of service, also below the log start."""
+    bed.folder.mkdir(parents=True)
+    left = LogBed(tmp_path / "left", bed.registry, bed.topic, log_start=3, recovery_point=3)
+
+    def look(_: str) -> None:
+        for image in files.images(random.Random(1), 0):  # noqa: S311 - not used without random states
+            left.write(image)
+            with left:
+                assert left.open(clean=False).healthy
+
+    files = bed.files_port = PowerLossVfs(bed.folder)
+    log = bed.open()
+    log.append(records(3))
+    log.maintenance.raise_log_start(3)
+    files.before = look
+    log.roll()
+    files.before = None
+
+
 # --- the search detects missing syncs --------------------------------------------------------------------------------
 
 

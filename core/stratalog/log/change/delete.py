@@ -63,7 +63,6 @@ def raise_log_start(state: LogState, offset: int) -> int:
         if offset > offsets.log_start:
             forget_epochs(state, state.writes.epochs.truncate_from_start(offset))
             state.writes.set_log_start(offset)
-            state.durability.raise_to(offset)
             state.publish()
         return state.view.offsets.log_start
 
