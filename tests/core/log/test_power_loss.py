@@ -111,6 +111,19 @@ def test_aborted_records_stay_aborted_if_the_power_fails_during_a_roll(tmp_path:
     assert bed.path(4).name in set().union(*seen)
 
 
+def test_a_deletion_of_records_keeps_the_producers_of_durable_ones(tmp_path: Path, bed: LogBed) -> None:
+    """A log that ended below its durable log start after a power loss would begin again without producers."""
+    bed.folder.mkdir(parents=True)
+    files = bed.files_port = PowerLossVfs(bed.directory)
+    log, batch = bed.open(), bed.batch(0, records(3), producer=(7, 0, 0))
+    log.append_as_leader(batch, durability="durable")
+    log.append(records(2))
+    log.delete_records(5)
+    files.leave(tmp_path / "left", None)
+    with LogBed(tmp_path / "left", bed.registry, bed.topic, log_start=5, recovery_point=5) as left:
+        assert left.open(clean=False).append_as_leader(batch).duplicate
+
+
 def test_records_below_the_log_start_are_durable_before_a_roll(tmp_path: Path, bed: LogBed) -> None:
     """Damage in a closed segment takes a log out of service, also below the log start."""
     bed.folder.mkdir(parents=True)

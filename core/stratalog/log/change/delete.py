@@ -10,6 +10,7 @@ from collections.abc import Collection
 
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import InvalidTopicError, OffsetOutOfRangeError, OutOfResourcesError, PolicyViolationError
+from stratalog.log.durability.sync import sync_records
 from stratalog.log.folder.folder import file_names, set_aside
 from stratalog.log.state.leadership import forget_epochs
 from stratalog.log.state.log_state import LogState
@@ -41,7 +42,11 @@ def delete_records(state: LogState, before: int) -> int:
     state.role.check_leads()
     check_may_delete(state.log.topic, state.settings.config)
     offsets = state.view.offsets
-    start = raise_log_start(state, offsets.high_watermark if before == -1 else before)
+    wanted = offsets.high_watermark if before == -1 else before
+    if offsets.log_start < wanted <= offsets.high_watermark:
+        # A log that a power loss shortens below its durable log start begins again there, without its producers.
+        sync_records(state, wanted)
+    start = raise_log_start(state, wanted)
     if start > offsets.log_start and state.store_bounds is not None:
         with contextlib.suppress(OutOfResourcesError):
             state.store_bounds()

@@ -73,7 +73,7 @@ def test_records_below_the_log_start_are_not_shown(log: Log) -> None:
     assert log.delete_records(5) == 5
     assert offsets_in(log) == list(range(5, COUNT))
     bounds = log.offsets()
-    assert (bounds.log_start, bounds.local_log_start, bounds.recovery_point) == (5, 5, 5)
+    assert (bounds.log_start, bounds.local_log_start, bounds.recovery_point) == (5, 5, COUNT)
     assert log.view().epochs.entries == (EpochEntry(0, 5),)
     with pytest.raises(OffsetOutOfRangeError):
         log.fetch(4)
