@@ -90,11 +90,11 @@ def test_json_values_are_written_as_json(produced: Produced, tmp_path: Path) -> 
     [
         ("no json", "no JSON at column 1: Expecting value"),
         ("[1]", "a record is a JSON object"),
-        ('{"vaule": "x"}', "unknown field 'vaule': use key, value, headers, partition and timestamp_ms"),
+        ('{"text": "x"}', "unknown field 'text': use key, value, headers, partition and timestamp_ms"),
         ('{"headers": {"name": "x"}}', "headers is a list of objects"),
         ('{"headers": [{"value": "x"}]}', "a header has no name"),
         ('{"headers": [{"key": null, "value": "x"}]}', "a header has no name"),
-        ('{"headers": [{"key": "name", "vaule": "x"}]}', "unknown field 'vaule': use key and value"),
+        ('{"headers": [{"key": "name", "text": "x"}]}', "unknown field 'text': use key and value"),
         ('{"value_hex": "zz"}', "value_hex is not hex"),
         ('{"timestamp_ms": "now"}', "timestamp_ms is an int, not str"),
         ('{"partition": "0"}', "partition is an int, not str"),
