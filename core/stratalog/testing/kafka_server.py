@@ -38,7 +38,10 @@ class KafkaFaults(Protocol):
         """Return a context in which each request of an API is handled after ``delay_ms`` of the server's clock."""
 
     def throttled(self, throttle_ms: int) -> AbstractContextManager[None]:
-        """Return a context in which producers and fetches are throttled for at least ``throttle_ms``, as by a quota."""
+        """Return a context that throttles clients for at least ``throttle_ms`` after each Produce and every second Fetch.
+
+        A throttled Fetch returns no records, as with a quota. A client gets them with its next Fetch.
+        """
 
     def not_leader(self, topic: str) -> AbstractContextManager[None]:
         """Return a context in which requests for records of a topic get the error NOT_LEADER_OR_FOLLOWER."""

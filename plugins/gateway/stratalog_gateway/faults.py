@@ -16,7 +16,7 @@ from stratalog_gateway.handlers.request import Response
 from stratalog_gateway.handlers.sasl import Dispatch
 from stratalog_gateway.node import LogSource
 from stratalog_gateway.security.client import Client
-from stratalog_gateway.security.quotas import Quotas
+from stratalog_gateway.security.quotas import FETCHED, Quotas
 from stratalog_gateway.wire.messages import read_header
 
 
@@ -90,7 +90,10 @@ class Faults:
 
     @contextlib.contextmanager
     def throttled(self, throttle_ms: int) -> Iterator[None]:
-        """Throttle each Produce and Fetch request for at least ``throttle_ms``, as if its client exceeded a quota."""
+        """Throttle clients for at least ``throttle_ms`` after each Produce and every second Fetch, as a quota does.
+
+        A throttled Fetch returns no records. A client gets them with its next Fetch, as if its rate had fallen meanwhile.
+        """
         with self._lock:
             self._planned.throttle_ms = throttle_ms
         try:
@@ -171,10 +174,22 @@ class _ThrottlingQuotas(Quotas):
 
     def __init__(self, quotas: Quotas, faults: Faults, clock: Clock) -> None:
         super().__init__("", clock)
-        self._quotas, self._faults = quotas, faults
+        self._quotas, self._faults, self._lock = quotas, faults, threading.Lock()
+        self._have_waited = set[str]()  # clients whose last fetch was throttled; under _lock
 
     def record(self, limit: str, client: Client, client_id: str, count: int) -> int:
-        return max(self._quotas.record(limit, client, client_id, count), self._faults.throttle_ms)
+        throttle_ms = self._quotas.record(limit, client, client_id, count)
+        planned_ms = self._faults.throttle_ms
+        if not planned_ms or count < 0 or (limit == FETCHED and self._has_waited(client_id)):
+            return throttle_ms
+        return max(throttle_ms, planned_ms)
+
+    def _has_waited(self, client_id: str) -> bool:
+        """Return True for every second call with the same client."""
+        with self._lock:
+            has_waited = client_id in self._have_waited
+            self._have_waited ^= {client_id}
+        return has_waited
 
     def window_bytes(self, client: Client, client_id: str) -> int | None:
         return self._quotas.window_bytes(client, client_id)

@@ -157,6 +157,14 @@ def test_a_throttled_fetch_is_empty_and_the_next_request_waits_for_the_clock(kaf
         assert received(wire, kafka_server) is not None
 
 
+def test_a_throttled_client_gets_the_records_with_its_next_fetch(kafka_server: KafkaServer) -> None:
+    kafka_server.topic("orders")
+    with kafka_server.faults.throttled(1), Wire(kafka_server.bootstrap) as wire:
+        answers = [fetched(wire, "orders") for _ in range(4)]
+    found = [(answer.throttle_time > SECOND * 0, len(answer.responses)) for answer in answers]
+    assert found == [(True, 0), (False, 1)] * 2
+
+
 def test_a_slow_request_waits_for_the_clock(kafka_server: KafkaServer) -> None:
     kafka_server.topic("orders")
     with kafka_server.faults.slow("Metadata", 3_600_000), Wire(kafka_server.bootstrap) as wire:
