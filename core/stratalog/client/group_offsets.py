@@ -316,7 +316,11 @@ def _tombstones(states: Iterable[OffsetsRecord]) -> list[OffsetsRecord]:
 def commit_record(group: str, name: TopicPartition, given: int | CommittedOffset | None, now_ms: int) -> Record:
     """Return the record that commits an offset of a group in partition ``name``; a tombstone if ``given`` is None.
 
-    Errors are those of ``GroupOffsets.commit``.
+    The partition need not exist.
+
+    Raises:
+        ConfigError: ``given`` is a negative integer.
+        InvalidRecordError: the group's name or the metadata does not fit Kafka's schema.
     """
     kind = OffsetsType.OFFSET_COMMIT
     key = offsets_key(kind, CommitKey(group=group, topic=name.topic, partition=name.partition))

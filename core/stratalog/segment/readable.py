@@ -63,7 +63,10 @@ class ReadableSegment(Protocol):
 
     @property
     def age_from_ms(self) -> int:
-        """Timestamp (ms) from which time-based retention counts: the largest one or, without one, the last write."""
+        """Start of the age for time-based retention (ms since 1970).
+
+        The largest record timestamp, or the time of the last write to the file if no record has a timestamp.
+        """
 
     @property
     def label(self) -> str:

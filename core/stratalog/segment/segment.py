@@ -127,7 +127,7 @@ class Segment(ReadOn):
 
     @property
     def age_from_ms(self) -> int:
-        """Timestamp from which time-based retention counts: the largest one, or the file's time if there is none."""
+        """Start of the age for time-based retention: the largest timestamp; the file's time if no record has one."""
         stamp = self.max_timestamp_ms
         return stamp if stamp >= 0 else self.log.modified_ms
 

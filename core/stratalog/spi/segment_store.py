@@ -140,8 +140,9 @@ class IndexFile(ABC):
 class LogFiles(ABC):
     """The folder of one log. ``name`` is the folder's name.
 
-    Methods raise ConfigError for an empty name, ``.``, ``..``, and a name with ``/`` or a null character. They raise
-    ReadOnlyError for each change if the store was opened for reading.
+    Methods raise ConfigError for the names ``.`` and ``..``, and for a name with ``/`` or a null character. Except for
+    ``path``, they also raise ConfigError for an empty name. If the store was opened for reading, methods raise
+    ReadOnlyError for each change.
     """
 
     name: str
@@ -235,8 +236,9 @@ class SegmentStore(Closeable):
 
     If a disk error occurs in a log directory, the engine takes all logs of that directory out of service, but no other
     directory. Opening a store changes nothing. A store that was opened for reading takes no lock, can be used while
-    another process writes to the directory, and raises ReadOnlyError for each change. Methods raise ConfigError for an
-    empty name, ``.``, ``..``, and a name with ``/`` or a null character.
+    another process writes to the directory, and raises ReadOnlyError for each change. Methods raise ConfigError for the
+    names ``.`` and ``..``, and for a name with ``/`` or a null character. Except for ``path``, they also raise
+    ConfigError for an empty name.
     """
 
     @abstractmethod

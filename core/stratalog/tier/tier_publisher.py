@@ -47,11 +47,13 @@ class TierPublisher:
     def claim(self) -> None:
         """Begin the publisher's leader epoch in the tier, which fences writers of lower epochs.
 
-        If the epoch has begun, or if the log has no root, commit nothing.
+        Commit nothing if the epoch has already begun, if the log has no root, or if the latest root is from CLEAR.
 
         Raises:
             FencedEpochError: another writer owns the log, so uploaded segments could not be committed.
+            UnknownTopicError: the topic was deleted.
             StoreError: the store failed.
+            The other errors of ``Committer.commit``.
         """
 
         def decide(root: Root | None) -> Change | None:

@@ -59,7 +59,7 @@ class PartUploads:
 
     Attributes:
         part_bytes: size of a part. An upload with more than 10,000 such parts uses larger parts.
-        checksum: checksum of each part.
+        checksum: kind of the checksum that each part has.
         parameters: parameters of the request that begins an upload.
         budget: memory limit of all parts together.
     """

@@ -155,7 +155,7 @@ def _full(of: Rewriting[S]) -> PluginError:
 
 
 def rewrite(of: Rewriting[S], end: int) -> None:
-    """Run pass 2 alone, after ``observe``: rewrite the segments of the job that begin below its result ``end``.
+    """Run pass 2 alone: rewrite the segments of the job that begin below ``end``, the result of ``observe``.
 
     Errors are those of ``observe``.
     """

@@ -56,8 +56,8 @@ class UnchangedState:
         """Return True if a round that reaches the segment in the given state would leave the segment unchanged.
 
         Args:
-            met: ids of producers with a transaction that is committed later, whose data the round has read, but not yet
-                its marker.
+            met: ids of producers with a committed transaction that has data before the segment, and its marker in the
+                segment or after it.
             last_records: last data offset and epoch of each producer, as for ``verdicts.stay_empty``.
             old_tombstones_stay: True if tombstones of V0 and V1 in the segment stay.
         """

@@ -30,7 +30,10 @@ _DECODED_TOPICS: Final = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
 
 
 class Shape(StrEnum):
-    """Forms of keys and values on a page: those of ``consume --decoder``, and Avro."""
+    """Forms in which a page shows keys and values.
+
+    The words are those of ``consume --decoder``, without the decoders of Kafka's internal topics, and ``avro``.
+    """
 
     TEXT = "text"
     JSON = "json"

@@ -58,7 +58,8 @@ class ConsolePages:
     and StorageError if the logs cannot be read. ``number`` is the number of a page of a long list, from 0.
 
     Args:
-        reader: the logs; each request refreshes the reader, and closes the logs that it has opened.
+        reader: the logs. A request refreshes the reader unless the last refresh was recent, and closes the logs that
+            the request has opened.
         clock: clock for ages and next actions.
         avro: for each topic with Avro values, a function that converts a value to JSON.
     """

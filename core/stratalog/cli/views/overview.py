@@ -75,7 +75,7 @@ class OpenTransaction:
 
     @property
     def is_long(self) -> bool:
-        """True if the transaction is older than ``LONG_MS``, the longest time that Kafka allows a live producer."""
+        """True if ``age_ms`` is above ``LONG_MS``: by default, Kafka allows no live producer a longer transaction."""
         return self.age_ms > LONG_MS
 
 

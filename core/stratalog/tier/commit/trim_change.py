@@ -82,7 +82,10 @@ def epoch_change(root: Root | None, reason: str) -> Change | None:
 
 
 def recompact_change(root: Root | None, reason: str) -> Change | None:
-    """Return a change after which no offset of the log counts as compacted; None if none does, or without a root."""
+    """Return a change after which no offset of the log counts as compacted.
+
+    Return None if no offset counts as compacted now, if there is no root, or if CLEAR or DELETE made ``root``.
+    """
     if root is None or root.change in EMPTYING or not root.first_dirty_offset:
         return None
     return replace(root.unchanged(ChangeKind.COMPACT, reason), first_dirty_offset=0)

@@ -95,7 +95,7 @@ class HeadFinder:
         return self._verified is not None and ClockReading.of(self._clock).is_within(self._verified, WARM_HEAD_MS)
 
     def find(self, *, cold: bool = False) -> Head | None:
-        """Return the latest root; None if the log has no root. With ``cold``, always search it by listing.
+        """Return the latest root; None if the log has no root. With ``cold``, always list the roots to find it.
 
         Raises:
             CorruptManifestError: a root is damaged or missing, or does not continue the root that was read before. It
@@ -144,7 +144,7 @@ class HeadFinder:
         self._head, self._verified = head, verified
 
     def doubt(self) -> None:
-        """Forget the time of the last verification: the next ``find`` searches the head by listing."""
+        """Forget the time of the last verification: the next ``find`` lists the roots to find the head."""
         self._verified = None
 
     def read(self, version: int) -> Head | None:
@@ -156,7 +156,11 @@ class HeadFinder:
         return found
 
     def read_unchecked(self, version: int) -> Head | None:
-        """Return a root as ``read``, without a check of its MAC; only for superseded roots, which no reader uses."""
+        """Return a root as ``read``, without a check of its MAC.
+
+        Only for a caller that searches for the objects that existing roots name. Readers of records, also of an earlier
+        state (``as_of``), must call ``read``.
+        """
         try:
             data = self._store.read(manifest_key(self.prefix, version), 0, self.limit_bytes + 1)
         except ObjectNotFoundError:

@@ -53,7 +53,7 @@ class StoredBounds:
 
     @property
     def age_from_ms(self) -> int:
-        """The segment's time for retention: the largest timestamp, or the time when the file was last written."""
+        """Start of the age for time-based retention: the largest timestamp; the last write if no record has one."""
         info = self.stored.info
         return info.max_timestamp_ms if info.max_timestamp_ms >= 0 else info.modified_ms
 

@@ -121,7 +121,8 @@ class Archiver:
 
         Raises:
             LogDirError: a log directory is missing (LogDirNotFoundError), or cannot be read.
-            CorruptCheckpointError: a checkpoint of a log directory is malformed.
+            CorruptCheckpointError: the checkpoint of high watermarks is larger than ``limits.checkpoint.bytes``, and no
+                broker runs. Any other damage of a checkpoint is only logged: the checkpoint then counts as empty.
         """
         found = list(self._found())
         counted = counters(self._plan.progress, found, self._waiting_bytes)

@@ -84,7 +84,7 @@ class ClosedSegment:
 
     @property
     def age_from_ms(self) -> int:
-        """The time from which retention counts: the largest timestamp, or the file's time if there is none."""
+        """Start of the age for time-based retention: the largest timestamp; the file's time if no record has one."""
         stamp = self.max_timestamp_ms
         return stamp if stamp >= 0 else self.modified_ms
 

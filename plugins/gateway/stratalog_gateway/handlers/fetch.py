@@ -206,7 +206,10 @@ def _transfer(
 
 
 def _with_bytes(result: FetchResult) -> FetchResult:
-    """Read the batches that are sent from memory, and return the result; an error if they cannot be read."""
+    """Read the batches now if they are small enough to be sent from memory, and return ``result``.
+
+    If the batches cannot be read, return a result with the error code and without batches.
+    """
     try:
         if result.batches is not None and result.batches.size_bytes <= READ_BYTES:
             result.batches.read()

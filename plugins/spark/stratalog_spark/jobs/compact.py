@@ -248,7 +248,11 @@ class CompactionWork:
         )
 
     def merged(self, messages: Any, targets: Sequence[int]) -> Any:
-        """Run the step between the passes for the messages of one bucket: return the offsets that each run keeps."""
+        """Run the step between the passes for the messages of one bucket: return the offsets that each run keeps.
+
+        ``targets`` has one item for each run: the value of column ``place`` that sends a row to the run's task in the
+        second pass. The result is a table with one row for each run that has a message in the bucket.
+        """
         import pyarrow as pa  # noqa: PLC0415 - in the worker
 
         freeze_once()
