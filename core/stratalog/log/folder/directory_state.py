@@ -81,9 +81,20 @@ def read_directory(store: SegmentStore, *, live: bool) -> DirectoryState:
     )
 
 
+def read_offsets(store: SegmentStore, name: str) -> dict[TopicPartition, int] | None:
+    """Return the offsets in the checkpoint ``name`` of a log directory; None if the file does not exist.
+
+    Raises:
+        CorruptCheckpointError: the checkpoint is damaged, or larger than ``limits.checkpoint.bytes``.
+        LogDirError: the checkpoint cannot be read, or is not a file (NotAFileError).
+    """
+    data = store.read_small(name)
+    return None if data is None else parse_offsets(data, store.path(name))
+
+
 def _offsets(store: SegmentStore, name: str) -> dict[TopicPartition, int]:
     try:
-        return parse_offsets(store.read_small(name) or b"", store.path(name))
+        return read_offsets(store, name) or {}
     except (CorruptCheckpointError, NotAFileError) as error:
         _LOGGER.warning("a checkpoint file is ignored: %s", error)
         return {}

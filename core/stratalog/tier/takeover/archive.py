@@ -22,7 +22,7 @@ from stratalog.env.progress import OnBytes, Progress, counters
 from stratalog.epochs.checkpoint import format_epochs
 from stratalog.epochs.epoch_cache import EpochCache
 from stratalog.errors import LogDirNotFoundError, StorageError
-from stratalog.log.folder.directory_state import partition_folders, read_directory, read_topic_id
+from stratalog.log.folder.directory_state import partition_folders, read_offsets, read_topic_id
 from stratalog.log.folder.folder import UNKNOWN_END, file_names, read_epochs
 from stratalog.log.load.overflow import open_pieces
 from stratalog.log.read.tier_view import RemoteView
@@ -30,6 +30,7 @@ from stratalog.model.batches import NO_EPOCH, Buffer
 from stratalog.model.names import (
     CLUSTER_METADATA_TOPIC,
     HIGH_WATERMARKS_FILE,
+    LOG_STARTS_FILE,
     LOG_SUFFIX,
     TopicId,
     TopicPartition,
@@ -121,8 +122,7 @@ class Archiver:
 
         Raises:
             LogDirError: a log directory is missing (LogDirNotFoundError), or cannot be read.
-            CorruptCheckpointError: the checkpoint of high watermarks is larger than ``limits.checkpoint.bytes``, and no
-                broker runs. Any other damage of a checkpoint is only logged: the checkpoint then counts as empty.
+            CorruptCheckpointError: the checkpoint of the high watermarks or of the log starts is damaged or too large.
         """
         found = list(self._found())
         counted = counters(self._plan.progress, found, self._waiting_bytes)
@@ -138,13 +138,15 @@ class Archiver:
     def _found(self) -> Iterator[_Found]:
         """Yield the logs in the directories that the plan selects, except Kafka's cluster metadata."""
         for store in self._stores:
-            state = read_directory(store, live=store.is_acquired_elsewhere())
-            has_checkpoint = state.live or store.read_small(HIGH_WATERMARKS_FILE) is not None
+            is_live = store.is_acquired_elsewhere()  # before the read: a broker that stops meanwhile writes the file
+            watermarks = read_offsets(store, HIGH_WATERMARKS_FILE)
+            log_starts = read_offsets(store, LOG_STARTS_FILE) or {}
+            unknown = UNKNOWN_END if watermarks is None and not is_live else _NOTHING_CONFIRMED
             for log, folder in partition_folders(store).items():
                 if log.topic == CLUSTER_METADATA_TOPIC or not self._plan.wants(log.topic):
                     continue
-                bound = state.high_watermarks.get(log, _NOTHING_CONFIRMED if has_checkpoint else UNKNOWN_END)
-                yield _Found(store, log, folder, state.log_starts.get(log, 0), bound)
+                bound = (watermarks or {}).get(log, unknown)
+                yield _Found(store, log, folder, log_starts.get(log, 0), bound)
 
     def _waiting_bytes(self, found: _Found) -> int:
         """Return the bytes of the closed segments that are not archived yet, by the list of files; 0 after an error."""

@@ -14,6 +14,7 @@ import stratalog
 from own_command import running_command
 from stratalog import Record
 from stratalog.cli.app import run
+from stratalog.model.names import HIGH_WATERMARKS_FILE
 
 SMALL = {"segment.bytes": 1500, "index.interval.bytes": 100, "retention.ms": -1}
 
@@ -123,6 +124,15 @@ def test_damage_is_reported_other_logs_are_archived_and_the_exit_code_is_1(
     assert str(first) in str(broken["error"])
     assert broken["tier_end_offset"] == 0
     assert all(item["segments"] for item in others)
+
+
+def test_a_damaged_checkpoint_ends_the_command_with_exit_code_2(
+    source: Path, target: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = source / HIGH_WATERMARKS_FILE
+    place.write_bytes(place.read_bytes()[:-5])
+    assert run(["archive", str(source), target]) == 2
+    assert str(place) in capsys.readouterr().err
 
 
 def following(source: Path, target: str) -> AbstractContextManager[subprocess.Popen[str]]:

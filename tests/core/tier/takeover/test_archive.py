@@ -14,11 +14,19 @@ from kafka_folder import KafkaFolder
 from log_bed import LOG, TOPIC_ID, LogBed, offsets_in, records
 from sim_objects import ObjectFault, SimObjectStore, scripted_faults
 from stratalog.config.topic import TopicConfig
-from stratalog.errors import CorruptBatchError, FencedEpochError, SegmentGoneError, StorageError, StoreTimeoutError
+from stratalog.errors import (
+    CorruptBatchError,
+    CorruptCheckpointError,
+    FencedEpochError,
+    SegmentGoneError,
+    StorageError,
+    StoreTimeoutError,
+)
 from stratalog.model.names import (
     CLUSTER_METADATA_TOPIC,
     HIGH_WATERMARKS_FILE,
     LEADER_EPOCHS_FILE,
+    LOG_STARTS_FILE,
     PARTITION_METADATA_FILE,
     TopicId,
     log_prefix,
@@ -126,6 +134,16 @@ def test_a_log_that_the_checkpoint_does_not_know_waits(scene: Scene) -> None:
     scene.broker.fill(segments=2)
     (scene.bed.directory / HIGH_WATERMARKS_FILE).write_bytes(b"0\n0\n")
     assert scene.archive().tier_end == 0
+
+
+@pytest.mark.parametrize("name", [HIGH_WATERMARKS_FILE, LOG_STARTS_FILE])
+def test_a_damaged_checkpoint_is_reported(scene: Scene, name: str) -> None:
+    """A damaged checkpoint must not count as empty: the run would archive nothing, and report success."""
+    scene.broker.fill(segments=2)
+    (scene.bed.directory / name).write_bytes(b"0\n2\nt 0 24\n")
+    with pytest.raises(CorruptCheckpointError, match=name):
+        list(scene.archiver().run())
+    assert scene.ends() == []
 
 
 def test_a_stopped_directory_without_checkpoint_is_archived_as_far_as_it_is_closed(scene: Scene) -> None:
