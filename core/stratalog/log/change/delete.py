@@ -99,13 +99,15 @@ def drop_segments(state: LogState, end: int) -> list[Segment]:
         if not gone:
             return []
         names = file_names(state.files)  # before any change: without a descriptor for the folder, nothing is removed
+        has_tombstones = state.settings.config.cleanup_policy != ("delete",)
         try:
             state.writes.replace_segments(0, len(gone), ())
             state.publish()
             for segment in gone:
                 retire_segment(state, segment, names)
-                # Sync each removal: a power loss may restore this segment but not the next, and a gap hides the tier.
-                if state.settings.remote is not None or segment is gone[-1]:
+                # Sync each removal: a power loss may restore this segment but not the next one. Such a gap hides the
+                # tier, and the next segment may have the tombstones of records in this segment.
+                if state.settings.remote is not None or has_tombstones or segment is gone[-1]:
                     state.files.sync()
         except (
             BaseException

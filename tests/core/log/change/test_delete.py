@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import errno
+import random
+from pathlib import Path
 
 import pytest
 
@@ -20,6 +22,7 @@ from stratalog.log.log import Log
 from stratalog.model.offsets import EpochEntry
 from stratalog.model.records import Record
 from stratalog.testing.faults import FaultyVfs, failing
+from stratalog.testing.power_loss import PowerLossVfs
 
 COUNT = 12
 
@@ -209,6 +212,34 @@ def test_a_removal_that_ends_early_leaves_no_gap(
     left = offsets_in(bed.open(clean=False))
     assert left == list(range(left[0], COUNT))
     assert left[0] <= 4
+
+
+def test_a_power_loss_during_a_removal_restores_no_record_without_its_tombstone(tmp_path: Path, bed: LogBed) -> None:
+    """The log start is not durable yet, so the next opening shows each segment that the power loss restores."""
+    bed.folder.mkdir(parents=True)
+    bed.topic = TopicConfig(cleanup_policy=("compact", "delete"))
+    seen, chance = set[frozenset[str]](), random.Random(1)  # noqa: S311 - the same in every run
+    left = LogBed(tmp_path / "left", bed.registry, bed.topic)
+
+    def look(_: str) -> None:
+        for image in disk.images(chance, 10):
+            logs = frozenset(name for name in image if ".log" in name)
+            if logs not in seen:
+                seen.add(logs)
+                left.write(image)
+                with left:
+                    found = [record.offset for record in left.open(clean=False).records()]
+                    assert found == list(range(3 - len(found), 3))
+
+    disk = bed.files_port = PowerLossVfs(bed.folder)
+    log = bed.open()
+    for key, value in ((b"k", b"v"), (b"k", None), (b"a", b"v")):
+        log.append([Record(key=key, value=value)], durability="durable")
+        log.roll()
+    log.maintenance.raise_log_start(2)
+    disk.before = look
+    assert len(log.maintenance.drop_local(2)) == 2
+    disk.before = None
 
 
 def test_a_folder_that_cannot_be_listed_loses_no_segment(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
