@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Callable
 
 import pytest
@@ -128,12 +129,20 @@ def test_an_epoch_that_cannot_be_stored_is_not_led(bed: LogBed, error: int, kind
     assert log.healthy == (kind is DiskFullError)
 
 
-def test_an_epoch_whose_file_could_not_be_synced_is_not_in_the_file(bed: LogBed) -> None:
+@pytest.mark.parametrize("also_fails", ["sync folder", "create"])
+def test_an_epoch_whose_file_could_not_be_synced_is_not_in_the_file(bed: LogBed, also_fails: str) -> None:
     """Otherwise the next opening would assign the records that follow to an epoch in which nobody led."""
     bed.files_port = files = FaultyVfs()
     log = bed.open()
     log.append(records(3))
-    files.rule = failing("sync folder", errno.EMFILE, times=1000)
+    refused = {"sync folder"}
+
+    def refuse(operation: str, _: str) -> None:
+        if operation in refused:
+            refused.add(also_fails)
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    files.rule = refuse
     with pytest.raises(SystemLimitError):
         log.lead(4)
     files.rule = None
