@@ -225,6 +225,24 @@ def test_partitions_that_a_failed_creation_left_out_are_created_by_the_next_one(
         assert reader.topics()["new"].partitions == (0, 1, 2)
 
 
+def test_a_creation_keeps_the_settings_of_a_creation_at_the_same_time(
+    tiers: Bed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, calls = TierPublisher.add, list[Appending]()
+
+    def add(self: TierPublisher, wanted: Appending) -> object:
+        calls.append(wanted)
+        if len(calls) == 1:
+            with tiers.writer() as other:
+                other.create_topic("new", 1, {"segment.bytes": 5_000})
+        return real(self, wanted)
+
+    monkeypatch.setattr(TierPublisher, "add", add)
+    with tiers.writer() as writer:
+        writer.create_topic("new", 1, {"segment.bytes": 6_000})
+        assert writer.config("new").segment_bytes == 5_000
+
+
 def test_writers_that_staged_at_the_same_end_are_all_published(tiers: Bed) -> None:
     staged = [tiers.stage([b"%d %d" % (task, row) for row in range(200)]) for task in range(3)]
     for number, found in enumerate(staged):

@@ -36,7 +36,8 @@ class Appending:
         log_start: start offset of the log, used only if the log never had a record.
         mark: progress of a writer that numbers its writes. Nothing is committed if the log's latest root already has
             this number, or a higher one, of the writer. None for other writers.
-        topic: number of partitions and settings of the topic; None keeps those in the latest root.
+        topic: number of partitions and settings of the topic, stored only in the first root of the log. Another writer
+            may have created the topic at the same time, and its settings stay.
         reason: text for people; if it is empty, the number and offsets of the segments.
     """
 
@@ -72,7 +73,7 @@ class Appending:
             high_watermark=max(after, root.high_watermark if root is not None else 0),
             first_dirty_offset=root.first_dirty_offset if root is not None else 0,
             added=self.entries,
-            topic=self.topic,
+            topic=self.topic if root is None else None,
             mark=self.mark,
         )
 
