@@ -19,7 +19,7 @@ from stratalog.reading.topic_table import KEEP_EVERYTHING
 from stratalog.segment.components import Components
 from stratalog.spi.layouts import StoredSegment
 from stratalog.tier.manifest.history import AsOf
-from stratalog.tier.manifest.root import newest_topic
+from stratalog.tier.manifest.root import Root, newest_topic
 from stratalog.tier.read.unmanaged_logs import foreign_view
 from stratalog.tier.tier import NOTHING_KNOWN, Tier, TierListing, TierLogName
 
@@ -79,8 +79,12 @@ class BucketReader(Reader):
         """Return the id of the topic that was written last, of several topics with the same name."""
         if len(ids) == 1:
             return next(iter(ids))
-        found = {topic_id: [self._bucket.log(name, topic_id).root for name in names] for topic_id, names in ids.items()}
-        roots = {topic_id: [root for root in each if root is not None] for topic_id, each in found.items()}
+        roots = dict[TopicId, list[Root]]()
+        for topic_id, names in ids.items():
+            for name in names:
+                self._newest_view(name, topic_id)
+            found = (self._bucket.log(name, topic_id).root for name in names)
+            roots[topic_id] = [root for root in found if root is not None]
         return newest_topic({topic_id: there for topic_id, there in roots.items() if there})
 
     def _topic_id(self, name: TopicPartition) -> TopicId | None:

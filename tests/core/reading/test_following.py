@@ -82,6 +82,18 @@ def test_all_partitions_are_of_the_topic_that_was_written_last(tmp_path: Path, u
             assert list(reader.log("t", 1).records()) == []
 
 
+def test_a_refresh_finds_that_the_newer_of_two_topics_with_one_name_was_deleted(tmp_path: Path, uri: str) -> None:
+    with open_engine(tmp_path / "old", tier=uri) as old, open_engine(tmp_path / "new", tier=uri) as new:
+        for engine, value in ((old, b"old"), (new, b"new")):
+            engine.create_topic("t")
+            add(engine, value)
+        with open_reader(uri) as reader:
+            assert reader.partitions() == (T0,)
+            new.delete_topic("t")
+            reader.refresh()
+            assert [found.value for found in reader.log("t", 0).records()] == [b"old"]
+
+
 def test_a_replica_follows_a_take_over(tmp_path: Path, uri: str) -> None:
     with open_engine(tmp_path / "data", tier=uri) as engine:
         engine.create_topic("t")
