@@ -11,7 +11,7 @@ from stratalog.env.progress import OnBytes, uncounted
 from stratalog.epochs.epoch_cache import EpochCache
 from stratalog.errors import CorruptCheckpointError, CorruptionError, CorruptSnapshotError
 from stratalog.log.folder.directory_state import read_topic_id
-from stratalog.log.folder.folder import file_names, open_segments, read_epochs
+from stratalog.log.folder.folder import checked_file_names, file_names, open_segments, read_epochs
 from stratalog.log.load.overflow import active_spans, closed_spans, pieces_of
 from stratalog.log.load.producer_replay import newest_snapshot, replay_table, snapshot_offsets
 from stratalog.model.batches import BatchTable
@@ -109,7 +109,8 @@ def _check_files(
 ) -> None:
     with ExitStack() as opened:
         try:
-            segments = open_segments(files, components, opened, writable=False)
+            names = checked_file_names(files)
+            segments = open_segments(files, components, opened, writable=False, names=names)
         except CorruptionError as error:
             report.findings.append(_damage(error.file, error))
             return

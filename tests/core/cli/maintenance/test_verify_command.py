@@ -226,6 +226,16 @@ def test_a_place_that_cannot_be_verified_exits_with_2(
     assert run(["verify", str(tmp_path / "missing")]) == 2
 
 
+def test_a_folder_in_place_of_a_segment_is_reported_as_when_the_log_is_opened(
+    sound: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = segment(sound, 0)
+    first.unlink()
+    first.mkdir()
+    assert run(["verify", str(sound)]) == 2
+    assert f"this is not a regular file path={first}" in capsys.readouterr().err
+
+
 # --- repairs ---------------------------------------------------------------------------------------------------------
 
 
