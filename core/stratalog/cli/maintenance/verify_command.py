@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,8 +18,8 @@ from stratalog.cli.parameters import NamedPath
 from stratalog.config.settings_sources import Settings
 from stratalog.env.progress import OnBytes, counted
 from stratalog.epochs.checkpoint import parse_offsets
-from stratalog.errors import CorruptCheckpointError, LogDirLockedError
-from stratalog.log.folder.directory_state import check_log_directory, holds_log, partition_folders
+from stratalog.errors import CorruptCheckpointError, LogDirError, LogDirLockedError, NotAFileError
+from stratalog.log.folder.directory_state import check_log_directory, holds_log, is_marked_clean, partition_folders
 from stratalog.log.log_check import CheckpointOffset, LogReport, check_log, log_bytes
 from stratalog.log.log_repair import is_repairable, repair_log
 from stratalog.model.names import (
@@ -158,21 +159,30 @@ class _Verification:
         self._folders = folders if single is None else {single: str(single)}
         self._count, self._sizes, self._records = _Counts(), 0, 0
         self._checkpoints = {name: self._read(name) for name in CHECKPOINTS}
-        self._was_clean = store.read_small(CLEAN_SHUTDOWN_FILE) is not None  # before a repair removes the file
+        self._was_clean = is_marked_clean(store)  # before a repair removes the file
 
     def run(self) -> int:
-        total = sum(log_bytes(self._store.open_log(folder)) for folder in self._folders.values())
+        """Check all logs, and return the exit code. Raise the first error of a log afterwards."""
+        unread, total = list[LogDirError](), 0
+        for folder in self._folders.values():
+            with contextlib.suppress(LogDirError):  # the check of the log reports the error
+                total += log_bytes(self._store.open_log(folder))
         with self._output.bytes_progress("verifying") as progress:
             on_bytes = counted(progress, total)
             for name, folder in self._folders.items():
-                self._log(name, folder, on_bytes)
+                try:
+                    self._log(name, folder, on_bytes)
+                except LogDirError as error:
+                    unread.append(error)
         count = self._count
         self._output.line(
-            f"{len(self._folders)} logs, {size_text(self._sizes)}"
+            f"{len(self._folders) - len(unread)} logs, {size_text(self._sizes)}"
             + (f", {self._records:,} records" if self._deep else "")
             + f": {count.wrong or 'nothing'} wrong"
             + (f", {count.repaired} repaired" if count.repaired else "")
         )
+        if unread:
+            raise unread[0]
         return 1 if count.wrong else 0
 
     def _log(self, name: TopicPartition, folder: str, on_bytes: OnBytes) -> None:
@@ -237,6 +247,9 @@ class _Verification:
         try:
             return parse_offsets(self._store.read_small(name) or b"", self._store.path(name))
         except CorruptCheckpointError as error:
-            self._report(Finding(FindingKind.BOUNDS, error.file, error.position, error.reason), repaired=False)
-            self._count.wrong += 1
-            return {}
+            finding = Finding(FindingKind.BOUNDS, error.file, error.position, error.reason)
+        except NotAFileError as error:
+            finding = Finding(FindingKind.BOUNDS, error.path, 0, error.reason)
+        self._report(finding, repaired=False)
+        self._count.wrong += 1
+        return {}

@@ -72,7 +72,7 @@ def read_directory(store: SegmentStore, *, live: bool) -> DirectoryState:
     warning.
     """
     return DirectoryState(
-        clean=_is_marked_clean(store) and not live,
+        clean=is_marked_clean(store) and not live,
         live=live,
         recovery_points=_offsets(store, RECOVERY_POINTS_FILE),
         log_starts=_offsets(store, LOG_STARTS_FILE),
@@ -100,7 +100,8 @@ def _offsets(store: SegmentStore, name: str) -> dict[TopicPartition, int]:
         return {}
 
 
-def _is_marked_clean(store: SegmentStore) -> bool:
+def is_marked_clean(store: SegmentStore) -> bool:
+    """Return True if a log directory has the clean-shutdown file. If an entry of this name is no file, log a warning."""
     try:
         return store.read_small(CLEAN_SHUTDOWN_FILE) is not None
     except NotAFileError as error:  # no writer creates such an entry

@@ -236,6 +236,30 @@ def test_a_folder_in_place_of_a_segment_is_reported_as_when_the_log_is_opened(
     assert f"this is not a regular file path={first}" in capsys.readouterr().err
 
 
+def test_the_other_logs_are_checked_before_the_error_of_an_unreadable_log(
+    sound: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (sound / "t-1" / "leader-epoch-checkpoint").write_bytes(b"not what it should be")
+    first = segment(sound, 0)
+    first.unlink()
+    first.mkdir()
+    assert run(["verify", str(sound)]) == 2
+    captured = capsys.readouterr()
+    assert f"file={sound / 't-1' / 'leader-epoch-checkpoint'}" in captured.out
+    assert "\n1 logs, " in captured.out
+    assert f"path={first}" in captured.err
+
+
+def test_folders_in_place_of_files_of_the_directory_do_not_end_the_check(verify: Call, sound: Path) -> None:
+    """An engine ignores them with a warning."""
+    for name in (".kafka_cleanshutdown", "recovery-point-offset-checkpoint"):
+        (sound / name).unlink()
+        (sound / name).mkdir()
+    code, problems = verify(sound)
+    found = [(problem["problem"], problem["file"]) for problem in problems]
+    assert (code, found) == (1, [("bounds", str(sound / "recovery-point-offset-checkpoint"))])
+
+
 # --- repairs ---------------------------------------------------------------------------------------------------------
 
 
