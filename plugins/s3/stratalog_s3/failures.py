@@ -128,7 +128,7 @@ def typed(error: Exception, key: str, uri: str, secrets: SecretOptions) -> Stora
             problem.retry_after_ms = retry_after_ms(error)
         return problem
     if isinstance(error, OSError) and error.errno in _FULL:
-        return StoreError("the store is full", key)
+        return StoreError("the store is full", key).advised("free space on the disk of the store, then repeat the call")
     kind = _kind_by_class(error)
     if type(error).__name__ in _NO_CREDENTIALS:
         return kind("no credentials were found", key or uri).advised(_WHERE_TO_SET_CREDENTIALS)

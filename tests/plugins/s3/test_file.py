@@ -175,7 +175,7 @@ def test_a_create_that_fails_leaves_nothing(open_store: OpenStore, tmp_path: Pat
 def test_a_full_disk_is_noticed_by_the_count(open_store: OpenStore, tmp_path: Path, deadline_ns: int) -> None:
     """On a full disk, the first write is short, and only the next write raises an error."""
     store = open_store(f"file://{tmp_path}", env=Env(files=WatchedVfs(short=1)))
-    with pytest.raises(StoreError, match="full"):
+    with pytest.raises(StoreError, match=r"full key=.*: free space on the disk of the store"):
         store.put_file("a", BytesSource(b"xyz"), deadline_ns=deadline_ns)
     assert files_in(tmp_path) == []
 
