@@ -51,15 +51,15 @@ def parse_location(uri: str) -> Location:
     scheme, rest = found["scheme"].lower(), found["rest"]
     authority, _, path = rest.partition("/")
     if _holds_credentials(scheme, authority, path):
-        raise ConfigError(f"a {scheme} URI must not contain credentials: put them into the environment")
+        raise ConfigError(f"the {scheme} URI must not contain credentials: put them into the environment")
     if any(mark in rest for mark in "?#\\\0") or "::" in rest:
-        raise ConfigError(f"a {scheme} URI must not contain a query, a fragment, a backslash or a second URI")
+        raise ConfigError(f"the {scheme} URI must not contain a query, a fragment, a backslash or a second URI")
     if scheme == "file":
         if authority not in {"", "localhost"}:
             raise ConfigError("a file URI must have an absolute path with three slashes: file:///folder")
         authority = ""
     elif not authority:
-        raise ConfigError(f"a {scheme} URI must name a bucket: {scheme}://bucket/prefix")
+        raise ConfigError(f"the {scheme} URI must name a bucket: {scheme}://bucket/prefix")
     prefix = path.strip("/")
     if prefix and any(part in {"", ".", ".."} for part in prefix.split("/")):
         raise ConfigError(f"the prefix {prefix!r} has an empty, '.' or '..' part")
