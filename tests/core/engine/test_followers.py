@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -10,9 +11,12 @@ from pathlib import Path
 import pytest
 
 import stratalog
-from stratalog.errors import FencedEpochError, OffsetInTierError
+from stratalog.env import Env
+from stratalog.errors import DiskFullError, FencedEpochError, OffsetInTierError
 from stratalog.log.change.local_publisher import LocalPublisher
 from stratalog.log.maintenance import LogMaintenance
+from stratalog.model.offsets import EpochEntry
+from stratalog.testing.faults import FaultyVfs, failing
 from stratalog.tier.tier import Tier
 
 TIERED = {
@@ -72,6 +76,36 @@ def test_a_follower_leaves_the_tier_to_its_leader(tmp_path: Path) -> None:
         log.truncate_fully_and_start_at(moved.tier_end, log_start=log.offsets().log_start)
         assert held(log) == [found for found in before if found[0] < moved.tier_end]
         assert log.end_offset_for_epoch(1) == (1, moved.tier_end)
+
+
+def test_a_restart_after_records_of_the_tier_fails_if_their_epochs_cannot_be_stored(tmp_path: Path) -> None:
+    """The next opening would assign other epochs to the records that follow."""
+    (tmp_path / "bucket").mkdir()
+    files = FaultyVfs()
+
+    def opened() -> stratalog.Engine:
+        tier, config = f"file://{tmp_path}/bucket", {"watermark": "external"}
+        return stratalog.open_engine(tmp_path / "data", tier=tier, config=config, env=Env(files=files))
+
+    with opened() as engine:
+        engine.create_topic("orders", config=TIERED)
+        log = engine.log("orders", 0)
+        for epoch in (1, 2):
+            log.lead(epoch)
+            written(log, 30)
+        log.set_high_watermark(60)
+        (moved,) = engine.offload()
+        log.follow(3)
+        log.truncate_fully_and_start_at(0)
+        files.rule = failing("create", errno.ENOSPC, path="leader-epoch-checkpoint.tmp")
+        with pytest.raises(DiskFullError):
+            log.truncate_fully_and_start_at(moved.tier_end, log_start=0)
+    with opened() as engine:
+        log = engine.log("orders", 0)
+        log.follow(3)
+        log.truncate_fully_and_start_at(moved.tier_end, log_start=0)
+    with opened() as engine:
+        assert engine.log("orders", 0).view().epochs.entries == (EpochEntry(1, 0), EpochEntry(2, 30))
 
 
 @pytest.mark.parametrize("is_first", [False, True], ids=["after its leader", "before its leader"])

@@ -20,7 +20,7 @@ from stratalog.log.change.delete import retire_segment
 from stratalog.log.folder.folder import file_names, write_index
 from stratalog.log.load.producer_replay import newest_snapshot, replay_range, snapshot_offsets, write_snapshot
 from stratalog.log.load.tier_producers import producers_at
-from stratalog.log.state.leadership import forget_epochs
+from stratalog.log.state.leadership import forget_epochs, store_epochs
 from stratalog.log.state.log_state import LogState
 from stratalog.log.state.roll import new_appender, next_segment, roll
 from stratalog.model.names import DESCRIBING_SUFFIXES, SNAPSHOT_SUFFIX, segment_file
@@ -327,5 +327,5 @@ def _begin_again(state: LogState, offset: int, log_start: int, known: _Known) ->
     for segment in old:
         retire_segment(state, segment)
     state.files.sync()
-    state.writes.forget_epochs(known.epochs)
+    store_epochs(state, known.epochs)
     state.publish()
