@@ -155,7 +155,7 @@ class TopicReader(CheckedArguments):
         checkpoint, which Kafka writes every 5 seconds by default.
 
         Args:
-            start: first offset, as for ``scan``. None means the log start.
+            start: first offset, as for ``scan``; it may be above the end. None means the log start.
             since: first timestamp, as for ``scan``.
             isolation: ``read_uncommitted``, ``read_committed`` or ``log_end``.
             partitions: numbers of the partitions to read; None means all.
@@ -171,7 +171,10 @@ class TopicReader(CheckedArguments):
         Isolation.of(isolation)
         numbers = self._chosen(partitions)
         since_ms = timestamp_ms(since)
-        followed = {number: self._part(number, start, None, since_ms, isolation) for number in numbers}
+        followed = dict[int, _Part]()
+        for number in numbers:
+            part = self._part(number, start, None, since_ms, isolation)
+            followed[number] = part._replace(start=max(part.start, _offset(start, number) or 0))  # may be above the end
         return self._followed(followed, isolation, partitions is None, poll_ms, timeout_ms)
 
     def _followed(

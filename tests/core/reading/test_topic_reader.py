@@ -265,6 +265,19 @@ def test_following_yields_what_is_appended_later(tmp_path: Path) -> None:
         ]
 
 
+def test_a_follower_that_starts_above_the_end_gets_no_record_below_its_start(tmp_path: Path) -> None:
+    """Records above the end of a reader may be known from the engine, or from a tier that ends later."""
+    with open_engine(tmp_path) as engine:
+        engine.create_topic("t")
+        engine.log("t", 0).append([Record(value=b"a")])
+    with open_reader(tmp_path) as reader:
+        following = reader.topic("t").follow(start=2, timeout_ms=0)
+        with open_engine(tmp_path) as engine:
+            engine.log("t", 0).append([Record(value=value) for value in (b"b", b"c")])
+        reader.refresh()
+        assert [record.value for record in following] == [b"c"]
+
+
 def test_two_threads_that_open_a_log_at_once_get_one_log(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     both_open = threading.Barrier(2)
 

@@ -147,7 +147,7 @@ class _Span:
     ) -> None:
         self._start, self._tail, self._end, self._end_ms = start, tail, end, end_ms
         self._key, self._isolation = key, Isolation.of(isolation)
-        self._next: dict[int, int] = {}  # offset after the last one that was read, by partition
+        self._next: dict[int, int] = {}  # first offset that was not read, by partition
 
     def records(self, reader: Reader, topic: str, numbers: Sequence[int]) -> Iterator[Record]:
         """Yield the records of the partitions: first all of the first partition, then those of the second, and so on.
@@ -158,15 +158,16 @@ class _Span:
         ended = 0
         for number in numbers:
             log = reader.log(topic, number)
-            end = self._next[number] = self._end_of(log)
+            end = self._end_of(log)
             first = self._first_of(log, end)
+            self._next[number] = max(first, end)
             if first > log.offsets().log_end and ended < len(numbers) - 1:
                 ended += 1  # no error, because another partition may have the offset
             elif first < end or first > log.offsets().log_end:
                 yield from self._read(log, first, end)
 
     def new_records(self, reader: Reader, topic: str, output: Output) -> Iterator[Record]:
-        """Yield the records after the end offsets up to which ``records`` has read; wait for more, without an end."""
+        """Yield the records that ``records`` has not read yet; wait for more, without an end."""
         output.flush()
         new = reader.topic(topic).follow(
             start=self._next, isolation=self._isolation, partitions=tuple(self._next), poll_ms=POLL_MS

@@ -14,6 +14,7 @@ import pytest
 from own_command import running_command
 from stratalog import Record, open_engine
 from stratalog.cli.app import run
+from stratalog.reading.directory_reader import DirectoryReader
 
 START_MS = 1_700_000_000_000
 Consumed = Callable[..., list[int]]
@@ -173,6 +174,27 @@ def test_follow_prints_new_records_until_ctrl_c(tmp_path: Path) -> None:
         _, err = running.communicate(timeout=60)
     assert running.returncode == 130
     assert b"Traceback" not in err
+
+
+def test_follow_prints_no_record_below_the_first_offset(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When the command starts, partition 1 ends below the first offset."""
+    folder, values = tmp_path / "data", [b"0", b"1", b"2"]
+    with open_engine(folder) as engine:
+        engine.create_topic("t", partitions=2)
+        engine.log("t", 0).append([Record(value=value) for value in values])
+        engine.log("t", 1).append([Record(value=values[0])])
+    real = DirectoryReader.refresh
+
+    def refresh(self: DirectoryReader) -> object:
+        with open_engine(folder) as engine:
+            engine.log("t", 1).append([Record(value=value) for value in values[1:]])
+        return real(self)
+
+    monkeypatch.setattr(DirectoryReader, "refresh", refresh)
+    assert run(["consume", "t", "-o", "2", "--follow", "-c", "2", "-f", "%p:%o\n", "--dir", str(folder)]) == 0
+    assert capsys.readouterr().out == "0:2\n1:2\n"
 
 
 @pytest.mark.long
