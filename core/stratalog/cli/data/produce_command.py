@@ -8,7 +8,7 @@ import os
 import select
 import stat
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
@@ -32,10 +32,10 @@ from stratalog.model.records import Headers, Record
 LINES_AT_ONCE = 10_000
 READ_BYTES = 1 << 20
 _HEADER_FIELDS: Final = frozenset({"key", "value", "value_hex", "value_base64"})
-_RECORD_FIELDS: Final = _HEADER_FIELDS | {"key_hex", "key_base64", "headers", "partition", "timestamp_ms"}
-_IGNORED_FIELDS: Final = frozenset(
-    {"topic", "offset", "timestamp_type", "leader_epoch", "error"}
-)  # of `consume --json`
+_RECORD_FIELDS: Final = _HEADER_FIELDS | {
+    "key_hex", "key_base64", "headers", "partition", "timestamp_ms",
+    "topic", "offset", "timestamp_type", "leader_epoch", "error",  # of `consume --json`, ignored
+}  # fmt: skip
 
 PartitionedRecord: TypeAlias = tuple[int | None, Record]
 """Partition that the input names for a record, None if it names none; and the record."""
@@ -120,7 +120,7 @@ class RecordInput:
             found = json.loads(line)
             if not isinstance(found, dict):
                 raise InvalidRecordError("a record is a JSON object")
-            _check_fields(found, _RECORD_FIELDS | _IGNORED_FIELDS, "key, value, headers, partition and timestamp_ms")
+            _check_fields(found, _RECORD_FIELDS, "key, value, headers, partition and timestamp_ms")
             headers = _named_headers(found.get("headers") or [])
             partition = found.get("partition")
             if partition is not None and type(partition) is not int:
@@ -140,10 +140,10 @@ class RecordInput:
         return partition, record
 
 
-def _check_fields(found: Mapping[str, object], known: Collection[str], usual: str) -> None:
+def _check_fields(found: Mapping[str, object], known: frozenset[str], usual: str) -> None:
     """Raise InvalidRecordError for an unknown field. Otherwise, a misspelt name would make the value null."""
-    unknown = next((name for name in found if name not in known), None)
-    if unknown is not None:
+    if not found.keys() <= known:
+        unknown = next(name for name in found if name not in known)
         raise InvalidRecordError(f"unknown field {unknown!r}: use {usual}")
 
 
