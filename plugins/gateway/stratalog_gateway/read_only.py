@@ -129,17 +129,19 @@ class ReadOnlySource:
         """Make new records and changes of topics visible; raise the errors of ``Reader.refresh``."""
         with self._lock:
             try:
-                changed = self._reader.refresh()
+                changed, topics = self._reader.refresh(), self._reader.topics()
             except BaseException:
                 self._changes += self._forget_closed()  # the failed refresh may have closed logs
                 raise
-            topics = self._reader.topics()
             moved = [self._opened[name] for name in changed if name in self._opened]
             self._forget_closed()
         for name, topic_id in _ids(topics).items():  # not under the lock, for which a commit of the group may wait
-            if self._ids.get(name, topic_id) != topic_id:
-                self._forget_offsets(name)
-            self._ids[name] = topic_id
+            try:
+                if self._ids.get(name, topic_id) != topic_id:
+                    self._forget_offsets(name)
+                self._ids[name] = topic_id
+            except StorageError as error:  # the next refresh retries
+                _LOGGER.warning("committed offsets of a deleted topic could not be removed topic=%s: %s", name, error)
         with self._lock:
             if self._is_outdated or _identities(topics) != _identities(self._topics):
                 self._topics, self._is_outdated = topics, False

@@ -19,7 +19,7 @@ import pytest
 from gateway_bed import Served, Wire, part
 from stratalog import Engine, Record, TopicPartition, open_engine, open_reader
 from stratalog.env.clock import SystemClock
-from stratalog.errors import StoreTimeoutError
+from stratalog.errors import DiskFullError, StoreTimeoutError
 from stratalog.reading.tier_reader import BucketReader
 from stratalog_gateway.gateway import Gateway
 from stratalog_gateway.read_only import ReadOnlySource
@@ -112,6 +112,26 @@ def test_groups_read_a_topic_that_was_created_again_from_its_start(writer: Engin
         offloaded(writer, "orders", 8)
         source.refresh()
         assert [made.engine.group_offsets(group).keys() for group in ("g", "h")] == [{prices}, {prices}]
+
+
+def test_a_topic_that_was_created_again_is_shown_although_its_offsets_cannot_be_deleted_yet(
+    writer: Engine, tier: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise DiskFullError("the disk is full", "")
+
+    with following(tier, tmp_path / "state", refresh_ms=1 << 30) as (made, source), made.wire() as wire:
+        assert fetched(wire, 0).high_watermark == 5
+        made.engine.alter_group_offsets("g", {TopicPartition("orders", 0): 5}, must_exist=False)
+        writer.delete_topic("orders")
+        offloaded(writer, "orders", 2)
+        monkeypatch.setattr(Engine, "alter_group_offsets", fail)
+        source.refresh()
+        assert fetched(wire, 0).high_watermark == 2
+        monkeypatch.undo()
+        assert made.engine.group_offsets("g")
+        source.refresh()
+        assert made.engine.group_offsets("g") == {}
 
 
 def described(wire: Wire, topic: str) -> Any:
