@@ -466,13 +466,17 @@ def test_topics_are_created_changed_and_deleted(gateway: Served) -> None:
     with gateway.wire() as wire:
         config = part("CreateTopics", 7, "CreatableTopicConfig", name="retention.ms", value="5")
         wrong = part("CreateTopics", 7, "CreatableTopicConfig", name="retention", value="5")
-        null = part("CreateTopics", 7, "CreatableTopicConfig", name="retention.ms", value=None)
+        nulls = tuple(
+            part("CreateTopics", 7, "CreatableTopicConfig", name=name, value=None)
+            for name in ("retention.ms", "segment.bytes")
+        )
         wanted = (
             topic("orders", configs=(config,)), topic("zero", num_partitions=0), topic("copies", replication_factor=3),
-            topic("no/name"), topic("setting", configs=(wrong,)), topic("null", configs=(null,)),
+            topic("no/name"), topic("setting", configs=(wrong,)), topic("null", configs=nulls),
         )  # fmt: skip
         found = wire.ask("CreateTopics", 7, topics=wanted, timeout=SECOND, validate_only=False).topics
         assert [item.error_code for item in found] == [0, 37, 38, 17, 40, 40]
+        assert found[5].error_message == "Null value not supported for topic configs: retention.ms,segment.bytes"
         assert {item.name: item.value for item in found[0].configs}["retention.ms"] == "5"
         assert (
             wire.ask("CreateTopics", 7, topics=wanted[:1], timeout=SECOND, validate_only=False).topics[0].error_code

@@ -47,9 +47,9 @@ class TopicHandlers:
                 require(request.client, Operation.CREATE, ResourceType.TOPIC, topic.name)
             self._check_new(topic, count)
             self._check_free(topic.name)
-            missing = next((setting.name for setting in topic.configs if setting.value is None), None)
-            if missing is not None:
-                raise RefusedError(Code.INVALID_CONFIG, f"Null value not supported for topic configs: {missing}")
+            nulls = ",".join(setting.name for setting in topic.configs if setting.value is None)
+            if nulls:
+                raise RefusedError(Code.INVALID_CONFIG, f"Null value not supported for topic configs: {nulls}")
             if only_check:
                 _check_name(topic.name)
                 plain = TopicConfig()  # without the settings of plugins, which only a creation checks
