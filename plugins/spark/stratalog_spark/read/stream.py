@@ -330,7 +330,7 @@ class PlainStreamReader(DataSourceStreamReader):
         return to_json(self._planner.first())
 
     def latestOffset(self) -> Json:  # noqa: N802 - Spark's name
-        """Return the current end offsets, which never move back. Errors are those of ``Planner.ends``."""
+        """Return the result of ``Planner.rising_ends``. Errors are those of ``Planner.ends``."""
         return to_json(self._planner.rising_ends())
 
     def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
