@@ -174,21 +174,20 @@ class _ThrottlingQuotas(Quotas):
 
     def __init__(self, quotas: Quotas, faults: Faults, clock: Clock) -> None:
         super().__init__("", clock)
-        self._quotas, self._faults, self._lock = quotas, faults, threading.Lock()
-        self._have_waited = set[str]()  # clients whose last fetch was throttled; under _lock
+        self._quotas, self._faults = quotas, faults
+        self._have_waited = set[Client]()  # clients whose last fetch was throttled
 
     def record(self, limit: str, client: Client, client_id: str, count: int) -> int:
         throttle_ms = self._quotas.record(limit, client, client_id, count)
         planned_ms = self._faults.throttle_ms
-        if not planned_ms or count < 0 or (limit == FETCHED and self._has_waited(client_id)):
+        if not planned_ms or count < 0 or (limit == FETCHED and self._has_waited(client)):
             return throttle_ms
         return max(throttle_ms, planned_ms)
 
-    def _has_waited(self, client_id: str) -> bool:
-        """Return True for every second call with the same client."""
-        with self._lock:
-            has_waited = client_id in self._have_waited
-            self._have_waited ^= {client_id}
+    def _has_waited(self, client: Client) -> bool:
+        """Return True for every second call with the same client. Only one thread at a time calls it with a client."""
+        has_waited = client in self._have_waited
+        (self._have_waited.discard if has_waited else self._have_waited.add)(client)
         return has_waited
 
     def window_bytes(self, client: Client, client_id: str) -> int | None:

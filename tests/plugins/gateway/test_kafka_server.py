@@ -165,6 +165,17 @@ def test_a_throttled_client_gets_the_records_with_its_next_fetch(kafka_server: K
     assert found == [(True, 0), (False, 1)] * 2
 
 
+def test_throttled_clients_with_the_same_client_id_get_the_records_in_turn(kafka_server: KafkaServer) -> None:
+    kafka_server.topic("orders")
+    with (
+        kafka_server.faults.throttled(1),
+        Wire(kafka_server.bootstrap) as one,
+        Wire(kafka_server.bootstrap) as other,
+    ):
+        answers = [fetched(wire, "orders") for _ in range(2) for wire in (one, other)]
+    assert [len(answer.responses) for answer in answers] == [0, 0, 1, 1]
+
+
 def test_a_slow_request_waits_for_the_clock(kafka_server: KafkaServer) -> None:
     kafka_server.topic("orders")
     with kafka_server.faults.slow("Metadata", 3_600_000), Wire(kafka_server.bootstrap) as wire:
