@@ -155,6 +155,14 @@ def test_the_latest_record_of_each_key_remains(lake: Lake) -> None:
     assert len(lake.rows()) == 3
 
 
+def test_a_timestamp_after_the_year_9999_is_later_than_other_timestamps_of_its_key(lake: Lake) -> None:
+    lake.append(0, [Record(timestamp_ms=1_000 * START_MS, key=key, value=b"later") for key in (b"k", None)])
+    lake.append(1, [Record(timestamp_ms=START_MS, key=b"k", value=b"earlier")])
+    assert lake.sync(lake.syncer(upsert=4)) == 1
+    assert [(row["value"], row["kafka_timestamp"]) for row in lake.rows()] == [(b"later", None)]
+    assert [row["timestamp"] for row in lake.rows("orders_quarantine")] == [None]
+
+
 def test_small_files_are_rewritten_within_the_limits(lake: Lake) -> None:
     from stratalog_spark import Maintenance  # noqa: PLC0415 - needs pyspark
 

@@ -128,7 +128,7 @@ class Work:
         decoder, unknown = self._decoder(), set[int]()
         with self._good(_FOLDER[self.layout.partition_by]) as good, self._bad() as bad:
             for batch in self._read(split):
-                decoded = decoder.decode(batch)
+                decoded = decoder.decode(dated(batch))
                 unknown.update(decoded.unknown)
                 bad.add(decoded.bad)
                 good.add(decoded.rows)
@@ -143,7 +143,7 @@ class Work:
         decoder, held, size = self._decoder(), list[Any](), 0
         with self._bad() as bad:
             for batch in self._read(split):
-                keyless = batch.filter(batch.column("key").is_null())
+                keyless = dated(batch.filter(batch.column("key").is_null()))
                 bad.add(decoder.refused(keyless, [NO_KEY] * keyless.num_rows))
                 held.append(pa.Table.from_batches([batch.filter(batch.column("key").is_valid())]))
                 size += held[-1].nbytes
@@ -173,7 +173,7 @@ class Work:
         pa, pc = import_module("pyarrow"), import_module("pyarrow.compute")
         parts = [_batch_of(self.files, name, number) for name, number in bucket.parts]
         rows = latest(latest(pa.Table.from_batches(parts), each_partition=True), each_partition=False)
-        decoded = self._decoder().decode(_one_batch(rows))
+        decoded = self._decoder().decode(dated(_one_batch(rows)))
         if decoded.unknown:
             return Done([], [], [], sorted(decoded.unknown), 0, 0)
         replaced = decoded.rows[KEY].combine_chunks()  # also of tombstones, whose value is null
@@ -203,7 +203,7 @@ class Work:
 
     def _read(self, split: Split) -> Iterator[Any]:
         batches = read_split(self.options, READ, self.options.source, split)
-        return (dated(batch) for batch in batches if batch.num_rows)
+        return (batch for batch in batches if batch.num_rows)
 
     def _decoder(self) -> Decoder:
         layout = self.layout
