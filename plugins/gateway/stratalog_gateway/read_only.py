@@ -78,8 +78,8 @@ class ReadOnlySource:
     def attach(self, forget_offsets: Callable[[str], object]) -> None:
         """Set the function that deletes the committed offsets of a topic, by name. The gateway calls this method.
 
-        ``refresh`` calls the function for each topic that was created again. Otherwise groups would skip the first records
-        of the new topic.
+        ``refresh`` calls the function for each topic that was created again, before clients see the new topic. Otherwise
+        groups would skip the first records of the new topic. The function must not call methods of this object.
         """
         self._forget_offsets = forget_offsets
 
@@ -135,14 +135,13 @@ class ReadOnlySource:
                 raise
             moved = [self._opened[name] for name in changed if name in self._opened]
             self._forget_closed()
-        for name, topic_id in _ids(topics).items():  # not under the lock, for which a commit of the group may wait
-            try:
-                if self._ids.get(name, topic_id) != topic_id:
-                    self._forget_offsets(name)
-                self._ids[name] = topic_id
-            except StorageError as error:  # the next refresh retries
-                _LOGGER.warning("committed offsets of a deleted topic could not be removed topic=%s: %s", name, error)
-        with self._lock:
+            for name, topic_id in _ids(topics).items():
+                try:
+                    if self._ids.get(name, topic_id) != topic_id:
+                        self._forget_offsets(name)
+                    self._ids[name] = topic_id
+                except StorageError as error:  # the next refresh retries
+                    _LOGGER.warning("committed offsets of a deleted topic were not removed topic=%s: %s", name, error)
             if self._is_outdated or _identities(topics) != _identities(self._topics):
                 self._topics, self._is_outdated = topics, False
                 self._changes += 1

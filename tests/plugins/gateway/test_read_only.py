@@ -114,6 +114,19 @@ def test_groups_read_a_topic_that_was_created_again_from_its_start(writer: Engin
         assert [made.engine.group_offsets(group).keys() for group in ("g", "h")] == [{prices}, {prices}]
 
 
+def test_the_topics_are_locked_while_the_offsets_of_a_deleted_topic_are_removed(
+    writer: Engine, tier: str, tmp_path: Path
+) -> None:
+    """Otherwise a request for the settings of another deleted topic raised KeyError."""
+    is_locked = list[bool]()
+    with following(tier, tmp_path / "state", refresh_ms=1 << 30) as (_, source):
+        source.attach(lambda _: is_locked.append(source._lock.locked()))  # noqa: SLF001 - the subject
+        writer.delete_topic("orders")
+        offloaded(writer, "orders", 2)
+        source.refresh()
+    assert is_locked == [True]
+
+
 def test_a_topic_that_was_created_again_is_shown_although_its_offsets_cannot_be_deleted_yet(
     writer: Engine, tier: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

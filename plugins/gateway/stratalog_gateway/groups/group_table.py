@@ -129,9 +129,8 @@ class GroupTable:
         """Delete the committed offsets of all groups for a topic; raise StorageError if the deletion cannot be stored."""
         engine = self._node.engine
         for name in engine.groups():
-            with self.opened(name):  # no member commits meanwhile
-                gone = [found for found in engine.group_offsets(name) if found.topic == topic]
-                engine.alter_group_offsets(name, dict.fromkeys(gone))
+            gone = [found for found in engine.group_offsets(name) if found.topic == topic]
+            engine.alter_group_offsets(name, dict.fromkeys(gone))
 
     def close(self) -> None:
         """Answer all waiting requests with COORDINATOR_NOT_AVAILABLE. The members stay in their groups."""
