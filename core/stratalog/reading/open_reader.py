@@ -60,8 +60,6 @@ def open_reader(
         PluginError: a plugin breaks the plugin interface, or a call into a plugin did not return within
             ``plugin.deadline.ms``.
     """
-    if isinstance(as_of, datetime) and as_of.tzinfo is None:
-        raise ConfigError(f"as_of={as_of!r} has no time zone: add tzinfo=datetime.UTC, for instance")
     text = os.fspath(location)
     return open_settled(
         text,
@@ -102,6 +100,8 @@ def open_settled(
         others: further log directories of the same engine.
         topics: show only these topics of a tier that is read alone, and list only their objects; None shows all.
     """
+    if isinstance(as_of, datetime) and as_of.tzinfo is None:
+        raise ConfigError(f"as_of={as_of!r} has no time zone: add tzinfo=datetime.UTC, for instance")
     host = open_host(settings, plugins, env)
     offline, paths = allow_offline, (text, *others)
     return host.opened_in_time(lambda: _opened(host, paths, tier, tier_options, as_of, offline, topics), Reader.close)

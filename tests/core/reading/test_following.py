@@ -116,6 +116,8 @@ def test_an_earlier_state_of_a_tier_is_not_followed(tmp_path: Path, uri: str) ->
 def test_the_time_of_an_earlier_state_needs_a_time_zone(uri: str) -> None:
     with pytest.raises(ConfigError, match="has no time zone: add tzinfo="):
         open_reader(uri, as_of=datetime(2024, 1, 1))  # noqa: DTZ001 - the mistake
+    with pytest.raises(ConfigError, match="has no time zone: add tzinfo="):
+        ReadSource(uri, as_of=datetime(2024, 1, 1)).open()  # noqa: DTZ001 - the mistake
 
 
 def requests(reader: Reader) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Final, TypeAlias, TypeVar
 
 from stratalog import TopicPartition
@@ -85,9 +85,12 @@ def duration_ms(option: str, text: str) -> int:
 def moment(text: str) -> int | datetime:
     """Parse option ``as_of``: digits are a version number of the manifest, other text is a time in ISO 8601.
 
-    A result without a time zone counts as UTC.
+    A time without a time zone counts as UTC.
 
     Raises:
         ConfigError: the text is neither.
     """
-    return natural("as_of", text) if text.isdigit() else parsed_option("as_of", text, datetime.fromisoformat)
+    if text.isdigit():
+        return natural("as_of", text)
+    found = parsed_option("as_of", text, datetime.fromisoformat)
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
