@@ -329,6 +329,17 @@ def test_a_rebuild_leaves_out_objects_that_were_moved_and_plaintext(
     assert read_root(heads(bucket)[-1])["mac"][1] == "first"
 
 
+def test_a_rebuild_without_keys_stops_and_writes_nothing(tmp_path: Path, bucket: Path) -> None:
+    for folder in bucket.glob("t-*/0/manifest"):
+        shutil.rmtree(folder)
+    with open_engine(tmp_path / "new", tier=bucket.as_uri()) as engine:
+        assert isinstance(engine.tier, Tier)
+        (name,) = engine.tier.lost()
+        with pytest.raises(ConfigError, match=r"keys\.file"):
+            engine.tier.rebuild(name)
+    assert not heads(bucket)
+
+
 # --- rollbacks to an earlier state -----------------------------------------------------------------------------------
 
 
