@@ -203,8 +203,9 @@ class EngineDuties(CheckedArguments, Closeable):
     def erase(
         self, topic: str, key: bytes, *, dry_run: bool = False, progress: Progress | None = None
     ) -> tuple[EraseResult, ...]:
-        """Erase all records of a key below the current log end in all partitions of a topic; return a result for each.
+        """Erase all records of a key below the current log end in all partitions of a topic.
 
+        The result has one EraseResult for each partition.
         In a tier, the erasure also ends the history: the first collection after one hour deletes the objects of earlier
         versions, even if ``tier.history.ms`` is longer. ``EraseResult`` lists the files and objects that may still
         contain the key, and until when. ``proof_of`` converts the result to JSON.

@@ -190,15 +190,19 @@ def stratalog_on_log_dir_offline(event: LogDirOffline) -> None:
 
 @hookspec
 def stratalog_on_backpressure(event: Backpressure) -> None:
-    """Listen to Backpressure: an append exceeds ``local.hard.limit.bytes``, and ``tier.outage.policy`` applies to it.
+    """Listen to Backpressure: an append would exceed ``local.hard.limit.bytes``; ``tier.outage.policy`` applies to it.
 
-    The event occurs once each time a log exceeds the limit, not for each append.
+    The event occurs at the first such append to a log. It occurs again only after an append to the log did not exceed
+    the limit.
     """
 
 
 @hookspec
 def stratalog_on_tiny_segments(event: TinySegments) -> None:
-    """Listen to TinySegments: a topic's segments are so small that requests to the tier cost more than the storage."""
+    """Listen to TinySegments: a topic was created or altered with segments so small that the tier is expensive.
+
+    The requests that upload a segment cost more than a tenth of the storage of the segment for a month.
+    """
 
 
 @hookspec

@@ -210,10 +210,10 @@ class ManifestAuthenticator(ABC):
     """Message authentication codes (MACs) of manifest roots, under keys that the store does not have. Thread-safe.
 
     Attributes:
-        unauthenticated: treatment of a log whose manifest root has no MAC. With ``warn``, the log is read with a
-            warning if the layouts of all its segments authenticate roots. With ``accept``, it is read with a warning in
-            any case. With ``refuse``, no log without a MAC is read, whatever its layout. In all cases, a segment for
-            whose layout ``is_required`` returns True is refused.
+        unauthenticated: treatment of a log whose manifest root has no MAC. With ``refuse``, no log without a MAC is
+            read, whatever its layout. With ``warn`` and ``accept``, the log is read. If a layout of its segments or its
+            topic authenticates roots, a warning is logged, and ``warn`` refuses the segments of other layouts. In all
+            cases, a segment for whose layout ``is_required`` returns True is refused.
     """
 
     unauthenticated: Unauthenticated = Unauthenticated.WARN

@@ -95,10 +95,10 @@ class Rewritten:
 
     Attributes:
         staged: the new segments.
-        segments: number of old segments that the new segments replace. ``BulkWriter.recode`` and ``merge`` may leave
-            out segments of the part.
+        segments: number of old segments that the new segments replace. ``BulkWriter.recode`` and ``merge`` do not
+            replace every segment: segments that need no change stay, and are not counted.
         records_read: number of records in the replaced segments.
-        records_kept: number of records that stay.
+        records_kept: number of records in the new segments.
         bytes_read: size of the replaced ``.log`` files.
         bytes_written: size of the staged ``.log`` files.
     """

@@ -72,7 +72,10 @@ class ReadOnlySource:
 
     @property
     def topic_changes(self) -> int:
-        """Number of refreshes, also failed ones, that found other topics or partitions, or a log whose topic was deleted."""
+        """Number of refreshes that found a change of topics or partitions, such as a deleted topic.
+
+        Failed refreshes are counted, too, if they found a deleted topic.
+        """
         return self._changes
 
     def attach(self, forget_offsets: Callable[[str], object]) -> None:

@@ -28,7 +28,7 @@ class ConditionalStore(FsspecStore):
 
     @property
     def capabilities(self) -> Capability:
-        """``Capability.CREATE`` only. Without ``LIST_AFTER``, because fsspec lists whole folders."""
+        """``Capability.CREATE`` only. The store does not declare ``LIST_AFTER``, because fsspec lists whole folders."""
         return create_capability(self._location.scheme)
 
     def create(self, key: str, data: Buffer, *, deadline_ns: int) -> Created:

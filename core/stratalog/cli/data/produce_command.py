@@ -302,7 +302,10 @@ def _by_partition(
 
 
 def _lines(file: BinaryIO) -> Iterator[list[bytes]]:
-    """Yield the lines of a file in lists of at most ``LINES_AT_ONCE``, without waiting for more lines."""
+    """Yield the lines of a file, without line feeds, in lists of at most ``LINES_AT_ONCE`` lines.
+
+    If the file is a pipe, the available lines are yielded before the next lines arrive.
+    """
     rest: list[bytes] = []
     while data := _read(file):
         *whole, last = data.split(b"\n")

@@ -175,7 +175,7 @@ class _ObjectDump:
 
 
 def dump_manifest(context: Context, source: Source) -> None:
-    """Show a manifest root: its fields and its entries.
+    """Show a manifest root: its fields, its references to pages, and its own entries.
 
     Raises:
         CorruptManifestError: the root is malformed, or belongs to another log or version than its path.

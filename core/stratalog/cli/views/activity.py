@@ -72,7 +72,9 @@ class ActivitySample:
 
 
 class Activity:
-    """Samples of the logs of a reader. A log that has not changed since the last sample is not read again.
+    """Samples of the logs of a reader.
+
+    A log that has not changed since the last sample is not read again, unless it has an error or segments to offload.
 
     Args:
         reader: the logs, which stay open between samples.

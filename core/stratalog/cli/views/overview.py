@@ -29,7 +29,7 @@ from stratalog.tier.upkeep.cost import PART_BYTES, Bill, Prices
 from stratalog.tier.upkeep.tier_check import TierLogCheck
 
 MOST_SPANS: Final = 400  # maximum number of spans of one log
-LONG_MS: Final = 15 * 60_000  # Kafka's transaction.max.timeout.ms: no transaction of a live producer is open for longer
+LONG_MS: Final = 15 * 60_000  # Kafka's default of transaction.max.timeout.ms: a broker aborts older transactions
 
 NO_OFFSETS: Final = LogOffsets(0, 0, 0, 0, 0, 0)  # offsets of a log that cannot be read
 
@@ -75,7 +75,7 @@ class OpenTransaction:
 
     @property
     def is_long(self) -> bool:
-        """True if ``age_ms`` is above ``LONG_MS``: by default, Kafka allows no live producer a longer transaction."""
+        """True if ``age_ms`` is above ``LONG_MS``. A broker with default settings aborts the transaction earlier."""
         return self.age_ms > LONG_MS
 
 

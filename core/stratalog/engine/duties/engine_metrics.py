@@ -39,7 +39,7 @@ class EngineState:
         listener_failures: number of failures of listeners, by plugin.
         tier: metrics of the tier; None without a tier.
         tier_away: True while the tier is not used because its store was unavailable when the engine was opened.
-        tier_failing: names of the logs whose last offload, or creation in the tier, failed.
+        tier_failing: names of the logs whose last offload failed, or whose first manifest root could not be created.
         throttled_ms: total time (ms) that uploads have waited for the rate limit.
     """
 

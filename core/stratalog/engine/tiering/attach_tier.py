@@ -242,4 +242,4 @@ def _settings_of(log: AttachedLog) -> dict[str, object]:
 
 def _settings_age(log: AttachedLog) -> tuple[bool, int]:
     """Return a sort key for logs: the log with the latest commit is the last one, logs without settings come first."""
-    return log.topic is not None, log.told_ms
+    return log.topic is not None, log.last_commit_ms

@@ -160,7 +160,7 @@ class Tiering:
             raise
 
     def failing(self) -> frozenset[TopicPartition]:
-        """Return the names of the logs whose last offload, or creation in the tier, failed."""
+        """Return the names of the logs whose last offload failed, or whose first manifest root could not be created."""
         with self._lock:
             return frozenset(name for name, error in self._errors.items() if error)
 

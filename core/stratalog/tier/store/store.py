@@ -56,19 +56,21 @@ class _Taken:
 class TierStore:
     """Access of a tier to its object store, with deadlines, retries and checks of results. Owns the store. Thread-safe.
 
-    All methods raise PluginError if the store breaks the plugin interface.
+    If the store breaks the plugin interface, all methods except ``is_cached`` and ``read_cached`` raise PluginError.
 
     Args:
         store: the object store; ``close`` closes it.
         env: clock and random numbers.
         config: ``store.deadline.ms`` limits one call with its retries, ``store.retries`` the number of its retries.
-        limits: limit the size of one read, because a size in a manifest or footer may be wrong.
-        guard: guards the calls into the store; None treats the store as a plugin.
+        limits: limit the size of one read, because a size in a manifest or footer may be wrong; None for the defaults.
+        guard: converts errors of the store, and checks its results. With None, the store is checked like a store of an
+            external plugin, but on the caller's thread.
 
     Attributes:
-        deadline_ms: deadline of one call with its retries, in milliseconds; an upload has another one for each 64 MiB.
-        limits: same as the argument.
-        guard: guards the calls into the store.
+        deadline_ms: deadline of one call with its retries, in milliseconds. An upload has this time once more for each
+            full 64 MiB.
+        limits: the argument, or the defaults.
+        guard: the argument, or the guard that replaces None.
         verification: decides which objects are read back after a write.
         uri: the store's location, without secrets.
         capabilities: the capabilities that the store declares.

@@ -42,7 +42,7 @@ It is above the epoch in which the first engine of a topic writes.
 
 @dataclass(frozen=True, slots=True)
 class AttachedLog:
-    """State of a log that was taken over from its tier.
+    """State of a log that was taken over from its tier, or of a partition that the tier lacks (``untiered``).
 
     Attributes:
         log: name of the log.
@@ -55,7 +55,7 @@ class AttachedLog:
         epochs: leader epochs and their start offsets, including the new one.
         producers: states of producers at ``log_end``.
         topic: partitions and settings of the topic in the tier; None if they are unknown.
-        told_ms: Unix time of the previous writer's last commit, in milliseconds; 0 if it is unknown.
+        last_commit_ms: time (ms since 1970) of the previous writer's last commit; 0 if it is unknown.
     """
 
     log: TopicPartition
@@ -67,7 +67,7 @@ class AttachedLog:
     epochs: tuple[EpochEntry, ...]
     producers: tuple[ProducerEntry, ...]
     topic: TopicNote | None = None
-    told_ms: int = 0
+    last_commit_ms: int = 0
 
     @property
     def lost(self) -> int:
@@ -159,7 +159,7 @@ def take_over(remote: TierLog, components: Components) -> AttachedLog:
         epochs=EpochCache(root.leader_epochs).assign(root.leader_epoch, root.end_offset).entries,
         producers=tuple(producers_at(view, view.end_offset, components).entries()),
         topic=root.topic,
-        told_ms=before.created_ms if before is not None else 0,
+        last_commit_ms=before.created_ms if before is not None else 0,
     )
 
 

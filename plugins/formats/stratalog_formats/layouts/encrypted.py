@@ -72,7 +72,8 @@ class EncryptedSection(Section):
     keys_file: str = key(
         "keys.file",
         "",
-        doc="Path of the file with the key-encryption keys. Other users must not be able to read the file (chmod 600).",
+        doc="Path of the file with the key-encryption keys. No other user may have access to the file (chmod 600). If "
+        "root owns the file, its group may read it.",
     )
     over: str = key("over", "single", check=_not_itself, doc="Name of the layout whose objects are encrypted.")
     chunk_bytes: int = key(
@@ -82,8 +83,9 @@ class EncryptedSection(Section):
         "manifest.unauthenticated",
         "warn",
         choices=tuple(Unauthenticated),
-        doc="Manifests without a MAC, which earlier releases wrote: warn reads a log if all its segments are "
-        "encrypted, accept reads every log, refuse reads none of them.",
+        doc="Treatment of logs whose manifest has no MAC. refuse: no such log is read. warn and accept: such logs are "
+        "read, except logs with segments of encrypted@2, which need a MAC. If a log has segments of encrypted@1, warn "
+        "refuses its unencrypted segments, and accept reads them.",
     )
 
 
@@ -101,7 +103,11 @@ class EncryptedLayout(TierLayout):
 
     @property
     def takes_uncompressed(self) -> bool:
-        """True if the inner layout takes uncompressed batches. Raise UnknownComponentError if it is not installed."""
+        """True if the inner layout takes uncompressed batches.
+
+        Raises:
+            UnknownComponentError: the inner layout is not installed.
+        """
         return self._layouts.by_name(self._settings.over).takes_uncompressed
 
     def write(self, source: SegmentSource, sink: ObjectSink, section: Section | None) -> StoredSegment:
@@ -110,8 +116,8 @@ class EncryptedLayout(TierLayout):
         Raises:
             ConfigError: the key ring cannot return the active key.
             PluginError: the inner layout or ``cryptography`` is not installed.
-            StorageError: a file of the segment changed during the upload, the upload failed, or the inner layout raised
-                the error.
+            StorageError: a file of the segment changed during the upload, or the upload failed. Also other errors of
+                the inner layout.
         """
         label = self._layouts.label(self._settings.over)
         identity = identity_of(source.info)

@@ -100,7 +100,10 @@ class _Balance:
         )
 
     def keep(self) -> None:
-        """Assign to each member its previous partitions that still exist and to whose topic the member subscribes."""
+        """Assign to each member its previous partitions.
+
+        Partitions that no longer exist, and partitions of topics to which the member no longer subscribes, are skipped.
+        """
         owned: set[Partition] = set()
         for member_id, found in self.assigned.items():
             member = self._members[member_id]

@@ -114,7 +114,10 @@ class GroupAdminHandlers:
         return make(groups=tuple(found))
 
     def delete_groups(self, request: Request) -> Any:
-        """Delete states and offsets of groups without members, and return the response."""
+        """Delete the requested groups with their offsets, and return the response.
+
+        A group with members is not deleted, and the response has an error code for it.
+        """
         found = []
         for name in request.body.groups_names:
             error: int = request.client.refusal(Operation.DELETE, ResourceType.GROUP, name)

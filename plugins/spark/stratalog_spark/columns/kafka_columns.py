@@ -44,12 +44,12 @@ def ddl(names: Sequence[str]) -> str:
 
 
 def canonical(name: str) -> str:
-    """Return the declared name of a column, for a name in any case. An unknown name is returned unchanged."""
+    """Return the declared name of a column; upper and lower case are equal. An unknown name is returned unchanged."""
     return _BY_LOWER.get(name.lower(), name)
 
 
 def check_names(names: Sequence[str], kinds: Sequence[str | None] = ()) -> tuple[str, ...]:
-    """Check the names of columns, which may be in any case, and return them unchanged.
+    """Check the names of columns, and return them unchanged. Upper and lower case are equal.
 
     Args:
         names: names of columns.
@@ -76,8 +76,9 @@ class Rows:
     """Converter of scanned records to Spark's rows.
 
     Args:
-        names: names of the columns, in order and in any case. The rows have the names as they are given.
-        pushed: predicate of the rows; None for all rows.
+        names: names of the columns, in order. Upper and lower case are equal. The columns of the rows have exactly
+            these names.
+        pushed: predicate that a row must satisfy; None for all rows.
     """
 
     def __init__(self, names: Sequence[str], pushed: Node | None = None) -> None:

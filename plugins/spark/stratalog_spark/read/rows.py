@@ -67,7 +67,10 @@ def planned(options: Options, reader: Reader, ranges: Iterable[OffsetRange], **u
 def read_split(
     options: Options, names: Sequence[str], source: ReadSource, split: Split
 ) -> Iterator[pyarrow.RecordBatch]:
-    """Yield the rows of a split in batches of 1 to 4 MiB; for a pushed count, one batch with the numbers of rows."""
+    """Yield the rows of a split in batches of at most about 5 MiB, as ``scan``.
+
+    For a pushed count, yield one batch with the numbers of rows, as ``counted``.
+    """
     if options.counts:
         yield counted(names, _counts(options, source, split))
     else:
