@@ -331,14 +331,17 @@ class TopicConfig(Section):
     def contradiction(self) -> str:
         """Return an error text if two settings contradict each other; otherwise "".
 
-        Source: apache/kafka LogConfig.validateValues, validateRemoteStorage...
+        ``local.retention.*`` is checked only if ``remote.storage.enable`` is set, because otherwise it has no effect.
+
+        Source: apache/kafka LogConfig.validateTopicLogConfigValues.
         """
         if self.min_compaction_lag_ms > self.max_compaction_lag_ms:
             return "min.compaction.lag.ms must not be above max.compaction.lag.ms"
-        for name, total, local in (
+        limits = (
             ("ms", self.retention_ms, self.local_retention_ms),
             ("bytes", self.retention_bytes, self.local_retention_bytes),
-        ):
+        )
+        for name, total, local in limits if self.remote_storage_enable else ():
             if self.remote_log_copy_disable and local not in {USE_TOTAL, total}:
                 return (
                     f"Invalid value {local} for configuration local.retention.{name}: When `remote.log.copy.disable` is set "

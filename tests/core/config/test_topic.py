@@ -32,7 +32,7 @@ KAFKA = [
     ("delete.retention.ms", 86400000, 0, LONG_MAX),
     ("min.compaction.lag.ms", 0, 0, LONG_MAX),
     ("max.compaction.lag.ms", LONG_MAX, 1, LONG_MAX),
-    ("local.retention.ms", -2, -2, 604800000),
+    ("local.retention.ms", -2, -2, LONG_MAX),
     ("local.retention.bytes", -2, -2, LONG_MAX),
 ]
 
@@ -114,7 +114,7 @@ def test_lags_must_not_cross() -> None:
     ],
 )
 def test_local_retention_stays_inside_the_whole(unit: str, total: int, local: int, is_allowed: bool) -> None:  # noqa: FBT001 - a column
-    values = {f"retention.{unit}": total, f"local.retention.{unit}": local}
+    values = {f"retention.{unit}": total, f"local.retention.{unit}": local, "remote.storage.enable": True}
     if is_allowed:
         assert TopicConfig.from_mapping(values, "test").to_mapping(only_changed=True).items() <= values.items()
     else:
@@ -129,11 +129,21 @@ def test_local_retention_stays_inside_the_whole(unit: str, total: int, local: in
 def test_without_copying_nothing_can_be_evicted_early(unit: str, local: int, is_allowed: bool) -> None:  # noqa: FBT001 - a column
     """Like Kafka, stratalog refuses local limits below the total ones if new segments are not copied to the tier."""
     values = {f"retention.{unit}": 100, f"local.retention.{unit}": local, "remote.log.copy.disable": True}
+    values["remote.storage.enable"] = True
     if is_allowed:
         assert TopicConfig.from_mapping(values, "test").remote_log_copy_disable
     else:
         with pytest.raises(ConfigError, match=r"remote\.log\.copy\.disable"):
             TopicConfig.from_mapping(values, "test")
+
+
+@pytest.mark.parametrize("copy_disabled", [False, True])
+def test_local_retention_is_not_compared_without_remote_storage(*, copy_disabled: bool) -> None:
+    """As in Kafka, ``local.retention.*`` has no effect then. The settings are compared when remote storage is enabled."""
+    values = {"retention.ms": 100, "local.retention.ms": 200, "remote.log.copy.disable": copy_disabled}
+    config = TopicConfig.from_mapping(values, "test")
+    with pytest.raises(ConfigError, match=r"local\.retention\.ms"):
+        config.replaced({"remote.storage.enable": True}, "test")
 
 
 def test_settings_of_a_plugin_are_checked_together_too() -> None:

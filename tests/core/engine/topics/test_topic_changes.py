@@ -211,7 +211,9 @@ def test_a_topic_is_deleted_from_its_tier_too(tmp_path: Path) -> None:
 # --- defaults that change ---------------------------------------------------------------------------------------------
 
 
-def test_a_topic_that_fits_the_defaults_alone_is_opened_with_them(tmp_path: Path) -> None:
+def test_a_topic_that_fits_the_defaults_alone_is_opened_with_them(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     """The stored settings contradict Kafka's default retention. The engine once refused to open such a topic."""
     defaults, own = {"retention.ms": -1}, {"local.retention.ms": 864_000_000}
     with open_engine(tmp_path, topic_defaults=defaults) as engine:
@@ -226,9 +228,11 @@ def test_a_topic_that_fits_the_defaults_alone_is_opened_with_them(tmp_path: Path
         log.append([Record(timestamp_ms=1, value=b"old")])
         assert engine.apply_retention()
         assert log.offsets().log_start == 1
+        engine.alter_topic("long", {"segment.ms": 5})  # without a tier, local.retention.ms has no effect
+    with open_engine(tmp_path, tier=tmp_path_factory.mktemp("tier").as_uri()) as engine:
         with pytest.raises(ConfigError, match=r"local\.retention\.ms"):
-            engine.alter_topic("long", {"segment.ms": 5})
-        engine.alter_topic("long", {"segment.ms": 5, "local.retention.ms": None})
+            engine.alter_topic("long", {"segment.ms": 6})
+        engine.alter_topic("long", {"segment.ms": 6, "local.retention.ms": None})
 
 
 @pytest.mark.parametrize("crashes", [False, True])
