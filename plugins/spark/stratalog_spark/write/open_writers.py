@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
 from stratalog import TopicPartition
 from stratalog.errors import StorageError
-from stratalog.writing import BulkWriter, WriteTarget
+from stratalog.writing import BulkWriter, Published, WriteTarget
 
 _LOGGER: Final = logging.getLogger(__name__)
 _KEPT: Final[list[tuple[WriteTarget, BulkWriter]]] = []  # at most one, because a worker usually serves one query
@@ -60,7 +60,12 @@ def close_kept() -> None:
 def merge_ends(writer: BulkWriter, logs: Iterable[TopicPartition], limit_bytes: int) -> None:
     """Merge small segments at the ends of logs. Errors are only logged, because the records are published already."""
     wanted = sorted(logs)
-    for log, outcome in zip(wanted, writer.merge_ends(wanted, limit_bytes), strict=True):
+    outcomes: Sequence[Published | Exception | None]
+    try:
+        outcomes = writer.merge_ends(wanted, limit_bytes)
+    except StorageError as error:  # before the first merge
+        outcomes = [error] * len(wanted)
+    for log, outcome in zip(wanted, outcomes, strict=True):
         if isinstance(outcome, Exception):
             _LOGGER.warning("small segments of %s are not merged: %s", log, outcome)
 
