@@ -8,15 +8,18 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Final, cast
 
 from stratalog import Log, LogOffsets, LogReader, Reader, TopicId, TopicInfo, TopicPartition, TopicSetting
 from stratalog.errors import ClosedError, StorageError, UnknownTopicError
-from stratalog.spi import Clock, TopicConfig
+from stratalog.spi import Clock, Env, TopicConfig
 from stratalog_gateway.security.client import Permissions
+from stratalog_gateway.security.json_file import read_field, replace_json
 from stratalog_gateway.security.resources import Operation, ResourceType
 
 _LOGGER: Final = logging.getLogger(__name__)
+_IDS_VERSION: Final = 1  # of the file of topic ids
 _CHANGES: Final = frozenset({
     Operation.WRITE, Operation.CREATE, Operation.DELETE, Operation.ALTER, Operation.CLUSTER_ACTION,
     Operation.ALTER_CONFIGS, Operation.IDEMPOTENT_WRITE,
@@ -56,13 +59,21 @@ class ReadOnlySource:
         reader: reader of a tier or a directory. The caller closes the reader.
         refresh_ms: time (ms) between two refreshes.
         clock: clock for the wait between refreshes.
+        ids_file: file that keeps the ids of all topics for the next gateway with the same groups; None without one.
+
+    Raises:
+        ConfigError: the file of topic ids is malformed.
+        OSError: the file of topic ids cannot be read.
     """
 
-    def __init__(self, reader: Reader, refresh_ms: int, clock: Clock) -> None:
-        self._reader, self._refresh_ms, self._clock = reader, refresh_ms, clock
+    def __init__(self, reader: Reader, refresh_ms: int, clock: Clock, ids_file: Path | None = None) -> None:
+        self._reader, self._refresh_ms, self._clock, self._ids_file = reader, refresh_ms, clock, ids_file
         self._lock = threading.Lock()  # a reader opens and refreshes logs in one thread at a time
         self._topics = reader.topics()
-        self._ids = _ids(self._topics)  # also of topics that are missing now
+        self._ids: dict[str, str] = {}  # also of topics that are missing now
+        if ids_file is not None and ids_file.exists():
+            self._ids = cast(dict[str, str], read_field(ids_file, _IDS_VERSION, "topics", dict))
+        self._stored_ids = dict(self._ids)
         self._forget_offsets: Callable[[str], object] = lambda _: None
         self._opened: dict[TopicPartition, _ReadOnlyLog] = {}  # under _lock
         self._is_outdated = False  # under _lock; a log was closed after `_topics` was read
@@ -81,13 +92,15 @@ class ReadOnlySource:
     def attach(self, forget_offsets: Callable[[str], object]) -> None:
         """Set the function that deletes the committed offsets of a topic, by name. The gateway calls this method.
 
-        ``refresh`` calls the function for each topic that was created again, before clients see the new topic. Otherwise
-        groups would skip the first records of the new topic. The function must not call methods of this object.
+        ``start`` and ``refresh`` call the function for each topic that was created again, before clients see the new topic.
+        Otherwise groups would skip the first records of the new topic. The function must not call methods of this object.
         """
         self._forget_offsets = forget_offsets
 
     def start(self) -> None:
         """Start the thread that refreshes the logs."""
+        with self._lock:
+            self._compare_ids(self._topics)
         self._thread.start()
 
     def stop(self, wait_s: float) -> None:
@@ -138,18 +151,30 @@ class ReadOnlySource:
                 raise
             moved = [self._opened[name] for name in changed if name in self._opened]
             self._forget_closed()
-            for name, topic_id in _ids(topics).items():
-                try:
-                    if self._ids.get(name, topic_id) != topic_id:
-                        self._forget_offsets(name)
-                    self._ids[name] = topic_id
-                except StorageError as error:  # the next refresh retries
-                    _LOGGER.warning("committed offsets of a deleted topic were not removed topic=%s: %s", name, error)
+            self._compare_ids(topics)
             if self._is_outdated or _identities(topics) != _identities(self._topics):
                 self._topics, self._is_outdated = topics, False
                 self._changes += 1
         for log in moved:
             log.moved()
+
+    def _compare_ids(self, topics: Mapping[str, TopicInfo]) -> None:
+        """Delete the committed offsets of topics that were created again, and then store the ids of all topics.
+
+        The caller holds the lock. Errors are logged, and the next refresh retries.
+        """
+        try:
+            for name, info in topics.items():
+                if info.topic_id is not None:
+                    topic_id = str(info.topic_id)
+                    if self._ids.get(name, topic_id) != topic_id:
+                        self._forget_offsets(name)
+                    self._ids[name] = topic_id
+            if self._ids_file is not None and self._stored_ids != self._ids:
+                replace_json(Env().files, self._ids_file, {"version": _IDS_VERSION, "topics": self._ids})
+                self._stored_ids = dict(self._ids)
+        except (StorageError, OSError) as error:
+            _LOGGER.warning("committed offsets of deleted topics were not removed, will retry: %s", error)
 
     def _forget_closed(self) -> bool:
         """Forget the logs whose topics were deleted, under the lock. Return True if there were any."""
@@ -167,10 +192,6 @@ class ReadOnlySource:
                 _LOGGER.warning("the logs are shown in an earlier state: %s", error)
             except BaseException:  # also an exit by a plugin must not end this thread
                 _LOGGER.exception("the logs are shown in an earlier state")
-
-
-def _ids(topics: Mapping[str, TopicInfo]) -> dict[str, TopicId]:
-    return {name: info.topic_id for name, info in topics.items() if info.topic_id is not None}
 
 
 def _identities(topics: Mapping[str, TopicInfo]) -> dict[str, tuple[TopicId | None, tuple[int, ...]]]:

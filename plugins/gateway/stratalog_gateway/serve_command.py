@@ -24,6 +24,7 @@ from stratalog_gateway.settings import GatewaySection
 
 _SWITCH_S: Final = 0.0005  # shorter waits for the GIL after a system call
 _STACK_BYTES: Final = 256 << 10  # of the thread of each connection
+_IDS_FILE: Final = "stratalog-served-topics.json"  # in the directory of --state
 _EPILOG: Final = "\b\nExample:  stratalog serve data --listen 127.0.0.1:9092"
 
 
@@ -84,9 +85,9 @@ def serve(
         if read_only or "://" in directories[0]:
             place = _only(directories)
             reader = opened.enter_context(open_reader(place, tier=tier, tier_options=tier_options, config=config))
-            source = ReadOnlySource(reader, settings.refresh_ms, Env().clock)
             state = opened.enter_context(tempfile.TemporaryDirectory()) if state is None else state
             engine = opened.enter_context(open_engine(state, tier="", config={}))
+            source = ReadOnlySource(reader, settings.refresh_ms, Env().clock, Path(state, _IDS_FILE))
         elif state is not None:
             raise ConfigError("--state is for a read-only gateway: add --read-only")
         else:

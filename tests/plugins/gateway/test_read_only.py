@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import json
 import logging
 import shutil
 import signal
@@ -55,7 +56,7 @@ def writer(tmp_path: Path, tier: str) -> Iterator[Engine]:
 @contextlib.contextmanager
 def following(place: str, state: Path, *, refresh_ms: int = 20) -> Iterator[tuple[Served, ReadOnlySource]]:
     with open_reader(place) as reader, open_engine(state, tier="", config={}) as engine:
-        source = ReadOnlySource(reader, refresh_ms, SystemClock())
+        source = ReadOnlySource(reader, refresh_ms, SystemClock(), state / "topics.json")
         gateway = Gateway(engine, GatewaySection(port=0), SystemClock(), source)
         gateway.start()
         try:
@@ -112,6 +113,21 @@ def test_groups_read_a_topic_that_was_created_again_from_its_start(writer: Engin
         offloaded(writer, "orders", 8)
         source.refresh()
         assert [made.engine.group_offsets(group).keys() for group in ("g", "h")] == [{prices}, {prices}]
+
+
+def test_groups_read_a_topic_that_was_created_again_between_two_gateways_from_its_start(
+    writer: Engine, tier: str, tmp_path: Path
+) -> None:
+    offloaded(writer, "prices", 5)
+    orders, prices = TopicPartition("orders", 0), TopicPartition("prices", 0)
+    with following(tier, tmp_path / "state", refresh_ms=1 << 30) as (made, _):
+        made.engine.alter_group_offsets("g", {orders: 5, prices: 3}, must_exist=False)
+    writer.delete_topic("orders")
+    with following(tier, tmp_path / "state", refresh_ms=1 << 30) as (made, _):
+        assert made.engine.group_offsets("g").keys() == {orders, prices}
+    offloaded(writer, "orders", 8)
+    with following(tier, tmp_path / "state", refresh_ms=1 << 30) as (made, _):
+        assert made.engine.group_offsets("g").keys() == {prices}
 
 
 def test_the_topics_are_locked_while_the_offsets_of_a_deleted_topic_are_removed(
@@ -297,6 +313,7 @@ def test_the_command_serves_a_tier_and_a_directory_of_a_running_writer(
     writer.flush()
     place = [tier] if kind == "tier" else [str(tmp_path / "writer"), "--read-only"]
     command = [sys.executable, "-m", "stratalog", "serve", *place, "--listen", "127.0.0.1:0"]
+    command += ["--state", str(tmp_path / "state")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:  # noqa: S603 - Python with arguments of this test
         assert running.stdout is not None
         with Wire(running.stdout.readline().strip()) as wire:
@@ -304,3 +321,4 @@ def test_the_command_serves_a_tier_and_a_directory_of_a_running_writer(
             assert fetched(wire, 0).high_watermark >= 0
         running.send_signal(signal.SIGTERM)
         assert running.wait(30) == 0
+    assert json.loads((tmp_path / "state" / "stratalog-served-topics.json").read_bytes())["topics"].keys() >= {"orders"}

@@ -126,11 +126,11 @@ class GroupTable:
                 group.presence = Presence.REMOVED
 
     def forget_topic(self, topic: str) -> None:
-        """Delete the committed offsets of all groups for a topic; raise StorageError if the deletion cannot be stored."""
+        """Delete the committed offsets of all groups for a topic, durably; raise StorageError if this is not possible."""
         engine = self._node.engine
         for name in engine.groups():
             gone = [found for found in engine.group_offsets(name) if found.topic == topic]
-            engine.alter_group_offsets(name, dict.fromkeys(gone))
+            engine.alter_group_offsets(name, dict.fromkeys(gone), "durable")
 
     def close(self) -> None:
         """Answer all waiting requests with COORDINATOR_NOT_AVAILABLE. The members stay in their groups."""
