@@ -342,6 +342,9 @@ def test_commits_need_the_epoch_of_the_member(bed: Bed) -> None:
     assert check("g", "b", 1, None) == Code.UNKNOWN_MEMBER_ID
     assert check("g", "", -1, None) == Code.UNKNOWN_MEMBER_ID
     assert bed.classic.check_fetch("g", "a", 9) == Code.STALE_MEMBER_EPOCH
+    assert bed.classic.check_fetch("g", "a", -1) == Code.STALE_MEMBER_EPOCH
+    assert bed.classic.check_fetch("g", "b", -1) == Code.UNKNOWN_MEMBER_ID
+    assert bed.classic.check_fetch("g", None, 1) == Code.UNKNOWN_MEMBER_ID
     assert bed.classic.check_fetch("g", None, -1) == Code.NONE
     client.leave()
     assert check("g", "", -1, None) == Code.NONE

@@ -286,15 +286,15 @@ class GroupCoordinator:
     def check_fetch(self, name: str, member_id: str | None, epoch: int) -> int:
         """Return ``Code.NONE`` if a client may read the offsets of a group, otherwise an error code.
 
-        A client may omit the member id (None) or the epoch (negative). Otherwise, in a group of the consumer protocol,
-        the epoch must be the present epoch of the member.
+        A client may omit both the member id (None) and the epoch (negative). Otherwise, in a group of the consumer
+        protocol, the epoch must be the present epoch of the member. Source: apache/kafka ConsumerGroup.validateOffsetFetch.
         """
-        if member_id is None or epoch < 0:
+        if member_id is None and epoch < 0:
             return Code.NONE
         with self._groups.found(name) as group:
             if group is None or group.modern is None:
                 return Code.NONE
-            return group.modern.check_commit(member_id, epoch, knows_epochs=True)
+            return group.modern.check_commit(member_id or "", epoch, knows_epochs=True)
 
     def _wait(self, group: Group, answer: Answer[T], closed: T) -> T:
         """Wait for the result of ``answer``, and return it; return ``closed`` if the gateway stops before.
