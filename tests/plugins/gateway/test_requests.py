@@ -15,6 +15,7 @@ from stratalog import Engine, Log, Record, TopicInfo, TopicPartition, Transfer
 from stratalog.client.group_offsets import GroupOffsets
 from stratalog.env.clock import SystemClock
 from stratalog.errors import LogDirError
+from stratalog.group_states import OffsetsRecord
 from stratalog_gateway.groups import group_table
 from stratalog_gateway.groups.group import Group
 from stratalog_gateway.handlers.dispatch import APIS
@@ -689,6 +690,27 @@ def test_a_group_that_never_had_members_has_no_protocol_type(orders: Served) -> 
         [described] = wire.ask("DescribeGroups", 5, groups=("g",), include_authorized_operations=False).groups
     assert (listed.group_state, listed.protocol_type) == ("Empty", "")
     assert (described.group_state, described.protocol_type) == ("Empty", "")
+
+
+def test_a_group_that_cannot_be_read_is_an_error_of_the_response(
+    orders: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The gateway once closed the connection, and clients repeated the request until their timeout."""
+    read = GroupOffsets.states
+
+    def states(offsets: GroupOffsets, group: str) -> tuple[OffsetsRecord, ...]:
+        if group == "h":
+            raise LogDirError("the disk is gone", "")
+        return read(offsets, group)
+
+    for group in ("g", "h"):
+        orders.engine.alter_group_offsets(group, {TopicPartition("orders", 0): 3})
+    monkeypatch.setattr(GroupOffsets, "states", states)
+    with orders.wire() as wire:
+        listed = wire.ask("ListGroups", 4, states_filter=())
+        assert (listed.error_code, listed.groups) == (56, ())
+        found = wire.ask("DescribeGroups", 5, groups=("g", "h"), include_authorized_operations=False).groups
+        assert [(item.error_code, item.group_state) for item in found] == [(0, "Empty"), (56, "")]
 
 
 def test_the_types_of_groups_are_those_of_a_broker(orders: Served) -> None:

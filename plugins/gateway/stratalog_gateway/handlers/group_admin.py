@@ -26,13 +26,20 @@ class GroupAdminHandlers:
         self._node, self._groups = node, groups
 
     def list_groups(self, request: Request) -> Any:
-        """Return the response with the groups that the client may see, filtered by the requested states and types."""
-        views, make = self._groups.views(), request.make
+        """Return the response with the groups that the client may see, filtered by the requested states and types.
+
+        If a group cannot be read, the response has an error code and no groups.
+        """
+        make = request.make
+        try:
+            views, names = self._groups.views(), self._groups.names()
+        except StorageError as error:
+            return make(error_code=error.kafka_code, groups=())
         states = {state.lower() for state in request.field("states_filter", ())}
         types = {kind.lower() for kind in request.field("types_filter", ())}
         found = []
         sees_all = request.client.allows(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
-        for name in self._groups.names():
+        for name in names:
             if not sees_all and not request.client.allows(Operation.DESCRIBE, ResourceType.GROUP, name):
                 continue
             view = views.get(name)
@@ -59,12 +66,19 @@ class GroupAdminHandlers:
         """
         make, found = request.make, []
         for name in request.body.groups:
-            refused = request.client.refusal(Operation.DESCRIBE, ResourceType.GROUP, name)
-            if refused:
+            error: int = request.client.refusal(Operation.DESCRIBE, ResourceType.GROUP, name)
+            view, has_offsets = None, False
+            try:
+                if not error:
+                    view = self._groups.view(name)
+                    has_offsets = view is None and bool(self._node.engine.group_offsets(name))
+            except StorageError as failed:
+                error = failed.kafka_code
+            if error:
                 found.append(
                     make.part(
                         "DescribedGroup",
-                        error_code=refused,
+                        error_code=error,
                         group_id=name,
                         group_state="",
                         protocol_type="",
@@ -73,11 +87,10 @@ class GroupAdminHandlers:
                     )
                 )
                 continue
-            view = self._groups.view(name)
             if view is not None and view.kind != _CLASSIC:
                 state, kind, protocol, members = _DEAD, "", "", ()
             elif view is None:
-                state = _EMPTY if self._node.engine.group_offsets(name) else _DEAD
+                state = _EMPTY if has_offsets else _DEAD
                 kind, protocol, members = _SIMPLE, "", ()
             else:
                 state, kind = view.state, view.protocol_type
