@@ -128,7 +128,7 @@ def partitions_of(rows: pa.RecordBatch, partitions: int) -> NDArray[np.int32]:
 
     If the value is null or there is no such column, murmur2 of the key chooses the partition, as in Kafka's producer.
     If the key is null too, a hash of the value chooses the partition. Equal rows get equal partitions, so a repeated
-    write sends each row to the same partition again.
+    write sends each row to the same partition again, unless partitions were added to the topic.
 
     Raises:
         InvalidRecordError: a row names a partition that the topic does not have.

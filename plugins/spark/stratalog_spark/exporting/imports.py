@@ -90,7 +90,8 @@ def import_topics(
         TopicExistsError: a topic exists with fewer or more partitions.
         FencedEpochError, LogDirLockedError: an engine or another writer uses the target.
         StorageError, OSError: the source cannot be read, or the target cannot be written.
-        SparkJobError: a task failed; earlier runs of the export are imported.
+        SparkJobError: a task failed; earlier runs of the export are imported. A task fails if a record has a timestamp
+            before 1970, which ``export`` writes, but a topic does not accept.
     """
     where = WriteTarget(target) if isinstance(target, str) else target
     files = Target(source, tuple((options or {}).items()))

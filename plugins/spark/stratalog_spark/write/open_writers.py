@@ -25,7 +25,8 @@ def open_writer(target: WriteTarget) -> Iterator[BulkWriter]:
     """Return a context manager that yields a writer of a target.
 
     The writer of a tier stays open after the context for the next call, unless an error occurs. Only one writer stays
-    open in a process. The writer of a directory is closed, because it holds the directory's lock.
+    open in a process. It keeps the settings that it read when it was opened. The writer of a directory is closed, because
+    it holds the directory's lock.
     """
     if not target.is_tier:
         with target.open() as writer:
