@@ -46,7 +46,8 @@ class CommittedOffset(NamedTuple):
     Attributes:
         offset: offset of the next record to read. Clients of a broker or of the gateway can also commit negative offsets:
             kafkajs commits -2 for the start and -1 for the end of the log. A consumer then starts according to its
-            ``auto_offset_reset``.
+            ``auto_offset_reset``. A call that commits refuses a negative integer, and stores a negative
+            offset in a ``CommittedOffset`` unchanged, because a copy of the offsets of another group may contain it.
         leader_epoch: leader epoch of the record before ``offset``; -1 if unknown.
         metadata: text that the consumer has stored with the offset.
     """
