@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gateway_bed import Served, Wire, part, request
+from gateway_bed import Served, Wire, part, request, served
 from stratalog import Engine, Record, TopicPartition, TopicSetting, open_engine
 from stratalog.env.clock import SystemClock
 from stratalog_gateway.gateway import Gateway
@@ -317,3 +317,31 @@ def test_the_settings_of_a_topic_that_is_deleted_meanwhile_are_refused(
     with gateway.wire() as wire:
         found = wire.ask("AlterConfigs", 2, resources=(wanted,), validate_only=True)
     assert found.responses[0].error_code == 3
+
+
+def test_a_topic_cannot_use_a_tier_that_the_gateway_does_not_have(orders: Served) -> None:
+    with orders.wire() as wire:
+        for only_check in (True, False):
+            value = part("CreateTopics", 4, "CreatableTopicConfig", name="remote.storage.enable", value="true")
+            topic = part("CreateTopics", 4, "CreatableTopic", name="new", num_partitions=1, replication_factor=1,
+                         assignments=(), configs=(value,))  # fmt: skip
+            made = wire.ask("CreateTopics", 4, topics=(topic,), timeout=SECOND, validate_only=only_check)
+            setting = part("AlterConfigs", 2, "AlterableConfig", name="remote.storage.enable", value="true")
+            wanted = part(
+                "AlterConfigs", 2, "AlterConfigsResource", resource_type=2, resource_name="orders", configs=(setting,)
+            )
+            altered = wire.ask("AlterConfigs", 2, resources=(wanted,), validate_only=only_check)
+            assert [made.topics[0].error_code, altered.responses[0].error_code] == [40, 40]
+
+
+@pytest.mark.parametrize("only_check", [True, False])
+def test_local_retention_of_a_new_topic_is_compared_on_a_gateway_with_a_tier(
+    tmp_path: Path, *, only_check: bool
+) -> None:
+    (tmp_path / "tier").mkdir()
+    with served(tmp_path / "logs", tier=(tmp_path / "tier").as_uri()) as made, made.wire() as wire:
+        value = part("CreateTopics", 4, "CreatableTopicConfig", name="local.retention.ms", value="1000000000000")
+        topic = part("CreateTopics", 4, "CreatableTopic", name="new", num_partitions=1, replication_factor=1,
+                     assignments=(), configs=(value,))  # fmt: skip
+        found = wire.ask("CreateTopics", 4, topics=(topic,), timeout=SECOND, validate_only=only_check)
+        assert found.topics[0].error_code == 40

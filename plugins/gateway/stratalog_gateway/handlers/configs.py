@@ -151,9 +151,22 @@ class ConfigHandlers:
             info = self._node.topics().get(topic)
             if info is None:  # it was deleted meanwhile
                 raise RefusedError(Code.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
-            info.config.replaced({name: value for name, value in changes.items() if value is not None}, "validate_only")
+            checked = info.config.replaced(
+                {name: value for name, value in changes.items() if value is not None}, "validate_only"
+            )
+            if "remote.storage.enable" in changes:
+                check_tier(self._node, checked)
         else:
             self._node.engine.alter_topic(topic, changes)
+
+
+def check_tier(node: Node, config: TopicConfig) -> None:
+    """Raise RefusedError if a topic would use a tier that the engine does not have."""
+    if config.remote_storage_enable and node.engine.tier is None:
+        raise RefusedError(
+            Code.INVALID_CONFIG, "Tiered Storage functionality is disabled in the broker. Topic cannot be configured with "
+            "remote log storage."
+        )  # fmt: skip
 
 
 def _changed(setting: TopicSetting | None, change: Any) -> object:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from stratalog.spi import TopicConfig
 from stratalog_gateway.error_codes import Code
-from stratalog_gateway.handlers.configs import described_settings
+from stratalog_gateway.handlers.configs import check_tier, described_settings
 from stratalog_gateway.handlers.request import RefusedError, Request, outcome, require
 from stratalog_gateway.node import Node
 from stratalog_gateway.security.client import Client
@@ -52,8 +52,9 @@ class TopicHandlers:
                 raise RefusedError(Code.INVALID_CONFIG, f"Null value not supported for topic configs: {nulls}")
             if only_check:
                 _check_name(topic.name)
-                plain = TopicConfig()  # without the settings of plugins, which only a creation checks
-                plain.replaced(plain.known(config), "CreateTopics")
+                # without the settings of plugins, which only a creation checks
+                plain = TopicConfig(remote_storage_enable=self._node.engine.tier is not None)
+                check_tier(self._node, plain.replaced(plain.known(config), "CreateTopics"))
             else:
                 self._node.engine.create_topic(topic.name, partitions=count, config=config)
 
