@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from stratalog import Record, TopicPartition, open_engine, open_reader
+from stratalog import Engine, Record, TopicPartition, open_engine, open_reader
 from stratalog.client.partitioner import partition_of_key
 from stratalog.errors import ConfigError, InvalidRecordError, LogInUseError, StorageError, UnknownTopicError
 from stratalog.tier.store.requests import Requests
@@ -281,6 +281,28 @@ def test_a_merge_that_fails_does_not_fail_the_round(
     assert len(done) == 3
     assert len(read(place)) == 100
     assert "orders-0 cannot be merged up to 1000" in caplog.text
+
+
+def test_a_directory_that_is_not_closed_cleanly_does_not_fail_the_round(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The rows are published already. Otherwise the round would be repeated, and without a mark its rows doubled."""
+    close = Engine.close
+
+    def failing(engine: Engine) -> None:
+        close(engine)
+        raise StorageError("a checkpoint cannot be written")
+
+    place = str(tmp_path / "data")
+    with open_engine(place) as engine:
+        engine.create_topic("orders", partitions=3)
+    options = sink(place)
+    staged = stage(options, iter([arrow(made_rows(10))]))
+    monkeypatch.setattr(Engine, "close", failing)
+    assert sum(found.end_offset - found.base_offset for found in publish(options, [staged])) == 10
+    monkeypatch.undo()
+    assert len(read(place)) == 10
+    assert "was not closed cleanly after a write: a checkpoint cannot be written" in caplog.text
 
 
 def test_merges_of_a_stream_run_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter
 from pyspark.sql.types import StructType
 
 from stratalog import TopicPartition
-from stratalog.errors import ConfigError, UnknownTopicError
+from stratalog.errors import ConfigError, StorageError, UnknownTopicError
 from stratalog.writing import BulkWriter, Published, Stage, StagedSegment, WriteMark
 from stratalog_spark.columns.row_columns import (
     by_log,
@@ -167,18 +167,33 @@ def publish(
         by_name.setdefault(found.log, []).append(found)
     if not by_name:
         return []
-    with open_writer(options.target) as writer:
-        outcomes = writer.append_all(dict(sorted(by_name.items())), mark)
-        done = [found for found in outcomes if isinstance(found, Published)]
-        for log, outcome in zip(sorted(by_name), outcomes, strict=True):
-            if isinstance(outcome, Exception):
-                there = ", ".join(str(found.log) for found in done) or "none"
-                outcome.add_note(f"already published when it failed at {log}: {there}")
-                raise outcome
-        if options.merge_bytes and not (merges_later and options.target.is_tier):
-            merge_ends(writer, by_name, options.merge_bytes)
+    done = list[Published]()
+    try:
+        with open_writer(options.target) as writer:
+            done = _append_all(writer, dict(sorted(by_name.items())), mark)
+            if options.merge_bytes and not (merges_later and options.target.is_tier):
+                merge_ends(writer, by_name, options.merge_bytes)
+    except StorageError as error:
+        if not done:
+            raise
+        # the records are published and durable; an error would ask for a repetition
+        _LOGGER.warning("%s was not closed cleanly after a write: %s", options.target.location, error)
     if options.merge_bytes and merges_later and options.target.is_tier:
         merger_of(options.target).submit(by_name, options.merge_bytes)
+    return done
+
+
+def _append_all(
+    writer: BulkWriter, staged: Mapping[TopicPartition, Sequence[StagedSegment]], mark: WriteMark | None
+) -> list[Published]:
+    """Publish staged segments, and return a result for each log. Raise the first error after all commits."""
+    outcomes = writer.append_all(staged, mark)
+    done = [found for found in outcomes if isinstance(found, Published)]
+    for log, outcome in zip(staged, outcomes, strict=True):
+        if isinstance(outcome, Exception):
+            there = ", ".join(str(found.log) for found in done) or "none"
+            outcome.add_note(f"already published when it failed at {log}: {there}")
+            raise outcome
     return done
 
 
