@@ -536,6 +536,28 @@ def test_exported_rows_become_records_again_each_once(
         imports.import_topics(None, str(tmp_path / "data"), target)
 
 
+def test_a_range_of_more_than_two_gib_is_imported_in_order() -> None:
+    """pyarrow joins at most 2 GiB of values, and compressed segments may contain more."""
+    import pyarrow as pa  # noqa: PLC0415 - comes with Spark's extra
+
+    from stratalog_spark.exporting.imports import in_order  # noqa: PLC0415 - needs pyspark
+
+    value = pa.array([bytes(64 << 20)], pa.binary())  # all rows share it
+
+    def table(offsets: Sequence[int]) -> Any:
+        count = len(offsets)
+        return pa.table({
+            "key": pa.nulls(count, pa.binary()), "value": pa.chunked_array([value] * count), "headers": pa.nulls(count),
+            "timestamp": pa.array(offsets, pa.timestamp("us", tz="UTC")), "offset": pa.array(offsets, pa.int64()),
+        })  # fmt: skip
+
+    times = list[int]()
+    for batch in in_order([table(range(0, 40, 2)), table(range(1, 40, 2))]):
+        assert batch.column("value").nbytes <= 2 * 64 << 20
+        times += batch.column("timestamp").cast("int64").to_pylist()
+    assert times == list(range(40))
+
+
 def test_an_import_knows_an_export_by_its_place_and_not_by_its_spelling(
     export: Export, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Final
@@ -21,7 +21,8 @@ from stratalog_spark.tasks.run_tasks import ByteCount, run_tasks
 from stratalog_spark.tasks.write_messages import STAGED
 
 _NAME: Final = re.compile(r"(?:.*/)?(?P<topic>.+)-(?P<partition>\d+)-(?P<start>\d{20})-\d{20}(?:-\d+)?\.parquet")
-_ROWS: Final = 1 << 14  # number of rows that are encoded together
+_ROWS: Final = 1 << 14  # maximum number of rows that are encoded together
+_BATCH_BYTES: Final = 16 << 20  # their approximate size
 _COLUMNS: Final = ("key", "value", "timestamp", "headers")
 
 
@@ -168,14 +169,32 @@ def _groups(files: Iterable[str], wanted: frozenset[str] | None, names: Mapping[
 
 def _stage(files: Target, target: WriteTarget, group: _Files) -> list[StagedSegment]:
     """Import one range in a task: stage its records in order. The task holds the whole range in memory."""
-    pa, pq = import_module("pyarrow"), import_module("pyarrow.parquet")
+    pq = import_module("pyarrow.parquet")
     fs, folder = files.open()
     tables = []
     for name in group.names:
         with fs.open(f"{folder}/{name}", "rb") as opened:
             tables.append(pq.ParquetFile(opened).read(columns=[*_COLUMNS, "offset"]))
-    rows: Any = pa.concat_tables(tables).sort_by("offset").select(list(_COLUMNS)).combine_chunks()
     with target.open() as writer, writer.stage(group.log) as stage:
-        for batch in rows.to_batches(max_chunksize=_ROWS):
+        for batch in in_order(tables):
             stage.add(columns_of(batch))
         return stage.finish()
+
+
+def in_order(tables: Sequence[Any]) -> Iterator[Any]:
+    """Yield the rows of tables in the order of their offsets, as ``pyarrow.RecordBatch`` of about 16 MiB or less.
+
+    The rows of each table are in this order. The tables are not joined first, because pyarrow joins at most 2 GiB.
+    """
+    np, pa = import_module("numpy"), import_module("pyarrow")
+    offsets = [table.column("offset").to_numpy() for table in tables]
+    ordered = np.sort(np.concatenate(offsets))
+    size_bytes = sum(table.nbytes for table in tables)
+    step = max(min(len(ordered) * _BATCH_BYTES // size_bytes, _ROWS), 1)
+    starts = [0] * len(tables)
+    for at in range(0, len(ordered), step):
+        last = ordered[min(at + step, len(ordered)) - 1]
+        ends = [int(np.searchsorted(found, last, side="right")) for found in offsets]
+        pieces = [table.slice(start, end - start) for table, start, end in zip(tables, starts, ends, strict=True)]
+        yield from pa.concat_tables(pieces).sort_by("offset").select(list(_COLUMNS)).combine_chunks().to_batches()
+        starts = ends
