@@ -546,16 +546,22 @@ def test_a_range_of_more_than_two_gib_is_imported_in_order() -> None:
 
     def table(offsets: Sequence[int]) -> Any:
         count = len(offsets)
-        return pa.table({
-            "key": pa.nulls(count, pa.binary()), "value": pa.chunked_array([value] * count), "headers": pa.nulls(count),
-            "timestamp": pa.array(offsets, pa.timestamp("us", tz="UTC")), "offset": pa.array(offsets, pa.int64()),
-        })  # fmt: skip
+        return pa.table(
+            {
+                "key": pa.nulls(count, pa.binary()),
+                "value": pa.chunked_array([value] * count, pa.binary()),
+                "headers": pa.nulls(count),
+                "timestamp": pa.array(offsets, pa.timestamp("us", tz="UTC")),
+                "offset": pa.array(offsets, pa.int64()),
+            }
+        )
 
     times = list[int]()
     for batch in in_order([table(range(0, 40, 2)), table(range(1, 40, 2))]):
         assert batch.column("value").nbytes <= 2 * 64 << 20
         times += batch.column("timestamp").cast("int64").to_pylist()
     assert times == list(range(40))
+    assert list(in_order([table(())])) == []
 
 
 def test_an_import_knows_an_export_by_its_place_and_not_by_its_spelling(

@@ -189,7 +189,7 @@ def in_order(tables: Sequence[Any]) -> Iterator[Any]:
     np, pa = import_module("numpy"), import_module("pyarrow")
     offsets = [table.column("offset").to_numpy() for table in tables]
     ordered = np.sort(np.concatenate(offsets))
-    size_bytes = sum(table.nbytes for table in tables)
+    size_bytes = max(sum(table.nbytes for table in tables), 1)
     step = max(min(len(ordered) * _BATCH_BYTES // size_bytes, _ROWS), 1)
     starts = [0] * len(tables)
     for at in range(0, len(ordered), step):
