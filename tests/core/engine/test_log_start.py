@@ -181,6 +181,17 @@ def test_a_later_log_start_replaces_the_log_start_in_remote_storage_of_a_broker(
     assert (folder / STARTS).read_bytes() == b"0\n1\nt 0 15\n"
 
 
+def test_records_deleted_up_to_the_log_start_that_a_log_had_before_a_truncation_stay_deleted(tmp_path: Path) -> None:
+    folder = tiered_by_a_broker(tmp_path / "data")
+    with open_engine(folder) as engine:
+        log = engine.log("t", 0)
+        log.truncate_to(5)
+        log.append([Record(value=b"v")] * 10)
+        log.delete_records(10)
+    with open_engine(folder) as engine:
+        assert engine.log("t", 0).offsets().log_start == 10
+
+
 def test_a_move_keeps_the_log_start_in_remote_storage_of_a_broker(tmp_path: Path) -> None:
     folder, other = tiered_by_a_broker(tmp_path / "data"), tmp_path / "other"
     with open_engine([folder, other]) as engine:

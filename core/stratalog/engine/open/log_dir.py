@@ -161,11 +161,14 @@ class LogDir:
     def bounds_of(self, log: Log) -> LogOffsets:
         """Return the offsets of a log for the checkpoints, with the log start that ``keep_tiered_start`` got.
 
-        The log start is that of the log if it has changed since the opening.
+        Once the log start has changed since the opening, it is that of the log.
         """
         found = log.offsets()
         stored, opened = self._tiered_starts.get(log.name, (0, -1))
-        return found._replace(log_start=stored) if found.log_start == opened else found
+        if found.log_start == opened:
+            return found._replace(log_start=stored)
+        self._tiered_starts.pop(log.name, None)  # a truncated log may have the earlier log start again later
+        return found
 
     def forget_offsets(self, log: TopicPartition) -> None:
         """Remove the checkpoints of an earlier log of this name, durably. The directory has no log of this name.
