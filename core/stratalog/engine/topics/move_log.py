@@ -25,6 +25,7 @@ from stratalog.model.names import (
     MOVED_FILE,
     TopicPartition,
     future_folder,
+    parse_segment_file,
     partition_folder,
 )
 from stratalog.model.offsets import LogOffsets
@@ -148,12 +149,13 @@ def _has_note(directory: LogDir, name: TopicPartition) -> bool:
 
 
 def _end_of(directory: LogDir, name: TopicPartition) -> tuple[str, int]:
-    """Return the name and size (bytes) of the last ``.log`` file in a log's folder.
+    """Return the name and size (bytes) of the ``.log`` file of the last segment in a log's folder.
 
     Appends increase both in this order, and retention and compaction do not reduce them.
     """
     listed = directory.store.open_log(directory.folders[name]).list()
-    return max(((found.name, found.size_bytes) for found in listed if found.name.endswith(LOG_SUFFIX)), default=("", 0))
+    logs = (found for found in listed if found.name.endswith(LOG_SUFFIX) and parse_segment_file(found.name))
+    return max(((found.name, found.size_bytes) for found in logs), default=("", 0))
 
 
 def _copy_files(source: LogFiles, target: LogFiles) -> None:

@@ -479,6 +479,7 @@ def test_records_written_to_the_old_folder_are_kept_although_retention_made_it_s
     """The engine used the old folder while the directory with the new one was unavailable."""
     files = FaultyVfs()
     with with_topic(dirs, Env(files=files)) as engine:
+        (dirs[0] / "orders-0" / "notes.log").touch()  # not the file of a segment
         files.rule = failing("rename", errno.ENOSPC, path="-delete")
         with pytest.raises(DiskFullError):
             engine.move_partition("orders", 0, dirs[1])
