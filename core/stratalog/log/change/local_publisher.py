@@ -223,9 +223,8 @@ def _take_in(state: LogState, built: Sequence[BuiltSegment]) -> None:
     def take_over(swaps: Sequence[BuiltSegment]) -> list[str]:
         del swaps
         active.close()
-        return set_aside(
-            state.files, active, keep_snapshot=True
-        )  # its snapshot is also valid for the first new segment
+        # The snapshot of the active segment is also valid for the first new segment.
+        return set_aside(state.files, active, keep_snapshot=True)
 
     _delete_later(state, publish_files(state.files, built, take_over))
     added = list[Segment]()
