@@ -124,13 +124,12 @@ class TierLog(LogHead):
         entries = list(entries)
         if not entries:
             return
-        self.refresh()
         named = self._named_among(entries)
         for entry in entries:
             self._uploads.deleted(entry.keys, self._tier.store.delete(sorted(entry.keys - named)))
 
     def _named_among(self, entries: Sequence[StoredSegment]) -> set[str]:
-        """Return keys of objects that existing roots name, with all those at the offsets of the segments.
+        """Return the keys of the objects of ``entries`` that existing roots name, and keys of other named objects.
 
         A segment may have been committed although its writer got an error, and a merge may have replaced it since.
         """
