@@ -81,7 +81,7 @@ class LogDir:
             store.close()
             raise
         self.arriving: dict[TopicPartition, LogOffsets] = {}
-        # stored log start at or below the first local segment, and log start at the opening
+        # stored log start below the first local segment, and log start at the opening
         self._tiered_starts: dict[TopicPartition, tuple[int, int]] = {}
         self._pending_deletes: dict[str, int] = {}  # folders to remove, and when (monotonic ns)
         for name in [name for name, fate in self.left.items() if fate == "delete"]:
@@ -144,7 +144,7 @@ class LogDir:
                 self._state.dirty_starts[log] = dirty_start
 
     def keep_tiered_start(self, log: Log, stored: int | None) -> None:
-        """Keep the stored log start of a log that was just opened, if it is at or below the first local segment.
+        """Keep the stored log start of a log that was just opened, if it is below the first local segment.
 
         Earlier records may be in the remote storage of a broker, or in a tier that this engine does not use. A broker
         with remote storage that finds no stored log start assumes 0, and clients that read from the beginning then get
@@ -155,7 +155,7 @@ class LogDir:
         log_start, first_base = log.offsets().log_start, log.view().segments[0].base_offset
         with self._writing:
             self._tiered_starts.pop(log.name, None)
-            if stored is not None and stored <= log_start == first_base:
+            if stored is not None and stored < log_start == first_base:
                 self._tiered_starts[log.name] = stored, log_start
 
     def bounds_of(self, log: Log) -> LogOffsets:
