@@ -110,7 +110,7 @@ class WriteState:
         try:
             write_epochs(self._files, epochs)
         except SystemLimitError:  # the file may have been replaced before the error
-            self.has_stale_epochs = True
+            self.has_stale_epochs = self.has_stale_epochs or epochs.latest > self.epochs.latest
             with contextlib.suppress(OutOfResourcesError):
                 write_epochs(self._files, self.epochs)
                 self.has_stale_epochs = False

@@ -152,6 +152,19 @@ def test_an_epoch_whose_file_could_not_be_synced_is_not_in_the_file(bed: LogBed,
     assert (again.leader_epoch, again.view().epochs.entries) == (0, (EpochEntry(0, 0),))
 
 
+def test_appends_succeed_if_a_deletion_of_records_could_not_store_the_remaining_epochs(bed: LogBed) -> None:
+    """The file has only earlier epochs than needed, which do no harm."""
+    bed.files_port = files = FaultyVfs()
+    log = bed.open()
+    log.append(records(3))
+    log.lead(4)
+    log.append(records(3, start=3), durability="durable")
+    files.rule = failing("create", errno.EMFILE, times=1000)
+    log.delete_records(4)
+    assert log.append(records(1, start=6)).base_offset == 6
+    files.rule = None
+
+
 def test_each_offset_has_the_epoch_of_its_append(bed: LogBed) -> None:
     log = bed.open()
     assert log.leader_epoch_at(0) == -1
