@@ -51,8 +51,8 @@ class WriteState:
         producers: idempotent and transactional producers.
         producer_expiration_ms: producers silent for that long are not restored from a snapshot.
         epochs: leader epochs and their start offsets.
-        has_stale_epochs: True if the file of leader epochs may have later epochs than ``epochs``, for lack of space or
-            descriptors. Store ``epochs`` before an append: after it, the next loading could not distinguish them.
+        has_stale_epochs: True if the file of leader epochs may lack some of ``epochs`` or have later ones, for lack of
+            space or descriptors. Store ``epochs`` before an append: after it, the next loading could not correct them.
         log_start: the log start, before it is limited to the log's bounds.
         snapshot_offset: offset of the newest producer snapshot when the log was loaded; -1 if that snapshot is
             obsolete.
@@ -110,7 +110,7 @@ class WriteState:
         try:
             write_epochs(self._files, epochs)
         except SystemLimitError:  # the file may have been replaced before the error
-            self.has_stale_epochs = self.has_stale_epochs or epochs.latest > self.epochs.latest
+            self.has_stale_epochs = self.has_stale_epochs or epochs != self.epochs
             with contextlib.suppress(OutOfResourcesError):
                 write_epochs(self._files, self.epochs)
                 self.has_stale_epochs = False

@@ -152,6 +152,28 @@ def test_an_epoch_whose_file_could_not_be_synced_is_not_in_the_file(bed: LogBed,
     assert (again.leader_epoch, again.view().epochs.entries) == (0, (EpochEntry(0, 0),))
 
 
+def test_epochs_that_a_failed_append_has_removed_from_the_file_are_stored_again(bed: LogBed) -> None:
+    """Otherwise the next opening would not know the epoch of the records that follow."""
+    bed.files_port = files = FaultyVfs()
+    log = bed.open()
+    log.follow(4)
+    log.append_as_follower(bed.batch(0, records(3), leader_epoch=4), 3, 0)
+    refused = {"sync folder"}
+
+    def refuse(operation: str, _: str) -> None:
+        if operation in refused:
+            refused.add("create")
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    files.rule = refuse
+    with pytest.raises(SystemLimitError):  # a batch of magic 1 removes all epochs
+        log.append_as_follower(bed.batch(3, records(1), magic=1), 4, 0)
+    files.rule = None
+    log.append_as_follower(bed.batch(3, records(1), leader_epoch=4), 4, 0)
+    assert log.view().epochs.entries == (EpochEntry(4, 0),)
+    assert bed.open().view().epochs.entries == (EpochEntry(4, 0),)
+
+
 def test_appends_succeed_if_a_deletion_of_records_could_not_store_the_remaining_epochs(bed: LogBed) -> None:
     """The file has only earlier epochs than needed, which do no harm."""
     bed.files_port = files = FaultyVfs()
