@@ -345,3 +345,17 @@ def test_local_retention_of_a_new_topic_is_compared_on_a_gateway_with_a_tier(
                      assignments=(), configs=(value,))  # fmt: skip
         found = wire.ask("CreateTopics", 4, topics=(topic,), timeout=SECOND, validate_only=only_check)
         assert found.topics[0].error_code == 40
+
+
+def test_remote_storage_of_a_topic_can_be_reset_on_a_gateway_without_a_tier(tmp_path: Path) -> None:
+    (tmp_path / "tier").mkdir()
+    with open_engine(tmp_path / "logs", tier=(tmp_path / "tier").as_uri()) as engine:
+        engine.create_topic("new", config={"remote.storage.enable": True, "remote.log.delete.on.disable": True})
+    with served(tmp_path / "logs") as made, made.wire() as wire:
+        setting = part("AlterConfigs", 2, "AlterableConfig", name="remote.log.delete.on.disable", value="true")
+        wanted = part(
+            "AlterConfigs", 2, "AlterConfigsResource", resource_type=2, resource_name="new", configs=(setting,)
+        )
+        for only_check in (True, False):
+            found = wire.ask("AlterConfigs", 2, resources=(wanted,), validate_only=only_check)
+            assert found.responses[0].error_code == 0

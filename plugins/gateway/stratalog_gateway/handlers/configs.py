@@ -154,7 +154,7 @@ class ConfigHandlers:
             checked = info.config.replaced(
                 {name: value for name, value in changes.items() if value is not None}, "validate_only"
             )
-            if "remote.storage.enable" in changes:
+            if changes.get("remote.storage.enable") is not None:  # not if it is reset
                 check_tier(self._node, checked)
         else:
             self._node.engine.alter_topic(topic, changes)
