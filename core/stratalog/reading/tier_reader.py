@@ -79,13 +79,14 @@ class BucketReader(Reader):
         """Return the id of the topic that was written last, of several topics with the same name."""
         if len(ids) == 1:
             return next(iter(ids))
+        logs = [TierLogName(name, topic_id) for topic_id, names in ids.items() for name in names]
+        self._in_parallel(logs, lambda found: self._newest_view(*found))
         roots = dict[TopicId, list[Root]]()
-        for topic_id, names in ids.items():
-            for name in names:
-                self._newest_view(name, topic_id)
-            found = (self._bucket.log(name, topic_id).root for name in names)
-            roots[topic_id] = [root for root in found if root is not None]
-        return newest_topic({topic_id: there for topic_id, there in roots.items() if there})
+        for found in logs:
+            root = self._bucket.log(*found).root
+            if root is not None:
+                roots.setdefault(found.topic_id, []).append(root)
+        return newest_topic(roots)
 
     def _topic_id(self, name: TopicPartition) -> TopicId | None:
         return self._names()[name]

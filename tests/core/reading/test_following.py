@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import threading
 from datetime import datetime
 from pathlib import Path
 
@@ -10,9 +11,12 @@ import pytest
 
 from stratalog import Engine, Reader, Record, open_engine, open_reader
 from stratalog.errors import ClosedError, ConfigError, StoreTimeoutError, UnknownTopicError
+from stratalog.log.read.tier_view import RemoteView
 from stratalog.model.names import TopicPartition
 from stratalog.reading import ReadSource
+from stratalog.tier.manifest.head import ClockReading
 from stratalog.tier.tier import Tier
+from stratalog.tier.tier_log import TierLog
 
 T0 = TopicPartition("t", 0)
 
@@ -92,6 +96,24 @@ def test_a_refresh_finds_that_the_newer_of_two_topics_with_one_name_was_deleted(
             new.delete_topic("t")
             reader.refresh()
             assert [found.value for found in reader.log("t", 0).records()] == [b"old"]
+
+
+def test_the_roots_of_topics_with_one_name_are_read_in_parallel(
+    tmp_path: Path, uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A refresh reads the changed roots of all partitions, also of logs that are not open."""
+    real, both_read = TierLog.refresh_listed, threading.Barrier(2)
+
+    def refresh_listed(self: TierLog, version: int, began: ClockReading) -> RemoteView:
+        both_read.wait(60)
+        return real(self, version, began)
+
+    with open_engine(tmp_path / "old", tier=uri) as old, open_engine(tmp_path / "new", tier=uri) as new:
+        for engine in (old, new):
+            engine.create_topic("t")
+    monkeypatch.setattr(TierLog, "refresh_listed", refresh_listed)
+    with open_reader(uri) as reader:
+        assert reader.partitions() == (T0,)
 
 
 def test_a_replica_follows_a_take_over(tmp_path: Path, uri: str) -> None:
