@@ -564,6 +564,26 @@ def test_a_range_of_more_than_two_gib_is_imported_in_order() -> None:
     assert list(in_order([table(())])) == []
 
 
+def test_a_range_with_few_large_values_is_imported_in_small_batches() -> None:
+    import pyarrow as pa  # noqa: PLC0415 - comes with Spark's extra
+
+    from stratalog_spark.exporting.imports import in_order  # noqa: PLC0415 - needs pyspark
+
+    large, count = 8, 20_000
+    table = pa.table(
+        {
+            "key": pa.nulls(count, pa.binary()),
+            "value": pa.chunked_array([[b""] * (count - large), *[[bytes(4 << 20)]] * large], pa.binary()),
+            "headers": pa.nulls(count),
+            "timestamp": pa.array(range(count), pa.timestamp("us", tz="UTC")),
+            "offset": pa.array(range(count), pa.int64()),
+        }
+    )
+    batches = list(in_order([table]))
+    assert sum(batch.num_rows for batch in batches) == count
+    assert max(batch.nbytes for batch in batches) <= 16 << 20
+
+
 def test_an_import_knows_an_export_by_its_place_and_not_by_its_spelling(
     export: Export, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,7 +22,7 @@ from stratalog_spark.tasks.write_messages import STAGED
 
 _NAME: Final = re.compile(r"(?:.*/)?(?P<topic>.+)-(?P<partition>\d+)-(?P<start>\d{20})-\d{20}(?:-\d+)?\.parquet")
 _ROWS: Final = 1 << 14  # maximum number of rows that are encoded together
-_BATCH_BYTES: Final = 16 << 20  # their approximate size
+_BATCH_BYTES: Final = 16 << 20  # their maximum size, except for a single row
 _COLUMNS: Final = ("key", "value", "timestamp", "headers")
 
 
@@ -182,19 +182,21 @@ def _stage(files: Target, target: WriteTarget, group: _Files) -> list[StagedSegm
 
 
 def in_order(tables: Sequence[Any]) -> Iterator[Any]:
-    """Yield the rows of tables in the order of their offsets, as ``pyarrow.RecordBatch`` of about 16 MiB or less.
+    """Yield the rows of tables in the order of their offsets, as ``pyarrow.RecordBatch`` of at most 16 MiB or one row.
 
     The rows of each table are in this order. The tables are not joined first, because pyarrow joins at most 2 GiB.
     """
     np, pa = import_module("numpy"), import_module("pyarrow")
     offsets = [table.column("offset").to_numpy() for table in tables]
     ordered = np.sort(np.concatenate(offsets))
-    size_bytes = max(sum(table.nbytes for table in tables), 1)
-    step = max(min(len(ordered) * _BATCH_BYTES // size_bytes, _ROWS), 1)
-    starts = [0] * len(tables)
-    for at in range(0, len(ordered), step):
-        last = ordered[min(at + step, len(ordered)) - 1]
-        ends = [int(np.searchsorted(found, last, side="right")) for found in offsets]
-        pieces = [table.slice(start, end - start) for table, start, end in zip(tables, starts, ends, strict=True)]
+    starts, at = [0] * len(tables), 0
+    while at < len(ordered):
+        count, size_bytes = 2 * _ROWS, _BATCH_BYTES + 1
+        while size_bytes > _BATCH_BYTES and count > 1:
+            count //= 2
+            last = ordered[min(at + count, len(ordered)) - 1]
+            ends = [int(np.searchsorted(found, last, side="right")) for found in offsets]
+            pieces = [table.slice(start, end - start) for table, start, end in zip(tables, starts, ends, strict=True)]
+            size_bytes = sum(piece.nbytes for piece in pieces)
         yield from pa.concat_tables(pieces).sort_by("offset").select(list(_COLUMNS)).combine_chunks().to_batches()
-        starts = ends
+        starts, at = ends, at + count
