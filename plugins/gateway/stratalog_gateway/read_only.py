@@ -174,7 +174,7 @@ class ReadOnlySource:
                 replace_json(Env().files, self._ids_file, {"version": _IDS_VERSION, "topics": self._ids})
                 self._stored_ids = dict(self._ids)
         except (StorageError, OSError) as error:
-            _LOGGER.warning("committed offsets of deleted topics were not removed, will retry: %s", error)
+            _LOGGER.warning("committed offsets of deleted topics may remain, will retry: %s", error)
 
     def _forget_closed(self) -> bool:
         """Forget the logs whose topics were deleted, under the lock. Return True if there were any."""
