@@ -711,6 +711,12 @@ def test_a_group_that_cannot_be_read_is_an_error_of_the_response(
         assert (listed.error_code, listed.groups) == (56, ())
         found = wire.ask("DescribeGroups", 5, groups=("g", "h"), include_authorized_operations=False).groups
         assert [(item.error_code, item.group_state) for item in found] == [(0, "Empty"), (56, "")]
+        groups = tuple(
+            part("OffsetFetch", 9, "OffsetFetchRequestGroup", group_id=name, member_id="m", member_epoch=1, topics=None)
+            for name in ("g", "h")
+        )
+        read_groups = wire.ask("OffsetFetch", 9, groups=groups, require_stable=False).groups
+        assert [(item.error_code, len(item.topics)) for item in read_groups] == [(0, 1), (56, 0)]
 
 
 def test_the_types_of_groups_are_those_of_a_broker(orders: Served) -> None:

@@ -147,10 +147,13 @@ class GroupOffsetHandlers:
             return make(topics=topics, error_code=error)
         groups = []
         for group in body.groups:
-            refused = request.client.refusal(Operation.DESCRIBE, ResourceType.GROUP, group.group_id)
-            error = refused or self._coordinator.check_fetch(
-                group.group_id, getattr(group, "member_id", None), getattr(group, "member_epoch", -1)
-            )
+            error = request.client.refusal(Operation.DESCRIBE, ResourceType.GROUP, group.group_id)
+            try:
+                error = error or self._coordinator.check_fetch(
+                    group.group_id, getattr(group, "member_id", None), getattr(group, "member_epoch", -1)
+                )
+            except StorageError as failed:
+                error = failed.kafka_code
             topics = ()
             if not error:
                 error, topics = self._committed(request, group.group_id, group.topics, "s")
