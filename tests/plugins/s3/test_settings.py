@@ -156,7 +156,8 @@ def test_uploads_stay_inside_their_share_of_memory(
     tracemalloc.start()
     try:
         store.put_file("large", Streamed(64 << 20), deadline_ns=deadline_ns)
-        assert tracemalloc.get_traced_memory()[1] < 2 * MIN_PART_BYTES + (4 << 20)
+        # the client may keep an answered part for a moment, when the next part already exists
+        assert tracemalloc.get_traced_memory()[1] < 3 * MIN_PART_BYTES + (4 << 20)
     finally:
         tracemalloc.stop()
     assert store.sent() == {"PutObject": 1, "CreateMultipartUpload": 1, "UploadPart": 13, "CompleteMultipartUpload": 1}
