@@ -84,7 +84,10 @@ def raw_server() -> Iterator[Callable[[bytes | None], str]]:
 
 
 class _RawServer:
-    """Server of one connection at a time, which reads a request up to the end of its head."""
+    """Server of one connection at a time, which reads a whole request before it answers.
+
+    A client that gets the answer earlier may keep the rest of the body in memory.
+    """
 
     def __init__(self, answer: bytes | None) -> None:
         self._answer = answer
@@ -114,10 +117,21 @@ class _RawServer:
                 self._held.append(connection)
                 continue
             with connection, contextlib.suppress(ConnectionError):
-                request = b""
-                while b"\r\n\r\n" not in request:
-                    request += connection.recv(65_536)
+                _read_request(connection)
                 connection.sendall(self._answer)
+
+
+def _read_request(connection: socket.socket) -> None:
+    with connection.makefile("rb") as request:
+        head = dict[bytes, bytes]()
+        while line := request.readline().strip():
+            name, _, value = line.partition(b":")
+            head[name.lower()] = value.strip()
+        if b"expect" in head:
+            connection.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
+        left_bytes = int(head.get(b"content-length", b"0"))
+        while left_bytes and (data := request.read(min(left_bytes, 65_536))):
+            left_bytes -= len(data)
 
 
 @pytest.fixture(scope="module")
