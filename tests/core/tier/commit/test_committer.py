@@ -266,7 +266,9 @@ def test_a_version_taken_and_collected_before_it_was_read_is_a_lost_race() -> No
 
 
 @pytest.mark.parametrize("commits", [1, 2])
-def test_a_root_that_was_collected_before_its_writer_read_it_is_not_committed_twice(commits: int) -> None:
+def test_a_root_that_was_collected_before_its_writer_read_it_is_not_committed_twice(
+    monkeypatch: pytest.MonkeyPatch, commits: int
+) -> None:
     """The client library repeats a create whose reply was lost, and then reports that the object exists."""
     bed = TierBed()
     writer = Writer(bed)
@@ -279,7 +281,7 @@ def test_a_root_that_was_collected_before_its_writer_read_it_is_not_committed_tw
         others()
         return Created.EXISTS
 
-    writer.store.create = repeated  # type: ignore[method-assign]
+    monkeypatch.setattr(writer.store, "create", repeated)
     root = writer.commit(1)
     assert (root.version, root.log_start) == (3 + commits, 3 + commits)
     with pytest.raises(FencedEpochError):
