@@ -1,8 +1,10 @@
-"""A random script of operations on a log. Before every disk change, it checks what a power loss could leave."""
+"""Searches of power losses: before every disk change, they check what a power loss could leave of a log."""
 
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,6 +18,39 @@ from stratalog.testing.power_loss import Image, PowerLossVfs
 SAMPLES = 2
 STEPS = 12
 PRODUCER = 7
+
+
+@contextmanager
+def power_losses(
+    files: PowerLossVfs, left: LogBed, check: Callable[[Log], object], *, samples: int = 0
+) -> Iterator[set[str]]:
+    """Before each disk change in the block, call ``check`` with the log as it opens after a power loss.
+
+    Args:
+        files: file system of the log's folder.
+        left: bed in which each different state of the disk is opened.
+        check: fails if the log is wrong.
+        samples: number of random states before each change.
+
+    Yields:
+        The names of all files that were in one of the states so far.
+    """
+    seen, names, chance = set[int](), set[str](), random.Random(1)  # noqa: S311 - the same in every run
+
+    def look(_: str) -> None:
+        for image in files.images(chance, samples):
+            state = hash(frozenset(image.items()))
+            if state not in seen:
+                seen.add(state)
+                names.update(image)
+                left.write(image)
+                with left:
+                    check(left.open(clean=False))
+
+    files.before = look
+    yield names
+    files.before = None
+    assert seen, "the block changed nothing on the disk"
 
 
 @dataclass

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import errno
-import random
 from pathlib import Path
 
 import pytest
 
 from log_bed import LogBed, offsets_in, records
-from power_search import PowerSearch
+from power_search import PowerSearch, power_losses
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import DiskFullError, LogDirOfflineError, StorageError
+from stratalog.log.log import Log
 from stratalog.model.records import Record
 from stratalog.testing.faults import FaultyVfs, failing
 from stratalog.testing.power_loss import LazyNames, LazySync, PowerLossVfs
@@ -68,47 +68,32 @@ def test_a_power_loss_while_recovery_drops_segments_leaves_no_hole(tmp_path: Pat
     bed.close()
     data = bed.path(3).read_bytes()
     bed.path(3).write_bytes(data[:-1] + bytes([data[-1] ^ 0xFF]))
-    seen, chance = set[int](), random.Random(1)  # noqa: S311 - the same in every run
     left = LogBed(tmp_path / "left", bed.registry, bed.topic)
 
-    def look(_: str) -> None:
-        for image in files.images(chance, 0):
-            state = hash(frozenset(image.items()))
-            if state not in seen:
-                seen.add(state)
-                left.write(image)
-                with left:
-                    assert offsets_in(left.open(clean=False)) == [0, 1, 2]
+    def check(found: Log) -> None:
+        assert offsets_in(found) == [0, 1, 2]
 
-    files = bed.files_port = PowerLossVfs(bed.folder, look)
-    assert offsets_in(bed.open(clean=False)) == [0, 1, 2]
-    files.before = None
+    files = bed.files_port = PowerLossVfs(bed.folder)
+    with power_losses(files, left, check):
+        check(bed.open(clean=False))
 
 
 def test_aborted_records_stay_aborted_if_the_power_fails_during_a_roll(tmp_path: Path, bed: LogBed) -> None:
     """The transaction index has a durable name before the next segment exists: recovery would not build it again."""
     bed.folder.mkdir(parents=True)
-    seen, chance = set[frozenset[str]](), random.Random(1)  # noqa: S311 - the same in every run
     left = LogBed(tmp_path / "left", bed.registry, bed.topic, recovery_point=4)
 
-    def look(_: str) -> None:
-        for image in files.images(chance, 10):
-            if frozenset(image) not in seen:
-                seen.add(frozenset(image))
-                left.write(image)
-                with left:
-                    committed = left.open(clean=False).records(isolation="read_committed")
-                    assert [record.offset for record in committed] == [3]
+    def check(found: Log) -> None:
+        assert [record.offset for record in found.records(isolation="read_committed")] == [3]
 
     files = bed.files_port = PowerLossVfs(bed.folder)
     log = bed.open()
     log.append_as_leader(bed.batch(0, records(2), producer=(7, 0, 0), transactional=True), durability="durable")
     log.end_transaction(7, 0, commit=False, coordinator_epoch=0, durability="durable")
     log.append(records(1), durability="durable")
-    files.before = look
-    log.roll()
-    files.before = None
-    assert bed.path(4).name in set().union(*seen)
+    with power_losses(files, left, check, samples=10) as names:
+        log.roll()
+    assert bed.path(4).name in names
 
 
 def test_a_deletion_of_records_keeps_the_producers_of_durable_ones(tmp_path: Path, bed: LogBed) -> None:
@@ -129,19 +114,15 @@ def test_records_below_the_log_start_are_durable_before_a_roll(tmp_path: Path, b
     bed.folder.mkdir(parents=True)
     left = LogBed(tmp_path / "left", bed.registry, bed.topic, log_start=3, recovery_point=3)
 
-    def look(_: str) -> None:
-        for image in files.images(random.Random(1), 0):  # noqa: S311 - not used without random states
-            left.write(image)
-            with left:
-                assert left.open(clean=False).healthy
+    def check(found: Log) -> None:
+        assert found.healthy
 
     files = bed.files_port = PowerLossVfs(bed.folder)
     log = bed.open()
     log.append(records(3))
     log.maintenance.raise_log_start(3)
-    files.before = look
-    log.roll()
-    files.before = None
+    with power_losses(files, left, check):
+        log.roll()
 
 
 # --- the search detects missing syncs --------------------------------------------------------------------------------

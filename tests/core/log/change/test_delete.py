@@ -1,12 +1,12 @@
 from __future__ import annotations
 
 import errno
-import random
 from pathlib import Path
 
 import pytest
 
 from log_bed import LogBed, records
+from power_search import power_losses
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import (
     ClosedError,
@@ -218,18 +218,11 @@ def test_a_power_loss_during_a_removal_restores_no_record_without_its_tombstone(
     """The log start is not durable yet, so the next opening shows each segment that the power loss restores."""
     bed.folder.mkdir(parents=True)
     bed.topic = TopicConfig(cleanup_policy=("compact", "delete"))
-    seen, chance = set[frozenset[str]](), random.Random(1)  # noqa: S311 - the same in every run
     left = LogBed(tmp_path / "left", bed.registry, bed.topic)
 
-    def look(_: str) -> None:
-        for image in disk.images(chance, 10):
-            logs = frozenset(name for name in image if ".log" in name)
-            if logs not in seen:
-                seen.add(logs)
-                left.write(image)
-                with left:
-                    found = [record.offset for record in left.open(clean=False).records()]
-                    assert found == list(range(3 - len(found), 3))
+    def check(log: Log) -> None:
+        found = [record.offset for record in log.records()]
+        assert found == list(range(3 - len(found), 3))
 
     disk = bed.files_port = PowerLossVfs(bed.folder)
     log = bed.open()
@@ -237,9 +230,8 @@ def test_a_power_loss_during_a_removal_restores_no_record_without_its_tombstone(
         log.append([Record(key=key, value=value)], durability="durable")
         log.roll()
     log.maintenance.raise_log_start(2)
-    disk.before = look
-    assert len(log.maintenance.drop_local(2)) == 2
-    disk.before = None
+    with power_losses(disk, left, check, samples=10):
+        assert len(log.maintenance.drop_local(2)) == 2
 
 
 def test_a_folder_that_cannot_be_listed_loses_no_segment(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import errno
 import os
-import random
 from pathlib import Path
 
 import pytest
 
 from log_bed import LogBed, records
+from power_search import power_losses
 from stratalog.errors import ClosedError, SystemLimitError
+from stratalog.log.log import Log
 from stratalog.model.names import MARKS_FILE
 from stratalog.model.records import Record
 from stratalog.segment.build import copy_batches
@@ -51,18 +52,11 @@ def test_a_power_loss_during_a_replacement_restores_no_record_without_its_tombst
 ) -> None:
     """Recovery keeps old segments after the last batch of the new one, so they are removed in the order of offsets."""
     bed.folder.mkdir(parents=True)
-    seen, chance = set[frozenset[str]](), random.Random(1)  # noqa: S311 - the same in every run
     left = LogBed(tmp_path / "left", bed.registry, bed.topic)
 
-    def look(_: str) -> None:
-        for image in files.images(chance, 10):
-            logs = frozenset(name for name in image if ".log" in name)
-            if logs not in seen:
-                seen.add(logs)
-                left.write(image)
-                with left:
-                    found = [record.offset for record in left.open(clean=False).records()]
-                    assert found in ([0, 1, 2, 3], [0, 2, 3], [0, 3])
+    def check(log: Log) -> None:
+        found = [record.offset for record in log.records()]
+        assert found in ([0, 1, 2, 3], [0, 2, 3], [0, 3])
 
     files = bed.files_port = PowerLossVfs(bed.folder)
     log = bed.open()
@@ -73,9 +67,8 @@ def test_a_power_loss_during_a_replacement_restores_no_record_without_its_tombst
     builder = publisher.begin(0)
     builder.append(bed.batch(0, [Record(key=b"a", value=b"v")]))
     built = builder.finish(3, 0)
-    files.before = look
-    assert publisher.replace(built, old)
-    files.before = None
+    with power_losses(files, left, check, samples=10):
+        assert publisher.replace(built, old)
 
 
 @pytest.mark.parametrize("refusals", [1, 2])
