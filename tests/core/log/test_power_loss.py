@@ -12,6 +12,7 @@ from power_search import PowerSearch, power_losses
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import DiskFullError, LogDirOfflineError, StorageError
 from stratalog.log.log import Log
+from stratalog.model.names import LOG_SUFFIX
 from stratalog.model.records import Record
 from stratalog.testing.faults import FaultyVfs, failing
 from stratalog.testing.power_loss import LazyNames, LazySync, PowerLossVfs
@@ -59,8 +60,8 @@ def test_a_second_power_loss_does_not_restore_bytes_that_recovery_removed(tmp_pa
         assert offsets_in(left.open(clean=False)) == [0, 1, 2, 3]
 
 
-def test_a_power_loss_while_recovery_drops_segments_leaves_no_hole(tmp_path: Path, bed: LogBed) -> None:
-    """Without its damaged end, a truncated segment does not show that the segments after it were dropped."""
+def damaged_in_the_middle(bed: LogBed) -> None:
+    """Leave the segments 0, 3, 6 and 9, of which the second has a damaged end."""
     log = bed.open()
     for start in (0, 3, 6):
         log.append(records(3, start=start))
@@ -68,6 +69,21 @@ def test_a_power_loss_while_recovery_drops_segments_leaves_no_hole(tmp_path: Pat
     bed.close()
     data = bed.path(3).read_bytes()
     bed.path(3).write_bytes(data[:-1] + bytes([data[-1] ^ 0xFF]))
+
+
+def test_recovery_that_ends_early_has_dropped_the_last_segment_first(bed: LogBed) -> None:
+    """If it dropped the first one, the segments after it would seem to follow a gap of retention or compaction."""
+    damaged_in_the_middle(bed)
+    bed.files_port = files = FaultyVfs()
+    files.rule = failing("rename", errno.EIO, path=f"{bed.path(6).name}.deleted")
+    with pytest.raises(StorageError):
+        bed.open(clean=False)
+    assert [name for name in bed.names() if name.endswith(LOG_SUFFIX)] == [bed.path(base).name for base in (0, 3, 6)]
+
+
+def test_a_power_loss_while_recovery_drops_segments_leaves_no_hole(tmp_path: Path, bed: LogBed) -> None:
+    """Without its damaged end, a truncated segment does not show that the segments after it were dropped."""
+    damaged_in_the_middle(bed)
     left = LogBed(tmp_path / "left", bed.registry, bed.topic)
 
     def check(found: Log) -> None:
