@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gateway_bed import NOW_MS, Served, Wire, part, request, response
-from stratalog import Engine, Log, Record, TopicInfo, TopicPartition, Transfer
+from stratalog import Engine, Log, Record, TopicId, TopicInfo, TopicPartition, Transfer
 from stratalog.client.group_offsets import GroupOffsets
 from stratalog.env.clock import SystemClock
 from stratalog.errors import LogDirError
@@ -782,6 +782,22 @@ def test_no_member_commits_while_offsets_of_its_group_are_deleted(
     assert (is_held, orders.engine.group_offsets("g")) == ([True], {})
 
 
+def error_of_commit(gateway: Served, topic_id: TopicId) -> int:
+    """Commit an offset by the id of a topic, and return the error code of its partition."""
+    wanted = part(
+        "OffsetCommit", 10, "OffsetCommitRequestPartition", partition_index=0, committed_offset=5, committed_metadata=""
+    )
+    topics = (part("OffsetCommit", 10, "OffsetCommitRequestTopic", topic_id=topic_id.as_uuid, partitions=(wanted,)),)
+    with gateway.wire() as wire:
+        (found,) = wire.ask(
+            "OffsetCommit", 10, group_id="g", generation_id_or_member_epoch=-1, member_id="", group_instance_id=None,
+            topics=topics,
+        ).topics  # fmt: skip
+    assert found.topic_id == topic_id.as_uuid
+    error: int = found.partitions[0].error_code
+    return error
+
+
 def test_a_commit_is_answered_although_a_topic_is_deleted_after_its_id_was_looked_up(
     orders: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -796,16 +812,7 @@ def test_a_commit_is_answered_although_a_topic_is_deleted_after_its_id_was_looke
         return name
 
     monkeypatch.setattr(Node, "topic_of", found_before_the_deletion)
-    wanted = part(
-        "OffsetCommit", 10, "OffsetCommitRequestPartition", partition_index=0, committed_offset=5, committed_metadata=""
-    )
-    topics = (part("OffsetCommit", 10, "OffsetCommitRequestTopic", topic_id=topic_id.as_uuid, partitions=(wanted,)),)
-    with orders.wire() as wire:
-        found = wire.ask(
-            "OffsetCommit", 10, group_id="g", generation_id_or_member_epoch=-1, member_id="", group_instance_id=None,
-            topics=topics,
-        )  # fmt: skip
-    assert [(topic.topic_id, topic.partitions[0].error_code) for topic in found.topics] == [(topic_id.as_uuid, 3)]
+    assert error_of_commit(orders, topic_id) == 3
 
 
 def test_an_offset_is_not_committed_to_a_topic_that_is_created_again_after_the_id_was_looked_up(
@@ -821,16 +828,7 @@ def test_an_offset_is_not_committed_to_a_topic_that_is_created_again_after_the_i
         alter(engine, group, offsets, *arguments, **more)
 
     monkeypatch.setattr(Engine, "alter_group_offsets", altered)
-    wanted = part(
-        "OffsetCommit", 10, "OffsetCommitRequestPartition", partition_index=0, committed_offset=5, committed_metadata=""
-    )
-    topics = (part("OffsetCommit", 10, "OffsetCommitRequestTopic", topic_id=topic_id.as_uuid, partitions=(wanted,)),)
-    with orders.wire() as wire:
-        found = wire.ask(
-            "OffsetCommit", 10, group_id="g", generation_id_or_member_epoch=-1, member_id="", group_instance_id=None,
-            topics=topics,
-        )  # fmt: skip
-    assert [(topic.topic_id, topic.partitions[0].error_code) for topic in found.topics] == [(topic_id.as_uuid, 100)]
+    assert error_of_commit(orders, topic_id) == 100
     assert orders.engine.group_offsets("g") == {}
 
 

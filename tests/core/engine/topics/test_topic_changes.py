@@ -440,13 +440,18 @@ def test_the_old_folder_is_not_used_if_the_new_name_was_not_synced_for_lack_of_d
         assert read(engine.log("orders", 0)) == before
 
 
+def move_without_removal(engine: Engine, files: FaultyVfs, target: Path) -> None:
+    """Move a log to ``target`` on a disk that is too full to set the old folder aside: both folders stay."""
+    files.rule = failing("rename", errno.ENOSPC, path="-delete")
+    with pytest.raises(DiskFullError):
+        engine.move_partition("orders", 0, target)
+    files.rule = None
+
+
 def test_a_log_does_not_move_to_a_directory_that_has_an_older_folder_of_it(dirs: list[Path]) -> None:
     files = FaultyVfs()
     with with_topic(dirs, Env(files=files)) as engine:
-        files.rule = failing("rename", errno.ENOSPC, path="-delete")
-        with pytest.raises(DiskFullError):
-            engine.move_partition("orders", 0, dirs[1])
-        files.rule = None
+        move_without_removal(engine, files, dirs[1])
         fill(engine.log("orders", 0), 1)
         before = read(engine.log("orders", 0))
         with pytest.raises(NotAFileError, match="has a folder of orders-0 already"):
@@ -461,10 +466,7 @@ def test_a_log_does_not_move_to_a_directory_that_has_an_older_folder_of_it(dirs:
 def test_the_newer_of_two_folders_is_used_although_retention_made_it_smaller(dirs: list[Path]) -> None:
     files = FaultyVfs()
     with with_topic(dirs, Env(files=files)) as engine:
-        files.rule = failing("rename", errno.ENOSPC, path="-delete")
-        with pytest.raises(DiskFullError):
-            engine.move_partition("orders", 0, dirs[1])
-        files.rule = None
+        move_without_removal(engine, files, dirs[1])
         log = engine.log("orders", 0)
         log.roll()
         log.delete_records(COUNT)
@@ -480,10 +482,7 @@ def test_records_written_to_the_old_folder_are_kept_although_retention_made_it_s
     files = FaultyVfs()
     with with_topic(dirs, Env(files=files)) as engine:
         (dirs[0] / "orders-0" / "notes.log").touch()  # not the file of a segment
-        files.rule = failing("rename", errno.ENOSPC, path="-delete")
-        with pytest.raises(DiskFullError):
-            engine.move_partition("orders", 0, dirs[1])
-        files.rule = None
+        move_without_removal(engine, files, dirs[1])
     away = dirs[1].rename(dirs[1].with_name("away"))
     with open_engine(dirs[0]) as engine:
         log = engine.log("orders", 0)
