@@ -1,4 +1,4 @@
-"""Trace the calls that an append, a local fetch, a cold fetch from a tier and an offload make inside stratalog.
+"""Trace the calls that an append, a fetch, an offload, a compaction and a recovery make inside stratalog.
 
     python scripts/call_paths.py [--calls]
 
@@ -9,10 +9,12 @@ segment. Only Python functions on the caller's thread are traced. ``--calls`` li
 from __future__ import annotations
 
 import inspect
+import shutil
 import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from types import FrameType
 from typing import Final, NamedTuple
@@ -21,28 +23,105 @@ from pictures import TreeBox
 
 from stratalog import Engine, Log, Record, open_engine, open_reader
 
-_RECORDS: Final = [
-    Record(value=b"v" * 100, timestamp_ms=1_700_000_000_000)
-] * 100  # fixed timestamps: without them, an append also reads the clock
+_TIME_MS: Final = 1_700_000_000_000  # without timestamps, an append also reads the clock
 _APPENDS: Final = 60
 _SEGMENT_BYTES: Final = 200_000
-_CALLER: Final = "caller"
-_MOST_BOXES: Final = 9  # largest number of boxes on a page; if there are more, boxes are merged
-_MOST_NAMES, _LINE_NAMES = 7, 2  # largest number of modules in a box, and in one line of a box
-# not in pictures, because all rooms call
-_EVERYWHERE: Final = frozenset({"config", "env", "errors", "model", "registry", "spi"})
+
+STEPS: Final[Mapping[str, Sequence[str]]] = {
+    "append": (
+        "stratalog.log.log.Log.append",
+        "stratalog.log.prepare.preparer.Preparer.records",
+        "stratalog.log.append.append.append",
+        "stratalog.log.append.commit.commit",
+        "stratalog.segment.appender.Appender.append",
+        "stratalog_local.segment_file.LocalSegmentFile.append",
+        "stratalog_local.index_file.MappedIndex.append",
+        "stratalog.log.state.published.PublishedView.grow",
+    ),
+    "local fetch": (
+        "stratalog.log.read.log_reader.LogReader.fetch",
+        "stratalog.log.read.fetch.fetch",
+        "stratalog.log.state.published.PublishedView.view",
+        "stratalog.log.read.view.LogView.segment_at",
+        "stratalog.segment.batch_lookup.find_batches",
+        "stratalog.segment.segment.Segment.index_entries",
+        "stratalog_local.segment_file.LocalSegmentFile.read",
+    ),
+    "cold fetch": (
+        "stratalog.log.read.log_reader.LogReader.fetch",
+        "stratalog.log.read.fetch.fetch",
+        "stratalog.log.read.view.LogView.segment_at",
+        "stratalog.tier.read.paged_segments.PagedSegments.from_offset",
+        "stratalog.tier.manifest.entry_tree.walk",
+        "stratalog.segment.batch_lookup.find_batches",
+        "stratalog.tier.read.fetcher.Fetcher.read_index",
+        "stratalog_formats.layouts.single.SingleLayout.read_index",
+        "stratalog.tier.store.store.TierStore.read_exactly",
+        "stratalog_s3.file.FileStore.read",
+        "stratalog.tier.read.chunk_reader.ChunkReader.read",
+    ),
+    "offload": (
+        "stratalog.engine.engine_duties.EngineDuties.offload",
+        "stratalog.engine.tiering.tier_duties.Tiering.offload",
+        "stratalog.engine.tiering.offload_log.offload_log",
+        "stratalog.log.log.Log.flush",
+        "stratalog.tier.tier_log.TierLog.offload",
+        "stratalog.tier.upload.uploader.SegmentUploader.offload",
+        "stratalog.engine.tiering.offload_log.offload_source",
+        "stratalog_formats.layouts.single.SingleLayout.write",
+        "stratalog.tier.store.store.TierStore.put",
+        "stratalog_s3.file.FileStore.put_file",
+        "stratalog.tier.commit.committer.Committer.commit",
+        "stratalog.tier.manifest.root_codec.next_root",
+        "stratalog.tier.store.store.TierStore.create",
+        "stratalog.log.maintenance.LogMaintenance.refresh_remote",
+        "stratalog.cleaning.plan.retention.relieve",
+    ),
+    "compaction": (
+        "stratalog.engine.engine_duties.EngineDuties.run_cleaner",
+        "stratalog.engine.duties.cleaner.Cleaner.run",
+        "stratalog.engine.duties.cleaner.Cleaner.plan",
+        "stratalog_compaction.compact.CompactPolicy.plan",
+        "stratalog.cleaning.compact.compaction_round.compact",
+        "stratalog.cleaning.compact.two_pass.observe",
+        "stratalog_compaction.compact.LatestWins.observe",
+        "stratalog.cleaning.compact.two_pass.rewrite",
+        "stratalog.cleaning.compact.copy_pass.CopyPass.copy",
+        "stratalog_compaction.compact.LatestWins.judge",
+        "stratalog.segment.build.SegmentBuilder.append",
+        "stratalog.log.change.local_publisher.LocalPublisher.replace",
+        "stratalog.log.folder.swap_files.publish_files",
+        "stratalog.log.maintenance.LogMaintenance.cleaned_up_to",
+        "stratalog.engine.open.open_logs.OpenLogs.write_cleaner_checkpoint",
+    ),
+    "recovery": (
+        "stratalog.engine.open_engine.open_engine",
+        "stratalog.log.folder.directory_state.read_directory",
+        "stratalog.engine.open.log_opener.LogOpener.open_all",
+        "stratalog.log.load.log_loader.load",
+        "stratalog.log.folder.folder.open_segments",
+        "stratalog.log.folder.swap_recovery.plan_swap",
+        "stratalog.log.load.producer_replay.newest_snapshot",
+        "stratalog.segment.recover.recovered",
+        "stratalog.log.load.producer_replay.write_snapshot",
+        "stratalog.log.open_log.begin",
+        "stratalog.engine.open.open_logs.OpenLogs.publish",
+    ),
+}
+"""The main functions of each path, in the order of their calls. The pictures show the first call after the step before."""
 
 
 class Call(NamedTuple):
-    """One call of a function.
+    """One call of a function of stratalog.
 
     Attributes:
-        caller: the nearest calling module whose room (package) the pictures show; "" for the program.
+        caller: number of the call that made this call, directly or through functions of other libraries; None for the
+            program.
         module: the module of the called function.
         function: the qualified name of the called function.
     """
 
-    caller: str
+    caller: int | None
     module: str
     function: str
 
@@ -65,133 +144,105 @@ def main(arguments: list[str]) -> int:
 def paths(scratch: Path) -> dict[str, list[Call]]:
     """Return the calls of each path in order; ``scratch`` is an empty folder."""
     (scratch / "tier").mkdir()
+    records = _records(0)
     tier = (scratch / "tier").as_uri()
     with open_engine(scratch / "local") as engine:
-        log = _filled(engine, {"segment.bytes": _SEGMENT_BYTES})
+        log = _filled(engine, {"segment.bytes": _SEGMENT_BYTES, "cleanup.policy": "compact"})
         offset = log.segments()[-1].base_offset + 1
         log.fetch(offset, 1).release()
         found = {
-            "append": _calls(lambda: log.append(_RECORDS)),
+            "append": _calls(lambda: log.append(records)),
             "local fetch": _calls(lambda: log.fetch(offset, 1).release()),
         }
+        engine.run_cleaner()
+        _fill(log, _APPENDS)
+        compaction = _calls(engine.run_cleaner)
+        shutil.copytree(scratch / "local", scratch / "killed")
     with open_engine(scratch / "tiered", tier=tier) as engine:
         config = {"segment.bytes": _SEGMENT_BYTES, "remote.storage.enable": True, "local.retention.bytes": 1}
         log = _filled(engine, config)
         engine.offload()
         offloaded = len(log.segments())
         while len(log.segments()) == offloaded:  # until one more segment is closed
-            log.append(_RECORDS)
+            log.append(records)
         offload = _calls(engine.offload)
     with open_reader(tier) as reader:
         cold = reader.log("paths", 0)
         middle = cold.segments()[1].base_offset + 1
         cold.fetch(0, 1).release()
         found |= {"cold fetch": _calls(lambda: cold.fetch(middle, 1).release()), "offload": offload}
-    return found
+    recovery = _calls(lambda: open_engine(scratch / "killed").close())
+    return found | {"compaction": compaction, "recovery": recovery}
 
 
-def picture(calls: Sequence[Call]) -> tuple[list[TreeBox], list[str]]:
-    """Return boxes for the rooms (packages) that ``calls`` enter, and a sentence about the first call into each room.
+def picture(calls: Sequence[Call], steps: Sequence[str]) -> tuple[list[TreeBox], list[str]]:
+    """Return a box for each function in ``steps``, and a sentence about each.
 
-    An arrow is the first call into a room; calls of properties and constructors are used only if there is no other
-    call. The boxes are a tree, so no arrows cross. If there are too many boxes for a page, the rooms inside ``log``,
-    ``tier`` and the other large rooms share the box of the large room.
+    An arrow leads from the nearest other step that called the function.
+
+    Raises:
+        ValueError: the functions are not called in this order.
     """
-    shown = [call for call in calls if _room(call.module)[0] not in _EVERYWHERE and _can_be_looked_up(call.function)]
-    merges = len({_room(call.module)[0] for call in shown}) > _MOST_BOXES
-    rooms = dict[str, list[str]]()
-    first = dict[str, Call]()
-    for call in shown:
-        room, module = _box(call.module, merges=merges)
-        caller = _box(call.caller, merges=merges)[0] if call.caller else _CALLER
-        if caller != room and (room not in first or (_is_minor(first[room]) and not _is_minor(call))):
-            first.setdefault(room, call)
-            if caller in rooms or caller == _CALLER:  # otherwise the arrows would not be a tree
-                first[room] = call
-        names = rooms.setdefault(room, [])
-        if module not in names:
-            names.append(module)
-    numbers = {_CALLER: 0}
-    boxes, steps = [TreeBox(None, "", (_CALLER,))], list[str]()
-    for order, (room, call) in enumerate(first.items(), 1):
-        caller = _box(call.caller, merges=merges)[0] if call.caller else _CALLER
-        numbers[room] = len(boxes)
-        boxes.append(TreeBox(numbers[caller], f"{order} {_label(call.function)}", (room, *_lines(rooms[room]))))
-        steps.append(f"{order}. `{_label(call.function)}` in `{_room(call.module)[1]}`: {_sentence(call)}")
-    return boxes, steps
-
-
-def _can_be_looked_up(function: str) -> bool:
-    """Return True unless the function is a local function, for whose name a reader cannot search."""
-    return "<" not in function
-
-
-def _is_minor(call: Call) -> bool:
-    """Return True for a property or a constructor."""
-    return call.function.endswith(".__init__") or isinstance(_called(call), property)
-
-
-def _called(call: Call) -> object:
-    """Return the called function, property or class; None if it cannot be found by its name."""
-    found: object = sys.modules.get(call.module)
-    for name in call.function.removesuffix(".__init__").split("."):
-        found = inspect.getattr_static(found, name, None)
-    return found
+    names = [f"{call.module}.{call.function}" for call in calls]
+    boxes, sentences, places = [TreeBox(None, "caller")], list[str](), dict[int, int]()
+    number = -1
+    for place, step in enumerate(steps, 1):
+        if step not in names[number + 1 :]:
+            raise ValueError(f"{step} is not called after {steps[place - 2]}: change STEPS in {__file__}")
+        number = names.index(step, number + 1)
+        places[number] = place
+        caller = calls[number].caller
+        while caller is not None and caller not in places:
+            caller = calls[caller].caller
+        label, module = calls[number].function, calls[number].module.removeprefix("stratalog.").replace(".", "/")
+        boxes.append(TreeBox(0 if caller is None else places[caller], f"{place}  {label}", module))
+        sentences.append(f"{place}. `{label}` in `{module}`: {_sentence(calls[number])}")
+    return boxes, sentences
 
 
 def _sentence(call: Call) -> str:
     """Return the first sentence of the documentation of the called function."""
-    found = _called(call)
-    text = inspect.getdoc(found.__func__ if isinstance(found, classmethod | staticmethod) else found) or ""
+    found: object = import_module(call.module)
+    for name in call.function.split("."):
+        found = inspect.getattr_static(found, name)
+    text = inspect.getdoc(found) or ""
     sentence = " ".join(text.partition("\n\n")[0].split()).partition(". ")[0].replace("``", "`")
-    return f"{sentence.rstrip('.')}." if sentence and found is not None else "no description."
-
-
-def _lines(modules: Sequence[str]) -> list[str]:
-    """Return lines of text with the first modules of a box, and the number of its other modules."""
-    others = len(modules) - _MOST_NAMES
-    names = [*modules[:_MOST_NAMES], *([f"{others} more"] if others > 0 else [])]
-    return [", ".join(names[at : at + _LINE_NAMES]) for at in range(0, len(names), _LINE_NAMES)]
-
-
-def _box(module: str, *, merges: bool) -> tuple[str, str]:
-    """Return the box of ``module``, and the module's name in it. With ``merges``, a large room is one box."""
-    room, name = _room(module)
-    return (room.partition("/")[0], name) if merges else (room, name)
-
-
-def _label(function: str) -> str:
-    """Return the name of a function, or the class if it is a constructor."""
-    *owners, name = function.split(".")
-    return owners[-1] if name == "__init__" else name
-
-
-def _room(module: str) -> tuple[str, str]:
-    """Return the room (package of the core) or the plugin of ``module``, and the module's name in it."""
-    package, *folders, name = module.split(".")
-    return (package if package != "stratalog" else "/".join(folders) or name), name
+    return f"{sentence.rstrip('.')}."
 
 
 def _filled(engine: Engine, config: Mapping[str, object]) -> Log:
     """Create a topic whose log has several segments, and return the log."""
     engine.create_topic("paths", config=config)
     log = engine.log("paths", 0)
-    for _ in range(_APPENDS):
-        log.append(_RECORDS)
+    _fill(log, 0)
     return log
+
+
+def _fill(log: Log, first_number: int) -> None:
+    for number in range(first_number, first_number + _APPENDS):
+        log.append(_records(number))
+
+
+def _records(number: int) -> list[Record]:
+    """Return records for one append: compaction keeps half of them, because other appends do not have their keys."""
+    keys = [b"%d" % key for key in range(50)] + [b"%d-%d" % (number, key) for key in range(50)]
+    return [Record(key=key, value=b"v" * 100, timestamp_ms=_TIME_MS) for key in keys]
 
 
 def _calls(work: Callable[[], object]) -> list[Call]:
     """Return the calls of stratalog's functions that ``work`` makes on this thread."""
-    found = list[Call]()
+    found, running = list[Call](), list[int]()
 
     def on_event(frame: FrameType, event: str, argument: object) -> None:
         del argument
-        if event == "call" and (module := _module(frame)):
-            outer = frame.f_back
-            while outer is not None and (not _module(outer) or _room(_module(outer))[0] in _EVERYWHERE):
-                outer = outer.f_back
-            found.append(Call("" if outer is None else _module(outer), module, frame.f_code.co_qualname))
+        module = frame.f_globals.get("__name__", "")
+        if not isinstance(module, str) or not module.startswith("stratalog"):
+            return
+        if event == "call":
+            found.append(Call(running[-1] if running else None, module, frame.f_code.co_qualname))
+            running.append(len(found) - 1)
+        elif event == "return":
+            running.pop()
 
     sys.setprofile(on_event)
     try:
@@ -199,12 +250,6 @@ def _calls(work: Callable[[], object]) -> list[Call]:
     finally:
         sys.setprofile(None)
     return found
-
-
-def _module(frame: FrameType) -> str:
-    """Return the module of a frame if its name begins with ``stratalog``, else ""."""
-    name = frame.f_globals.get("__name__", "")
-    return name if isinstance(name, str) and name.startswith("stratalog") else ""
 
 
 if __name__ == "__main__":

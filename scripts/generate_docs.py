@@ -322,8 +322,8 @@ def path_pictures() -> tuple[dict[Path, str], dict[str, str]]:
         traced = call_paths.paths(Path(scratch))
     files, blocks = dict[Path, str](), dict[str, str]()
     for name, calls in traced.items():
-        title = f"The rooms that {_article(name)} goes through"
-        boxes, steps = call_paths.picture(calls)
+        title = f"The main functions that {_article(name)} calls"
+        boxes, steps = call_paths.picture(calls, call_paths.STEPS[name])
         file = IMAGES / f"path-of-{name.replace(' ', '-')}.svg"
         files[file] = pictures.tree(title, boxes)
         blocks[name.replace(" ", "_")] = "\n".join([f"![{title}](images/{file.name})", "", *steps])

@@ -21,6 +21,7 @@ text{font:14px system-ui,-apple-system,"Segoe UI",Helvetica,Arial,sans-serif;fil
 .line{stroke:#a0aab4}.head{fill:#a0aab4}}"""
 _CHARACTER: Final = 7.4  # mean width of a character of 14 px; boxes get this much for each character of a line
 _LINE: Final = 18
+_ROW, _BOX, _INDENT = 36, 28, 34  # height of a row of a tree and of its box; width of one more level
 
 
 class Svg:
@@ -90,53 +91,36 @@ class TreeBox(NamedTuple):
 
     Attributes:
         parent: number of the box from which an arrow leads to this box; None for the root.
-        label: text beside the arrow.
-        lines: title of the box, and the lines below it.
+        text: the text in the box.
+        note: the small text beside the box.
     """
 
     parent: int | None
-    label: str
-    lines: tuple[str, ...]
+    text: str
+    note: str = ""
 
 
 def tree(title: str, boxes: Sequence[TreeBox]) -> str:
-    """Return a picture of a tree that grows to the right. In ``boxes``, a parent comes before its children."""
-    depths, rows, next_row = [0] * len(boxes), [0.0] * len(boxes), 0.0
-    children: dict[int, list[int]] = {number: [] for number in range(len(boxes))}
+    """Return a picture of a tree with a row for each box. In ``boxes``, a parent comes before its children."""
+    children: dict[int | None, list[int]] = {}
     for number, box in enumerate(boxes):
-        if box.parent is not None:
-            depths[number] = depths[box.parent] + 1
-            children[box.parent].append(number)
-
-    def place(number: int) -> None:
-        nonlocal next_row
-        height = _LINE * len(boxes[number].lines) + 34
-        start = next_row
-        for child in children[number]:
-            place(child)
-        rows[number] = start
-        next_row = max(next_row, start + height)
-
-    place(0)
-    widths = [max(len(line) for line in box.lines) * _CHARACTER + 20 for box in boxes]
-    gaps = [len(box.label) * 6.4 + 40 for box in boxes]
-    depth_range = range(max(depths) + 1)
-    column_widths = [max(w for w, d in zip(widths, depths, strict=True) if d == depth) for depth in depth_range]
-    column_gaps = [max(g for g, d in zip(gaps, depths, strict=True) if d == depth) for depth in depth_range]
-    lefts = [10 + sum(column_widths[:depth]) + sum(column_gaps[1 : depth + 1]) for depth in depth_range]
-    svg = Svg(lefts[-1] + column_widths[-1] + 10, next_row, title)
-    for number, box in enumerate(boxes):
-        x, y = lefts[depths[number]], rows[number] + 8
-        svg.box(x, y, widths[number], _LINE * len(box.lines) + 14, *box.lines, kind="local" if number else "box")
-        if box.parent is not None:
-            parent, middle = box.parent, y + 21
-            right = lefts[depths[parent]] + widths[parent]
-            if children[parent][0] == number:
-                svg.arrow((right, middle), (x, middle))
-            else:
-                bend = right + 14
-                svg.arrow((bend, rows[parent] + 29), (bend, middle), (x, middle))
-            svg.text(x - 14, middle - 6, box.label, style="small", anchor="end")
+        children.setdefault(box.parent, []).append(number)
+    rows, waiting = list[tuple[int, int]](), [(0, 0)]  # (number of the box, depth), from top to bottom
+    while waiting:
+        number, depth = waiting.pop()
+        rows.append((number, depth))
+        waiting += [(child, depth + 1) for child in reversed(children.get(number, []))]
+    widths = [len(box.text) * _CHARACTER + 20 for box in boxes]
+    right = max(_INDENT * depth + widths[number] + len(boxes[number].note) * 6.6 for number, depth in rows)
+    svg = Svg(right + 30, len(rows) * _ROW + 10, title)
+    corners = dict[int, tuple[float, float]]()
+    for row, (number, depth) in enumerate(rows):
+        x, y = corners[number] = 10 + _INDENT * depth, 8 + _ROW * row
+        svg.box(x, y, widths[number], _BOX, boxes[number].text, kind="local" if number else "box")
+        svg.text(x + widths[number] + 10, y + 19, boxes[number].note, style="small")
+        if (parent := boxes[number].parent) is not None:
+            left, top = corners[parent]
+            svg.arrow((left + 14, top + _BOX), (left + 14, y + _BOX / 2), (x, y + _BOX / 2))
     return svg.render()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from call_paths import Call, main, paths, picture
+from call_paths import STEPS, Call, main, paths, picture
 from pictures import TreeBox
 
 from stratalog_formats.kernels.dispatch import KERNELS
@@ -21,7 +21,7 @@ MOST_MODULES = {
 
 def test_an_append_and_a_fetch_use_few_modules(tmp_path: Path) -> None:
     found = paths(tmp_path)
-    assert set(found) == {"append", "local fetch", "cold fetch", "offload"}
+    assert set(found) == set(STEPS)
     modules = {path: {call.module for call in found[path]} for path in MOST_MODULES}
     assert {"stratalog.log.read.fetch", "stratalog.segment.batch_lookup"} <= modules["local fetch"]
     for path, most in MOST_MODULES.items():
@@ -36,35 +36,38 @@ def test_each_path_is_printed_with_its_modules(capsys: pytest.CaptureFixture[str
     assert "stratalog.log.read.fetch" in shown
 
 
-def test_a_picture_shows_the_first_call_into_each_room_that_is_no_constructor() -> None:
-    calls = [
-        Call("", "stratalog.log.log", "Log.append"),
-        Call("stratalog.log.log", "stratalog.env.clock", "SystemClock.now_ms"),
-        Call("stratalog.log.log", "stratalog.log.append.commit", "commit"),
-        Call("stratalog.log.append.commit", "stratalog.log.append.append", "append"),
-        Call("stratalog.log.append.commit", "stratalog_local.folder", "Folder.__init__"),
-        Call("stratalog.log.log", "stratalog_local.folder", "Folder.list"),
-    ]
-    boxes, steps = picture(calls)
+CALLS = [
+    Call(None, "stratalog.log.log", "Log.append"),
+    Call(0, "stratalog.log.append.commit", "commit"),
+    Call(1, "stratalog.log.append.commit", "_write"),
+    Call(2, "stratalog.segment.appender", "Appender.append"),
+    Call(0, "stratalog.log.log", "Log.flush"),
+    Call(4, "stratalog.segment.appender", "Appender.append"),
+]
+APPEND, COMMIT, FLUSH = (
+    "stratalog.log.log.Log.append",
+    "stratalog.log.append.commit.commit",
+    "stratalog.log.log.Log.flush",
+)
+WRITE = "stratalog.segment.appender.Appender.append"
+
+
+def test_an_arrow_leads_from_the_nearest_step_that_made_the_call() -> None:
+    boxes, sentences = picture(CALLS, [APPEND, COMMIT, WRITE])
     assert boxes == [
-        TreeBox(None, "", ("caller",)),
-        TreeBox(0, "1 append", ("log", "log")),
-        TreeBox(1, "2 commit", ("log/append", "commit, append")),
-        TreeBox(1, "3 list", ("stratalog_local", "folder")),
+        TreeBox(None, "caller"),
+        TreeBox(0, "1  Log.append", "log/log"),
+        TreeBox(1, "2  commit", "log/append/commit"),
+        TreeBox(2, "3  Appender.append", "segment/appender"),
     ]
-    described, _, chosen = steps
-    assert described.startswith("1. `append` in `log`: Append records as leader")
-    assert chosen == "3. `list` in `folder`: Return the entries of the folder, sorted by name."
+    assert sentences[0].startswith("1. `Log.append` in `log/log`: Append records as leader")
 
 
-def test_a_picture_of_many_rooms_merges_the_rooms_inside_a_large_room() -> None:
-    calls = [
-        Call("", "stratalog.engine.engine", "Engine.offload"),
-        *(Call("stratalog.engine.engine", f"stratalog.tier.room{n}.module{n}", f"step{n}") for n in range(10)),
-    ]
-    modules = ("module0, module1", "module2, module3", "module4, module5", "module6, 3 more")
-    assert picture(calls)[0] == [
-        TreeBox(None, "", ("caller",)),
-        TreeBox(0, "1 offload", ("engine", "engine")),
-        TreeBox(1, "2 step0", ("tier", *modules)),
-    ]
+def test_a_step_is_the_first_call_after_the_step_before() -> None:
+    boxes, _ = picture(CALLS, [APPEND, FLUSH, WRITE])
+    assert boxes[-1] == TreeBox(2, "3  Appender.append", "segment/appender")
+
+
+def test_steps_that_are_not_called_in_their_order_are_refused() -> None:
+    with pytest.raises(ValueError, match=f"{COMMIT} is not called after {FLUSH}"):
+        picture(CALLS, [APPEND, FLUSH, COMMIT])

@@ -11,11 +11,11 @@ from pictures import DRAWN, TreeBox, bars, stack, tree
 
 NAMESPACE = "{http://www.w3.org/2000/svg}"
 TREE = [
-    TreeBox(None, "", ("caller",)),
-    TreeBox(0, "1 append", ("log", "log & append")),
-    TreeBox(1, "2 commit", ("log/append", "commit", "append")),
-    TreeBox(1, "3 list", ("stratalog_local", "folder")),
-    TreeBox(2, "4 write", ("segment",)),
+    TreeBox(None, "caller"),
+    TreeBox(0, "1  append", "log & append"),
+    TreeBox(1, "2  commit", "log/append"),
+    TreeBox(2, "3  write", "segment"),
+    TreeBox(1, "4  list"),
 ]
 PICTURES = {
     **{name: draw() for name, draw in DRAWN.items()},
