@@ -102,11 +102,17 @@ def kafkas_state_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session")
 def local_s3(local_s3: LocalS3) -> Iterator[LocalS3]:
-    """Return the shared S3 server. botocore parses its megabytes of JSON only once, not for each opened store."""
+    """Return the shared S3 server.
+
+    botocore parses its megabytes of JSON only once, not for each opened store, and does not load the certificates of
+    public authorities, because the server has no TLS.
+    """
+    from aiobotocore import httpsession  # noqa: PLC0415 - slow to import
     from botocore import session  # noqa: PLC0415 - slow to import
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(session, "create_loader", functools.cache(session.create_loader))
+        patch.setattr(httpsession, "get_cert_path", lambda verify: None if verify is True else verify)
         yield local_s3
 
 
