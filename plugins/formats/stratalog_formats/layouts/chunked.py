@@ -12,7 +12,7 @@ is in the object, not in the manifest: the size of a manifest must not grow with
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
@@ -21,7 +21,6 @@ from stratalog.spi import (
     Buffer,
     FileKind,
     HashedLog,
-    ObjectInfo,
     ObjectSink,
     OpenContext,
     RangeReader,
@@ -33,18 +32,17 @@ from stratalog.spi import (
 )
 from stratalog_formats.codecs.zstd import ZstdCodec
 from stratalog_formats.layouts.chunks import RAW_BIT, ChunkIndex, ChunkIndexes, encode_sizes
-from stratalog_formats.layouts.pieces import check_range, cut, exactly, hashed_pieces, place_of, read_small
+from stratalog_formats.layouts.pieces import check_range, cut, exactly, hashed_pieces, place_of
 from stratalog_formats.layouts.spool import Spool
-from stratalog_formats.layouts.whole import check_whole, discover_whole, put_whole
+from stratalog_formats.layouts.whole import WholeLayout, put_whole
 
 NAME: Final = "chunked"
 VERSION: Final = 1
 LABEL: Final = f"{NAME}@{VERSION}"
 _MAGIC: Final = 2  # magic that is passed to the codec: frames as in record batches
 _WORTH: Final = 0.95  # a chunk is stored uncompressed unless it shrinks below this share of its size
-_LONGEST_SKIP: Final = (
-    15  # maximum number of chunks that are stored without an attempt to compress them, after chunks that did not shrink
-)
+# Maximum number of chunks that are stored without an attempt to compress them, after chunks that did not shrink.
+_LONGEST_SKIP: Final = 15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,13 +57,15 @@ class ChunkedSection(Section):
     level: int = key("level", 3, at_least=1, at_most=22, doc="Level for zstd.")
 
 
-class ChunkedLayout(TierLayout):
+class ChunkedLayout(WholeLayout):
     """Tier layout that stores a segment as one object of compressed chunks.
 
     Args:
         fetch_chunk_bytes: limit of one ranged read, unless a chunk is larger.
         settings: settings for new segments; None for the defaults. Readers use the chunk size in a segment's entry.
     """
+
+    label = LABEL
 
     def __init__(self, fetch_chunk_bytes: int, settings: ChunkedSection | None = None) -> None:
         self._fetch_chunk_bytes, self._settings = fetch_chunk_bytes, settings or ChunkedSection()
@@ -103,24 +103,6 @@ class ChunkedLayout(TierLayout):
         place = place_of(segment, FileKind.LOG)
         check_range(start, end, segment.info.size_bytes, place.key)
         return hashed_pieces(self._pieces(segment, start, end, fetch), segment, start, end, place)
-
-    def read_index(self, segment: StoredSegment, kind: FileKind, fetch: RangeReader) -> bytes | None:
-        """Return a small file; None if the segment has none. Raise CorruptObjectError if its size or hash is wrong."""
-        return read_small(segment, kind, fetch)
-
-    def check(self, segment: StoredSegment, fetch: RangeReader) -> None:
-        """Check the footer of the object; raise CorruptObjectError if it differs from the entry ``segment``."""
-        check_whole(segment, LABEL, fetch)
-
-    def discover(self, objects: Sequence[ObjectInfo], fetch: RangeReader) -> Iterator[StoredSegment]:
-        """Yield the segments of this layout in ``objects``.
-
-        An object without the magic of a footer, for example an incomplete object, is skipped.
-
-        Raises:
-            CorruptObjectError: an object has the magic, but no valid footer.
-        """
-        return discover_whole(LABEL, objects, fetch)
 
     # --- writing ---------------------------------------------------------------------------------------------------
 

@@ -55,9 +55,9 @@ from stratalog_formats.layouts.parquet_rows import (
     row_buffers,
     rows_between,
 )
-from stratalog_formats.layouts.pieces import check_range, exactly, hashed_pieces, place_of, read_small
+from stratalog_formats.layouts.pieces import check_range, exactly, hashed_pieces, place_of
 from stratalog_formats.layouts.spool import Spool
-from stratalog_formats.layouts.whole import check_whole, discover_whole, put_whole
+from stratalog_formats.layouts.whole import WholeLayout, put_whole
 
 if TYPE_CHECKING:
     import pyarrow  # noqa: ICN001 - only for type checkers
@@ -95,7 +95,7 @@ class ParquetSection(Section):
     level: int = key("level", 3, at_least=1, at_most=22, doc="Level for zstd.")
 
 
-class ParquetLayout(TierLayout):
+class ParquetLayout(WholeLayout):
     """Tier layout that stores each segment as a Parquet file.
 
     Args:
@@ -104,6 +104,8 @@ class ParquetLayout(TierLayout):
         settings: settings for new segments; None for the defaults.
         kernels: functions to use, either compiled or in pure Python.
     """
+
+    label = LABEL
 
     def __init__(
         self, codecs: CodecTable, limit_bytes: int, settings: ParquetSection | None = None, kernels: Kernels = KERNELS
@@ -153,10 +155,6 @@ class ParquetLayout(TierLayout):
         check_range(start, end, segment.info.size_bytes, place.key)
         return hashed_pieces(self._pieces(segment, start, end, fetch), segment, start, end, place)
 
-    def read_index(self, segment: StoredSegment, kind: FileKind, fetch: RangeReader) -> bytes | None:
-        """Return a small file; None if the segment has none. Raise CorruptObjectError if its size or hash is wrong."""
-        return read_small(segment, kind, fetch)
-
     def read_arrow(
         self, segment: StoredSegment, start: int, end: int, columns: Sequence[str] | None, fetch: RangeReader
     ) -> Iterator[pyarrow.RecordBatch] | None:
@@ -191,20 +189,20 @@ class ParquetLayout(TierLayout):
             CorruptObjectError: stratalog's footer differs from the entry ``segment``, or Parquet's from its copy in the
                 directory, or the directory is damaged.
         """
-        start, footer = check_whole(segment, LABEL, fetch), read_directory(segment, fetch).footer
+        start, footer = self._check_footer(segment, fetch), read_directory(segment, fetch).footer
         end = start + len(footer)
         if exactly(fetch, ObjectSlice(segment.log_key, 0, end), start, end) != footer:
             raise CorruptObjectError("Parquet's footer is damaged", segment.log_key, start)
 
-    def discover(self, objects: Sequence[ObjectInfo], fetch: RangeReader) -> Iterator[StoredSegment]:
-        """Yield the segments of this layout in ``objects``.
-
-        An object without the magic of a footer, for example an incomplete object, is skipped.
-
-        Raises:
-            CorruptObjectError: an object has the magic, but no valid footer.
-        """
-        return discover_whole(LABEL, objects, fetch, _footer_bytes)
+    def _tail_bytes(self, info: ObjectInfo, fetch: RangeReader) -> int | None:
+        """Return the size of Parquet's footer and the 8 bytes after the footer; None if this is no Parquet file."""
+        if info.size_bytes < END_BYTES + len(MAGIC):
+            return None
+        whole = ObjectSlice(info.key, 0, info.size_bytes)
+        end = exactly(fetch, whole, info.size_bytes - END_BYTES, info.size_bytes)
+        if end[4:] != MAGIC:
+            return None
+        return END_BYTES + int.from_bytes(end[:4], "little")
 
     # --- writing ---------------------------------------------------------------------------------------------------
 
@@ -327,17 +325,6 @@ class StoredRegion:
 
     def close(self) -> None:
         """Do nothing: the region is in memory."""
-
-
-def _footer_bytes(info: ObjectInfo, fetch: RangeReader) -> int | None:
-    """Return the size of Parquet's footer and the 8 bytes after the footer; None if this is no Parquet file."""
-    if info.size_bytes < END_BYTES + len(MAGIC):
-        return None
-    whole = ObjectSlice(info.key, 0, info.size_bytes)
-    end = exactly(fetch, whole, info.size_bytes - END_BYTES, info.size_bytes)
-    if end[4:] != MAGIC:
-        return None
-    return END_BYTES + int.from_bytes(end[:4], "little")
 
 
 def open_parquet(context: OpenContext) -> TierLayout:

@@ -5,34 +5,33 @@ The manifest entry contains the position of each file. Therefore, a reader reque
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final
 
 from stratalog.spi import (
-    FileKind,
     HashedLog,
-    ObjectInfo,
     ObjectSink,
     RangeReader,
     Section,
     SegmentSource,
     StoredSegment,
-    TierLayout,
 )
-from stratalog_formats.layouts.pieces import read_as_is, read_small
-from stratalog_formats.layouts.whole import check_whole, discover_whole, put_whole
+from stratalog_formats.layouts.pieces import read_as_is
+from stratalog_formats.layouts.whole import WholeLayout, put_whole
 
 NAME: Final = "single"
 VERSION: Final = 1
 LABEL: Final = f"{NAME}@{VERSION}"
 
 
-class SingleLayout(TierLayout):
+class SingleLayout(WholeLayout):
     """Tier layout that stores each segment as one object.
 
     Args:
         fetch_chunk_bytes: limit of one ranged read.
     """
+
+    label = LABEL
 
     def __init__(self, fetch_chunk_bytes: int) -> None:
         self._fetch_chunk_bytes = fetch_chunk_bytes
@@ -58,21 +57,3 @@ class SingleLayout(TierLayout):
                 itself.
         """
         return read_as_is(segment, start, end, self._fetch_chunk_bytes, fetch)
-
-    def read_index(self, segment: StoredSegment, kind: FileKind, fetch: RangeReader) -> bytes | None:
-        """Return a small file; None if the segment has none. Raise CorruptObjectError if its size or hash is wrong."""
-        return read_small(segment, kind, fetch)
-
-    def check(self, segment: StoredSegment, fetch: RangeReader) -> None:
-        """Check the footer of the object; raise CorruptObjectError if it differs from the entry ``segment``."""
-        check_whole(segment, LABEL, fetch)
-
-    def discover(self, objects: Sequence[ObjectInfo], fetch: RangeReader) -> Iterator[StoredSegment]:
-        """Yield the segments of this layout in ``objects``.
-
-        An object without the magic of a footer, for example an incomplete object, is skipped.
-
-        Raises:
-            CorruptObjectError: an object has the magic, but no valid footer.
-        """
-        return discover_whole(LABEL, objects, fetch)

@@ -10,9 +10,9 @@ is complete. After a crash during an upload, there is no object; uploaded parts 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TypeAlias
+from typing import ClassVar
 
 from stratalog.errors import CorruptObjectError, StorageError
 from stratalog.spi import (
@@ -25,17 +25,55 @@ from stratalog.spi import (
     RangeReader,
     SegmentSource,
     StoredSegment,
+    TierLayout,
 )
 from stratalog_formats.layouts.footer import TRAILER_BYTES, decode_footer, encode_footer, footer_start
-from stratalog_formats.layouts.pieces import FILE_HASHES, LogBody, exactly, file_hashes, small_files
-
-TailBytes: TypeAlias = Callable[[ObjectInfo, RangeReader], int | None]
+from stratalog_formats.layouts.pieces import FILE_HASHES, LogBody, exactly, file_hashes, read_small, small_files
 
 
-def no_tail(info: ObjectInfo, fetch: RangeReader) -> int:
-    """Return 0: an object without a tail ends with its footer."""
-    del info, fetch
-    return 0
+class WholeLayout(TierLayout):
+    """Base class of the layouts that store a segment as one object, by ``put_whole``.
+
+    Attributes:
+        label: label of the layout, ``name@version``.
+    """
+
+    label: ClassVar[str]
+
+    def read_index(self, segment: StoredSegment, kind: FileKind, fetch: RangeReader) -> bytes | None:
+        """Return a small file; None if the segment has none. Raise CorruptObjectError if its size or hash is wrong."""
+        return read_small(segment, kind, fetch)
+
+    def check(self, segment: StoredSegment, fetch: RangeReader) -> None:
+        """Check the footer of the object; raise CorruptObjectError if it differs from the entry ``segment``."""
+        self._check_footer(segment, fetch)
+
+    def discover(self, objects: Sequence[ObjectInfo], fetch: RangeReader) -> Iterator[StoredSegment]:
+        """Yield the segments of this layout in ``objects``, found by their footers. Each footer needs two ranged reads.
+
+        An object without the magic of a footer, for example an incomplete object, is skipped. The key "" means an
+        object outside of its tier, such as a copied file: the key in the object's footer is then not checked.
+
+        Raises:
+            CorruptObjectError: an object has the magic but no valid footer, or is shorter than its ``ObjectInfo``
+                states. To find the other segments, pass objects one by one.
+        """
+        for info in objects:
+            tail_bytes = self._tail_bytes(info, fetch)
+            found = None if tail_bytes is None else read_footer(info, fetch, tail_bytes)
+            if found is not None and is_of(found[0], self.label):
+                _check_tiles(*found, info)
+                yield found[0]
+
+    def _tail_bytes(self, info: ObjectInfo, fetch: RangeReader) -> int | None:
+        """Return the size of an object's tail, which follows the footer; None if the object is not of this layout."""
+        del info, fetch
+        return 0
+
+    def _check_footer(self, segment: StoredSegment, fetch: RangeReader) -> int:
+        """Check the footer as ``check``, and return the position of the tail."""
+        end = max(place.position + place.size_bytes for place in segment.slices.values())
+        return check_copy(segment, self.label, segment.log_key, end, fetch)
 
 
 def put_whole(
@@ -111,27 +149,6 @@ class _WholeObject:
         return StoredSegment(self._info, self._label, slices, self._body.sha256, extra=self._extra)
 
 
-def discover_whole(
-    label: str, objects: Sequence[ObjectInfo], fetch: RangeReader, tail_bytes: TailBytes = no_tail
-) -> Iterator[StoredSegment]:
-    """Yield the segments of the layout ``label`` in ``objects``, found by their footers. Skip other objects.
-
-    ``tail_bytes`` returns the size of an object's tail, or None if the object cannot be of this layout. Each footer
-    needs two ranged reads. The key "" means an object outside of its tier, such as a copied file: the key in the
-    object's footer is then not checked.
-
-    Raises:
-        CorruptObjectError: an object has the magic but no valid footer, or is shorter than its ``ObjectInfo`` states.
-            To find the other segments, pass objects one by one.
-    """
-    for info in objects:
-        tail = tail_bytes(info, fetch)
-        found = None if tail is None else read_footer(info, fetch, tail)
-        if found is not None and is_of(found[0], label):
-            _check_tiles(*found, info)
-            yield found[0]
-
-
 def read_footer(info: ObjectInfo, fetch: RangeReader, tail_bytes: int = 0) -> tuple[StoredSegment, int] | None:
     """Return the entry in the footer of an object, and the footer's position; None if the object has no footer.
 
@@ -162,16 +179,6 @@ def check_copy(segment: StoredSegment, label: str, key: str, position: int, fetc
     if exactly(fetch, ObjectSlice(key, 0, end), position, end) != expected:
         raise CorruptObjectError("the copy of the entry, for a rebuild without manifests, is damaged", key, position)
     return end
-
-
-def check_whole(segment: StoredSegment, label: str, fetch: RangeReader) -> int:
-    """Check the footer of an object that ``put_whole`` stored. Return the position of the tail.
-
-    Raises:
-        CorruptObjectError: the footer differs from the entry, or is cut off.
-    """
-    end = max(place.position + place.size_bytes for place in segment.slices.values())
-    return check_copy(segment, label, segment.log_key, end, fetch)
 
 
 def is_of(stored: StoredSegment, label: str) -> bool:
