@@ -17,7 +17,8 @@ from stratalog.testing.contracts.made_segments import MemoryObjects
 from stratalog.testing.contracts.tier_layout import a_segment, joined
 from stratalog_formats.codecs.zstd import ZstdCodec
 from stratalog_formats.layouts.chunked import ChunkedLayout, ChunkedSection
-from stratalog_formats.layouts.chunks import RAW_BIT, ChunkIndexes, encode_sizes
+from stratalog_formats.layouts.chunks import RAW_BIT, ChunkIndex, chunk_index, encode_sizes
+from stratalog_formats.layouts.pieces import RecentlyUsed
 from stratalog_formats.layouts.spool import MEMORY_BYTES, Spool
 
 CHUNK = 4096
@@ -106,13 +107,13 @@ def test_a_sequential_reader_fetches_the_index_once(layout: ChunkedLayout, objec
 
 
 def test_indexes_that_are_known_are_few(objects: MemoryObjects) -> None:
-    known, layout = ChunkIndexes(at_most=2), ChunkedLayout(4 * CHUNK, ChunkedSection(chunk_bytes=CHUNK))
+    known, layout = RecentlyUsed[ChunkIndex](at_most=2), ChunkedLayout(4 * CHUNK, ChunkedSection(chunk_bytes=CHUNK))
     first, second, third = (
         layout.write(a_segment(data=NOISE[:size]), objects, None) for size in (9_000, 10_000, 11_000)
     )
     for stored, requests in ((first, 1), (second, 1), (first, 0), (third, 1), (first, 0), (second, 1)):
         objects.reads.clear()
-        known.of(stored, objects.fetch)
+        chunk_index(stored, objects.fetch, known)
         assert len(objects.reads) == requests
 
 

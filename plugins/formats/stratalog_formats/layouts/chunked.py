@@ -31,8 +31,8 @@ from stratalog.spi import (
     key,
 )
 from stratalog_formats.codecs.zstd import ZstdCodec
-from stratalog_formats.layouts.chunks import RAW_BIT, ChunkIndex, ChunkIndexes, encode_sizes
-from stratalog_formats.layouts.pieces import check_range, cut, exactly, hashed_pieces, place_of
+from stratalog_formats.layouts.chunks import RAW_BIT, ChunkIndex, chunk_index, encode_sizes
+from stratalog_formats.layouts.pieces import RecentlyUsed, check_range, cut, exactly, hashed_pieces, place_of
 from stratalog_formats.layouts.spool import Spool
 from stratalog_formats.layouts.whole import WholeLayout, put_whole
 
@@ -69,7 +69,7 @@ class ChunkedLayout(WholeLayout):
 
     def __init__(self, fetch_chunk_bytes: int, settings: ChunkedSection | None = None) -> None:
         self._fetch_chunk_bytes, self._settings = fetch_chunk_bytes, settings or ChunkedSection()
-        self._codec, self._indexes = ZstdCodec(), ChunkIndexes()
+        self._codec, self._indexes = ZstdCodec(), RecentlyUsed[ChunkIndex]()
 
     def write(self, source: SegmentSource, sink: ObjectSink, section: Section | None) -> StoredSegment:
         """Compress a segment into a temporary file, then store it as one object.
@@ -131,7 +131,7 @@ class ChunkedLayout(WholeLayout):
     def _pieces(self, segment: StoredSegment, start: int, end: int, fetch: RangeReader) -> Iterator[memoryview]:
         if start == end:
             return
-        index = self._indexes.of(segment, fetch)
+        index = chunk_index(segment, fetch, self._indexes)
         place = place_of(segment, FileKind.LOG)
         for first, last in index.runs(start, end, self._fetch_chunk_bytes):
             base = index.position(first)

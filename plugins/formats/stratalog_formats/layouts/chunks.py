@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import sys
-import threading
 from array import array
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Final
 
 from stratalog.errors import CorruptObjectError
 from stratalog.spi import FileKind, RangeReader, StoredSegment
-from stratalog_formats.layouts.pieces import exactly, place_of
+from stratalog_formats.layouts.pieces import RecentlyUsed, exactly, place_of
 
 RAW_BIT: Final = 1 << 31  # stored in objects: never change it
 MAX_CHUNK_BYTES: Final = 16 << 20
@@ -88,55 +86,29 @@ def encode_sizes(entries: Sequence[int]) -> bytes:
     return packed.tobytes()
 
 
-class ChunkIndexes:
-    """Cache of the ``at_most`` most recently used chunk indexes. Thread-safe.
-
-    The cache key contains the index's hash from the manifest entry, and all values that the index was checked against.
-    """
-
-    def __init__(self, at_most: int = 64) -> None:
-        self._at_most, self._lock = at_most, threading.Lock()
-        self._known: OrderedDict[tuple[object, ...], ChunkIndex] = OrderedDict()  # under _lock; most recently used last
-
-    def of(self, segment: StoredSegment, fetch: RangeReader) -> ChunkIndex:
-        """Return the chunk index of a segment. Fetch the index in one request if it is not cached.
-
-        Raises:
-            CorruptObjectError: the entry's data about the chunks is impossible, or the index is damaged.
-        """
-        place = place_of(segment, FileKind.LOG)
-        key = (place, segment.info.size_bytes, *_notes(segment, place.key))
-        with self._lock:
-            known = self._known.get(key)
-            if known is not None:
-                self._known.move_to_end(key)
-                return known
-        found = read_chunk_index(segment, fetch)
-        with self._lock:
-            self._known[key] = found
-            if len(self._known) > self._at_most:
-                self._known.popitem(last=False)
-        return found
-
-
-def read_chunk_index(segment: StoredSegment, fetch: RangeReader) -> ChunkIndex:
-    """Fetch the chunk index of a segment in one request, check it, and return it.
+def chunk_index(segment: StoredSegment, fetch: RangeReader, known: RecentlyUsed[ChunkIndex]) -> ChunkIndex:
+    """Return the chunk index of a segment. Fetch the index in one request if ``known`` does not have it.
 
     Raises:
         CorruptObjectError: the entry's data about the chunks is impossible, or the index is damaged.
     """
     place = place_of(segment, FileKind.LOG)
-    chunk_bytes, index_bytes, sha256 = _notes(segment, place.key)
-    chunks = -(-segment.info.size_bytes // chunk_bytes)
-    if index_bytes != chunks * SIZE_BYTES or index_bytes > place.size_bytes:
-        raise CorruptObjectError(f"a chunk index of {index_bytes} bytes for {chunks} chunks", place.key)
-    data = exactly(fetch, place, place.size_bytes - index_bytes, place.size_bytes)
-    if hashlib.sha256(data).hexdigest() != sha256:
-        raise CorruptObjectError("the hash of the chunk index is wrong", place.key, place.position)
-    entries = array("I", data)
-    if sys.byteorder == "little":
-        entries.byteswap()
-    return ChunkIndex(entries, chunk_bytes, segment.info.size_bytes, place.size_bytes - index_bytes, place.key)
+    log_bytes, (chunk_bytes, index_bytes, sha256) = segment.info.size_bytes, _notes(segment, place.key)
+
+    def load() -> ChunkIndex:
+        chunks = -(-log_bytes // chunk_bytes)
+        if index_bytes != chunks * SIZE_BYTES or index_bytes > place.size_bytes:
+            raise CorruptObjectError(f"a chunk index of {index_bytes} bytes for {chunks} chunks", place.key)
+        data = exactly(fetch, place, place.size_bytes - index_bytes, place.size_bytes)
+        if hashlib.sha256(data).hexdigest() != sha256:
+            raise CorruptObjectError("the hash of the chunk index is wrong", place.key, place.position)
+        entries = array("I", data)
+        if sys.byteorder == "little":
+            entries.byteswap()
+        return ChunkIndex(entries, chunk_bytes, log_bytes, place.size_bytes - index_bytes, place.key)
+
+    # The key contains the hash of the index, and all values that the index is checked against.
+    return known.get_or_load((place, log_bytes, chunk_bytes, index_bytes, sha256), load)
 
 
 def _notes(segment: StoredSegment, key: str) -> tuple[int, int, str]:

@@ -39,11 +39,11 @@ from stratalog_formats.kernels.dispatch import KERNELS, Kernels
 from stratalog_formats.layouts.parquet_directory import (
     END_BYTES,
     MAGIC,
-    Directories,
     OpenDirectory,
     checked_part,
     directory_notes,
     encode_directory,
+    open_directory,
     read_directory,
     unpacked,
 )
@@ -55,7 +55,7 @@ from stratalog_formats.layouts.parquet_rows import (
     row_buffers,
     rows_between,
 )
-from stratalog_formats.layouts.pieces import check_range, exactly, hashed_pieces, place_of
+from stratalog_formats.layouts.pieces import RecentlyUsed, check_range, exactly, hashed_pieces, place_of
 from stratalog_formats.layouts.spool import Spool
 from stratalog_formats.layouts.whole import WholeLayout, put_whole
 
@@ -111,7 +111,7 @@ class ParquetLayout(WholeLayout):
         self, codecs: CodecTable, limit_bytes: int, settings: ParquetSection | None = None, kernels: Kernels = KERNELS
     ) -> None:
         self._codecs, self._limit_bytes, self._kernels = codecs, limit_bytes, kernels
-        self._settings, self._directories = settings or ParquetSection(), Directories()
+        self._settings, self._directories = settings or ParquetSection(), RecentlyUsed[OpenDirectory]()
         self._lock = threading.Lock()
         self._rebuilt: OrderedDict[tuple[bytes, bytes], memoryview] = OrderedDict()  # under _lock, the latest last
 
@@ -167,7 +167,7 @@ class ParquetLayout(WholeLayout):
             CorruptObjectError: a part of the object is damaged.
             PluginImportError: pyarrow is not installed.
         """
-        found, place = self._directories.of(segment, fetch), place_of(segment, FileKind.LOG)
+        found, place = open_directory(segment, fetch, self._directories), place_of(segment, FileKind.LOG)
         numbers = found.with_offsets(start, end)
         if numbers is None:
             return None
@@ -235,7 +235,7 @@ class ParquetLayout(WholeLayout):
         if start == end:
             return
         place = place_of(segment, FileKind.LOG)
-        found = self._directories.of(segment, fetch)
+        found = open_directory(segment, fetch, self._directories)
         if end - start == segment.info.size_bytes:
             size, sha256 = found.directory.between_bytes, found.directory.between_sha256
             checked_part(fetch, place, (found.between, found.between + size), sha256)

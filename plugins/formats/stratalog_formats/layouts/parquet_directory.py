@@ -6,9 +6,7 @@ docs/formats/parquet.md describes the bytes of the directory.
 from __future__ import annotations
 
 import hashlib
-import threading
 from bisect import bisect_right
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -19,7 +17,7 @@ from stratalog.errors import CorruptObjectError, StorageError
 from stratalog.spi import FileKind, ObjectSlice, RangeReader, StoredSegment
 from stratalog_formats.codecs.zstd import ZstdCodec
 from stratalog_formats.layouts.parquet_rows import imported_pyarrow
-from stratalog_formats.layouts.pieces import exactly, place_of
+from stratalog_formats.layouts.pieces import RecentlyUsed, exactly, place_of
 
 NOTES: Final = "parquet"  # key in ``extra``
 MAGIC: Final = b"PAR1"
@@ -152,38 +150,20 @@ class OpenDirectory:
         return self._row_groups[number]
 
 
-class Directories:
-    """Cache of the ``at_most`` most recently used directories. Thread-safe.
+def open_directory(segment: StoredSegment, fetch: RangeReader, known: RecentlyUsed[OpenDirectory]) -> OpenDirectory:
+    """Return the directory of a segment. Read the directory if ``known`` does not have it.
 
-    The cache key contains the directory's hash from the manifest entry, and all values that the directory was checked
-    against.
+    Raises:
+        CorruptObjectError: as ``read_directory``, or the directory describes another segment.
+        PluginImportError: pyarrow is not installed.
     """
-
-    def __init__(self, at_most: int = 64) -> None:
-        self._at_most, self._lock = at_most, threading.Lock()
-        self._known: OrderedDict[tuple[object, ...], OpenDirectory] = OrderedDict()  # under _lock, the latest last
-
-    def of(self, segment: StoredSegment, fetch: RangeReader) -> OpenDirectory:
-        """Return the directory of a segment. Read the directory if it is not cached.
-
-        Raises:
-            CorruptObjectError: as ``read_directory``, or the directory describes another segment.
-            PluginImportError: pyarrow is not installed.
-        """
-        place = place_of(segment, FileKind.LOG)
-        notes = _notes(segment, place)
-        key = (place, segment.info.size_bytes, *notes)
-        with self._lock:
-            known = self._known.get(key)
-            if known is not None:
-                self._known.move_to_end(key)
-                return known
-        found = OpenDirectory(read_directory(segment, fetch), place, segment.info.size_bytes, notes[0])
-        with self._lock:
-            self._known[key] = found
-            if len(self._known) > self._at_most:
-                self._known.popitem(last=False)
-        return found
+    place, log_bytes = place_of(segment, FileKind.LOG), segment.info.size_bytes
+    notes = _notes(segment, place)
+    # The key contains the hash of the directory, and all values that the directory is checked against.
+    return known.get_or_load(
+        (place, log_bytes, *notes),
+        lambda: OpenDirectory(read_directory(segment, fetch), place, log_bytes, notes[0]),
+    )
 
 
 def checked_part(fetch: RangeReader, place: ObjectSlice, span: tuple[int, int], sha256: bytes) -> bytes:

@@ -1,10 +1,12 @@
-"""Common functions of the layouts: reads of slices, small files with hashes, and checks of the log's hash."""
+"""Common parts of the layouts: reads of slices, small files with hashes, checks of the log's hash, and a cache."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Final, Protocol
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from typing import Final, Generic, Protocol, TypeVar
 
 from stratalog.errors import ConfigError, CorruptObjectError
 from stratalog.spi import ByteSource, FileKind, ObjectSlice, RangeReader, SegmentSource, StoredSegment
@@ -12,6 +14,7 @@ from stratalog.spi import ByteSource, FileKind, ObjectSlice, RangeReader, Segmen
 # in their order in an object
 SMALL_FILES: Final = tuple(kind for kind in FileKind if kind is not FileKind.LOG)
 FILE_HASHES: Final = "sha256"  # key in ``extra``: hashes of the small files, by kind
+T = TypeVar("T")
 
 
 class LogBody(ByteSource, Protocol):
@@ -148,3 +151,25 @@ def read_small(segment: StoredSegment, kind: FileKind, fetch: RangeReader) -> by
     if expected != hashlib.sha256(data).hexdigest():
         raise CorruptObjectError(f"the hash of the {kind} file is wrong", place.key, place.position)
     return data
+
+
+class RecentlyUsed(Generic[T]):
+    """Cache of the ``at_most`` most recently used values, by key. Thread-safe."""
+
+    def __init__(self, at_most: int = 64) -> None:
+        self._at_most, self._lock = at_most, threading.Lock()
+        self._known: OrderedDict[Hashable, T] = OrderedDict()  # under _lock; most recently used last
+
+    def get_or_load(self, key: Hashable, load: Callable[[], T]) -> T:
+        """Return the value of ``key``; if it is not cached, call ``load`` and cache its result."""
+        with self._lock:
+            known = self._known.get(key)
+            if known is not None:
+                self._known.move_to_end(key)
+                return known
+        found = load()
+        with self._lock:
+            self._known[key] = found
+            if len(self._known) > self._at_most:
+                self._known.popitem(last=False)
+        return found
