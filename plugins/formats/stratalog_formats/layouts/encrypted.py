@@ -39,12 +39,12 @@ from stratalog_formats.layouts.sealed import (
     MAX_CHUNK_BYTES,
     Envelope,
     Identity,
-    SealedReader,
     SealedSource,
     Sealing,
     cipher_class,
     identity_of,
     new_cipher,
+    read_sealed,
     unwrap,
     wrap,
 )
@@ -135,30 +135,27 @@ class EncryptedLayout(TierLayout):
             CorruptObjectError: the stored bytes were changed, or the entry is damaged.
             PluginError: the inner layout or ``cryptography`` is not installed.
         """
-        notes = Notes(segment)
-        reader = self._reader(notes, _identity(segment), fetch)
-        return self._layouts.by_label(notes.over).read(notes.inner, start, end, reader)
+        layout, inner, read = self._opened(segment, fetch)
+        return layout.read(inner, start, end, read)
 
     def read_index(self, segment: StoredSegment, kind: FileKind, fetch: RangeReader) -> bytes | None:
         """Return a small file, decrypted and authenticated; None if the segment has none. For errors, see ``read``."""
         if kind not in segment.slices:
             return None
-        notes = Notes(segment)
-        reader = self._reader(notes, _identity(segment), fetch)
-        return self._layouts.by_label(notes.over).read_index(notes.inner, kind, reader)
+        layout, inner, read = self._opened(segment, fetch)
+        return layout.read_index(inner, kind, read)
 
     def read_arrow(
         self, segment: StoredSegment, start: int, end: int, columns: Sequence[str] | None, fetch: RangeReader
     ) -> Iterator[pyarrow.RecordBatch] | None:
         """Return the result of the inner layout: Arrow batches, or None. For errors, see ``read``."""
-        notes = Notes(segment)
-        reader = self._reader(notes, _identity(segment), fetch)
-        return self._layouts.by_label(notes.over).read_arrow(notes.inner, start, end, columns, reader)
+        layout, inner, read = self._opened(segment, fetch)
+        return layout.read_arrow(inner, start, end, columns, read)
 
     def check(self, segment: StoredSegment, fetch: RangeReader) -> None:
         """Run the check of the inner layout on the decrypted objects. For errors, see ``read``."""
-        notes = Notes(segment)
-        self._layouts.by_label(notes.over).check(notes.inner, self._reader(notes, _identity(segment), fetch))
+        layout, inner, read = self._opened(segment, fetch)
+        layout.check(inner, read)
 
     def discover(self, objects: Sequence[ObjectInfo], fetch: RangeReader) -> Iterator[StoredSegment]:
         """Yield the segments that the inner layouts find in the encrypted objects; skip other objects.
@@ -205,9 +202,12 @@ class EncryptedLayout(TierLayout):
             else None
         )
 
-    def _reader(self, notes: Notes, identity: Identity, fetch: RangeReader) -> RangeReader:
+    def _opened(self, segment: StoredSegment, fetch: RangeReader) -> tuple[TierLayout, StoredSegment, RangeReader]:
+        """Return the inner layout of a segment, the inner entry, and a reader of the decrypted objects."""
+        notes, identity = Notes(segment), _identity(segment)
         cipher = cipher_class()(unwrap(notes.envelope, identity, self._ring, notes.file))
-        return _Decrypting(cipher, identity, notes.chunk_bytes, notes.objects, fetch)
+        read = _Decrypting(cipher, identity, notes.chunk_bytes, notes.objects, fetch)
+        return self._layouts.by_label(notes.over), notes.inner, read
 
     def _discovered(
         self, identity: Identity, envelope: Envelope, heads: Sequence[Head], fetch: RangeReader
@@ -247,7 +247,7 @@ class _Decrypting:
             raise CorruptObjectError("the entry does not describe its encryption", key)
         name = self.names.get(key) or object_name(key)
         sealing = Sealing(self.cipher, self.identity.of_chunks(name), found.number, self.chunk_bytes)
-        return SealedReader(sealing, found.size_bytes, self.fetch).read(key, start, end)
+        return read_sealed(sealing, found.size_bytes, key, start, end, self.fetch)
 
 
 class _SealingSink:

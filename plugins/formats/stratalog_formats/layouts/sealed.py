@@ -214,42 +214,37 @@ class SealedSource:
         return sealed
 
 
-class SealedReader:
-    """Reader that decrypts and authenticates ranges of an object. An empty range needs no request.
+def read_sealed(sealing: Sealing, size_bytes: int, key: str, start: int, end: int, fetch: RangeReader) -> bytes:
+    """Return bytes [start, end) of the unencrypted object with this key. An empty range needs no request.
 
     Args:
         sealing: encryption parameters of the object.
         size_bytes: size of the object before encryption.
+        key: key of the object.
+        start: start position of the range.
+        end: exclusive end position of the range.
         fetch: reader of the stored bytes.
+
+    Raises:
+        CorruptObjectError: the object ends before ``end``, or its bytes were changed.
     """
-
-    def __init__(self, sealing: Sealing, size_bytes: int, fetch: RangeReader) -> None:
-        self._sealing, self._size_bytes, self._fetch = sealing, size_bytes, fetch
-
-    def read(self, key: str, start: int, end: int) -> bytes:
-        """Return bytes [start, end) of the unencrypted object with this key.
-
-        Raises:
-            CorruptObjectError: the object ends before ``end``, or its bytes were changed.
-        """
-        if start >= end:
-            return b""
-        if end > self._size_bytes:
-            raise CorruptObjectError(f"asked for byte {end} of an object of {self._size_bytes}", key, end)
-        sealing = self._sealing
-        size, first, stop = sealing.chunk_bytes, start // sealing.chunk_bytes, -(-end // sealing.chunk_bytes)
-        position, stored_end = stored_range(start, end, self._size_bytes, size)
-        data = memoryview(self._fetch(key, position, stored_end))
-        if len(data) != stored_end - position:
-            raise CorruptObjectError(f"asked for {stored_end - position} bytes, got {len(data)}", key, position)
-        last = sealing.chunks(self._size_bytes) - 1
-        parts = []
-        for number in range(first, stop):
-            at = (number - first) * (size + TAG_BYTES)
-            sealed = data[at : at + size + TAG_BYTES]
-            associated = sealing.associated(number, last=number == last)
-            parts.append(opened(sealing.cipher, sealing.nonce(number), sealed, associated, key, position + at))
-        return b"".join(parts)[start - first * size : end - first * size]
+    if start >= end:
+        return b""
+    if end > size_bytes:
+        raise CorruptObjectError(f"asked for byte {end} of an object of {size_bytes}", key, end)
+    size, first, stop = sealing.chunk_bytes, start // sealing.chunk_bytes, -(-end // sealing.chunk_bytes)
+    position, stored_end = stored_range(start, end, size_bytes, size)
+    data = memoryview(fetch(key, position, stored_end))
+    if len(data) != stored_end - position:
+        raise CorruptObjectError(f"asked for {stored_end - position} bytes, got {len(data)}", key, position)
+    last = sealing.chunks(size_bytes) - 1
+    parts = []
+    for number in range(first, stop):
+        at = (number - first) * (size + TAG_BYTES)
+        sealed = data[at : at + size + TAG_BYTES]
+        associated = sealing.associated(number, last=number == last)
+        parts.append(opened(sealing.cipher, sealing.nonce(number), sealed, associated, key, position + at))
+    return b"".join(parts)[start - first * size : end - first * size]
 
 
 def _at_least_one(chunks: Iterator[bytes]) -> Iterator[bytes]:
