@@ -27,7 +27,7 @@ from stratalog.spi.layouts import SegmentSource
 from stratalog.spi.objects import ByteSource, Created, ObjectInfo
 from stratalog.testing.contracts.made_segments import LOG, TOPIC_ID, made_segment, source_bytes
 from stratalog.tier.commit import append_change
-from stratalog.tier.commit.committer import Committer, CreateOutcome, Decide
+from stratalog.tier.commit.committer import Committer, Decide
 from stratalog.tier.commit.trim_change import ExpireReport
 from stratalog.tier.manifest import entry_tree, root_codec
 from stratalog.tier.manifest.entry_tree import walk
@@ -344,10 +344,9 @@ def take_silence_for_success(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Committer, "_create", _blind_create((Created.CREATED, Created.UNKNOWN)))
 
 
-def _blind_create(good: tuple[Created, ...]) -> Callable[[Committer, Head, bytes], CreateOutcome]:
-    def create(self: Committer, head: Head, data: bytes) -> CreateOutcome:
-        created = self._store.create(manifest_key(self._finder.prefix, head.root.version), data)
-        return CreateOutcome.OURS if created in good else CreateOutcome.LOST
+def _blind_create(good: tuple[Created, ...]) -> Callable[[Committer, Head, bytes], bool]:
+    def create(self: Committer, head: Head, data: bytes) -> bool:
+        return self._store.create(manifest_key(self._finder.prefix, head.root.version), data) in good
 
     return create
 

@@ -23,7 +23,6 @@ import logging
 import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Collection
-from enum import Enum, auto
 from typing import Final, TypeAlias
 
 from stratalog.env import Env
@@ -48,13 +47,6 @@ Decide: TypeAlias = Callable[[Root | None], Change | None]
 
 It returns None if there is nothing to commit. It is called again if another writer has committed first.
 """
-
-
-class CreateOutcome(Enum):
-    """Result of creating a root version: OURS if this writer created it, LOST if another writer created it before."""
-
-    OURS = auto()
-    LOST = auto()
 
 
 class Committer:
@@ -199,7 +191,7 @@ class Committer:
                 f"{self._limit_bytes}: raise it, or keep fewer or larger segments"
             )
         head = Head(root, sha256_of(data))
-        if self._create(head, data) is CreateOutcome.LOST:
+        if not self._create(head, data):
             return None
         key = manifest_key(root.prefix, root.version)
         try:
@@ -209,21 +201,22 @@ class Committer:
                 self._store.refuse_lost("create", key)
         return self._confirm(head)
 
-    def _create(self, head: Head, data: bytes) -> CreateOutcome:
+    def _create(self, head: Head, data: bytes) -> bool:
+        """Create a root; return True if this writer created its version, False if another writer created it before."""
         version = head.root.version
         key = manifest_key(self._finder.prefix, version)
         self.tried_version = max(self.tried_version, version)
         if not self.shared and self._finder.read(version) is not None:
-            return CreateOutcome.LOST
+            return False
         for _ in range(_CREATES):
             created = self._store.create(key, data)
             if created is Created.CREATED and self.shared:
-                return CreateOutcome.OURS
+                return True
             there = self._finder.read(version)
             if there is not None:
-                return CreateOutcome.OURS if there.root.commit_id == head.root.commit_id else CreateOutcome.LOST
+                return there.root.commit_id == head.root.commit_id
             if created is Created.EXISTS:
-                return CreateOutcome.LOST  # the version existed, and was collected before it could be read
+                return False  # the version existed, and was collected before it could be read
         raise StoreTimeoutError(f"{self._store.guard} does not report if a manifest root was created", key)
 
     # --- steps 3 and 4 -------------------------------------------------------------------------------------------
