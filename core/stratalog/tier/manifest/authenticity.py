@@ -164,7 +164,7 @@ class Authenticity:
 
     def _check_without_mac(self, root: Root, key: str) -> None:
         expected = self._expected(root)
-        for name in sorted({*self._names(), *([expected] if expected else [])}):
+        for name in sorted({*self._layouts.names(), *([expected] if expected else [])}):
             if self._policy(name) is Unauthenticated.REFUSE:
                 raise TamperedManifestError(
                     f"the root has no MAC, and the settings of layout {name} refuse such a root", key
@@ -173,8 +173,6 @@ class Authenticity:
                 )
         if expected is None:
             return
-        check = self.entry_check(root)
-        assert check is not None  # the root has no MAC
         for entry in root.entries:
             found = self._of(_name(entry.layout))
             if found is not None and found.is_required(entry.layout):
@@ -215,9 +213,6 @@ class Authenticity:
             return layout.authenticator()
         except (ConfigError, PluginImportError):
             return None
-
-    def _names(self) -> tuple[str, ...]:
-        return self._layouts.names()
 
     def _warn(self, log: TopicPartition, text: str) -> None:
         """Log a warning once for each log."""
