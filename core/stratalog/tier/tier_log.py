@@ -12,23 +12,23 @@ from stratalog.model.names import TopicId, TopicPartition, parse_segment_key, se
 from stratalog.model.offsets import next_epoch
 from stratalog.spi.layouts import SegmentSource, StoredSegment
 from stratalog.spi.providers import Section
-from stratalog.tier.commit.append_change import LogBounds, created, is_unknown
+from stratalog.tier.commit.append_change import LogBounds, create_change, is_unknown
 from stratalog.tier.commit.committer import Committer, Decide
 from stratalog.tier.commit.trim_change import (
     ExpireReport,
-    Expiry,
     empty_change,
     epoch_change,
+    expire_change,
     recompact_change,
     truncate_change,
 )
 from stratalog.tier.log_head import LogHead, TierComponents
 from stratalog.tier.manifest.entry_tree import leaves
 from stratalog.tier.manifest.pages import Pages
-from stratalog.tier.manifest.root import BULK, ChangeKind, Root, TopicNote, object_keys
+from stratalog.tier.manifest.root import BULK, Change, ChangeKind, Root, TopicNote, object_keys
 from stratalog.tier.upkeep.collect import GRACE_MS, Collector, CollectReport
 from stratalog.tier.upkeep.key_rotation import Rewrapping, RewrapReport, authenticated, spans
-from stratalog.tier.upkeep.manifest_rebuild import adding
+from stratalog.tier.upkeep.manifest_rebuild import rebuild_change
 from stratalog.tier.upkeep.orphans import Owner
 from stratalog.tier.upload.uploader import OffloadReport, SegmentUploader
 from stratalog.tier.upload.uploads import Uploads
@@ -200,7 +200,8 @@ class TierLog(LogHead):
             return self.root
         self.check_not_lost(log_start)
         with self._duty:
-            return self.commit(leader_epoch, created(LogBounds(leader_epoch, log_start, high_watermark, topic)))
+            at = LogBounds(leader_epoch, log_start, high_watermark, topic)
+            return self.commit(leader_epoch, lambda root: create_change(root, at))
 
     def rewrap(self) -> RewrapReport:
         """Encrypt the data keys of all segments with the active key; return the numbers of checked and changed ones.
@@ -260,7 +261,7 @@ class TierLog(LogHead):
         """
         self.check_writable()
         with self._duty:
-            self.commit(leader_epoch, adding(entries, log_start, end_offset))
+            self.commit(leader_epoch, lambda root: rebuild_change(root, entries, log_start, end_offset))
 
     def expire(self, log_start: int, *, leader_epoch: int, reason: str) -> ExpireReport:
         """Raise the log start, and remove the segments below it from the tier, in one commit.
@@ -268,7 +269,7 @@ class TierLog(LogHead):
         Return the number and bytes of the removed segments, and the committed log start. ``collect`` deletes the
         objects later. Raises the errors of ``offload``.
         """
-        return self._expire(leader_epoch, Expiry(log_start, reason))
+        return self._expire(ChangeKind.EXPIRE, log_start, leader_epoch, reason)
 
     def recompact(self, *, leader_epoch: int, reason: str) -> None:
         """Commit that no offset of the log is compacted, because a cleanup policy was added.
@@ -289,21 +290,21 @@ class TierLog(LogHead):
         """
         self.check_writable()
         with self._duty:
-            self.commit(leader_epoch, truncate_change(offset, reason))
+            self.commit(leader_epoch, lambda root: truncate_change(root, offset, reason))
 
     def clear(self, log_start: int, *, leader_epoch: int, reason: str) -> ExpireReport:
         """Remove all segments because the topic no longer uses the tier; return the number and bytes of them.
 
         ``log_start`` is the new log start. The method raises the errors of ``offload``.
         """
-        return self._expire(leader_epoch, Expiry(log_start, reason, ChangeKind.CLEAR))
+        return self._expire(ChangeKind.CLEAR, log_start, leader_epoch, reason)
 
     def delete(self, *, leader_epoch: int, reason: str) -> ExpireReport:
         """Remove all segments because the topic was deleted; return the number and bytes of them.
 
         After the grace time ``collect`` also deletes the roots. The method raises the errors of ``offload``.
         """
-        return self._expire(leader_epoch, Expiry(self.view().end_offset, reason, ChangeKind.DELETE))
+        return self._expire(ChangeKind.DELETE, self.view().end_offset, leader_epoch, reason)
 
     def collect(
         self,
@@ -374,6 +375,17 @@ class TierLog(LogHead):
                 f"{lowest.base_offset} on: stop all writers, and run `stratalog rebuild {self._tier.store.uri}`"
             )
 
-    def _expire(self, leader_epoch: int, made: Expiry) -> ExpireReport:
+    def _expire(self, kind: ChangeKind, log_start: int, leader_epoch: int, reason: str) -> ExpireReport:
+        """Commit ``expire_change``, and return a report of the segments that the commit removed."""
         self.check_writable()
-        return made.report(self.commit(leader_epoch, made.decide))
+        before: Root | None = None
+
+        def decide(root: Root | None) -> Change | None:
+            nonlocal before
+            before = root
+            return expire_change(root, kind, log_start, reason)
+
+        head = self.commit(leader_epoch, decide)
+        if head is None or before is None:
+            return ExpireReport(0)
+        return ExpireReport(head.log_start, before.segments - head.segments, before.size_bytes - head.size_bytes)

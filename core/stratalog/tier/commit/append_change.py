@@ -9,7 +9,7 @@ not have yet.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from stratalog.epochs.epoch_cache import EpochCache
 from stratalog.epochs.lineage import first_divergence
@@ -18,7 +18,6 @@ from stratalog.model.names import TopicPartition
 from stratalog.model.offsets import EpochEntry, next_epoch
 from stratalog.model.segment_info import SegmentInfo
 from stratalog.spi.layouts import StoredSegment
-from stratalog.tier.commit.committer import Decide
 from stratalog.tier.commit.trim_change import check_not_deleted
 from stratalog.tier.manifest.root import BULK, Change, ChangeKind, Root, TopicNote, WriteMark
 
@@ -133,28 +132,29 @@ class LogBounds:
     topic: TopicNote | None = None
 
 
-def offloading(stored: StoredSegment, at: LogBounds) -> Decide:
-    """Return a function for ``Committer.commit`` that appends ``stored`` unless the tier already has its offsets.
+def offload_change(root: Root | None, stored: StoredSegment, at: LogBounds) -> Change | None:
+    """Return the change that appends ``stored`` to ``root``, the latest root; None if the tier already has its offsets.
 
     The function raises the errors of ``is_covered`` and ``check_joins``.
     """
+    if is_covered(root, stored.info, at):
+        return None
+    check_joins(root, stored.info, at)
+    reason = f"segment [{stored.info.base_offset}, {stored.info.end_offset})"
+    return replace(_raised(root, at, ChangeKind.OFFLOAD, reason), added=(stored,))
 
-    def decide(root: Root | None) -> Change | None:
-        if is_covered(root, stored.info, at):
-            return None
-        check_joins(root, stored.info, at)
-        log_start = max(at.log_start, root.log_start if root else 0)
-        return Change(
-            kind=ChangeKind.OFFLOAD,
-            reason=f"segment [{stored.info.base_offset}, {stored.info.end_offset})",
-            added=(stored,),
-            log_start=log_start,
-            high_watermark=max(at.high_watermark, root.high_watermark if root else 0),
-            first_dirty_offset=root.first_dirty_offset if root else 0,
-            topic=at.topic,
-        )
 
-    return decide
+def _raised(root: Root | None, at: LogBounds, kind: ChangeKind, reason: str) -> Change:
+    """Return a change of ``root`` that adds no segment, and raises log start and high watermark to those of ``at``."""
+    log_start = max(at.log_start, root.log_start if root else 0)
+    return Change(
+        kind=kind,
+        reason=reason,
+        log_start=log_start,
+        high_watermark=max(at.high_watermark, log_start, root.high_watermark if root else 0),
+        first_dirty_offset=root.first_dirty_offset if root else 0,
+        topic=at.topic,
+    )
 
 
 def is_covered(root: Root | None, info: SegmentInfo, at: LogBounds) -> bool:
@@ -224,26 +224,9 @@ def check_joins(root: Root | None, info: SegmentInfo, at: LogBounds) -> None:
 # --- logs without segments -------------------------------------------------------------------------------------------
 
 
-def created(at: LogBounds) -> Decide:
-    """Return a function for ``Committer.commit`` that creates a root without segments for an unknown log.
-
-    A log is unknown if the tier does not list it (``is_unknown``).
-    """
-
-    def decide(root: Root | None) -> Change | None:
-        if not is_unknown(root):
-            return None
-        log_start = max(at.log_start, root.log_start if root else 0)
-        return Change(
-            kind=ChangeKind.CREATE,
-            reason="the log now has a tier",
-            log_start=log_start,
-            high_watermark=max(at.high_watermark, log_start, root.high_watermark if root else 0),
-            first_dirty_offset=root.first_dirty_offset if root else 0,
-            topic=at.topic,
-        )
-
-    return decide
+def create_change(root: Root | None, at: LogBounds) -> Change | None:
+    """Return the change that creates a root without segments; None if the tier lists the log (``is_unknown``)."""
+    return _raised(root, at, ChangeKind.CREATE, "the log now has a tier") if is_unknown(root) else None
 
 
 def is_unknown(root: Root | None) -> bool:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from stratalog.errors import StorageError, UnknownTopicError
-from stratalog.tier.commit.committer import Decide
 from stratalog.tier.manifest.root import EMPTYING, Change, ChangeKind, Root
 
 
@@ -31,43 +30,29 @@ class ExpireReport:
     size_bytes: int = 0
 
 
-class Expiry:
-    """Removal of segments from the start of a log, or of all segments, by one commit. Used for one commit.
+def expire_change(root: Root | None, kind: ChangeKind, log_start: int, reason: str) -> Change | None:
+    """Return the change that removes segments from the start of a log, or all segments; None if there is no root.
+
+    The result is also None if EXPIRE would not raise the log start, or if CLEAR or DELETE already made ``root``. An
+    EXPIRE after one of them would list the log in the tier again.
 
     Args:
+        root: the latest root.
+        kind: EXPIRE removes the segments that end at or below the log start. CLEAR and DELETE remove all segments.
         log_start: the new log start; ignored if it is below the committed log start.
         reason: text for people.
-        kind: EXPIRE removes the segments that end at or below the log start. CLEAR and DELETE remove all segments.
     """
-
-    def __init__(self, log_start: int, reason: str, kind: ChangeKind = ChangeKind.EXPIRE) -> None:
-        self._log_start, self._reason, self._kind = log_start, reason, kind
-        self._before: Root | None = None
-
-    def decide(self, root: Root | None) -> Change | None:
-        """Return the change to commit on top of ``root``, the latest root; None if ``root`` is None.
-
-        The result is also None if EXPIRE would not raise the log start, or if CLEAR or DELETE already made ``root``. An
-        EXPIRE after one of them would list the log in the tier again.
-        """
-        self._before = root
-        if root is None or self._is_done(root):
-            return None
-        log_start = max(self._log_start, root.log_start)
-        change = root.unchanged(self._kind, self._reason)
-        return replace(change, log_start=log_start, high_watermark=max(root.high_watermark, log_start))
-
-    def _is_done(self, root: Root) -> bool:
-        if self._kind is ChangeKind.EXPIRE:
-            return self._log_start <= root.log_start or root.change in EMPTYING
-        return root.change in {self._kind, ChangeKind.DELETE}
-
-    def report(self, head: Root | None) -> ExpireReport:
-        """Return a report of the segments that the commit removed; ``head`` is the latest root after it, or None."""
-        if head is None or self._before is None:
-            return ExpireReport(head.log_start if head else 0)
-        before = self._before
-        return ExpireReport(head.log_start, before.segments - head.segments, before.size_bytes - head.size_bytes)
+    if root is None:
+        return None
+    if kind is ChangeKind.EXPIRE:
+        is_done = log_start <= root.log_start or root.change in EMPTYING
+    else:
+        is_done = root.change in {kind, ChangeKind.DELETE}
+    if is_done:
+        return None
+    log_start = max(log_start, root.log_start)
+    change = root.unchanged(kind, reason)
+    return replace(change, log_start=log_start, high_watermark=max(root.high_watermark, log_start))
 
 
 def epoch_change(root: Root | None, reason: str) -> Change | None:
@@ -91,27 +76,23 @@ def recompact_change(root: Root | None, reason: str) -> Change | None:
     return replace(root.unchanged(ChangeKind.COMPACT, reason), first_dirty_offset=0)
 
 
-def truncate_change(offset: int, reason: str) -> Decide:
-    """Return a function for ``Committer.commit`` that removes the segments from ``offset`` on, if there are any.
+def truncate_change(root: Root | None, offset: int, reason: str) -> Change | None:
+    """Return the change that removes the segments from ``offset`` on; None if there are none, or if there is no root.
 
     The function raises StorageError if ``offset`` is below the log start. The commit raises StorageError if ``offset``
     is inside a segment.
     """
-
-    def decide(root: Root | None) -> Change | None:
-        if root is None or root.end_offset <= offset:
-            return None
-        if offset < root.log_start:
-            raise StorageError(
-                f"{root.log} begins at offset {root.log_start} in its tier, so it cannot be truncated to {offset}"
-            )
-        return replace(
-            root.unchanged(ChangeKind.TRUNCATE, reason),
-            first_dirty_offset=min(root.first_dirty_offset, offset),
-            kept_end=offset if offset > root.log_start else root.start_offset,
+    if root is None or root.end_offset <= offset:
+        return None
+    if offset < root.log_start:
+        raise StorageError(
+            f"{root.log} begins at offset {root.log_start} in its tier, so it cannot be truncated to {offset}"
         )
-
-    return decide
+    return replace(
+        root.unchanged(ChangeKind.TRUNCATE, reason),
+        first_dirty_offset=min(root.first_dirty_offset, offset),
+        kept_end=offset if offset > root.log_start else root.start_offset,
+    )
 
 
 def empty_change(root: Root | None) -> Change | None:

@@ -315,21 +315,17 @@ def chain_of(found: Iterable[_Found]) -> list[_Found]:
 REASON: Final = "rebuilt from the footers of the objects"
 
 
-def adding(
-    entries: tuple[StoredSegment, ...], log_start: int, end_offset: int
-) -> Callable[[Root | None], Change | None]:
-    """Return a function for ``Committer.commit`` that appends the rebuilt entries that the latest root lacks.
+def rebuild_change(
+    root: Root | None, entries: tuple[StoredSegment, ...], log_start: int, end_offset: int
+) -> Change | None:
+    """Return the change that appends the rebuilt entries that ``root``, the latest root, lacks; None if it lacks none.
 
     ``log_start`` and ``end_offset`` are those of the complete manifest. Until it is complete, its high watermark is above
     its end offset, and bulk writers refuse the log.
     """
-
-    def decide(root: Root | None) -> Change | None:
-        end = root.end_offset if root is not None and root.segments else log_start
-        missing = tuple(entry for entry in entries if entry.info.base_offset >= end)
-        if not missing:
-            return None
-        high = max(missing[-1].info.end_offset, end_offset, root.high_watermark if root else 0)
-        return Change(kind=ChangeKind.REBUILD, reason=REASON, log_start=log_start, high_watermark=high, added=missing)
-
-    return decide
+    end = root.end_offset if root is not None and root.segments else log_start
+    missing = tuple(entry for entry in entries if entry.info.base_offset >= end)
+    if not missing:
+        return None
+    high = max(missing[-1].info.end_offset, end_offset, root.high_watermark if root else 0)
+    return Change(kind=ChangeKind.REBUILD, reason=REASON, log_start=log_start, high_watermark=high, added=missing)

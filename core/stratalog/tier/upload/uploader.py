@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 
 from stratalog.env import Env
 from stratalog.errors import ClosedError, PluginError
@@ -12,7 +13,7 @@ from stratalog.model.names import segment_key, upload_id
 from stratalog.spi.layouts import SegmentSource, StoredSegment
 from stratalog.spi.objects import ByteSource, ObjectInfo
 from stratalog.spi.providers import Section
-from stratalog.tier.commit.append_change import LogBounds, check_joins, is_covered, offloading
+from stratalog.tier.commit.append_change import LogBounds, check_joins, is_covered, offload_change
 from stratalog.tier.commit.committer import Decide
 from stratalog.tier.commit.trim_change import epoch_change
 from stratalog.tier.manifest.root import Root
@@ -161,7 +162,7 @@ class SegmentUploader:
                 head = self._commit(at.leader_epoch, lambda root: epoch_change(root, "a new leader epoch begins"))
             stored = self.upload(source, prefix, at.leader_epoch)
             try:
-                head = self._commit(at.leader_epoch, offloading(stored, at))
+                head = self._commit(at.leader_epoch, partial(offload_change, stored=stored, at=at))
             except BaseException:
                 self.uploads.leave(stored.keys)
                 raise
