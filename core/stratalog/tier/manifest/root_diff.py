@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 
 from stratalog.spi.layouts import StoredSegment
 from stratalog.tier.manifest.entry_tree import leaves, walk
@@ -28,17 +28,24 @@ def removed_objects(before: Root, after: Root, heads: Iterable[Root], pages: Pag
     return named | dead_pages
 
 
+def named_keys(root: Root, known_pages: set[str], pages: Pages) -> set[str]:
+    """Return the keys of all objects and pages that a root names, also below its log start.
+
+    The objects that a page in ``known_pages`` names are left out. The keys of the root's pages are added to
+    ``known_pages``. The call raises the errors of ``Pages.read``.
+    """
+    own_pages = page_keys(root, pages)
+    named = own_pages | object_keys(root.entries)
+    for ref in leaves(root.pages, pages):
+        if ref.key(root.prefix) not in known_pages:
+            named |= object_keys(pages.entries(ref))
+    known_pages |= own_pages
+    return named
+
+
 def page_keys(root: Root, pages: Pages) -> set[str]:
     """Return the keys of all pages of a root, of every level; raise the errors of ``Pages.read``."""
     return {ref.key(root.prefix) for ref in _all_refs(root.pages, pages)}
-
-
-def unshared(root: Root, known: Collection[str], pages: Pages) -> Iterable[StoredSegment]:
-    """Yield the entries of a root, also below its log start, except entries in pages whose keys are in ``known``."""
-    for ref in leaves(root.pages, pages):
-        if ref.key(root.prefix) not in known:
-            yield from pages.entries(ref)
-    yield from root.entries
 
 
 def _all_refs(refs: Iterable[PageRef], pages: Pages) -> Iterable[PageRef]:

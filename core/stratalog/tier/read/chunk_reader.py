@@ -12,6 +12,7 @@ from stratalog.model.segment_info import FileKind
 from stratalog.segment.read_buffers import BufferPool
 from stratalog.spi.layouts import StoredSegment
 from stratalog.spi.objects import Capability
+from stratalog.tier.manifest.root import object_ends
 from stratalog.tier.read.disk_cache import DiskCache
 from stratalog.tier.read.prefetch import ObjectRange, Prefetcher
 from stratalog.tier.store.store import TierStore
@@ -81,7 +82,7 @@ class ReadPath:
     def spans(self, start: int) -> Iterator[ObjectRange]:
         """Yield the chunks of this segment from position ``start`` of the object on, which is a border of a chunk."""
         place = self.stored.slices[FileKind.LOG]
-        end = known_ends(self.stored)[place.key]
+        end = object_ends(self.stored)[place.key]
         for begin in range(start, place.position + place.size_bytes, self.chunk_bytes):
             yield ObjectRange(place.key, begin, min(begin + self.chunk_bytes, end))
 
@@ -103,9 +104,8 @@ class ChunkReader:
         self._store, self._disk = store, disk
         self._memory = ByteCache(limits.chunk_cache_bytes, TwoQueues(limits.chunk_cache_bytes))
         self._ahead = Prefetcher(self._load, self._is_there, limits.prefetch_bytes, threads)
-        self._noted: tuple[str, int] | None = (
-            None  # object and last chunk of the previous read; without a lock: a wrong value costs one extra check
-        )
+        # Object and last chunk of the previous read. Without a lock: a wrong value costs one extra check.
+        self._noted: tuple[str, int] | None = None
         self._is_near = disk is None and Capability.NEAR in store.capabilities
         self._buffers = BufferPool(limits.read_bytes + _BESIDE_BYTES)
         # A log is read in steps of this many bytes. If the cache has room for two chunks, the first read also fetches
@@ -299,14 +299,6 @@ class ChunkReader:
 
     def _group(self, key: str) -> str:
         return f"{self._store.uri}\n{key}"
-
-
-def known_ends(stored: StoredSegment) -> dict[str, int]:
-    """Return a lower bound of the size of each object of the segment, by key: the end of the last slice in it."""
-    ends: dict[str, int] = {}
-    for place in stored.slices.values():
-        ends[place.key] = max(ends.get(place.key, 0), place.position + place.size_bytes)
-    return ends
 
 
 def _item(span: ObjectRange) -> str:

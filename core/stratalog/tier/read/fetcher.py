@@ -12,7 +12,8 @@ from stratalog.env.byte_cache import ByteCache, CacheMetrics, TwoQueues
 from stratalog.errors import CorruptObjectError
 from stratalog.model.segment_info import FileKind
 from stratalog.spi.layouts import INDEX_KINDS, RangeReader, StoredSegment
-from stratalog.tier.read.chunk_reader import ChunkReader, ReadPath, Successor, known_ends, no_successor
+from stratalog.tier.manifest.root import object_ends
+from stratalog.tier.read.chunk_reader import ChunkReader, ReadPath, Successor, no_successor
 from stratalog.tier.read.disk_cache import CacheFolder
 from stratalog.tier.store.layout_table import LayoutTable
 from stratalog.tier.store.store import TierStore
@@ -50,9 +51,8 @@ class Fetcher:
         self.layouts = layouts
         self._store, self._folder, self._limits = store, folder, limits
         self._chunks = ChunkReader(store, limits, threads=threads, disk=folder.chunks if folder else None)
-        self._last: tuple[ReadPath, Mapping[str, int]] | None = (
-            None  # for the segment that was read last; without a lock: it may be computed again
-        )
+        # For the segment that was read last. Without a lock: it may be computed again.
+        self._last: tuple[ReadPath, Mapping[str, int]] | None = None
         self._indexes = ByteCache(limits.index_cache_bytes, TwoQueues(limits.index_cache_bytes))
 
     def read_log(
@@ -150,10 +150,10 @@ class Fetcher:
         return self._indexes.metrics()
 
     def _path(self, stored: StoredSegment, successor: Successor) -> tuple[ReadPath, Mapping[str, int]]:
-        """Return the read path of a segment and its ``known_ends``, kept for the next read of the segment."""
+        """Return the read path of a segment and its ``object_ends``, kept for the next read of the segment."""
         path, ends = self._last or (None, {})
         if path is None or path.stored is not stored or path.successor != successor:
-            path, ends = ReadPath(stored, successor, self._chunks.chunk_bytes), known_ends(stored)
+            path, ends = ReadPath(stored, successor, self._chunks.chunk_bytes), object_ends(stored)
             self._last = path, ends
         return path, ends
 
@@ -187,7 +187,7 @@ class Fetcher:
 
     def _read_small(self, stored: StoredSegment, key: str, start: int, end: int) -> bytes:
         """Return bytes [start, end) of an object: from chunks in memory if they are there, otherwise by a request."""
-        known_end = known_ends(stored).get(key, 0)
+        known_end = object_ends(stored).get(key, 0)
         found = self._chunks.peek(key, start, end, known_end) if end <= known_end else None
         return self._store.read_exactly(key, start, end) if found is None else found
 

@@ -24,8 +24,8 @@ from stratalog.model.names import pages_prefix, parse_page_key, parse_segment_ke
 from stratalog.spi.objects import UnfinishedUpload
 from stratalog.tier.manifest.head import HeadFinder
 from stratalog.tier.manifest.pages import Pages
-from stratalog.tier.manifest.root import Head, Root, object_keys
-from stratalog.tier.manifest.root_diff import page_keys, unshared
+from stratalog.tier.manifest.root import Head, Root
+from stratalog.tier.manifest.root_diff import named_keys
 from stratalog.tier.store.store import TierStore
 from stratalog.tier.upload.uploads import Uploads
 
@@ -55,11 +55,15 @@ class _Leftovers:
     keys: set[str] = field(default_factory=set)
     uploads: list[UnfinishedUpload] = field(default_factory=list)
 
-    def __bool__(self) -> bool:
-        return bool(self.keys or self.uploads)
-
     def __len__(self) -> int:
         return len(self.keys) + len(self.uploads)
+
+    def add(self, found: _Found) -> None:
+        """Add an object or an upload."""
+        if found.upload is None:
+            self.keys.add(found.key)
+        else:
+            self.uploads.append(found.upload)
 
     def without(self, named: Collection[str]) -> _Leftovers:
         """Return the leftovers whose keys are not among ``named``."""
@@ -117,10 +121,7 @@ class OrphanCollector:
                 continue
             is_old = self._clock.now_ms() - found.since_ms >= self._grace_ms
             chosen = young if not is_old else fenced if epoch < head_epoch else ours
-            if found.upload is not None:
-                chosen.uploads.append(found.upload)
-            else:
-                chosen.keys.add(found.key)
+            chosen.add(found)
         if not (fenced or ours or young):
             return 0, 0
         named = self._named((head.root.version, *kept_versions), head)
@@ -137,12 +138,8 @@ class OrphanCollector:
         """
         left = _Leftovers()
         for found in self._all():
-            if self._epoch_of(found.key) is None:
-                continue
-            if found.upload is not None:
-                left.uploads.append(found.upload)
-            else:
-                left.keys.add(found.key)
+            if self._epoch_of(found.key) is not None:
+                left.add(found)
         self._delete(left)
         return len(left)
 
@@ -151,7 +148,7 @@ class OrphanCollector:
             with owner.fenced(owner.leader_epoch) as root:
                 if root is None:
                     return 0
-                named = {*self._names_of(root, set()), *owner.uploads.under_way()}
+                named = named_keys(root, set(), self._pages).union(owner.uploads.under_way())
                 dead = ours.without(named)
                 self._delete(dead)
                 return len(dead)
@@ -176,18 +173,11 @@ class OrphanCollector:
 
     def _named(self, versions: Iterable[int], head: Head) -> set[str]:
         """Return all keys of objects and pages that the roots of these versions name."""
-        named, known = set[str](), set[str]()
+        named, known_pages = set[str](), set[str]()
         for version in versions:
             kept = head if version == head.root.version else self._finder.read_unchecked(version)
             if kept is not None:
-                named |= self._names_of(kept.root, known)
-        return named
-
-    def _names_of(self, root: Root, known: set[str]) -> set[str]:
-        """Return the keys that a root names, except those in ``known`` pages; add its pages to ``known``."""
-        made = page_keys(root, self._pages)
-        named = made | object_keys(unshared(root, known, self._pages))
-        known |= made
+                named |= named_keys(kept.root, known_pages, self._pages)
         return named
 
     def _delete(self, dead: _Leftovers) -> None:

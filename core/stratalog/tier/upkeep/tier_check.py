@@ -31,8 +31,8 @@ from stratalog.segment.segment_check import SegmentReport, StoredIndex, check_se
 from stratalog.spi.indexes import IndexRole
 from stratalog.spi.layouts import INDEX_KINDS, StoredSegment
 from stratalog.tier.log_head import LogHead
-from stratalog.tier.manifest.root import Head, PageRef, object_keys
-from stratalog.tier.manifest.root_diff import page_keys, unshared
+from stratalog.tier.manifest.root import Head, PageRef, object_ends
+from stratalog.tier.manifest.root_diff import named_keys
 from stratalog.tier.read.remote_segment import StoredBounds
 from stratalog.tier.store.layout_table import GuardedLayout
 from stratalog.tier.upkeep.orphans import unfinished
@@ -61,7 +61,6 @@ class TierLogCheck:
         self._components, self._contents = components, contents
         self._head: Head | None = None
         self._sizes: dict[str, int] = {}  # sizes of the existing objects, by key
-        self._named: set[str] = set()  # keys that any existing root names
         self._is_whole = True  # True if every root and page exists and could be read: then unnamed objects are orphans
 
     def roots(self) -> Iterator[Finding]:
@@ -179,17 +178,15 @@ class TierLogCheck:
         """
         if self._head is None or not self._is_whole:
             return
-        known = set[str]()
+        named, known_pages = set[str](), set[str]()
         try:
             for version, _ in self._finder.roots_above(0):
                 kept = self._finder.read_unchecked(version)
                 if kept is not None:
-                    named = page_keys(kept.root, self._pages)
-                    self._named |= named | object_keys(unshared(kept.root, known, self._pages))
-                    known |= named
+                    named |= named_keys(kept.root, known_pages, self._pages)
         except (CorruptManifestError, ObjectNotFoundError):
             return
-        for key in sorted(self._sizes.keys() - self._named):
+        for key in sorted(self._sizes.keys() - named):
             yield self._finding(FindingKind.ORPHAN, key, f"no root names this object of {self._sizes[key]} bytes")
         for upload in unfinished(self._store, self._finder.prefix):
             yield self._finding(
@@ -216,10 +213,7 @@ class TierLogCheck:
                     yield from self._walk([item], start)
 
     def _objects(self, stored: StoredSegment) -> Iterator[Finding]:
-        ends: dict[str, int] = dict.fromkeys(stored.keys, 0)
-        for place in stored.slices.values():
-            ends[place.key] = max(ends[place.key], place.position + place.size_bytes)
-        for key, end in sorted(ends.items()):
+        for key, end in sorted(object_ends(stored).items()):
             size = self._sizes.get(key)
             if size is None:
                 yield self._finding(FindingKind.MISSING, key, "the object is missing", segment=stored)

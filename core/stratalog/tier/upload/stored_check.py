@@ -14,6 +14,7 @@ from stratalog.errors import CorruptionError, ObjectNotFoundError
 from stratalog.model.segment_info import FileKind, ObjectSlice
 from stratalog.spi.layouts import HashedLog, SegmentSource, StoredSegment
 from stratalog.spi.objects import ByteSource
+from stratalog.tier.manifest.root import object_ends
 from stratalog.tier.store.layout_table import GuardedLayout
 from stratalog.tier.store.store import TierStore
 
@@ -198,10 +199,8 @@ def check_stored(store: TierStore, prefix: str, entries: Iterable[StoredSegment]
     """
     needed: dict[str, int] = {}
     for entry in entries:
-        for place in entry.slices.values():
-            needed[place.key] = max(needed.get(place.key, 0), place.position + place.size_bytes)
-        for key in entry.keys:
-            needed.setdefault(key, 0)
+        for key, end in object_ends(entry).items():
+            needed[key] = max(needed.get(key, 0), end)
     if not needed:
         return
     last = max(needed)
