@@ -12,6 +12,7 @@ from sim_objects import SimBucket, SimObjectStore
 from stratalog.config.engine_settings import EngineConfig, Limits
 from stratalog.env import Env
 from stratalog.env.clock import ManualClock
+from stratalog.model.names import log_prefix, segments_prefix
 from stratalog.model.segment_info import FileKind, ObjectSlice
 from stratalog.registry.component_kinds import TIER_LAYOUTS
 from stratalog.registry.resolve import Catalogue, Offer
@@ -20,9 +21,12 @@ from stratalog.spi.objects import BytesSource, ObjectStore
 from stratalog.spi.providers import Provider, Section
 from stratalog.testing.contracts.made_segments import LOG, TOPIC_ID, made_segment
 from stratalog.tier.manifest.pages import PageCache, Pages
+from stratalog.tier.manifest.root import object_keys
 from stratalog.tier.store.layout_table import LayoutTable
 from stratalog.tier.store.store import TierStore
 from stratalog.tier.tier import Tier
+from stratalog.tier.tier_log import TierLog
+from stratalog.tier.upload.uploader import OffloadReport
 
 
 class PairLayout(TierLayout):
@@ -58,6 +62,22 @@ class PairLayout(TierLayout):
 def made_segments(*bounds: int, leader_epoch: int = 0) -> list[SegmentSource]:
     """Return adjacent closed segments; each pair of neighbouring ``bounds`` is one segment."""
     return [made_segment(base, end, leader_epoch=leader_epoch) for base, end in pairwise(bounds)]
+
+
+def offload(log: TierLog, *bounds: int, epoch: int = 0, log_start: int = 0) -> OffloadReport:
+    """Offload the segments of ``made_segments`` with the layout ``pair``; the last one ends at the high watermark."""
+    sources = made_segments(*bounds)
+    return log.offload(sources, layout="pair", leader_epoch=epoch, log_start=log_start, high_watermark=max(bounds))
+
+
+def stored_objects(bed: TierBed) -> set[str]:
+    """Return the keys of the objects of the segments of ``LOG`` in the bucket."""
+    return set(bed.bucket.keys(segments_prefix(log_prefix(LOG, TOPIC_ID))))
+
+
+def named_objects(log: TierLog) -> set[str]:
+    """Return the keys of the objects that the latest root itself names, without its pages."""
+    return object_keys(log.root.entries) if log.root else set()
 
 
 @dataclass(slots=True)

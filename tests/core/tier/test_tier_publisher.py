@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from stratalog.config.topic import TopicConfig
-from stratalog.model.names import log_prefix, segments_prefix
+from stratalog.model.names import log_prefix
 from stratalog.spi.layouts import StoredSegment
 from stratalog.testing.contracts.made_segments import LOG, TOPIC_ID, made_segment
 from stratalog.tier.commit.replace_change import SegmentSwap
@@ -18,7 +18,7 @@ from stratalog.tier.manifest.root import ChangeKind
 from stratalog.tier.read.paged_segments import PagedSegments
 from stratalog.tier.tier_log import TierLog
 from stratalog.tier.tier_publisher import TierPublisher
-from tier_bed import TierBed, made_segments
+from tier_bed import TierBed, made_segments, stored_objects
 
 PREFIX = log_prefix(LOG, TOPIC_ID)
 
@@ -55,10 +55,6 @@ def made(by: TierPublisher, old: list[StoredSegment], word: bytes) -> SegmentSwa
     return SegmentSwap(tuple(old), by.upload(source))
 
 
-def objects(bed: TierBed) -> set[str]:
-    return set(bed.bucket.keys(segments_prefix(PREFIX)))
-
-
 def test_of_two_that_replace_the_same_the_second_changes_nothing(bed: TierBed, log: TierLog) -> None:
     before, (first, second) = entries(bed, log), (publisher(log), publisher(log))
     winner, loser = made(first, before[1:2], b"first"), made(second, before[1:2], b"second")
@@ -67,8 +63,8 @@ def test_of_two_that_replace_the_same_the_second_changes_nothing(bed: TierBed, l
     assert second.swap([loser], ChangeKind.COMPACT, "a test") == ()
     assert entries(bed, log) == [before[0], winner.new, *before[2:]]
     assert log.view().version == version, "nothing was to be committed"
-    assert not loser.new.keys & objects(bed)
-    assert winner.new.keys <= objects(bed)
+    assert not loser.new.keys & stored_objects(bed)
+    assert winner.new.keys <= stored_objects(bed)
 
 
 def test_a_group_of_which_one_was_replaced_is_left_out_and_the_others_are_placed(bed: TierBed, log: TierLog) -> None:
@@ -80,7 +76,7 @@ def test_a_group_of_which_one_was_replaced_is_left_out_and_the_others_are_placed
     assert entries(bed, log) == [*before[:2], winner.new, before[3], alone.new]
     assert log.root is not None
     assert log.root.first_dirty_offset == 0, "what was left out is as dirty as it was"
-    assert not merged.new.keys & objects(bed)
+    assert not merged.new.keys & stored_objects(bed)
 
 
 def test_segments_merged_meanwhile_are_not_split_again(bed: TierBed, log: TierLog) -> None:
@@ -109,4 +105,4 @@ def test_segments_that_retention_deleted_meanwhile_stay_gone(
     if placed:
         assert view.first_dirty_offset == 30
     for found in pair[: 2 - placed]:
-        assert not found.new.keys & objects(bed)
+        assert not found.new.keys & stored_objects(bed)

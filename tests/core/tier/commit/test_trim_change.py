@@ -8,23 +8,13 @@ from stratalog.testing.contracts.made_segments import LOG, TOPIC_ID
 from stratalog.tier.takeover.take_over import has_log
 from stratalog.tier.tier_log import TierLog
 from stratalog.tier.tier_publisher import TierPublisher
-from tier_bed import TierBed, made_segments
+from tier_bed import TierBed, made_segments, offload
 
 
 def filled(bed: TierBed, *bounds: int, epoch: int = 0) -> TierLog:
     log = bed.open().log(LOG, TOPIC_ID)
     offload(log, *bounds, epoch=epoch)
     return log
-
-
-def offload(log: TierLog, *bounds: int, epoch: int = 0, log_start: int = 0) -> None:
-    log.offload(
-        made_segments(*bounds),
-        layout="pair",
-        leader_epoch=epoch,
-        log_start=log_start,
-        high_watermark=max(bounds),
-    )
 
 
 @pytest.mark.parametrize(

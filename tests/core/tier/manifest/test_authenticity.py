@@ -18,7 +18,7 @@ from stratalog.tier.manifest.root_codec import encode_root, parse_root
 from stratalog.tier.takeover.take_over import has_log
 from stratalog.tier.tier import TierLogName
 from stratalog.tier.tier_log import TierLog
-from tier_bed import PairLayout, TierBed, made_segments
+from tier_bed import PairLayout, TierBed, offload
 
 PREFIX = log_prefix(LOG, TOPIC_ID)
 
@@ -55,10 +55,6 @@ def keyed() -> TierBed:
     found = TierBed(layout=KeyedLayout(Keys("a")), layout_version=2)
     offload(found.open().log(LOG, TOPIC_ID), 0, 10, 20, 30)
     return found
-
-
-def offload(log: TierLog, *bounds: int) -> None:
-    log.offload(made_segments(*bounds), layout="pair", leader_epoch=0, log_start=0, high_watermark=1_000)
 
 
 def root_bytes(bed: TierBed, version: int) -> bytes:

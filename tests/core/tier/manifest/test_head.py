@@ -9,7 +9,7 @@ from stratalog.testing.contracts.made_segments import LOG, TOPIC_ID
 from stratalog.tier.manifest.head import WARM_HEAD_MS, WARM_HITS, ClockReading, HeadFinder
 from stratalog.tier.store.store import TierStore
 from stratalog.tier.tier_log import TierLog
-from tier_bed import TierBed, made_segments
+from tier_bed import TierBed, offload
 
 PREFIX = log_prefix(LOG, TOPIC_ID)
 LIMIT_BYTES = 1 << 20
@@ -23,16 +23,6 @@ def finder_over(bed: TierBed, store: SimObjectStore | None = None) -> tuple[Head
 
 def writer(bed: TierBed) -> TierLog:
     return bed.open().log(LOG, TOPIC_ID)
-
-
-def offload(log: TierLog, *bounds: int) -> None:
-    log.offload(
-        made_segments(*bounds),
-        layout="pair",
-        leader_epoch=0,
-        log_start=0,
-        high_watermark=bounds[-1],
-    )
 
 
 def version(finder: HeadFinder) -> int:

@@ -11,13 +11,9 @@ from stratalog.model.names import log_prefix, manifest_key
 from stratalog.testing.contracts.made_segments import LOG, TOPIC_ID
 from stratalog.tier.tier_log import TierLog
 from stratalog.tier.upkeep.collect import GRACE_MS
-from tier_bed import TierBed, made_segments
+from tier_bed import TierBed, offload
 
 PREFIX = log_prefix(LOG, TOPIC_ID)
-
-
-def offload(log: TierLog, *bounds: int) -> None:
-    log.offload(made_segments(*bounds), layout="pair", leader_epoch=0, log_start=0, high_watermark=max(bounds))
 
 
 def grown(bed: TierBed, store: SimObjectStore | None = None) -> TierLog:

@@ -6,25 +6,15 @@ import pytest
 
 from sim_objects import ObjectFault, SimObjectStore, SimRequest, scripted_faults
 from stratalog.errors import ConfigError, StorePermissionError, StoreTimeoutError
-from stratalog.model.names import log_prefix, manifest_key, manifest_prefix, segments_prefix
+from stratalog.model.names import log_prefix, manifest_key, manifest_prefix
 from stratalog.testing.contracts.made_segments import LOG, TOPIC_ID
 from stratalog.tier.manifest.root import object_keys
 from stratalog.tier.manifest.root_codec import encode_root
 from stratalog.tier.tier_log import TierLog
 from stratalog.tier.upkeep.collect import GRACE_MS, LEAST_GRACE_MS, CollectReport
-from tier_bed import TierBed, made_segments
+from tier_bed import TierBed, named_objects, offload, stored_objects
 
 PREFIX = log_prefix(LOG, TOPIC_ID)
-
-
-def offload(log: TierLog, *bounds: int, epoch: int = 0) -> None:
-    log.offload(
-        made_segments(*bounds),
-        layout="pair",
-        leader_epoch=epoch,
-        log_start=0,
-        high_watermark=max(bounds),
-    )
 
 
 def filled(bed: TierBed, *bounds: int, epoch: int = 0, store: SimObjectStore | None = None) -> TierLog:
@@ -35,15 +25,6 @@ def filled(bed: TierBed, *bounds: int, epoch: int = 0, store: SimObjectStore | N
 
 def versions(bed: TierBed) -> list[int]:
     return [int(key.rpartition("/")[2]) for key in bed.bucket.keys(manifest_prefix(PREFIX))]
-
-
-def objects(bed: TierBed) -> set[str]:
-    return set(bed.bucket.keys(segments_prefix(PREFIX)))
-
-
-def named(log: TierLog) -> set[str]:
-    root = log.root
-    return object_keys(root.entries) if root else set()
 
 
 def test_nothing_is_deleted_before_the_grace_time() -> None:
@@ -64,7 +45,7 @@ def test_objects_are_deleted_with_the_last_root_that_names_them() -> None:
     bed.clock.advance_ms(GRACE_MS)
     assert early.segments[0].read(0, 5)
     assert log.collect() == CollectReport(roots=3, objects=4)
-    assert (versions(bed), objects(bed)) == ([4], named(log))
+    assert (versions(bed), stored_objects(bed)) == ([4], named_objects(log))
     assert log.view().segments[0].read(0, 5)
     assert log.collect() == CollectReport()
 
@@ -74,9 +55,9 @@ def test_a_root_that_was_just_superseded_stays_with_what_it_names() -> None:
     log = filled(bed, 0, 10, 20)
     bed.clock.advance_ms(2 * GRACE_MS)
     log.expire(10, leader_epoch=0, reason="a test")
-    before = objects(bed)
+    before = stored_objects(bed)
     assert log.collect() == CollectReport(roots=1)
-    assert (versions(bed), objects(bed)) == ([2, 3], before)
+    assert (versions(bed), stored_objects(bed)) == ([2, 3], before)
 
 
 def test_a_clock_that_a_writer_stamped_long_before_it_wrote_does_not_shorten_the_grace_time() -> None:
@@ -87,9 +68,9 @@ def test_a_clock_that_a_writer_stamped_long_before_it_wrote_does_not_shorten_the
     store.before = lambda request: bed.clock.advance_ms(2 * GRACE_MS) if request.kind == "create" else None
     log.expire(10, leader_epoch=0, reason="a test")
     store.before = None
-    before = objects(bed)
+    before = stored_objects(bed)
     log.collect()
-    assert (versions(bed), objects(bed)) == ([2, 3], before)
+    assert (versions(bed), stored_objects(bed)) == ([2, 3], before)
 
 
 def orphan(bed: TierBed, epoch: int, number: int = 1) -> str:
@@ -105,11 +86,11 @@ def test_uploads_without_a_commit_are_deleted_once_a_higher_epoch_has_begun() ->
     bed.clock.advance_ms(GRACE_MS)
     young = orphan(bed, 0, 2)
     assert log.collect() == CollectReport(orphans=1)
-    assert lower not in objects(bed)
-    assert objects(bed) == {own, young, *named(log)}
+    assert lower not in stored_objects(bed)
+    assert stored_objects(bed) == {own, young, *named_objects(log)}
     offload(log, 10, 20, epoch=2)
     assert log.collect() == CollectReport(roots=0, orphans=1)
-    assert objects(bed) == {young, *named(log)}
+    assert stored_objects(bed) == {young, *named_objects(log)}
 
 
 def test_an_object_that_an_older_root_names_is_no_orphan() -> None:
@@ -118,9 +99,9 @@ def test_an_object_that_an_older_root_names_is_no_orphan() -> None:
     bed.clock.advance_ms(2 * GRACE_MS)
     offload(log, 20, 30, epoch=1)
     log.expire(20, leader_epoch=1, reason="a test")
-    before = objects(bed)
+    before = stored_objects(bed)
     assert log.collect().orphans == 0
-    assert objects(bed) == before
+    assert stored_objects(bed) == before
 
 
 def test_segments_that_an_interrupted_rebuild_has_not_committed_yet_are_no_orphans() -> None:
@@ -132,15 +113,15 @@ def test_segments_that_an_interrupted_rebuild_has_not_committed_yet_are_no_orpha
     bed.clock.advance_ms(GRACE_MS)
     log = bed.open().log(LOG, TOPIC_ID)
     log.add_rebuilt(root.entries[:1], 0, root.end_offset, leader_epoch=1)
-    before = objects(bed)
+    before = stored_objects(bed)
     assert bed.open().log(LOG, TOPIC_ID).collect() == CollectReport()
     log.add_rebuilt(root.entries, 0, root.end_offset, leader_epoch=1)
-    assert (objects(bed), named(log)) == (before, before)
+    assert (stored_objects(bed), named_objects(log)) == (before, before)
     lower = orphan(bed, 0)
     bed.clock.advance_ms(GRACE_MS)
     offload(log, 30, 40, epoch=2)
     assert log.collect().orphans == 1
-    assert lower not in objects(bed)
+    assert lower not in stored_objects(bed)
 
 
 def test_files_of_others_are_left_alone() -> None:
@@ -166,13 +147,13 @@ def test_a_stale_root_is_deleted_without_the_objects_that_it_names() -> None:
     log.collect()
     log.expire(10, leader_epoch=0, reason="a test")
     bed.bucket.write(manifest_key(PREFIX, 1), stale)
-    before = objects(bed)
+    before = stored_objects(bed)
     bed.clock.advance_ms(GRACE_MS - 1)
     log.collect()
-    assert (versions(bed), objects(bed)) == ([4, 5], before)
+    assert (versions(bed), stored_objects(bed)) == ([4, 5], before)
     bed.clock.advance_ms(1)
     assert log.collect() == CollectReport(roots=1, objects=2)
-    assert (versions(bed), objects(bed)) == ([5], named(log))
+    assert (versions(bed), stored_objects(bed)) == ([5], named_objects(log))
 
 
 def test_a_stale_root_takes_nothing_from_a_root_that_stays() -> None:
@@ -190,7 +171,7 @@ def test_a_stale_root_takes_nothing_from_a_root_that_stays() -> None:
     assert versions(bed) == [1, 3, 4, 5]
     log.collect()
     assert versions(bed) == [3, 4, 5]
-    assert object_keys(root.entries) <= objects(bed)
+    assert object_keys(root.entries) <= stored_objects(bed)
 
 
 @pytest.mark.parametrize("fault", [ObjectFault.NOT_APPLIED, ObjectFault.REPLY_LOST])
@@ -206,9 +187,9 @@ def test_a_collector_that_dies_is_repeated_harmlessly(fault: ObjectFault) -> Non
         with pytest.raises(StoreTimeoutError):
             log.collect()
         store.faults = lambda _: ObjectFault.NONE
-        assert named(log) <= objects(bed)
+        assert named_objects(log) <= stored_objects(bed)
         log.collect()
-        assert (versions(bed), objects(bed)) == ([4], named(log))
+        assert (versions(bed), stored_objects(bed)) == ([4], named_objects(log))
 
 
 def test_a_collector_without_the_right_to_delete_reports_it() -> None:
@@ -240,7 +221,7 @@ def test_a_collector_that_another_one_overtook_leaves_the_rest_to_it() -> None:
     before = store.counts["list"]
     store.before = overtake
     assert slow.collect() == CollectReport()
-    assert named(fast) <= objects(bed)
+    assert named_objects(fast) <= stored_objects(bed)
 
 
 def test_a_log_without_a_root_has_no_garbage() -> None:

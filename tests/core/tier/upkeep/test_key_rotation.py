@@ -11,7 +11,6 @@ import pytest
 from sim_objects import ObjectFault, SimObjectStore, scripted_faults
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import ConfigError, FencedEpochError, StoreThrottledError, StoreTimeoutError
-from stratalog.model.names import log_prefix
 from stratalog.spi.layouts import ObjectSink, SegmentSource, StoredSegment
 from stratalog.spi.providers import Section
 from stratalog.testing.contracts.made_segments import LOG, TOPIC_ID, source_bytes
@@ -22,7 +21,7 @@ from stratalog.tier.manifest.root import ChangeKind, WriteMark
 from stratalog.tier.tier_log import TierLog
 from stratalog.tier.tier_publisher import TierPublisher
 from stratalog.tier.upkeep.key_rotation import RewrapReport, authenticated
-from tier_bed import PairLayout, TierBed, made_segments
+from tier_bed import PairLayout, TierBed, made_segments, offload, stored_objects
 
 BOUNDS = range(0, 111, 10)
 
@@ -66,10 +65,6 @@ def opened(bed: TierBed, store: SimObjectStore | None = None) -> TierLog:
     return bed.open(store).log(LOG, TOPIC_ID)
 
 
-def offload(log: TierLog, *bounds: int) -> None:
-    log.offload(made_segments(*bounds), layout="pair", leader_epoch=0, log_start=0, high_watermark=1_000)
-
-
 def keys(bed: TierBed) -> list[object]:
     """Read each segment, and return the key in each entry."""
     log = opened(bed)
@@ -81,16 +76,12 @@ def keys(bed: TierBed) -> list[object]:
     return [entry.extra["key"] for entry in entries]
 
 
-def objects(bed: TierBed) -> set[str]:
-    return {key for key in bed.bucket.objects if key.startswith(f"{log_prefix(LOG, TOPIC_ID)}segments/")}
-
-
 def test_entries_change_and_objects_do_not(bed: TierBed) -> None:
-    before, log = objects(bed), opened(bed)
+    before, log = stored_objects(bed), opened(bed)
     version = log.view().version
     assert log.rewrap() == RewrapReport(11, 11)
     assert keys(bed) == ["new"] * 11
-    assert objects(bed) == before
+    assert stored_objects(bed) == before
     assert log.view().version - version == 4, "a commit for each page, and for the entries in the root"
     assert log.root is not None
     assert (log.root.change, log.root.reason) == (ChangeKind.REWRAP, "keys of 2 segments encrypted with the active key")
@@ -99,7 +90,7 @@ def test_entries_change_and_objects_do_not(bed: TierBed) -> None:
     assert log.view().version - version == 4
     bed.clock.advance_ms(10 * 3_600_000)
     log.collect()
-    assert objects(bed) == before
+    assert stored_objects(bed) == before
     assert keys(bed) == ["new"] * 11
 
 

@@ -12,11 +12,10 @@ from stratalog.errors import FencedEpochError, ObjectNotFoundError, StorePermiss
 from stratalog.model.names import log_prefix, manifest_prefix, segments_prefix
 from stratalog.testing.contracts.made_segments import LOG, TOPIC_ID, made_segment
 from stratalog.tier.collect_all import TierCollection
-from stratalog.tier.manifest.root import ChangeKind, object_keys
-from stratalog.tier.tier_log import TierLog
+from stratalog.tier.manifest.root import ChangeKind
 from stratalog.tier.tier_publisher import TierPublisher
 from stratalog.tier.upkeep.collect import GRACE_MS, CollectReport
-from tier_bed import TierBed, made_segments
+from tier_bed import TierBed, named_objects, offload, stored_objects
 
 PREFIX = log_prefix(LOG, TOPIC_ID)
 PAIR = TopicConfig(tier_layout="pair")
@@ -24,18 +23,6 @@ PAIR = TopicConfig(tier_layout="pair")
 
 class KilledError(BaseException):
     """The process was killed."""
-
-
-def offload(log: TierLog, *bounds: int, epoch: int = 0) -> None:
-    log.offload(made_segments(*bounds), layout="pair", leader_epoch=epoch, log_start=0, high_watermark=1000)
-
-
-def objects(bed: TierBed) -> set[str]:
-    return set(bed.bucket.keys(segments_prefix(PREFIX)))
-
-
-def named(log: TierLog) -> set[str]:
-    return object_keys(log.root.entries) if log.root else set()
 
 
 def killed(bed: TierBed, step: int, *bounds: int) -> bool:
@@ -70,10 +57,10 @@ def test_killed_at_every_step_nothing_dangles_after_the_next_pass() -> None:
         log = bed.open().log(LOG, TOPIC_ID)
         offload(log, 0, 10, 20, 30)
         assert log.collect(leader_epoch=0).orphans == 0, "all of it is young"
-        assert named(log) <= objects(bed)
+        assert named_objects(log) <= stored_objects(bed)
         bed.clock.advance_ms(GRACE_MS)
         log.collect(leader_epoch=0)
-        assert objects(bed) == named(log)
+        assert stored_objects(bed) == named_objects(log)
         assert bed.bucket.unfinished == []
         assert [segment.end_offset for segment in log.view().segments] == [10, 20, 30]
     assert steps >= 8, "two objects and a root for each of two segments, at least"
@@ -84,7 +71,7 @@ def test_objects_of_our_epoch_are_deleted_only_after_a_root_of_ours() -> None:
     log = bed.open().log(LOG, TOPIC_ID)
     offload(log, 0, 10)
     assert killed(bed, 3, 10, 20)
-    left = objects(bed) - named(log)
+    left = stored_objects(bed) - named_objects(log)
     assert left or bed.bucket.unfinished
     bed.clock.advance_ms(GRACE_MS)
     "an engine that does not lead the log leaves the objects of its epoch"
@@ -119,9 +106,9 @@ def test_an_upload_of_this_process_stays_at_any_age() -> None:
     made = publisher.upload(made_segment(0, 20))
     bed.clock.advance_ms(2 * GRACE_MS)
     log.collect(leader_epoch=0)
-    assert made.keys <= objects(bed)
+    assert made.keys <= stored_objects(bed)
     publisher.discard([made])
-    assert objects(bed) == named(log)
+    assert stored_objects(bed) == named_objects(log)
 
 
 def test_leftovers_of_a_failed_upload_are_deleted_without_a_restart() -> None:
@@ -138,7 +125,7 @@ def test_leftovers_of_a_failed_upload_are_deleted_without_a_restart() -> None:
     bed.clock.advance_ms(GRACE_MS)
     assert log.collect(leader_epoch=0).orphans >= 1
     assert [*known, log.has_leftovers] == [True, False]
-    assert objects(bed) == named(log)
+    assert stored_objects(bed) == named_objects(log)
 
 
 def test_leftovers_are_searched_again_after_a_collection_that_failed() -> None:
@@ -160,7 +147,7 @@ def test_leftovers_are_searched_again_after_a_collection_that_failed() -> None:
         collection.collect(log, 0)
     store.faults = lambda _: ObjectFault.NONE
     assert collection.collect(log, 0).orphans >= 1
-    assert objects(bed) == named(log)
+    assert stored_objects(bed) == named_objects(log)
 
 
 def test_leftovers_of_an_interrupted_upload_are_deleted_without_a_restart() -> None:
@@ -178,11 +165,11 @@ def test_leftovers_of_an_interrupted_upload_are_deleted_without_a_restart() -> N
     with pytest.raises(KeyboardInterrupt):
         offload(log, 10, 20)
     store.before = None
-    assert len(objects(bed) - named(log)) == 1
+    assert len(stored_objects(bed) - named_objects(log)) == 1
     assert log.has_leftovers
     bed.clock.advance_ms(GRACE_MS)
     assert log.collect(leader_epoch=0).orphans == 1
-    assert objects(bed) == named(log)
+    assert stored_objects(bed) == named_objects(log)
 
 
 def test_unfinished_uploads_of_a_lower_epoch_are_aborted_by_any_writer() -> None:
@@ -241,8 +228,8 @@ def test_a_collector_that_fails_is_repeated_harmlessly(kind: str, fault: ObjectF
     try:
         log.collect(leader_epoch=0)
     except (StoreTimeoutError, StorePermissionError):
-        assert named(log) <= objects(bed)
+        assert named_objects(log) <= stored_objects(bed)
     store.faults = lambda _: ObjectFault.NONE
     log.collect(leader_epoch=0)
-    assert (objects(bed), bed.bucket.unfinished) == (named(log), [])
+    assert (stored_objects(bed), bed.bucket.unfinished) == (named_objects(log), [])
     assert len(bed.bucket.keys(manifest_prefix(PREFIX))) <= 3

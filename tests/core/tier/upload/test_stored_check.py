@@ -27,7 +27,7 @@ from stratalog.tier.store.read_back import Verification
 from stratalog.tier.tier_log import TierLog
 from stratalog.tier.tier_publisher import TierPublisher
 from stratalog.tier.upkeep.tier_repair import TierRepair
-from tier_bed import PairLayout, TierBed, made_segments
+from tier_bed import PairLayout, TierBed, offload
 
 PREFIX: Final = segments_prefix(log_prefix(LOG, TOPIC_ID))
 PAIR: Final = TopicConfig(tier_layout="pair")
@@ -138,12 +138,6 @@ def bed(layout: PairLayout | None = None, verify: str = "auto") -> TierBed:
     return TierBed(layout=layout or PairLayout(), config=EngineConfig(tier_verify=verify))
 
 
-def offload(log: TierLog, *bounds: int) -> int:
-    """Return the number of segments that were committed."""
-    report = log.offload(made_segments(*bounds), layout="pair", leader_epoch=0, log_start=0, high_watermark=1_000)
-    return len(report.committed)
-
-
 ALWAYS_FOUND: Final = (
     "claims another hash", "forgets an index", "notes what is no JSON", "names an object of another", "returns nothing",
     "raises",
@@ -216,7 +210,7 @@ class Counting(SimObjectStore):
 def test_the_setting_determines_the_number_of_segments_that_are_read_back(verify: str, expected: int) -> None:
     tested = bed(verify=verify)
     store = Counting(tested.bucket)
-    assert offload(tested.open(store).log(LOG, TOPIC_ID), 0, 10, 20, 30) == 3
+    assert len(offload(tested.open(store).log(LOG, TOPIC_ID), 0, 10, 20, 30).committed) == 3
     assert store.reads == expected, "two objects of each segment that is read back"
 
 
@@ -265,7 +259,7 @@ def test_a_store_that_fails_while_a_segment_is_read_back_is_asked_again_by_the_n
         with pytest.raises(StoreTimeoutError):
             offload(log, 0, 10)
         assert log.view().version == 0
-    assert offload(log, 0, 10) == 1
+    assert len(offload(log, 0, 10).committed) == 1
 
 
 # --- all operations that write segments ------------------------------------------------------------------------------

@@ -16,16 +16,15 @@ from stratalog.errors import (
     StoreTimeoutError,
     UnknownComponentError,
 )
-from stratalog.model.names import log_prefix, parse_segment_key, segments_prefix
+from stratalog.model.names import log_prefix, parse_segment_key
 from stratalog.model.offsets import EpochEntry
 from stratalog.model.segment_info import FileKind, ObjectSlice
 from stratalog.spi.layouts import ObjectSink, SegmentSource, StoredSegment
 from stratalog.spi.providers import Section
 from stratalog.testing.contracts.made_segments import LOG, TOPIC_ID, made_segment, source_bytes
-from stratalog.tier.manifest.root import object_keys
 from stratalog.tier.tier_log import TierLog
 from stratalog.tier.upload.uploader import OffloadReport
-from tier_bed import PairLayout, TierBed, made_segments
+from tier_bed import PairLayout, TierBed, made_segments, named_objects, stored_objects
 
 PREFIX = log_prefix(LOG, TOPIC_ID)
 
@@ -34,15 +33,6 @@ def offload(
     log: TierLog, sources: Sequence[SegmentSource], *, epoch: int = 0, log_start: int = 0, high_watermark: int = 1_000
 ) -> OffloadReport:
     return log.offload(sources, layout="pair", leader_epoch=epoch, log_start=log_start, high_watermark=high_watermark)
-
-
-def objects(bed: TierBed) -> set[str]:
-    return set(bed.bucket.keys(segments_prefix(PREFIX)))
-
-
-def named(log: TierLog) -> set[str]:
-    root = log.root
-    return object_keys(root.entries) if root else set()
 
 
 def test_segments_are_in_the_tier_and_read_as_they_were() -> None:
@@ -56,8 +46,8 @@ def test_segments_are_in_the_tier_and_read_as_they_were() -> None:
     assert (reader.version, reader.start_offset, reader.end_offset, reader.high_watermark) == (3, 0, 30, 1_000)
     for source, segment in zip(sources, reader.segments, strict=True):
         assert segment.read(0, segment.size_bytes) == source_bytes(source.log)
-    assert objects(bed) == named(log)
-    keys = [parse_segment_key(PREFIX, key) for key in sorted(objects(bed))]
+    assert stored_objects(bed) == named_objects(log)
+    keys = [parse_segment_key(PREFIX, key) for key in sorted(stored_objects(bed))]
     assert {(key.base_offset, key.leader_epoch) for key in keys if key} == {(0, 0), (10, 0), (25, 0)}
 
 
@@ -65,9 +55,9 @@ def test_a_second_time_uploads_nothing() -> None:
     bed = TierBed()
     log = bed.open().log(LOG, TOPIC_ID)
     offload(log, made_segments(0, 10, 20))
-    before = objects(bed)
+    before = stored_objects(bed)
     report = offload(log, made_segments(0, 10, 20, 30))
-    assert (len(report.committed), report.skipped, len(objects(bed) - before)) == (1, 2, 2)
+    assert (len(report.committed), report.skipped, len(stored_objects(bed) - before)) == (1, 2, 2)
     assert offload(log, []) == OffloadReport()
 
 
@@ -83,7 +73,7 @@ def test_objects_come_before_the_root_that_names_them() -> None:
             uploads.add(key)
             assert len(uploads) <= 2 * (manifests + 1), "one segment at a time"
     assert manifests == 2
-    assert uploads == named(log)
+    assert uploads == named_objects(log)
 
 
 def test_sources_are_taken_one_by_one() -> None:
@@ -129,7 +119,7 @@ def test_a_failed_upload_names_nothing_and_leaves_nothing() -> None:
     store.faults = scripted_faults({store.next_number + 2: ObjectFault.DENIED})
     with pytest.raises(StorePermissionError):
         offload(log, made_segments(0, 10))
-    assert (objects(bed), len(log.view().segments)) == (set(), 0)
+    assert (stored_objects(bed), len(log.view().segments)) == (set(), 0)
 
 
 def test_a_commit_without_an_answer_leaves_the_objects_alone() -> None:
@@ -142,7 +132,7 @@ def test_a_commit_without_an_answer_leaves_the_objects_alone() -> None:
         offload(log, made_segments(0, 10))
     store.faults = lambda _: ObjectFault.NONE
     assert offload(log, made_segments(0, 10)).skipped == 1
-    assert objects(bed) == named(log)
+    assert stored_objects(bed) == named_objects(log)
 
 
 @pytest.mark.parametrize(
@@ -158,10 +148,10 @@ def test_a_segment_that_does_not_join_is_refused_before_it_is_uploaded(source: S
     bed = TierBed()
     log = bed.open().log(LOG, TOPIC_ID)
     offload(log, made_segments(0, 10, 20))
-    before = objects(bed)
+    before = stored_objects(bed)
     with pytest.raises(StorageError, match=text):
         offload(log, [source])
-    assert objects(bed) == before
+    assert stored_objects(bed) == before
 
 
 def test_the_first_segment_may_begin_anywhere_at_or_below_the_log_start() -> None:
@@ -225,17 +215,17 @@ def test_a_new_epoch_is_claimed_before_anything_is_uploaded() -> None:
 
     def watched() -> Iterator[SegmentSource]:
         yield made_segment(10, 20)
-        before = objects(bed)
+        before = stored_objects(bed)
         with pytest.raises(FencedEpochError):
             offload(old, made_segments(10, 20), epoch=1)
-        assert objects(bed) == before
+        assert stored_objects(bed) == before
         yield made_segment(20, 30)
 
     new.offload(watched(), layout="pair", leader_epoch=2, log_start=0, high_watermark=30)
     root = new.root
     assert root is not None
     assert (root.version, root.leader_epoch, root.end_offset) == (4, 2, 30)
-    keys = [parse_segment_key(PREFIX, key) for key in named(new)]
+    keys = [parse_segment_key(PREFIX, key) for key in named_objects(new)]
     assert {(key.base_offset, key.leader_epoch) for key in keys if key} == {(0, 1), (10, 2), (20, 2)}
 
 
@@ -271,7 +261,7 @@ def test_a_layout_that_names_what_it_did_not_put_is_refused(bug: str) -> None:
     log = bed.open().log(LOG, TOPIC_ID)
     with pytest.raises(StorageError, match="tier layout 'pair' version 1"):
         offload(log, made_segments(0, 10))
-    assert (objects(bed), log.view().version) == (set(), 0)
+    assert (stored_objects(bed), log.view().version) == (set(), 0)
 
 
 class KeyCheckingLayout(PairLayout):
