@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final
 
@@ -25,44 +25,54 @@ MAX_WRITER: Final = 128  # characters
 
 def contradiction(root: Root) -> str:
     """Return the first invariant that a root violates as text, "" if it violates none."""
-    checks: Iterable[tuple[bool, Callable[[], str]]] = (
-        (1 <= root.version <= _INT64_MAX, lambda: f"version {root.version}"),
-        (bool(_COMMIT_ID.match(root.commit_id)), lambda: "malformed commit id"),
-        (
-            root.parent_sha256 == "" if root.version == 1 else bool(_HASH.match(root.parent_sha256)),
-            lambda: "malformed hash of the parent",
-        ),
-        (0 <= root.leader_epoch <= MAX_EPOCH, lambda: f"leader epoch {root.leader_epoch}"),
-        (abs(root.created_ms) <= _INT64_MAX, lambda: f"made at {root.created_ms} ms"),
-        (
-            all(_COMMIT_ID.match(commit) for commit in root.recent_commits)
-            and root.recent_commits[-1:] == (root.commit_id,)
-            and len(root.recent_commits) == min(root.version, RECENT_COMMITS),
-            lambda: "the list of recent commits does not end with this commit, or has the wrong length",
-        ),
-        (
-            0 <= root.log_start <= root.end_offset <= max(root.high_watermark, root.log_start) <= _INT64_MAX,
-            lambda: f"log start {root.log_start}, end {root.end_offset}, high watermark {root.high_watermark}",
-        ),
-        (
-            len({mark.writer for mark in root.marks}) == len(root.marks) <= MAX_MARKS
-            and all(is_writer(mark.writer) and 0 <= mark.number <= _INT64_MAX for mark in root.marks),
-            lambda: "write rounds are malformed, repeated or too many",
-        ),
-        (
-            root.mac is None
-            or bool(
-                _NAME.match(root.mac.layout)
-                and 1 <= len(root.mac.key_id) <= _MAX_KEY_ID
-                and _HASH.match(root.mac.digest)
-            ),
-            lambda: "malformed MAC",
-        ),
-        (0 <= root.history_start <= root.version, lambda: f"history begins at version {root.history_start}"),
-        (0 <= root.first_dirty_offset <= _INT64_MAX, lambda: f"first dirty offset {root.first_dirty_offset}"),
+    return (
+        _commit_contradiction(root)
+        or _field_contradiction(root)
+        or _entries_contradiction(root)
+        or _start_contradiction(root)
+        or _epochs_contradiction(root)
     )
-    wrong = next((text() for good, text in checks if not good), "")
-    return wrong or _entries_contradiction(root) or _start_contradiction(root) or _epochs_contradiction(root)
+
+
+def _commit_contradiction(root: Root) -> str:
+    """Return how the fields about the commit itself violate an invariant, as text; "" if they do not."""
+    if not 1 <= root.version <= _INT64_MAX:
+        return f"version {root.version}"
+    if not _COMMIT_ID.match(root.commit_id):
+        return "malformed commit id"
+    if not (root.parent_sha256 == "" if root.version == 1 else _HASH.match(root.parent_sha256)):
+        return "malformed hash of the parent"
+    if not 0 <= root.leader_epoch <= MAX_EPOCH:
+        return f"leader epoch {root.leader_epoch}"
+    if abs(root.created_ms) > _INT64_MAX:
+        return f"made at {root.created_ms} ms"
+    if (
+        not all(_COMMIT_ID.match(commit) for commit in root.recent_commits)
+        or root.recent_commits[-1:] != (root.commit_id,)
+        or len(root.recent_commits) != min(root.version, RECENT_COMMITS)
+    ):
+        return "the list of recent commits does not end with this commit, or has the wrong length"
+    return ""
+
+
+def _field_contradiction(root: Root) -> str:
+    """Return how offsets, write rounds, MAC or history violate an invariant, as text; "" if they do not."""
+    if not 0 <= root.log_start <= root.end_offset <= max(root.high_watermark, root.log_start) <= _INT64_MAX:
+        return f"log start {root.log_start}, end {root.end_offset}, high watermark {root.high_watermark}"
+    marks, mac = root.marks, root.mac
+    if len({mark.writer for mark in marks}) != len(marks) or len(marks) > MAX_MARKS:
+        return "write rounds are malformed, repeated or too many"
+    if not all(is_writer(mark.writer) and 0 <= mark.number <= _INT64_MAX for mark in marks):
+        return "write rounds are malformed, repeated or too many"
+    if mac is not None and not (
+        _NAME.match(mac.layout) and 1 <= len(mac.key_id) <= _MAX_KEY_ID and _HASH.match(mac.digest)
+    ):
+        return "malformed MAC"
+    if not 0 <= root.history_start <= root.version:
+        return f"history begins at version {root.history_start}"
+    if not 0 <= root.first_dirty_offset <= _INT64_MAX:
+        return f"first dirty offset {root.first_dirty_offset}"
+    return ""
 
 
 def regression(before: Root, root: Root) -> str:
