@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import ClassVar, Final, NoReturn, TypeVar
 
@@ -13,7 +14,6 @@ from stratalog.errors import CorruptObjectError, ObjectNotFoundError, PluginErro
 from stratalog.model.batches import Buffer
 from stratalog.registry.guard import Guard
 from stratalog.spi.objects import ByteSource, Capability, Created, ObjectInfo, ObjectStore, UnfinishedUpload
-from stratalog.tier.store.read_back import Verification
 from stratalog.tier.store.request_metrics import StoreMetrics
 from stratalog.tier.store.requests import Requests
 
@@ -22,6 +22,10 @@ DELETE_LIMIT: Final = 1000  # keys a request, as in S3
 UPLOAD_STEP_BYTES: Final = 64 << 20  # an upload gets one more deadline for each 64 MiB
 _LOGGER: Final = logging.getLogger(__name__)
 _SLACK: Final = 16  # a layout may store 1/16 more than the bytes of a file, for example for authentication tags
+
+_AUTO: Final = "auto"  # values of ``tier.verify``
+_ALWAYS: Final = "always"
+_NEVER: Final = "never"
 
 T = TypeVar("T")
 
@@ -51,6 +55,44 @@ class _Taken:
             taken += len(chunk)
             self.most_bytes = max(self.most_bytes, taken)
             yield chunk
+
+
+class Verification:
+    """Decides by the setting ``tier.verify`` which objects of a tier are read back. Thread-safe.
+
+    Args:
+        mode: ``always`` or ``never`` for all objects; ``first`` reads back the objects of a kind until one was correct;
+            ``auto`` reads back all objects of plugins, and others as ``first``, or never if ``trusts_store``.
+        is_bundled: True if the store comes with stratalog, and is no plugin.
+        trusts_store: True if the store comes with stratalog, and either verifies checksums of uploads or keeps files on
+            this machine.
+    """
+
+    def __init__(self, mode: str, *, is_bundled: bool, trusts_store: bool) -> None:
+        self._mode, self._is_bundled, self._trusts_store = mode, is_bundled, trusts_store
+        self._verified = set[str]()  # under _lock
+        self._lock = threading.Lock()
+
+    def is_due(self, kind: str, *, is_bundled: bool) -> bool:
+        """Return True if the next object of a kind must be read back after its upload.
+
+        Args:
+            kind: the label of the layout that writes the object, or another name, such as "manifest page".
+            is_bundled: True if the component that writes the object comes with stratalog.
+        """
+        if self._mode == _AUTO and not (is_bundled and self._is_bundled):
+            return True
+        if self._mode == _AUTO and self._trusts_store:
+            return False
+        if self._mode in {_ALWAYS, _NEVER}:
+            return self._mode == _ALWAYS
+        with self._lock:
+            return kind not in self._verified
+
+    def passed(self, kind: str) -> None:
+        """Record that an object of this kind was read back and was correct; ``first`` then reads back no other one."""
+        with self._lock:
+            self._verified.add(kind)
 
 
 class TierStore:

@@ -23,7 +23,7 @@ from stratalog.testing.contracts.made_segments import LOG, TOPIC_ID, MemoryObjec
 from stratalog.testing.contracts.tier_layout import FILES, a_segment
 from stratalog.tier.commit.replace_change import SegmentSwap
 from stratalog.tier.manifest.root import ChangeKind
-from stratalog.tier.store.read_back import Verification
+from stratalog.tier.store.store import Verification
 from stratalog.tier.tier_log import TierLog
 from stratalog.tier.tier_publisher import TierPublisher
 from stratalog.tier.upkeep.tier_repair import TierRepair
