@@ -85,21 +85,9 @@ class Tier(CheckedArguments, Closeable):
         read_only: True if changes raise ReadOnlyError.
     """
 
-    def __init__(
-        self,
-        store: TierStore,
-        fetcher: Fetcher,
-        *,
-        env: Env,
-        limits: Limits,
-        availability: TierAvailability,
-        read_only: bool,
-    ) -> None:
-        self.availability, self.read_only = availability, read_only
-        self._store, self._fetcher = store, fetcher
-        self._components = TierComponents(
-            store, fetcher, PageCache(), env, limits, availability, read_only, Authenticity(fetcher.layouts)
-        )
+    def __init__(self, components: TierComponents) -> None:
+        self.availability, self.read_only = components.availability, components.read_only
+        self._store, self._fetcher, self._components = components.store, components.fetcher, components
         self._logs: dict[TierLogName, TierLog] = {}  # under _lock
         self._lock = threading.Lock()
         self._closed = False
@@ -152,7 +140,8 @@ class Tier(CheckedArguments, Closeable):
         folder = CacheFolder.open(config.tier_cache_dir, config.tier_cache_bytes, config.index_cache_file_bytes, env)
         fetcher = Fetcher(store, layouts, limits, threads=config.reader_threads, folder=folder)
         availability = TierAvailability(store.uri, env.clock, tried, probed, away, allow_offline=allow_offline)
-        return cls(store, fetcher, env=env, limits=limits, availability=availability, read_only=read_only)
+        authenticity = Authenticity(layouts)
+        return cls(TierComponents(store, fetcher, PageCache(), env, limits, availability, read_only, authenticity))
 
     @property
     def shared(self) -> bool:

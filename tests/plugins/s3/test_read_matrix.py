@@ -27,6 +27,9 @@ from stratalog.registry.registry import Registry
 from stratalog.segment.components import Components
 from stratalog.spi import Env, ObjectStore
 from stratalog.testing.faultproxy import FaultProxy, Misdeed, ProxyFault
+from stratalog.tier.log_head import TierComponents
+from stratalog.tier.manifest.authenticity import Authenticity
+from stratalog.tier.manifest.pages import PageCache
 from stratalog.tier.read.fetcher import Fetcher
 from stratalog.tier.store.availability import TierAvailability
 from stratalog.tier.store.probe import ProbeResult
@@ -79,7 +82,10 @@ class Place:
         fetcher = Fetcher(store, layouts, limits, threads=config.reader_threads)
         found = ProbeResult(shared=True)
         reach = TierAvailability(store.uri, env.clock, lambda: found, found)
-        return Tier(store, fetcher, env=env, limits=limits, availability=reach, read_only=True)
+        authenticity = Authenticity(layouts)
+        return Tier(
+            TierComponents(store, fetcher, PageCache(), env, limits, reach, read_only=True, authenticity=authenticity)
+        )
 
     def log(self, tier: Tier) -> LogReader:
         return StaticLog(tier_view(LOG, tier.log(LOG, TOPIC_ID).refresh(), self.components), TOPIC_ID, self.components)
