@@ -26,7 +26,7 @@ from stratalog.log.folder.directory_state import partition_folders, read_offsets
 from stratalog.log.folder.folder import UNKNOWN_END, file_names, read_epochs
 from stratalog.log.load.overflow import open_pieces
 from stratalog.log.read.tier_view import RemoteView
-from stratalog.model.batches import NO_EPOCH, Buffer
+from stratalog.model.batches import NO_EPOCH
 from stratalog.model.names import (
     CLUSTER_METADATA_TOPIC,
     HIGH_WATERMARKS_FILE,
@@ -40,6 +40,7 @@ from stratalog.model.segment_info import FileKind, SegmentInfo
 from stratalog.segment.components import Components
 from stratalog.segment.segment import Segment
 from stratalog.spi.layouts import SegmentSource
+from stratalog.spi.objects import BytesSource
 from stratalog.spi.segment_store import LogFiles, SegmentStore
 from stratalog.tier.collect_all import TierCollection
 from stratalog.tier.tier import Tier, TierLogName
@@ -109,7 +110,8 @@ class Archiver:
 
     def __init__(self, stores: Sequence[SegmentStore], tier: Tier, components: Components, plan: ArchivePlan) -> None:
         self._stores, self._tier, self._components, self._plan = stores, tier, components, plan
-        self._settled: dict[tuple[str, TopicPartition], _Standing] = {}  # states of logs after a successful pass
+        # Topic id and high watermark of each log after a successful pass: the next pass skips the log if both are equal.
+        self._settled: dict[tuple[str, TopicPartition], tuple[TopicId, int]] = {}
         self._written: dict[TierLogName, int] = {}  # logs with commits since their last collection, and their epochs
 
     def run(self) -> Iterator[ArchivedLog]:
@@ -180,16 +182,15 @@ class Archiver:
         except StorageError as error:
             yield ArchivedLog(log, store.path(), error=error)
             return
-        standing = _Standing(topic_id, bound)
-        if self._settled.get((store.path(), log)) == standing:
+        if self._settled.get((store.path(), log)) == (topic_id, bound):
             return
         remote = self._tier.log(log, topic_id)
         one = _OneLog(files, remote, self._components, self._plan, found, on_bytes)
-        result = replace(one.run(), directory=store.path())
+        result = one.run()
         if one.leader_epoch is not None:
             self._written[TierLogName(log, topic_id)] = one.leader_epoch
         if result.error is None:
-            self._settled[store.path(), log] = standing
+            self._settled[store.path(), log] = topic_id, bound
         yield result
 
 
@@ -202,14 +203,6 @@ class _Found:
     folder: str
     log_start: int
     bound: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Standing:
-    """State of a log after a successful pass. The next pass skips the log if its state is equal."""
-
-    topic_id: TopicId
-    high_watermark: int
 
 
 class _OneLog:
@@ -225,6 +218,7 @@ class _OneLog:
         on_bytes: OnBytes,
     ) -> None:
         self._files, self._remote, self._components, self._plan = files, remote, components, plan
+        self._directory = found.store.path()
         self._bound, self._log_start, self._on_bytes = found.bound, found.log_start, on_bytes
         self._skipped_offsets = 0
         self.leader_epoch: int | None = None  # the epoch that this pass writes in
@@ -241,12 +235,12 @@ class _OneLog:
     def _result(self, before: RemoteView | None, error: StorageError | None) -> ArchivedLog:
         """Return the result of the pass, including commits before an error."""
         if before is None:  # the tier's head could not be read
-            return ArchivedLog(self._remote.log, "", error=error)
+            return ArchivedLog(self._remote.log, self._directory, error=error)
         now = self._remote.view()
         new = [segment for segment in now.segments.from_offset(before.end_offset) if segment.size_bytes]
         return ArchivedLog(
             log=self._remote.log,
-            directory="",
+            directory=self._directory,
             segments=len(new),
             size_bytes=sum(segment.size_bytes for segment in new),
             tier_end=now.end_offset,
@@ -323,21 +317,10 @@ def _may_wait(names: Collection[str], tier_end: int, bound: int) -> bool:
     return any(tier_end < end <= bound for _, end in pairwise(bases))
 
 
-@dataclass(frozen=True, slots=True)
-class _NoBytes:
-    """The bytes of a segment that holds no record."""
-
-    size_bytes: int = 0
-
-    def chunks(self, chunk_bytes: int) -> Iterator[Buffer]:
-        del chunk_bytes
-        return iter(())
-
-
 def _nothing(
     log: TopicPartition, topic_id: TopicId, start: int, end: int, epochs: EpochCache, clock: Clock
 ) -> SegmentSource:
     """Return a segment without records for the offsets [start, end), which the broker has deleted."""
     here = epochs.between(start, end)
     info = SegmentInfo(log, topic_id, start, end, 0, -1, clock.now_ms(), here)
-    return SegmentSource(info, _NoBytes(), {FileKind.LEADER_EPOCHS: format_epochs(here)})
+    return SegmentSource(info, BytesSource(b""), {FileKind.LEADER_EPOCHS: format_epochs(here)})
