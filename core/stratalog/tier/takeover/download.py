@@ -206,8 +206,7 @@ def _copy_log(
     files.sync()
 
 
-def check_bound(log: TopicPartition, view: RemoteView, log_end: int) -> int:
-    """Return ``log_end``; raise StorageError if it is below the log start or above the end offset in the tier."""
+def check_bound(log: TopicPartition, view: RemoteView, log_end: int) -> None:
+    """Raise StorageError if ``log_end`` is below the log start or above the end offset in the tier."""
     if not view.log_start <= log_end <= view.end_offset:
         raise StorageError(f"the tier has {log} from offset {view.log_start} to {view.end_offset}, not to {log_end}")
-    return log_end

@@ -11,8 +11,8 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack
-from typing import Final, Protocol
+from contextlib import ExitStack
+from typing import Final
 
 from stratalog.errors import CorruptObjectError, ObjectNotFoundError, StorageError, StoreError
 from stratalog.log.folder.folder import read_epochs
@@ -30,20 +30,10 @@ from stratalog.tier.store.layout_table import GuardedLayout
 from stratalog.tier.store.store import TierStore
 from stratalog.tier.upkeep.manifest_repair import ManifestRepair
 from stratalog.tier.upload.closed_segment import SegmentReader
-from stratalog.tier.upload.stored_check import GivenSegment
+from stratalog.tier.upload.stored_check import GivenSegment, read_back
 
 _STEP_BYTES: Final = 1 << 20
 _OF_OBJECTS: Final = frozenset({FindingKind.MISSING, FindingKind.SIZE, FindingKind.FILE, FindingKind.LOG})
-
-
-class SegmentCopies(Protocol):
-    """A source of copies of the segments of one log, such as its folder on local disk."""
-
-    def opened(self, stored: StoredSegment) -> AbstractContextManager[SegmentSource | None]:
-        """Return a context whose value is the copy of a segment, None if there is none.
-
-        The context raises StorageError at its start if the copy cannot be read.
-        """
 
 
 class FolderCopies:
@@ -80,14 +70,14 @@ class TierRepair:
 
     Args:
         log: the log.
-        copies: sources of copies of segments, the preferred one first.
+        copies: folders with copies of segments, the preferred one first.
 
     Raises:
         ReadOnlyError: the tier was opened for reading.
         TierUnavailableError: the store was unavailable, and the log has not rejoined its tier yet.
     """
 
-    def __init__(self, log: LogHead, copies: Sequence[SegmentCopies] = ()) -> None:
+    def __init__(self, log: LogHead, copies: Sequence[FolderCopies] = ()) -> None:
         log.check_writable()
         self._log, self._copies = log, copies
 
@@ -153,7 +143,7 @@ class TierRepair:
             if puts.hashes:  # the layout stored fewer objects
                 return False
             if store.verification.is_due(stored.layout, is_bundled=layout.guard.is_bundled):
-                given.read_back(stored, store, layout)
+                read_back(stored, given.sha256, given.source.files, store, layout)
                 store.verification.passed(stored.layout)
         except CorruptObjectError:
             return False

@@ -75,10 +75,6 @@ class GivenSegment:
             return f"claims SHA-256 {stored.sha256} for a .log file of SHA-256 {self.sha256}"
         return ""
 
-    def read_back(self, stored: StoredSegment, store: TierStore, layout: GuardedLayout) -> None:
-        """Read the segment back by its entry, and compare every byte; raise errors as the function ``read_back``."""
-        read_back(stored, self.sha256, self.source.files, store, layout)
-
 
 def read_back(
     stored: StoredSegment, sha256: str, files: Mapping[FileKind, bytes], store: TierStore, layout: GuardedLayout

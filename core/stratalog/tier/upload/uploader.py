@@ -19,7 +19,7 @@ from stratalog.tier.commit.trim_change import epoch_change
 from stratalog.tier.manifest.root import Root
 from stratalog.tier.store.layout_table import GuardedLayout
 from stratalog.tier.store.store import TierStore
-from stratalog.tier.upload.stored_check import GivenSegment, PutObjects
+from stratalog.tier.upload.stored_check import GivenSegment, PutObjects, read_back
 from stratalog.tier.upload.uploads import Uploads
 
 
@@ -211,7 +211,7 @@ class SegmentUploader:
 
     def _read_back(self, given: GivenSegment, stored: StoredSegment, put_objects: PutObjects) -> None:
         try:
-            given.read_back(stored, self._store, self._layout)
+            read_back(stored, given.sha256, given.source.files, self._store, self._layout)
         except PluginError:
             put_objects.check()  # raises a PluginError of the store if the store is the cause
             raise
