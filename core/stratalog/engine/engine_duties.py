@@ -5,21 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from stratalog.cleaning.compact.compaction_round import CompactionResult
-from stratalog.cleaning.erase.erasure_proof import ErasureCheck, proof_of
+from stratalog.cleaning.erase.erase_key import erase, searched_bytes
+from stratalog.cleaning.erase.erasure_proof import ErasureCheck, check_erasure, proof_of
 from stratalog.cleaning.erase.erasure_report import EraseResult
-from stratalog.cleaning.explain.explain import Explanation
+from stratalog.cleaning.explain.explain import Explanation, explain
 from stratalog.cleaning.explain.preview import RoundPreview
 from stratalog.cleaning.plan.compaction_plan import CompactionPlan
 from stratalog.cleaning.plan.retention import RetentionResult
-from stratalog.engine.duties.duties import Duties
+from stratalog.engine.duties.duties import Duties, by_log
 from stratalog.engine.duties.engine_metrics import histograms, samples
 from stratalog.engine.duties.scheduler import DutyStatus
-from stratalog.engine.duties.verify_logs import VerifyResult
+from stratalog.engine.duties.verify_logs import VerifyResult, checked_bytes, verify_log
 from stratalog.engine.engine_logs import EngineLogs
+from stratalog.engine.for_each_log import for_each
 from stratalog.engine.tiering.offload_log import OffloadResult, TierLag
 from stratalog.env.closing import Closeable
 from stratalog.env.latencies import BeginSpan, Latencies
-from stratalog.env.progress import Progress
+from stratalog.env.progress import Progress, counters
 from stratalog.errors import ConfigError
 from stratalog.log.change.extra_indexes import ExtrasResult
 from stratalog.log.log import Log
@@ -32,7 +34,7 @@ from stratalog.tier.upkeep.collect import CollectReport
 class EngineDuties(CheckedArguments, Closeable):
     """Base class of ``Engine`` with its operations on logs: retention, cleaning, offload, erasure and checks.
 
-    ``Engine`` sets ``_logs``, which owns the logs, and ``_duties``, which does the work.
+    ``Engine`` sets ``_logs``, which owns the logs, and ``_duties``, which also does some of this work on a schedule.
     """
 
     _logs: EngineLogs
@@ -57,8 +59,11 @@ class EngineDuties(CheckedArguments, Closeable):
         Raises:
             StorageError: error of the first log or directory that failed, raised after all logs and directories.
         """
-        self._logs.check_open()
-        self._duties.flush()
+        logs = self._chosen(None)
+        try:
+            for_each(logs, Log.flush)
+        finally:
+            self._duties.write_checkpoints()
 
     def offload(
         self, logs: Iterable[TopicPartition] | None = None, *, progress: Progress | None = None
@@ -89,7 +94,8 @@ class EngineDuties(CheckedArguments, Closeable):
         Raises:
             UnknownTopicError: a log in ``logs`` does not exist here.
         """
-        return self._duties.tier_lag(self._chosen(logs))
+        chosen, tiering = self._chosen(logs), self._logs.tiering
+        return () if tiering is None else tiering.lag(chosen)
 
     def collect(self) -> CollectReport:
         """Delete the objects in the tier that no reader can need any longer.
@@ -198,7 +204,9 @@ class EngineDuties(CheckedArguments, Closeable):
             UnknownTopicError: the partition does not exist here.
             StorageError: the error with which retention or compaction would fail.
         """
-        return self._duties.why_kept(self._logs.log(topic, partition), offset, key)
+        log, logs = self._logs.log(topic, partition), self._logs
+        policies, remote, now_ms = logs.policies(log.config), logs.opener.remote_of(log), logs.env.clock.now_ms()
+        return explain(log, policies, remote, self._duties.cleaner.limits, now_ms, offset=offset, key=key)
 
     def erase(
         self, topic: str, key: bytes, *, dry_run: bool = False, progress: Progress | None = None
@@ -221,7 +229,12 @@ class EngineDuties(CheckedArguments, Closeable):
             StorageError: a partition could not be opened, or its tier is unavailable; no partition was changed. An
                 error that ends the erasure of a partition early is not raised, but is in its result.
         """
-        return self._duties.erase(self._logs.logs_of(topic), key, dry_run=dry_run, progress=progress)
+        pairs = [(log, self._logs.opener.joined(log)) for log in self._logs.logs_of(topic)]
+        counted = counters(progress, pairs, lambda pair: searched_bytes(*pair))
+        return tuple(
+            erase(log, key, remote, dry_run=dry_run, on_bytes=on_bytes)
+            for (log, remote), on_bytes in zip(pairs, counted, strict=True)
+        )
 
     def verify(
         self,
@@ -249,7 +262,13 @@ class EngineDuties(CheckedArguments, Closeable):
             StoreError: the store refused a request or failed; logs after that error are not checked.
             StorageError: error of the first log that failed, raised after all logs.
         """
-        return self._duties.verify(self._chosen(logs), deep=deep, repair=repair, progress=progress)
+        chosen, remote_of = self._chosen(logs), self._logs.opener.remote_of
+        on_bytes = by_log(chosen, progress, lambda log: checked_bytes(log, remote_of(log)))
+
+        def work(log: Log) -> VerifyResult:
+            return verify_log(log, remote_of(log), deep=deep, repair=repair, on_bytes=on_bytes[log.name])
+
+        return tuple(for_each(chosen, work))
 
     def proof_of(self, result: EraseResult, key: bytes) -> dict[str, object]:
         """Return the proof of an erasure as a JSON object for ``check_erasure``. The proof does not contain the key."""
@@ -274,7 +293,8 @@ class EngineDuties(CheckedArguments, Closeable):
         topic, partition = proof.get("topic"), proof.get("partition")
         if not isinstance(topic, str) or type(partition) is not int:
             raise ConfigError("the proof names no topic and partition: use the output of stratalog erase --json")
-        return self._duties.check_erasure(proof, self._logs.log(topic, partition), key)
+        log = self._logs.log(topic, partition)
+        return check_erasure(proof, log, key, self._logs.opener.remote_of(log))
 
     def metrics(self) -> tuple[Sample, ...]:
         """Return the current metrics of logs, directories, duties and the tier; see ``docs/reference/metrics.md``.

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from stratalog.cleaning.erase.erase_key import erase, searched_bytes
-from stratalog.cleaning.erase.erasure_proof import ErasureCheck, check_erasure
-from stratalog.cleaning.erase.erasure_report import EraseResult
-from stratalog.cleaning.explain.explain import Explanation, explain
 from stratalog.cleaning.plan.retention import RetentionResult, apply_retention
 from stratalog.config.engine_settings import EngineConfig
 from stratalog.engine.duties.cleaner import Cleaner, Policies
 from stratalog.engine.duties.scheduler import Duty, DutyStatus, Scheduler
-from stratalog.engine.duties.verify_logs import VerifyResult, checked_bytes, verify_log
 from stratalog.engine.for_each_log import for_each
 from stratalog.engine.open.log_opener import LogOpener
 from stratalog.engine.open.open_logs import OpenLogs
-from stratalog.engine.tiering.offload_log import OffloadResult, TierLag
+from stratalog.engine.tiering.offload_log import OffloadResult
 from stratalog.engine.tiering.tier_duties import Tiering
 from stratalog.env import Env
 from stratalog.env.progress import OnBytes, Progress, counters
@@ -37,8 +32,8 @@ class Duties:
     """The duties of one engine. Thread-safe. ``close`` stops ``cleaner`` and ``tiering``, but closes no other argument.
 
     If a duty fails for one log, the duty continues with the other logs, and raises the first error at the end. After a
-    failure of the tier's store, only ``apply_retention`` continues, with the logs that have no tier. ``erase`` and
-    ``cleaner`` return the error of a log in the result for that log.
+    failure of the tier's store, only ``apply_retention`` continues, with the logs that have no tier. ``cleaner`` returns
+    the error of a log in the result for that log.
 
     Args:
         settings: intervals of the duties, and numbers of threads.
@@ -180,13 +175,6 @@ class Duties:
             return [log for _, log in sorted(self._open_logs.logs.items())]
         return [self._open_logs.log(name) for name in names]
 
-    def flush(self) -> None:
-        """Make all written records of the open logs durable, and store the checkpoints of all directories."""
-        try:
-            for_each(self.chosen(None), Log.flush)
-        finally:
-            self.write_checkpoints()
-
     def write_checkpoints(self) -> None:
         """Store the checkpoint files of all directories. An error of one directory is raised after all directories."""
         with contextlib.ExitStack() as stack:
@@ -205,7 +193,7 @@ class Duties:
         if self._tiering is None:
             raise ConfigError("no tier is configured, so segments cannot be offloaded: set tier to the URI of a tier")
         tiering = self._tiering
-        on_bytes = _by_log(logs, progress, lambda log: sum(lag.size_bytes for lag in tiering.lag([log])))
+        on_bytes = by_log(logs, progress, lambda log: sum(lag.size_bytes for lag in tiering.lag([log])))
         found = for_each(logs, lambda log: tiering.offload(log, on_bytes[log.name]), self._settings.copier_threads)
         return tuple(result for result in found if result is not None)
 
@@ -221,19 +209,6 @@ class Duties:
         """Build the missing extra indexes (``index.extra``) of closed local segments. Return a result for each log."""
         return tuple(for_each(logs, lambda log: log.maintenance.make_extra_indexes()))
 
-    def verify(
-        self, logs: Sequence[Log], *, deep: bool, repair: bool, progress: Progress | None = None
-    ) -> tuple[VerifyResult, ...]:
-        """Check logs on local disk and in the tier; return a result for each log. Arguments as for ``verify_log``."""
-        remote_of = self._opener.remote_of
-        on_bytes = _by_log(logs, progress, lambda log: checked_bytes(log, remote_of(log)))
-        return tuple(
-            for_each(
-                logs,
-                lambda log: verify_log(log, remote_of(log), deep=deep, repair=repair, on_bytes=on_bytes[log.name]),
-            )
-        )
-
     def apply_retention(
         self, logs: Sequence[Log], *, dry_run: bool = False, progress: Progress | None = None
     ) -> tuple[RetentionResult, ...]:
@@ -243,7 +218,7 @@ class Duties:
         """
         now_ms = self._clock.now_ms()
         sizes_bytes = {log.name: sum(segment.size_bytes for segment in log.view().segments) for log in logs}
-        on_bytes = _by_log(logs, progress, lambda log: sizes_bytes[log.name])
+        on_bytes = by_log(logs, progress, lambda log: sizes_bytes[log.name])
 
         def work(log: Log) -> RetentionResult:
             policies, remote = self._policies(log.config), self._opener.joined(log)
@@ -258,39 +233,9 @@ class Duties:
                 with contextlib.suppress(OutOfResourcesError):  # the deletion frees space; a later run writes them
                     self.write_checkpoints()
 
-    def tier_lag(self, logs: Sequence[Log]) -> tuple[TierLag, ...]:
-        """Return the tier lag of each log that has a tier; () without a tier."""
-        return () if self._tiering is None else self._tiering.lag(logs)
 
-    def why_kept(self, log: Log, offset: int | None, key: bytes | None) -> Explanation:
-        """Return when and why cleaning deletes, evicts, compacts or keeps parts of a log; arguments as ``explain``."""
-        now_ms, policies, remote = self._clock.now_ms(), self._policies(log.config), self._opener.remote_of(log)
-        return explain(log, policies, remote, self.cleaner.limits, now_ms, offset=offset, key=key)
-
-    def erase(
-        self, logs: Sequence[Log], key: bytes, *, dry_run: bool, progress: Progress | None = None
-    ) -> tuple[EraseResult, ...]:
-        """Erase all records of a key below the current log ends, and return a result for each log.
-
-        If the erasure of a log fails, its result contains the error. Only an error before the first erasure is raised,
-        for instance if the store of the tier is unavailable. ``progress`` is called with the bytes that were searched.
-        """
-        pairs = [(log, self._opener.joined(log)) for log in logs]
-        counted = counters(progress, pairs, lambda pair: searched_bytes(*pair))
-        return tuple(
-            erase(log, key, remote, dry_run=dry_run, on_bytes=on_bytes)
-            for (log, remote), on_bytes in zip(pairs, counted, strict=True)
-        )
-
-    def check_erasure(self, proof: Mapping[str, object], log: Log, key: bytes) -> ErasureCheck:
-        """Return the segments of a log that contain an erased key, and the remnants in ``proof`` that still exist.
-
-        Remnants are files and objects that may contain the key. Errors are those of ``erasure_proof.check_erasure``.
-        """
-        return check_erasure(proof, log, key, self._opener.remote_of(log))
-
-
-def _by_log(
+def by_log(
     logs: Sequence[Log], progress: Progress | None, size_of: Callable[[Log], int]
 ) -> dict[TopicPartition, OnBytes]:
+    """Return the callbacks of ``counters`` by the names of the logs."""
     return dict(zip((log.name for log in logs), counters(progress, logs, size_of), strict=True))
