@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from stratalog.cleaning.plan.retention import RetentionResult, apply_retention
@@ -62,15 +62,8 @@ class Duties:
     ) -> None:
         self._settings, self._clock, self._open_logs, self._opener = settings, env.clock, open_logs, opener
         self._policies, self.cleaner, self._tiering = policies, cleaner, tiering
-        self._schedulers = (
-            Scheduler(env.clock, self._everyday(abort_expired), watch=env.watch),
-            # The following duties have their own threads: a plugin's policy or an upload may take minutes, and must
-            # not delay syncs. A compaction round in a tier may take hours, and must not delay retention.
-            Scheduler(env.clock, self._retention(), "stratalog-retention", env.watch),
-            Scheduler(env.clock, self._cleaning(), "stratalog-cleaning", env.watch),
-            Scheduler(env.clock, self._tier(), "stratalog-tier", env.watch),
-            Scheduler(env.clock, self._extras(), "stratalog-extras", env.watch),
-        )
+        schedules = self._schedules(abort_expired)
+        self._schedulers = [Scheduler(env.clock, duties, name, env.watch) for name, duties in schedules.items()]
 
     # --- on a schedule -----------------------------------------------------------------------------------------------
 
@@ -95,26 +88,32 @@ class Duties:
         for scheduler in reversed(self._schedulers):
             scheduler.close()
 
-    def _everyday(self, abort_expired: Callable[[], object]) -> Sequence[Duty]:
+    def _schedules(self, abort_expired: Callable[[], object]) -> Mapping[str, Sequence[Duty]]:
+        """Return the duties of each thread, by the name of the thread."""
         settings = self._settings
-        return (
-            Duty("sync", min(max(settings.sync_interval_ms // 2, 1), LONGEST_SYNC_TICK_MS), self._sync_due),
-            Duty("delete", DELETE_TICK_MS, self._delete_due),
-            Duty("transactions", TRANSACTIONS_TICK_MS, abort_expired),
-            Duty("high watermarks", settings.watermark_interval_ms, self._write_high_watermarks),
-            Duty("checkpoints", max(settings.checkpoint_interval_ms, 1), self.write_checkpoints),
-            Duty("producers", settings.producer_expiration_interval_ms, self._forget_producers),
-            Duty("roll", settings.retention_interval_ms, self._roll_due),
-        )
-
-    def _retention(self) -> Sequence[Duty]:
-        interval_ms = self._settings.retention_interval_ms
-        return (Duty("retention", interval_ms, lambda: self.apply_retention(self._serving())),)
-
-    def _cleaning(self) -> Sequence[Duty]:
-        if not self._settings.cleaner_enable:
-            return ()
-        return (Duty("cleaner", self._settings.cleaner_backoff_ms, self._clean_due),)
+        return {
+            "stratalog-duties": (
+                Duty("sync", min(max(settings.sync_interval_ms // 2, 1), LONGEST_SYNC_TICK_MS), self._sync_due),
+                Duty("delete", DELETE_TICK_MS, self._delete_due),
+                Duty("transactions", TRANSACTIONS_TICK_MS, abort_expired),
+                Duty("high watermarks", settings.watermark_interval_ms, self._write_high_watermarks),
+                Duty("checkpoints", max(settings.checkpoint_interval_ms, 1), self.write_checkpoints),
+                Duty("producers", settings.producer_expiration_interval_ms, self._forget_producers),
+                Duty("roll", settings.retention_interval_ms, self._roll_due),
+            ),
+            # The following duties have their own threads: a plugin's policy or an upload may take minutes, and must
+            # not delay syncs. A compaction round in a tier may take hours, and must not delay retention.
+            "stratalog-retention": (
+                Duty("retention", settings.retention_interval_ms, lambda: self.apply_retention(self._serving())),
+            ),
+            "stratalog-cleaning": (
+                [Duty("cleaner", settings.cleaner_backoff_ms, self._clean_due)] if settings.cleaner_enable else ()
+            ),
+            "stratalog-tier": () if self._tiering is None else self._of_tier(self._tiering),
+            "stratalog-extras": (
+                Duty("EXTRA indexes", settings.extra_interval_ms, lambda: self.make_extras(self._serving())),
+            ),
+        }
 
     def _clean_due(self) -> None:
         """Compact the logs in service. Raise the first error that does not make its part of a log uncleanable."""
@@ -122,22 +121,16 @@ class Duties:
             if isinstance(result.error, StoreError | LogDirError):
                 raise result.error
 
-    def _tier(self) -> Sequence[Duty]:
-        if self._tiering is None:
-            return ()
+    def _of_tier(self, tiering: Tiering) -> Sequence[Duty]:
+        def offload() -> None:
+            """Offload all logs in service. Skip a log during the pause after a plugin has failed on it."""
+            with contextlib.suppress(PluginError):  # the error is logged, and part of the log's TierLag
+                self.offload([log for log in self._serving() if tiering.is_due(log)])
+
         return (
-            Duty("offload", self._settings.offload_interval_ms, self._offload_due),
+            Duty("offload", self._settings.offload_interval_ms, offload),
             Duty("collect", self._settings.collect_interval_ms, self.collect),
         )
-
-    def _offload_due(self) -> None:
-        """Offload all logs in service. Skip a log during the pause after a plugin has failed on it."""
-        if self._tiering is not None:
-            with contextlib.suppress(PluginError):  # the error is logged, and part of the log's TierLag
-                self.offload([log for log in self._serving() if self._tiering.is_due(log)])
-
-    def _extras(self) -> Sequence[Duty]:
-        return (Duty("EXTRA indexes", self._settings.extra_interval_ms, lambda: self.make_extras(self._serving())),)
 
     def _serving(self) -> list[Log]:
         """Return the open logs that are in service."""
