@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from stratalog import Record, open_engine, open_reader
-from stratalog.engine.topics.new_topic import create_partition
+from stratalog.engine.open.log_dir import LogDir
 from stratalog.env import Env
 from stratalog.epochs.checkpoint import format_offsets
 from stratalog.errors import (
@@ -30,7 +30,7 @@ from stratalog.errors import (
     StorePermissionError,
     TopicExistsError,
 )
-from stratalog.model.names import TopicPartition
+from stratalog.model.names import TopicId, TopicPartition
 from stratalog.reading.reader import TopicInfo
 from stratalog.testing.faults import FaultyVfs, Rule, failing
 
@@ -206,14 +206,14 @@ def test_threads_that_make_one_topic_make_it_once(tmp_path: Path) -> None:
 def test_a_crash_while_a_topic_is_made_leaves_no_partition_without_its_settings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    copies: list[Path] = []
+    copies, create = list[Path](), LogDir.create
 
-    def copied(*arguments: object) -> None:
+    def copied(directory: LogDir, log: TopicPartition, topic_id: TopicId) -> None:
         copies.append(tmp_path / f"copy-{len(copies)}")
         shutil.copytree(tmp_path / "data", copies[-1])
-        create_partition(*arguments)  # type: ignore[arg-type]  # handed on as they came
+        create(directory, log, topic_id)
 
-    monkeypatch.setattr("stratalog.engine.topics.topic_changes.create_partition", copied)
+    monkeypatch.setattr(LogDir, "create", copied)
     with open_engine(tmp_path / "data") as engine:
         made = engine.create_topic("orders", partitions=2, config={"retention.ms": 5})
     with open_engine(copies[1]) as engine:

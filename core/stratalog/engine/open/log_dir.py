@@ -15,8 +15,13 @@ from typing import Final
 from stratalog.engine.open.directory_id import read_identity
 from stratalog.env import Env
 from stratalog.epochs.checkpoint import check_offsets, format_offsets
-from stratalog.errors import LogDirOfflineError, NotAFileError, StorageError
-from stratalog.log.folder.directory_state import check_may_become_log_directory, partition_folders, read_directory
+from stratalog.errors import LogDirOfflineError, NotAFileError, StorageError, TopicExistsError
+from stratalog.log.folder.directory_state import (
+    check_may_become_log_directory,
+    partition_folders,
+    read_directory,
+    store_topic_id,
+)
 from stratalog.log.load.loaded_log import LoadRequest
 from stratalog.log.log import Log
 from stratalog.model.events import Event, LogDirOffline
@@ -27,6 +32,7 @@ from stratalog.model.names import (
     HIGH_WATERMARKS_FILE,
     LOG_STARTS_FILE,
     RECOVERY_POINTS_FILE,
+    TopicId,
     TopicPartition,
     deleted_folder,
     left_folder_fate,
@@ -191,6 +197,24 @@ class LogDir:
             for offsets in known:
                 for name in offsets.keys() - self.folders.keys() - self.linked:
                     del offsets[name]
+
+    def create(self, log: TopicPartition, topic_id: TopicId) -> None:
+        """Create a partition's folder with its ``partition.metadata``, durable on return.
+
+        Raises:
+            TopicExistsError: the directory has a file or folder with the partition's name.
+            StorageError: the creation failed; ``discard`` removes the folder if it exists.
+        """
+        self.forget_offsets(log)
+        folder = self.folders[log] = partition_folder(log)  # stored first, because creation may fail half way
+        try:
+            files = self.store.open_log(folder, create=True)
+        except FileExistsError as error:
+            del self.folders[log]
+            raise TopicExistsError(
+                f"{self.store.path(folder)} exists, and is not a log of this engine: move it to another place"
+            ) from error
+        store_topic_id(files, topic_id)
 
     def discard(self, log: TopicPartition) -> None:
         """Remove the folder of a new partition that was never used. Do nothing if the partition does not exist."""

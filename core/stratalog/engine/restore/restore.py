@@ -17,7 +17,6 @@ from stratalog.engine.open.log_dir import LogDir
 from stratalog.engine.open.notifier import Notifier
 from stratalog.engine.restore.new_identity import FIRST_EPOCH, assign_new_id, gets_new_id
 from stratalog.engine.restore.restore_note import RestoreNote, parse_note, read_note
-from stratalog.engine.topics.new_topic import create_partition
 from stratalog.env import Env
 from stratalog.env.progress import Progress, counters
 from stratalog.env.threads import outcomes
@@ -282,7 +281,7 @@ class _Restore:
                 topic = plan.target.topic
                 if topic not in ids:
                     ids[topic] = self._topic_id(directory, plan)
-                create_partition(directory, plan.target, ids[topic])
+                directory.create(plan.target, ids[topic])
             files = directory.store.open_log(directory.folders[plan.target])
             if files.read_small(RESTORING_FILE) is None:
                 _clear(files)

@@ -14,7 +14,6 @@ from stratalog.engine.open.log_dir import LogDir
 from stratalog.engine.open.log_opener import LogOpener
 from stratalog.engine.open.open_logs import OpenLogs
 from stratalog.engine.topics.move_log import close_log, copy_log, finish_move, has_arrived, keep_offsets, moved_request
-from stratalog.engine.topics.new_topic import altered, create_partition
 from stratalog.errors import (
     ClosedError,
     ConfigError,
@@ -129,7 +128,7 @@ class TopicChanges:
             for found in names:
                 directory = min(self._open_logs.online(), key=lambda candidate: len(candidate.folders))
                 made[found] = directory, None
-                create_partition(directory, found, topic_id)
+                directory.create(found, topic_id)
                 made[found] = directory, self._opener.open(directory, found, NEW_LOG)
         except BaseException:
             self._discard(made)
@@ -163,7 +162,7 @@ class TopicChanges:
         )
         names = self._names_of(name)
         now = self._topics.config(name)
-        entry, checked = altered(self._topics, name, config, self.info(name, names).topic_id)
+        entry, checked = _altered(self._topics, name, config, self.info(name, names).topic_id)
         self._host.check_topic_config(checked, config)
         self._check_tier(config, checked)
         leaves = now.remote_storage_enable and not checked.remote_storage_enable
@@ -314,6 +313,32 @@ class TopicChanges:
         if not names and self._topics.entry(topic) is None:
             raise unknown_topic(topic, self._open_logs.names(), self._open_logs.places())
         return names
+
+
+def _altered(
+    topics: TopicTable, topic: str, changes: Mapping[str, object], topic_id: TopicId | None
+) -> tuple[TopicEntry, TopicConfig]:
+    """Return the entry to store for a topic with changed settings, and all its new settings.
+
+    In ``changes``, the value None resets a setting to its default. Stored settings that no installed plugin knows stay
+    as they are, unless they are reset.
+
+    Raises:
+        UnknownSettingError, ConfigError: a change is wrong, or no partition is open from which to read the topic id.
+    """
+    source = f"alter_topic({topic!r})"
+    for name in changes.keys() - topics.defaults.to_mapping().keys() - topics.chosen(topic).keys():
+        topics.defaults.replaced({name: ""}, source)  # raises, with the nearest name
+    unknown = topics.unknown(topic)
+    before = {name: value for name, value in topics.chosen(topic).items() if name not in unknown}
+    chosen = {name: value for name, value in {**before, **changes}.items() if value is not None}
+    checked = topics.checked(chosen, source)
+    stored = checked.to_mapping()
+    known = topics.topic_id(topic) or topic_id
+    if known is None:
+        raise ConfigError(f"the id of topic {topic} is not known, because none of its partitions can be opened")
+    kept = {name: value for name, value in unknown.items() if name not in changes}
+    return TopicEntry(known, {**kept, **{name: stored[name] for name in chosen}}), checked
 
 
 def _as_ours(error: BaseException, name: TopicPartition) -> StorageError:
