@@ -7,10 +7,11 @@ from dataclasses import replace
 from typing import Final
 
 from stratalog.errors import CorruptionError, UnsupportedCompressionError
-from stratalog.model.batches import CONTROL_BIT, TIMESTAMP_TYPE_BIT, BatchTable
+from stratalog.model.batches import TIMESTAMP_TYPE_BIT, BatchTable
 from stratalog.model.records import Fields
 from stratalog.model.segment_info import SegmentInfo
 from stratalog.segment.components import Components
+from stratalog.segment.control_batches import without_markers
 from stratalog.segment.framing import Chunk, walk
 from stratalog.segment.readable import ReadableSegment
 from stratalog.segment.search import decode
@@ -46,12 +47,7 @@ def _of_table(
     chunk: Chunk, table: BatchTable, segment: ReadableSegment, components: Components
 ) -> list[tuple[int, int]]:
     """Return the number of data records and their smallest timestamp (ms), for each part of a table."""
-    if table.magic < 2:
-        shown = table
-    elif any(map(CONTROL_BIT.__and__, table.attributes)):
-        shown = table.keep([not attributes & CONTROL_BIT for attributes in table.attributes])
-    else:
-        shown = table
+    shown = without_markers(table)
     if table.magic == 2 and all(map(TIMESTAMP_TYPE_BIT.__and__, shown.attributes)):  # each record has the batch's time
         rows = zip(shown.record_count, shown.max_timestamp_ms, strict=True)
         return list(rows)
