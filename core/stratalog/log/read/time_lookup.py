@@ -92,14 +92,16 @@ def largest_timestamp(
     The result is None if no record has a timestamp, or if that record is above the bound of ``isolation``. Raises
     StorageError if a segment cannot be read. Unlike in Kafka, records below the log start do not count.
     """
-    found = _since(_largest_ms(views, components), views, components, isolation, fences)
-    if found is None:  # the record with this timestamp may be below the log start, in the first segment
-        largest_ms = _largest_ms(views, components, is_exact=True)
-        found = _since(largest_ms, views, components, isolation, fences)
-    return found
+    for is_exact in (False, True):  # the record with the timestamp may be below the log start, in the first segment
+        largest_ms = _largest_ms(views, components, is_exact=is_exact)
+        if largest_ms != NO_TIMESTAMP:
+            found = offset_for_timestamp(views, components, largest_ms, isolation, fences)
+            if found is not None:
+                return found
+    return None
 
 
-def _largest_ms(views: ViewSource, components: Components, *, is_exact: bool = False) -> int:
+def _largest_ms(views: ViewSource, components: Components, *, is_exact: bool) -> int:
     """Return the largest timestamp of all segments that end above the log start; -1 if there is none.
 
     If ``is_exact`` is True, records below the log start do not count. A segment with such records is then read.
@@ -116,15 +118,6 @@ def _largest_ms(views: ViewSource, components: Components, *, is_exact: bool = F
         return largest_ms
 
     return retried(views, find)
-
-
-def _since(
-    timestamp_ms: int, views: ViewSource, components: Components, isolation: str, fences: TimeFences
-) -> TimestampOffset | None:
-    """Return the result of ``offset_for_timestamp``; None for the timestamp -1."""
-    if timestamp_ms == NO_TIMESTAMP:
-        return None
-    return offset_for_timestamp(views, components, timestamp_ms, isolation, fences)
 
 
 def _candidates(view: LogView, timestamp_ms: int, fences: TimeFences) -> Iterable[ReadableSegment]:
