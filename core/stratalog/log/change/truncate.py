@@ -317,7 +317,7 @@ def _begin_again(state: LogState, offset: int, log_start: int, known: _Known) ->
         state.files.remove(segment_file(found, SNAPSHOT_SUFFIX))
     if known.producers.entries():
         write_snapshot(state.files, offset, known.producers)
-    state.writes.keep_last(1)
+    state.writes.replace_segments(0, len(old), ())
     known.producers.end_offset = offset
     state.writes.replace_producers(known.producers)
     state.durability.restart_at(offset)

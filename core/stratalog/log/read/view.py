@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import chain
 from operator import attrgetter
 from typing import Final, NamedTuple
@@ -106,17 +106,16 @@ class LogView(NamedTuple):
         here = map(local.__getitem__, range(bisect_right(local, start, key=_end_offset), len(local)))
         return here if self.remote is None else chain(self.remote_from(start), here)
 
-    def ranges(self, start: int, stop: int, segments: Iterable[ReadableSegment] | None = None) -> Iterator[ReadRange]:
+    def ranges(self, start: int, stop: int) -> Iterator[ReadRange]:
         """Yield the ranges of [start, stop), ascending, over both tiers; local segments are preferred.
 
         Args:
             start: first offset; offsets below the log start are in no range.
             stop: exclusive end.
-            segments: the segments to read, ascending; None means all.
         """
         start = max(start, self.offsets.log_start)
         active = self.segments[-1] if self.segments else None
-        for segment in self.readable_from(start) if segments is None else segments:
+        for segment in self.readable_from(start):
             first, end = max(start, segment.base_offset), segment.end_offset
             if first >= stop:
                 return

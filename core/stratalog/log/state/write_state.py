@@ -101,10 +101,6 @@ class WriteState:
         """Replace ``count`` segments from index ``first`` on with ``made``. The replaced segments are not closed."""
         self.segments = (*self.segments[:first], *made, *self.segments[first + count :])
 
-    def keep_last(self, count: int) -> None:
-        """Drop all segments except the last ``count``, without closing them."""
-        self.segments = self.segments[-count:]
-
     def store_epochs(self, epochs: EpochCache) -> None:
         """Replace the epochs, durably. If storing them fails, raise the error and keep the earlier epochs."""
         try:
