@@ -117,8 +117,7 @@ def begin(request: OpenRequest, settings: LogSettings, environment: LogEnvironme
         tier=TierLink(files, health, lock),
         published=PublishedView(view),
     )
-    due_ns = components.env.clock.monotonic_ns() + config.file_delete_delay_ms * 1_000_000
-    state.writes.pending_deletes.add(loaded.left, due_ns)
+    state.delete_later(loaded.left)
     state.durability.turns.set_writer(partial(commit_queued, state))
     state.publish()
     return state

@@ -133,8 +133,7 @@ def retire_segment(state: LogState, segment: Segment, names: Collection[str] | N
     None to list the folder.
     """
     segment.close()
-    due_ns = state.settings.components.env.clock.monotonic_ns() + state.settings.config.file_delete_delay_ms * 1_000_000
-    state.writes.pending_deletes.add(set_aside(state.files, segment, names=names), due_ns)
+    state.delete_later(set_aside(state.files, segment, names=names))
 
 
 def delete_expired(state: LogState, *, all_now: bool = False) -> int:

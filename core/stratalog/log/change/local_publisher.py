@@ -166,7 +166,7 @@ def _replace(state: LogState, built: BuiltSegment, old: Sequence[Segment]) -> No
             if segment.base_offset >= new_end:
                 state.files.sync()
 
-    _delete_later(state, publish_files(state.files, [built], take_over))
+    state.delete_later(publish_files(state.files, [built], take_over))
     _publish(state, first, 1, _opened(state, built))
     reading.close()
 
@@ -226,7 +226,7 @@ def _take_in(state: LogState, built: Sequence[BuiltSegment]) -> None:
         # The snapshot of the active segment is also valid for the first new segment.
         return set_aside(state.files, active, keep_snapshot=True)
 
-    _delete_later(state, publish_files(state.files, built, take_over))
+    state.delete_later(publish_files(state.files, built, take_over))
     added = list[Segment]()
     try:
         for one in built:
@@ -254,9 +254,3 @@ def _opened(state: LogState, built: BuiltSegment) -> Segment:
     segment = Segment(state.files, built.base_offset, built.end_offset, state.settings.components, log)
     segment.largest = built.largest
     return segment
-
-
-def _delete_later(state: LogState, names: Sequence[str]) -> None:
-    """Delete these files ``file.delete.delay.ms`` from now."""
-    due_ns = state.settings.components.env.clock.monotonic_ns() + state.settings.config.file_delete_delay_ms * 1_000_000
-    state.writes.pending_deletes.add(names, due_ns)

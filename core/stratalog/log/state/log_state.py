@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -66,6 +66,11 @@ class LogState:
         self.settings = settings
         self.writes.appender.configure(settings.config)
         self.publish()
+
+    def delete_later(self, names: Iterable[str]) -> None:
+        """Delete these ``.deleted`` files ``file.delete.delay.ms`` from now. The caller holds the lock."""
+        clock, delay_ms = self.settings.components.env.clock, self.settings.config.file_delete_delay_ms
+        self.writes.pending_deletes.add(names, clock.monotonic_ns() + delay_ms * 1_000_000)
 
     def publish(self) -> None:
         """Make the current state visible to readers. The caller holds the lock."""
