@@ -112,7 +112,7 @@ def begin(request: OpenRequest, settings: LogSettings, environment: LogEnvironme
             max(loaded.epochs.latest, 0),
             is_leader=ours is None or not ours.segments or ours.end_offset <= loaded.log_end,
         ),
-        writes=WriteState(files, loaded, appender),
+        writes=WriteState(files, health, loaded, appender),
         durability=DurabilityState(loaded.recovery_point),
         tier=TierLink(files, health, lock),
         published=PublishedView(view),

@@ -19,7 +19,6 @@ from stratalog.log.change.delete import raise_log_start
 from stratalog.log.change.truncate import truncate_fully
 from stratalog.log.durability.sync import sync_records
 from stratalog.log.prepare.prepare_batches import whole_batches
-from stratalog.log.state.leadership import store_epochs
 from stratalog.log.state.log_state import LogState
 from stratalog.model.batches import Buffer, RecordBatch
 from stratalog.model.offsets import MAX_OFFSET, Durability, LogOffsets
@@ -71,7 +70,7 @@ def append_as_follower(
             _check_begin(state, batches)
             if any(batch.magic < 2 for batch in batches):
                 # Batches of magic 0 and 1 have no epoch: without epochs, no comparison of epochs is wrong.
-                store_epochs(state, EpochCache())
+                state.writes.set_epochs(EpochCache())
             for group in _groups(state, batches):
                 own = bytearray(view[group[0].position : group[-1].position + group[-1].size_bytes])
                 found = state.settings.components.formats.of(group[0].magic, "append", group[0].position)

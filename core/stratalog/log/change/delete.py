@@ -12,7 +12,6 @@ from stratalog.config.topic import TopicConfig
 from stratalog.errors import InvalidTopicError, OffsetOutOfRangeError, OutOfResourcesError, PolicyViolationError
 from stratalog.log.durability.sync import sync_records
 from stratalog.log.folder.folder import file_names, set_aside
-from stratalog.log.state.leadership import forget_epochs
 from stratalog.log.state.log_state import LogState
 from stratalog.log.state.roll import roll
 from stratalog.model.names import INTERNAL_TOPICS
@@ -66,7 +65,7 @@ def raise_log_start(state: LogState, offset: int) -> int:
         if offset > offsets.high_watermark or offset < 0:
             raise OffsetOutOfRangeError(str(state.log), offset, offsets.log_start, offsets.high_watermark)
         if offset > offsets.log_start:
-            forget_epochs(state, state.writes.epochs.truncate_from_start(offset))
+            state.writes.forget_epochs(state.writes.epochs.truncate_from_start(offset))
             state.writes.set_log_start(offset)
             state.publish()
         return state.view.offsets.log_start

@@ -20,7 +20,6 @@ from stratalog.log.change.delete import retire_segment
 from stratalog.log.folder.folder import file_names, write_index
 from stratalog.log.load.producer_replay import newest_snapshot, replay_range, snapshot_offsets, write_snapshot
 from stratalog.log.load.tier_producers import producers_at
-from stratalog.log.state.leadership import forget_epochs, store_epochs
 from stratalog.log.state.log_state import LogState
 from stratalog.log.state.roll import new_appender, next_segment, roll
 from stratalog.model.names import DESCRIBING_SUFFIXES, SNAPSHOT_SUFFIX, segment_file
@@ -60,7 +59,7 @@ def truncate_to(state: LogState, offset: int) -> bool:
                 )
                 raise OffsetInTierError(reason)
             if offset >= state.log_end:
-                forget_epochs(state, state.writes.epochs.truncate_from_end(state.log_end))
+                state.writes.forget_epochs(state.writes.epochs.truncate_from_end(state.log_end))
                 state.publish()
                 return False
             end = _end_in_tier(state, offset)
@@ -327,5 +326,5 @@ def _begin_again(state: LogState, offset: int, log_start: int, known: _Known) ->
     for segment in old:
         retire_segment(state, segment)
     state.files.sync()
-    store_epochs(state, known.epochs)
+    state.writes.set_epochs(known.epochs)
     state.publish()

@@ -6,14 +6,7 @@ maybeIncrementHighWatermark, updateHighWatermark.
 
 from __future__ import annotations
 
-from stratalog.epochs.epoch_cache import EpochCache
-from stratalog.errors import (
-    ConfigError,
-    FencedEpochError,
-    OutOfResourcesError,
-    StaleLeaderEpochError,
-    StorageError,
-)
+from stratalog.errors import ConfigError, FencedEpochError, StaleLeaderEpochError
 from stratalog.log.load.tier_at_opening import check_not_taken
 from stratalog.log.state.log_state import LogState
 from stratalog.model.offsets import Watermark
@@ -36,7 +29,7 @@ def lead(state: LogState, epoch: int) -> None:
         role.check_epoch(epoch)
         if not role.is_leader and epoch == role.leader_epoch:
             raise StaleLeaderEpochError(f"log {state.log} follows another leader in epoch {epoch}")
-        store_epochs(state, state.writes.epochs.assign(epoch, state.log_end))
+        state.writes.set_epochs(state.writes.epochs.assign(epoch, state.log_end))
         role.lead(epoch)
         state.publish()
 
@@ -56,37 +49,6 @@ def follow(state: LogState, epoch: int) -> None:
         state.role.check_epoch(epoch)
         state.role.follow(epoch, state.view.offsets.high_watermark)
         state.publish()
-
-
-def store_epochs(state: LogState, epochs: EpochCache) -> None:
-    """Replace the log's epochs, durably. The caller holds the log's lock.
-
-    Raises:
-        OutOfResourcesError: no space or no descriptor; nothing is changed.
-        StorageError: the disk failed; the log is out of service.
-    """
-    if epochs == state.writes.epochs:
-        return
-    try:
-        state.writes.store_epochs(epochs)
-    except OutOfResourcesError:
-        raise
-    except StorageError as error:
-        state.health.fail(error)
-        raise
-
-
-def forget_epochs(state: LogState, left: EpochCache) -> None:
-    """Replace the log's epochs by ``left``, a part of them; a full disk is no error. The caller holds the log's lock.
-
-    Raises:
-        StorageError: the disk failed; the log is out of service.
-    """
-    try:
-        state.writes.forget_epochs(left)
-    except StorageError as error:
-        state.health.fail(error)
-        raise
 
 
 def set_high_watermark(state: LogState, offset: int) -> int:

@@ -6,9 +6,10 @@ import contextlib
 from collections.abc import Iterable, Sequence
 
 from stratalog.epochs.epoch_cache import EpochCache
-from stratalog.errors import OutOfResourcesError, SystemLimitError
+from stratalog.errors import OutOfResourcesError, StorageError, SystemLimitError
 from stratalog.log.folder.folder import write_epochs
 from stratalog.log.load.loaded_log import LoadedLog
+from stratalog.log.state.health import Health
 from stratalog.producers.state import ProducerState
 from stratalog.segment.appender import Appender
 from stratalog.segment.segment import Segment
@@ -63,6 +64,7 @@ class WriteState:
 
     __slots__ = (
         "_files",
+        "_health",
         "appender",
         "epochs",
         "extra_labels",
@@ -75,8 +77,8 @@ class WriteState:
         "snapshot_offset",
     )
 
-    def __init__(self, files: LogFiles, loaded: LoadedLog, appender: Appender) -> None:
-        self._files, self.segments, self.appender = files, tuple(loaded.segments), appender
+    def __init__(self, files: LogFiles, health: Health, loaded: LoadedLog, appender: Appender) -> None:
+        self._files, self._health, self.segments, self.appender = files, health, tuple(loaded.segments), appender
         self.producers, self.producer_expiration_ms = loaded.producers, loaded.producer_expiration_ms
         self.epochs, self.log_start, self.snapshot_offset = loaded.epochs, loaded.log_start, loaded.snapshot_offset
         self.has_stale_epochs = loaded.stores_stale_epochs
@@ -101,8 +103,27 @@ class WriteState:
         """Replace ``count`` segments from index ``first`` on with ``made``. The replaced segments are not closed."""
         self.segments = (*self.segments[:first], *made, *self.segments[first + count :])
 
+    def set_epochs(self, epochs: EpochCache) -> None:
+        """Replace the epochs as ``store_epochs`` does; if they are equal to the present epochs, store nothing."""
+        if epochs != self.epochs:
+            self.store_epochs(epochs)
+
     def store_epochs(self, epochs: EpochCache) -> None:
-        """Replace the epochs, durably. If storing them fails, raise the error and keep the earlier epochs."""
+        """Replace the epochs, durably. After an error, the earlier epochs stay.
+
+        Raises:
+            OutOfResourcesError: no space or no descriptor.
+            StorageError: the disk failed; the log is out of service.
+        """
+        try:
+            self._write_epochs(epochs)
+        except StorageError as error:
+            if not isinstance(error, OutOfResourcesError):
+                self._health.fail(error)
+            raise
+        self.epochs, self.has_stale_epochs = epochs, False
+
+    def _write_epochs(self, epochs: EpochCache) -> None:
         try:
             write_epochs(self._files, epochs)
         except SystemLimitError:  # the file may have been replaced before the error
@@ -111,7 +132,6 @@ class WriteState:
                 write_epochs(self._files, self.epochs)
                 self.has_stale_epochs = False
             raise
-        self.epochs, self.has_stale_epochs = epochs, False
 
     def forget_epochs(self, left: EpochCache) -> None:
         """Replace the epochs by ``left``, a part of them.
@@ -120,7 +140,7 @@ class WriteState:
         disk. The old file only has more epochs than needed, and the next loading or append removes them.
 
         Raises:
-            LogDirOfflineError: the disk failed.
+            StorageError: the disk failed; the log is out of service.
         """
         if left != self.epochs:
             self.has_stale_epochs = self.has_stale_epochs or left.latest < self.epochs.latest
