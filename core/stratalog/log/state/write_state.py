@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterable, Sequence
 
 from stratalog.epochs.epoch_cache import EpochCache
-from stratalog.errors import OutOfResourcesError, StorageError, SystemLimitError
+from stratalog.errors import OutOfResourcesError, SystemLimitError
 from stratalog.log.folder.folder import write_epochs
 from stratalog.log.load.loaded_log import LoadedLog
 from stratalog.log.state.health import Health
@@ -115,23 +115,16 @@ class WriteState:
             OutOfResourcesError: no space or no descriptor.
             StorageError: the disk failed; the log is out of service.
         """
-        try:
-            self._write_epochs(epochs)
-        except StorageError as error:
-            if not isinstance(error, OutOfResourcesError):
-                self._health.fail(error)
-            raise
+        with self._health.guarded("storing leader epochs"):
+            try:
+                write_epochs(self._files, epochs)
+            except SystemLimitError:  # the file may have been replaced before the error
+                self.has_stale_epochs = self.has_stale_epochs or epochs != self.epochs
+                with contextlib.suppress(OutOfResourcesError):
+                    write_epochs(self._files, self.epochs)
+                    self.has_stale_epochs = False
+                raise
         self.epochs, self.has_stale_epochs = epochs, False
-
-    def _write_epochs(self, epochs: EpochCache) -> None:
-        try:
-            write_epochs(self._files, epochs)
-        except SystemLimitError:  # the file may have been replaced before the error
-            self.has_stale_epochs = self.has_stale_epochs or epochs != self.epochs
-            with contextlib.suppress(OutOfResourcesError):
-                write_epochs(self._files, self.epochs)
-                self.has_stale_epochs = False
-            raise
 
     def forget_epochs(self, left: EpochCache) -> None:
         """Replace the epochs by ``left``, a part of them.

@@ -9,6 +9,7 @@ import pytest
 from log_bed import LogBed, records
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import (
+    ClosedError,
     ConfigError,
     DiskFullError,
     LogDirOfflineError,
@@ -150,6 +151,26 @@ def test_an_epoch_whose_file_could_not_be_synced_is_not_in_the_file(bed: LogBed,
     assert (log.leader_epoch, log.view().epochs.entries) == (0, (EpochEntry(0, 0),))
     again = bed.open()
     assert (again.leader_epoch, again.view().epochs.entries) == (0, (EpochEntry(0, 0),))
+
+
+def test_an_interrupt_while_an_epoch_is_stored_takes_the_log_out_of_service(bed: LogBed) -> None:
+    """Otherwise the next opening would assign the records that follow to an epoch in which nobody led."""
+    bed.files_port = files = FaultyVfs()
+    log = bed.open()
+    log.append(records(3))
+
+    def interrupt(operation: str, _: str) -> None:
+        if operation == "sync folder":  # the file has the new epoch
+            raise KeyboardInterrupt
+
+    files.rule = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        log.lead(4)
+    files.rule = None
+    with pytest.raises(ClosedError, match="KeyboardInterrupt"):
+        log.append(records(2, start=3))
+    bed.crash()
+    assert bed.open(clean=False).view().epochs.entries == (EpochEntry(0, 0),)
 
 
 def test_epochs_that_a_failed_append_has_removed_from_the_file_are_stored_again(bed: LogBed) -> None:
