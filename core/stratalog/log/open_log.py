@@ -20,7 +20,7 @@ from stratalog.log.state.durability_state import DurabilityState
 from stratalog.log.state.health import Health
 from stratalog.log.state.log_settings import LogSettings
 from stratalog.log.state.log_state import LogState
-from stratalog.log.state.published import PublishedView, make_view
+from stratalog.log.state.published import PublishedView
 from stratalog.log.state.role import Role
 from stratalog.log.state.roll import new_appender
 from stratalog.log.state.tier_link import TierLink
@@ -94,7 +94,6 @@ def begin(request: OpenRequest, settings: LogSettings, environment: LogEnvironme
         report_losses(name, tiered, files, loaded)
     if tiered is not None and watermark is not Watermark.EXTERNAL:
         check_not_taken(name, tiered, loaded.epochs.entries, loaded.log_end)
-    view = make_view(name, loaded, high_watermark=loaded.log_end, remote=ours, damage=loaded.damage)
     appender = new_appender(loaded.segments[-1], components, config, is_idle=refusal is not None)
     health, lock = Health(name, loaded.damage, refusal, environment.on_offline), LockRank.LOG.rlock()
     state = LogState(
@@ -115,7 +114,7 @@ def begin(request: OpenRequest, settings: LogSettings, environment: LogEnvironme
         writes=WriteState(files, health, loaded, appender),
         durability=DurabilityState(loaded.recovery_point),
         tier=TierLink(files, health, lock),
-        published=PublishedView(view),
+        published=PublishedView(),
     )
     state.delete_later(loaded.left)
     state.durability.turns.set_writer(partial(commit_queued, state))

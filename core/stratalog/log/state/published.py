@@ -18,7 +18,9 @@ _of: Final = tuple.__new__  # creates a named tuple from all its fields, with on
 
 
 class PublishedView:
-    """The view that readers of one log see. Readers need no lock; the log changes the view under its lock.
+    """The view that readers of one log see, from the first ``replace`` on.
+
+    Readers need no lock; the log changes the view under its lock.
 
     After an append, only the log end differs. The full view is then built when a reader first requests it, because
     reads are rarer than appends.
@@ -29,11 +31,11 @@ class PublishedView:
 
     __slots__ = ("_built", "_current", "_on_moved", "base")
 
-    def __init__(self, view: LogView) -> None:
-        # (base view, log end or None if the base view is current, recovery point), and the view built from such a value
-        self._current: tuple[LogView, int | None, int] = (view, None, 0)
-        self.base = view
-        self._built: tuple[object, LogView] = (self._current, view)
+    base: LogView
+    _current: tuple[LogView, int | None, int]  # base view, log end or None if the base view is current, recovery point
+    _built: tuple[object, LogView]  # a value of _current, and the view that was built from it
+
+    def __init__(self) -> None:
         self._on_moved: Callable[[], None] | None = None
 
     @property
@@ -79,7 +81,7 @@ def make_view(
     remote: RemoteView | None,
     damage: CorruptBatchError | None,
 ) -> LogView:
-    """Return the view of a loaded log that is not open for writing, or that is about to be opened.
+    """Return the view of a loaded log that is not open for writing.
 
     The offsets are limited to the log's bounds, as in ``limited_bounds``.
     """
