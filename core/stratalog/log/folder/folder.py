@@ -62,31 +62,11 @@ def open_segments(
         LogDirError: a file cannot be opened, renamed or removed.
         PluginError: the segment store of a plugin returns contradictory sizes.
     """
-
-    def next_offset(name: str) -> int:
-        found = parse_segment_file(name)
-        base = found.base_offset if found else 0
-        swap = Segment(files, base, UNKNOWN_END, components, files.open_segment(name), names={LOG_SUFFIX: name})
-        with closing(swap):
-            end = base
-            with contextlib.suppress(CorruptBatchError):  # a torn replacement counts up to its last whole batch
-                for chunk in walk(swap, 0, components, check_crc=False):
-                    end = chunk.tables[-1].last_offset[-1] + 1
-            return end
-
-    def first_end(name: str) -> int:
-        found = parse_segment_file(name)
-        base = found.base_offset if found else 0
-        with closing(Segment(files, base, UNKNOWN_END, components, files.open_segment(name))) as live:
-            try:
-                chunk = next(walk(live, 0, components, check_crc=False, read_bytes=1, relative_to=UNKNOWN_END), None)
-            except CorruptBatchError:
-                return base
-            return base if chunk is None else chunk.tables[0].last_offset[0] + 1
-
     if names is None:
         names = file_names(files)
-    plan = plan_swap(names, next_offset, first_end)
+    plan = plan_swap(
+        names, lambda name: _end_of(name, files, components), lambda name: _first_end(name, files, components)
+    )
     live = plan.live
     if writable:
         if plan.changes:
@@ -105,6 +85,32 @@ def open_segments(
     if writable:
         check_sizes(files, segments)
     return segments
+
+
+def _of_unknown_end(name: str, files: LogFiles, components: Components) -> Segment:
+    found = parse_segment_file(name)
+    assert found is not None  # ``plan_swap`` has parsed the name
+    log = files.open_segment(name)
+    return Segment(files, found.base_offset, UNKNOWN_END, components, log, names={LOG_SUFFIX: name})
+
+
+def _end_of(name: str, files: LogFiles, components: Components) -> int:
+    """Return the first offset after the last whole batch of a ``.log.swap`` file."""
+    with closing(_of_unknown_end(name, files, components)) as swap:
+        end = swap.base_offset
+        with contextlib.suppress(CorruptBatchError):  # a torn replacement counts up to its last whole batch
+            for chunk in walk(swap, 0, components, check_crc=False):
+                end = chunk.tables[-1].last_offset[-1] + 1
+        return end
+
+
+def _first_end(name: str, files: LogFiles, components: Components) -> int:
+    """Return the first offset after the first batch of a ``.log`` file; its base offset if there is no good batch."""
+    with closing(_of_unknown_end(name, files, components)) as live:
+        with contextlib.suppress(CorruptBatchError):
+            for chunk in walk(live, 0, components, check_crc=False, read_bytes=1, relative_to=UNKNOWN_END):
+                return chunk.tables[0].last_offset[0] + 1
+        return live.base_offset
 
 
 def file_names(files: LogFiles) -> list[str]:
