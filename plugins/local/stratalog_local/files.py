@@ -5,27 +5,19 @@ from __future__ import annotations
 import contextlib
 
 from stratalog.errors import CorruptIndexError, SegmentGoneError
-from stratalog.spi import Buffer, FileStat, IndexFile, LogFiles, SegmentFile
+from stratalog.spi import IndexFile, LogFiles, SegmentFile
 from stratalog_local.disk import Disk, checked_name
 from stratalog_local.folder import Folder
 from stratalog_local.index_file import MappedIndex, PlainIndex
 from stratalog_local.segment_file import LocalSegmentFile
 
 
-class LocalLogFiles(LogFiles):
-    """Files in the folder of one log. Close an open file before you rename it. An open file may be deleted."""
+class LocalLogFiles(Folder, LogFiles):
+    """The folder of one log, with its files. Close an open file before you rename it. An open file may be deleted."""
 
-    def __init__(self, disk: Disk, folder: Folder, name: str) -> None:
+    def __init__(self, disk: Disk, path: str, name: str) -> None:
+        super().__init__(disk, path)
         self.name = name
-        self._disk, self._folder = disk, folder
-
-    def path(self, name: str = "") -> str:
-        """Return the path of a file, or of the folder if ``name`` is empty. Raise ConfigError for an invalid name."""
-        return self._folder.path(name)
-
-    def list(self) -> list[FileStat]:
-        """Return a FileStat for each entry of the folder, sorted by name. Raise LogDirError if the read fails."""
-        return self._folder.list()
 
     def open_segment(self, name: str, *, create: bool = False, preallocate_bytes: int = 0) -> SegmentFile:
         """Open a ``.log`` file. With ``create``, create the file and allocate ``preallocate_bytes`` of disk space.
@@ -36,11 +28,11 @@ class LocalLogFiles(LogFiles):
             ReadOnlyError: ``create`` is True, and the store was opened for reading.
             LogDirError: the file cannot be created, or its attributes cannot be read.
         """
-        path = self._folder.path(checked_name(name))
+        path = self.path(checked_name(name))
         if create:
             self._disk.check_writable(path)
             return LocalSegmentFile.create(self._disk, path, preallocate_bytes)
-        found = self._folder.stat(name)
+        found = self.stat(name)
         if found is None:
             raise SegmentGoneError("the file does not exist", path)
         return LocalSegmentFile(
@@ -63,12 +55,12 @@ class LocalLogFiles(LogFiles):
             ReadOnlyError: ``writable`` is True, and the store was opened for reading.
             LogDirError: the file cannot be created, or its attributes cannot be read.
         """
-        path = self._folder.path(checked_name(name))
+        path = self.path(checked_name(name))
         if writable:
             self._disk.check_writable(path)
             with contextlib.suppress(FileExistsError):
                 LocalSegmentFile.create(self._disk, path, 0).close()
-        found = self._folder.stat(name)
+        found = self.stat(name)
         size_bytes, modified_ms = (0, 0) if found is None else (found.size_bytes, found.modified_ms)
         if writable and reserve:
             return MappedIndex(self._disk, path, size_bytes=size_bytes, max_bytes=max_bytes)
@@ -84,31 +76,10 @@ class LocalLogFiles(LogFiles):
         )
         return PlainIndex(file, path, max_bytes)
 
-    def read_small(self, name: str) -> bytes | None:
-        """Return the contents of a small file, or None if the file is missing.
-
-        Raises:
-            CorruptCheckpointError: the file is larger than ``limits.checkpoint.bytes``.
-            LogDirError: the file cannot be read.
-        """
-        return self._folder.read_small(name)
-
-    def replace_small(self, name: str, data: Buffer) -> None:
-        """Replace or create a small file atomically, durable on return. Raise LogDirError if the change fails."""
-        self._folder.replace_small(name, data)
-
     def rename(self, old: str, new: str) -> None:
         """Rename a file. A missing file is no error. The new name is durable only after ``sync``."""
-        self._folder.rename(old, new)
+        self.rename_existing(old, new)
 
     def remove(self, name: str) -> None:
         """Delete a file. A missing file is no error. The deletion is durable only after ``sync``."""
-        self._folder.remove(name)
-
-    def set_modified(self, name: str, modified_ms: int) -> None:
-        """Set a file's modification time (ms since 1970). Raise LogDirNotFoundError if the file is missing."""
-        self._folder.set_modified(name, modified_ms)
-
-    def sync(self) -> None:
-        """Make new, changed and deleted names in the folder durable. Raise LogDirError if the sync fails."""
-        self._folder.sync()
+        self.remove_existing(name)

@@ -96,7 +96,7 @@ class Folder:
             replace_file(self._disk, path, data, sync=True)
             self.sync()
 
-    def rename(self, old: str, new: str) -> bool:
+    def rename_existing(self, old: str, new: str) -> bool:
         """Rename an entry; an existing file ``new`` is replaced. Return False if ``old`` does not exist.
 
         The new name is durable only after ``sync``.
@@ -114,7 +114,7 @@ class Folder:
             raise log_dir_error(error, old_path) from error
         return True
 
-    def remove(self, name: str) -> bool:
+    def remove_existing(self, name: str) -> bool:
         """Delete a file. Return False if the file does not exist. The deletion is durable only after ``sync``."""
         path = self.path(checked_name(name))
         self._disk.check_writable(path)
@@ -153,7 +153,7 @@ class Folder:
             if entry.is_folder:
                 inside.remove_tree(entry.name)
             else:
-                inside.remove(entry.name)
+                inside.remove_existing(entry.name)
         try:
             self._disk.files.remove_folder(path)
         except OSError as error:
@@ -171,7 +171,7 @@ class Folder:
                 raise log_dir_error(error, path) from error
             found = self._stat(path)
             if found is not None and found.is_folder:  # a link, because its target is a folder, and it is none
-                self.remove(name)
+                self.remove_existing(name)
         return True
 
     def make(self) -> None:

@@ -17,7 +17,7 @@ from stratalog.errors import (
     NotAFileError,
     log_dir_error,
 )
-from stratalog.spi import Buffer, LogFiles, OpenContext, SegmentStore
+from stratalog.spi import LogFiles, OpenContext, SegmentStore
 from stratalog_local.disk import Disk, checked_name
 from stratalog_local.files import LocalLogFiles
 from stratalog_local.folder import Folder
@@ -25,7 +25,7 @@ from stratalog_local.folder import Folder
 LOCK_FILE: Final = ".lock"  # persistent: the name of Kafka's lock file
 
 
-class LocalStore(SegmentStore):
+class LocalStore(Folder, SegmentStore):
     """One log directory on local disk. Opening the store changes nothing on disk.
 
     Methods raise ConfigError for an invalid name. Methods that change the directory raise ReadOnlyError if the store
@@ -39,18 +39,14 @@ class LocalStore(SegmentStore):
     """
 
     def __init__(self, context: OpenContext) -> None:
-        self._disk = Disk(
+        disk = Disk(
             files=context.env.files,
             handles=context.handles,
             read_only=context.read_only,
             small_limit_bytes=context.limits.checkpoint_bytes,
         )
-        self._folder = Folder(self._disk, _plain_path(context.location))
+        super().__init__(disk, _plain_path(context.location))
         self._lock: int | None = None  # descriptor that holds the lock
-
-    def path(self, name: str = "") -> str:
-        """Return the path of the entry ``name``, or of the directory if ``name`` is empty."""
-        return self._folder.path(name)
 
     def acquire(self) -> None:
         """Lock the directory for writing, and create it if it is missing. A second call has no effect.
@@ -65,9 +61,9 @@ class LocalStore(SegmentStore):
         if self._lock is not None:
             return
         try:
-            if not self._folder.exists():
+            if not self.exists():
                 with contextlib.suppress(FileExistsError):  # another process created it in between
-                    self._folder.make()
+                    self.make()
             self._lock = self._disk.handles.with_room(lambda: files.lock(self.path(LOCK_FILE)))
         except OSError as error:
             found = log_dir_error(error, path)
@@ -79,7 +75,7 @@ class LocalStore(SegmentStore):
 
     def _has_lock_file(self) -> bool:
         try:
-            return self._folder.stat(LOCK_FILE) is not None
+            return self.stat(LOCK_FILE) is not None
         except LogDirError:  # the directory itself denies access
             return False
 
@@ -100,7 +96,7 @@ class LocalStore(SegmentStore):
 
     def logs(self) -> list[str]:
         """Return the names of the folders in the directory, sorted. Raise LogDirError if the read fails."""
-        return [entry.name for entry in self._folder.list() if entry.is_folder]
+        return [entry.name for entry in self.list() if entry.is_folder]
 
     def open_log(self, name: str, *, create: bool = False) -> LogFiles:
         """Open a log's folder. With ``create``, create the folder, durable on return.
@@ -110,14 +106,14 @@ class LocalStore(SegmentStore):
             FileExistsError: the folder exists, and ``create`` is True.
             ReadOnlyError: ``create`` is True, and the store was opened for reading.
         """
-        folder = Folder(self._disk, self.path(checked_name(name)))
+        folder = LocalLogFiles(self._disk, self.path(checked_name(name)), name)
         if create:
-            if not self._folder.exists():
+            if not self.exists():
                 raise LogDirNotFoundError("the directory does not exist", self.path())
             folder.make()
         elif not folder.exists():
             raise LogDirNotFoundError("the folder does not exist", folder.path())
-        return LocalLogFiles(self._disk, folder, name)
+        return folder
 
     def rename_log(self, old: str, new: str) -> None:
         """Rename a log's folder, durable on return. An empty folder ``new`` is replaced.
@@ -126,31 +122,19 @@ class LocalStore(SegmentStore):
             LogDirNotFoundError: the folder ``old`` is missing.
             LogDirError: the rename failed, for example because the folder ``new`` is not empty.
         """
-        if not self._folder.rename(old, new):
+        if not self.rename_existing(old, new):
             raise LogDirNotFoundError("the folder does not exist", self.path(old))
-        self._folder.sync()
+        self.sync()
 
     def remove_log(self, name: str) -> None:
         """Delete a log's folder with all its files, durable on return. A missing folder is no error."""
-        self._folder.remove_tree(name)
-        self._folder.sync()
-
-    def read_small(self, name: str) -> bytes | None:
-        """Return the contents of a small file of the directory, or None if the file is missing.
-
-        Raises:
-            CorruptCheckpointError: the file is larger than ``limits.checkpoint.bytes``.
-        """
-        return self._folder.read_small(name)
-
-    def replace_small(self, name: str, data: Buffer) -> None:
-        """Replace or create a small file of the directory atomically, durable on return."""
-        self._folder.replace_small(name, data)
+        self.remove_tree(name)
+        self.sync()
 
     def remove_small(self, name: str) -> None:
         """Delete a small file of the directory, durable on return. A missing file is no error."""
-        if self._folder.remove(name):
-            self._folder.sync()
+        if self.remove_existing(name):
+            self.sync()
 
     def close(self) -> None:
         """Release the lock of the directory. Afterwards, files of the store may only be closed. Idempotent."""

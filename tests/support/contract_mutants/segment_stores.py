@@ -222,7 +222,7 @@ def _writes_in_place(self: LocalLogFiles, name: str, data: Any) -> None:
 
 
 def _removes_in_memory(self: LocalStore, name: str) -> None:
-    self._folder.remove(name)
+    self.remove_existing(name)
 
 
 def _other_bytes(piece: FileSlice) -> FileSlice:
