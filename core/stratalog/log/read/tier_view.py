@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Reversible, Sequence, Sized
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
-from typing import Never, Protocol, overload
+from typing import Never, Protocol
 
 from stratalog.epochs.lineage import first_divergence
 from stratalog.errors import StoreError
@@ -14,7 +14,7 @@ from stratalog.model.offsets import EpochEntry
 from stratalog.segment.readable import ReadableSegment
 
 
-class RemoteSegments(Sequence[ReadableSegment]):
+class RemoteSegments(Reversible[ReadableSegment], Sized):
     """The segments of a log's tier, ascending, without gap or overlap. Immutable, thread-safe.
 
     A long list is read page by page. Each access may read from the store, and raises the errors of ``RemoteLog.view``.
@@ -29,13 +29,13 @@ class RemoteSegments(Sequence[ReadableSegment]):
     def __len__(self) -> int:
         return len(self._segments)
 
-    @overload
-    def __getitem__(self, index: int) -> ReadableSegment: ...
+    def __iter__(self) -> Iterator[ReadableSegment]:
+        return iter(self._segments)
 
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[ReadableSegment]: ...
+    def __reversed__(self) -> Iterator[ReadableSegment]:
+        return reversed(self._segments)
 
-    def __getitem__(self, index: int | slice) -> ReadableSegment | Sequence[ReadableSegment]:
+    def __getitem__(self, index: int) -> ReadableSegment:
         return self._segments[index]
 
     @property
@@ -142,13 +142,10 @@ class _SegmentsUpTo(RemoteSegments):
     def __iter__(self) -> Iterator[ReadableSegment]:
         return self.from_offset(0)
 
-    @overload
-    def __getitem__(self, index: int) -> ReadableSegment: ...
+    def __reversed__(self) -> Iterator[ReadableSegment]:
+        return reversed(tuple(self))
 
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[ReadableSegment]: ...
-
-    def __getitem__(self, index: int | slice) -> ReadableSegment | Sequence[ReadableSegment]:
+    def __getitem__(self, index: int) -> ReadableSegment:
         return tuple(self)[index]
 
     @property
@@ -194,13 +191,7 @@ class OfflineSegments(RemoteSegments):
     def __reversed__(self) -> Iterator[ReadableSegment]:
         self._raise()
 
-    @overload
-    def __getitem__(self, index: int) -> ReadableSegment: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[ReadableSegment]: ...
-
-    def __getitem__(self, index: int | slice) -> ReadableSegment | Sequence[ReadableSegment]:
+    def __getitem__(self, index: int) -> ReadableSegment:
         self._raise()
 
     @property
