@@ -10,7 +10,7 @@ from typing import Final
 
 from stratalog.errors import StorageError
 from stratalog.model.batches import CONTROL_BIT, NO_EPOCH, NO_PRODUCER, BatchTable, Buffer, RecordBatch, ScanStop
-from stratalog.model.messages.control import ControlRecord, EndMarker, control_key, parse_control
+from stratalog.model.messages.control import ControlRecord, EndMarker, control_key, control_value, parse_control
 from stratalog.model.records import Fields, Record
 from stratalog.segment.components import Components
 from stratalog.spi.formats import BatchHeader, RecordFormat
@@ -75,5 +75,5 @@ def control_batch(
         transactional=isinstance(record, EndMarker),
         control=True,
     )
-    content = Record(timestamp_ms=timestamp_ms, key=control_key(record.kind), value=record.value())
+    content = Record(timestamp_ms=timestamp_ms, key=control_key(record.kind), value=control_value(record))
     return form.encode([content], header, None, None)

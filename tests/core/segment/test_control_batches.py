@@ -4,7 +4,14 @@ import pytest
 
 from log_bed import LogBed
 from stratalog.model.batches import CONTROL_BIT, BatchTable, ScanStop
-from stratalog.model.messages.control import ControlRecord, ControlType, EndMarker, KraftVersion, SnapshotFooter
+from stratalog.model.messages.control import (
+    ControlRecord,
+    ControlType,
+    EndMarker,
+    KraftVersion,
+    SnapshotFooter,
+    control_value,
+)
 from stratalog.model.records import Record
 from stratalog.segment.control_batches import CONTROL_MAGIC, control_batch, read_control, without_markers
 from stratalog.segment.framing import scan
@@ -49,7 +56,7 @@ def test_a_marker_is_kafkas_to_the_byte(bed: LogBed, kind: ControlType, name: st
     assert read(bed, data) == EndMarker(kind, 7)
 
 
-@pytest.mark.parametrize("record", [SnapshotFooter(), KraftVersion(1)])
+@pytest.mark.parametrize("record", [SnapshotFooter(), KraftVersion(kraft_version=1)])
 def test_other_control_batches_belong_to_no_transaction(bed: LogBed, record: ControlRecord) -> None:
     form = bed.components.formats.of(CONTROL_MAGIC, "", 0)
     data = control_batch(form, record, timestamp_ms=START_MS, leader_epoch=4)
@@ -61,7 +68,7 @@ def test_other_control_batches_belong_to_no_transaction(bed: LogBed, record: Con
 
 def test_only_the_first_record_of_a_control_batch_counts(bed: LogBed) -> None:
     abort, commit = (EndMarker(kind, 3) for kind in (ControlType.ABORT, ControlType.COMMIT))
-    listed = [Record(key=b"\0\0\0" + bytes([marker.kind]), value=marker.value()) for marker in (commit, abort)]
+    listed = [Record(key=b"\0\0\0" + bytes([marker.kind]), value=control_value(marker)) for marker in (commit, abort)]
     assert read(bed, bed.batch(0, listed, control=True)) == commit
 
 

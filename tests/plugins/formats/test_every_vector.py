@@ -20,8 +20,9 @@ from stratalog.engine.open.log_dir import CLEAN_SHUTDOWN
 from stratalog.epochs.checkpoint import format_epochs, format_offsets, parse_epochs, parse_offsets
 from stratalog.log.folder.directory_state import format_topic_id
 from stratalog.model.messages import schema
-from stratalog.model.messages.control import ControlType, control_key, parse_control
+from stratalog.model.messages.control import ControlType, control_key, control_value, parse_control
 from stratalog.model.messages.offsets_topic import offsets_key, offsets_value, parse_offsets_record
+from stratalog.model.messages.structures import STRING, Form
 from stratalog.model.messages.transactions_topic import (
     TRANSACTION_KEY,
     TRANSACTION_STATE,
@@ -89,7 +90,7 @@ def check_control_value(vector: Vector) -> None:
     }
     record = parse_control(control_key(kinds[vector["name"].rpartition("_v")[0]]), raw(vector))
     assert record is not None
-    assert record.value() == raw(vector)
+    assert control_value(record) == raw(vector)
 
 
 def check_coordinator_record(vector: Vector) -> None:
@@ -127,11 +128,15 @@ def check_coordinator_record(vector: Vector) -> None:
 
 def check_remote_metadata(vector: Vector) -> None:
     """stratalog does not use this topic, so the check writes its records with the primitives of the other topics."""
-    inputs, none = vector["inputs"], schema.NO_TAGS
+    inputs, none = vector["inputs"], b"\0"
     named, unknown = "topic" in inputs, "segment_id" not in inputs
     where = b""
     if named:
-        where = schema.string(inputs["topic"]) + bytes.fromhex(inputs["topic_id"]) + schema.int32(inputs["partition"])
+        where = (
+            STRING.write(inputs["topic"], Form(0, flexible=True))
+            + bytes.fromhex(inputs["topic_id"])
+            + schema.int32(inputs["partition"])
+        )
         where += none
     if not unknown:
         where += uuid.UUID(inputs["segment_id"]).bytes + (none if named else b"")
@@ -139,8 +144,8 @@ def check_remote_metadata(vector: Vector) -> None:
     body += schema.int32(inputs["broker_id"])
     body += b"".join(schema.int64(inputs[name]) for name in ("max_timestamp", "event_timestamp") if name in inputs)
     if "leader_epochs" in inputs:
-        pairs = (schema.int32(epoch) + schema.int64(start) + none for epoch, start in inputs["leader_epochs"])
-        body += schema.array(pairs) + schema.int32(inputs["size"])
+        pairs = [schema.int32(epoch) + schema.int64(start) + none for epoch, start in inputs["leader_epochs"]]
+        body += schema.uvarint(len(pairs) + 1) + b"".join(pairs) + schema.int32(inputs["size"])
     if "custom" in inputs:
         custom = inputs["custom"]
         content = b"" if custom is None else bytes.fromhex(custom)

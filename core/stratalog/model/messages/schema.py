@@ -1,6 +1,4 @@
-"""The primitives of Kafka's schema-based structures: fixed-size numbers, compact strings and arrays, tagged fields.
-
-``stratalog.model.messages.structures`` also handles older versions, whose strings and arrays are not compact.
+"""The primitives of Kafka's schema-based structures: numbers, UUIDs and tagged fields.
 
 Source: apache/kafka ByteBufferAccessor, RawTaggedFieldReader; KIP-482.
 """
@@ -8,13 +6,10 @@ Source: apache/kafka ByteBufferAccessor, RawTaggedFieldReader; KIP-482.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable
 from struct import Struct
-from typing import Final, TypeVar
+from typing import Final
 
 from stratalog.errors import InvalidRecordError
-
-T = TypeVar("T")
 
 _INT8: Final = Struct(">b")
 _INT16: Final = Struct(">h")
@@ -23,7 +18,6 @@ _INT32: Final = Struct(">i")
 _INT64: Final = Struct(">q")
 _UUID_BYTES: Final = 16
 _LAST_SHIFT: Final = 28  # an unsigned varint has at most five bytes
-NO_TAGS: Final = b"\0"
 
 
 class SchemaReader:
@@ -80,15 +74,6 @@ class SchemaReader:
                 raise InvalidRecordError(f"{self.name}: a varint is longer than five bytes")
             shift += 7
 
-    def string(self) -> str:
-        """Read a compact string; raise InvalidRecordError if it is null. U+FFFD replaces bytes that are not UTF-8."""
-        size = self._count("string")
-        return self.take(size).decode("utf-8", "replace")
-
-    def array(self, item: Callable[[], T]) -> tuple[T, ...]:
-        """Read a compact array, of which ``item`` reads one element; raise InvalidRecordError if it is null."""
-        return tuple(item() for _ in range(self._count("array")))
-
     def tags(self) -> dict[int, bytes]:
         """Read the tagged fields at the end of a structure, and return their bytes by tag number."""
         found: dict[int, bytes] = {}
@@ -105,12 +90,6 @@ class SchemaReader:
         taken = self._data[self._at : end]
         self._at = end
         return taken
-
-    def _count(self, kind: str) -> int:
-        count = self.uvarint() - 1
-        if count < 0:
-            raise InvalidRecordError(f"{self.name}: a {kind} is null")
-        return count
 
     def _number(self, form: Struct) -> int:
         return int(form.unpack(self.take(form.size))[0])
@@ -149,15 +128,3 @@ def uvarint(value: int) -> bytes:
         value >>= 7
     out.append(value)
     return bytes(out)
-
-
-def string(text: str) -> bytes:
-    """Encode a compact string."""
-    raw = text.encode()
-    return uvarint(len(raw) + 1) + raw
-
-
-def array(items: Iterable[bytes]) -> bytes:
-    """Encode a compact array; ``items`` are the encoded elements."""
-    listed = list(items)
-    return uvarint(len(listed) + 1) + b"".join(listed)

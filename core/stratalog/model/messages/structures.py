@@ -46,9 +46,12 @@ def _fixed(read: Callable[[SchemaReader], T], write: Callable[[T], bytes]) -> Fi
 
 INT8: Final = _fixed(SchemaReader.int8, schema.int8)
 INT16: Final = _fixed(SchemaReader.int16, schema.int16)
+UINT16: Final = _fixed(SchemaReader.uint16, schema.uint16)
 INT32: Final = _fixed(SchemaReader.int32, schema.int32)
 INT64: Final = _fixed(SchemaReader.int64, schema.int64)
 UUID: Final = _fixed(SchemaReader.uuid, lambda value: value.bytes)
+VERSION: Final[FieldKind[int]] = FieldKind(lambda _, form: form.version, lambda _version, _form: b"")
+"""The kind of an attribute that is the version of its structure; the structure does not store it again."""
 
 
 def _size(reader: SchemaReader, form: Form, plain: Callable[[SchemaReader], int]) -> int:
@@ -130,6 +133,21 @@ def nullable_nested(declared: type[T]) -> FieldKind[T | None]:
 
     def write(value: T | None, form: Form) -> bytes:
         return schema.uvarint(0) if value is None else schema.uvarint(1) + plan(form).write(value)
+
+    return FieldKind(read, write)
+
+
+def with_tags(kind: FieldKind[T]) -> FieldKind[T]:
+    """Return the kind of the last field of a nested structure that has no class of its own: tagged fields follow it."""
+
+    def read(reader: SchemaReader, form: Form) -> T:
+        value = kind.read(reader, form)
+        if form.flexible:
+            reader.tags()
+        return value
+
+    def write(value: T, form: Form) -> bytes:
+        return kind.write(value, form) + (schema.uvarint(0) if form.flexible else b"")
 
     return FieldKind(read, write)
 

@@ -235,7 +235,11 @@ CONTROLS: list[tuple[ControlRecord, Item]] = [
     (EndMarker(ControlType.COMMIT, 5), {"type": "COMMIT", "coordinator_epoch": 5}),
     (EndMarker(ControlType.ABORT, 6), {"type": "ABORT", "coordinator_epoch": 6}),
     (
-        LeaderChange(1, (QuorumVoter(1), QuorumVoter(2)), (QuorumVoter(2),)),
+        LeaderChange(
+            leader_id=1,
+            voters=(QuorumVoter(voter_id=1), QuorumVoter(voter_id=2)),
+            granting_voters=(QuorumVoter(voter_id=2),),
+        ),
         {
             "type": "LEADER_CHANGE",
             "leader_id": 1,
@@ -244,11 +248,24 @@ CONTROLS: list[tuple[ControlRecord, Item]] = [
             "granting_voters": [{"voter_id": 2, "directory_id": None}],
         },
     ),
-    (SnapshotHeader(STAMP), {"type": "SNAPSHOT_HEADER", "last_contained_log_timestamp_ms": STAMP}),
-    (SnapshotFooter(), {"type": "SNAPSHOT_FOOTER"}),
-    (KraftVersion(1), {"type": "KRAFT_VERSION", "kraft_version": 1}),
     (
-        KraftVoters((KraftVoter(3, uuid.UUID(int=1), (Endpoint("c", "h", 9093),), 0, 1),)),
+        SnapshotHeader(last_contained_log_timestamp_ms=STAMP),
+        {"type": "SNAPSHOT_HEADER", "last_contained_log_timestamp_ms": STAMP},
+    ),
+    (SnapshotFooter(), {"type": "SNAPSHOT_FOOTER"}),
+    (KraftVersion(kraft_version=1), {"type": "KRAFT_VERSION", "kraft_version": 1}),
+    (
+        KraftVoters(
+            voters=(
+                KraftVoter(
+                    voter_id=3,
+                    directory_id=uuid.UUID(int=1),
+                    endpoints=(Endpoint(name="c", host="h", port=9093),),
+                    min_version=0,
+                    max_version=1,
+                ),
+            )
+        ),
         {
             "type": "KRAFT_VOTERS",
             "voters": [
