@@ -10,9 +10,7 @@ Source: apache/kafka LogSegment.append, recover.
 from __future__ import annotations
 
 from abc import abstractmethod
-from bisect import bisect_right
 from collections.abc import Mapping
-from itertools import accumulate
 from struct import Struct
 from typing import Final
 
@@ -50,23 +48,18 @@ class _Entries(IndexBuilder):
                 the index is full, offsets need not be checked.
         """
         del aborted
-        table = batches.table
-        if self._are_good(table):
-            return self._table_entries(table, position)
-        made, columns = [], (table.position, table.size_bytes, table.last_offset, table.max_timestamp_ms)
+        made, table = list[bytes](), batches.table
+        columns = (table.position, table.size_bytes, table.last_offset, table.max_timestamp_ms)
+        has_good_offsets = self._has_good_offsets(table)
         for start, size_bytes, last_offset, max_timestamp_ms in zip(*columns, strict=True):
-            if self.full:
-                break
+            if not has_good_offsets and self.full:
+                break  # a full index needs no error for the remaining batches
             made.append(self._entry(position + start, size_bytes, last_offset, max_timestamp_ms))
         return b"".join(made)
 
     @abstractmethod
     def _entry(self, position: int, size_bytes: int, last_offset: int, max_timestamp_ms: int) -> bytes:
         """Add a batch, and return the bytes of its entry; b"" if there is none. Raise CorruptBatchError as ``add``."""
-
-    @abstractmethod
-    def _table_entries(self, table: BatchTable, position: int) -> bytes:
-        """Add batches whose offsets ``_are_good`` has accepted, and return the bytes of their entries."""
 
     def _due(self, position: int, size_bytes: int, last_offset: int) -> bool:
         """Add a batch to the count of bytes since an entry was due. Return True if an entry is due for the batch.
@@ -83,21 +76,7 @@ class _Entries(IndexBuilder):
         self._bytes_since += size_bytes
         return False
 
-    def _due_rows(self, table: BatchTable) -> list[int]:
-        """Add the batches of a table to the count as ``_due``. Return the rows for which an entry is due."""
-        starts, due = table.position.tolist(), list[int]()
-        counted_from = starts[0] - self._bytes_since
-        row = bisect_right(starts, counted_from + self._interval_bytes)
-        while row < len(starts):
-            due.append(row)
-            counted_from = starts[row]
-            row += 1
-            if row < len(starts) and starts[row] - counted_from <= self._interval_bytes:
-                row = bisect_right(starts, counted_from + self._interval_bytes, row + 1)
-        self._bytes_since = starts[-1] + table.size_bytes[-1] - counted_from
-        return due
-
-    def _are_good(self, table: BatchTable) -> bool:
+    def _has_good_offsets(self, table: BatchTable) -> bool:
         """Return True if the batches' offsets, which must ascend, can be in this segment after the last entry."""
         first, last = table.last_offset[0], table.last_offset[-1]
         is_inside = self._base_offset <= first and last - self._base_offset <= _MAX_RELATIVE_OFFSET
@@ -123,19 +102,6 @@ class OffsetEntries(_Entries):
         self._last_offset = last_offset
         self._count += 1
         return OFFSET_ENTRY.pack(last_offset - self._base_offset, position)
-
-    def _are_good(self, table: BatchTable) -> bool:
-        return super()._are_good(table) and table.last_offset[0] != self._last_offset
-
-    def _table_entries(self, table: BatchTable, position: int) -> bytes:
-        lasts, starts = table.last_offset, table.position
-        due = self._due_rows(table)[: max(self._max_entries - self._count, 0)]
-        if not due:
-            return b""
-        self._last_offset = lasts[due[-1]]
-        self._count += len(due)
-        base = self._base_offset
-        return b"".join([OFFSET_ENTRY.pack(lasts[row] - base, position + starts[row]) for row in due])
 
     def finish(self) -> bytes:
         """Return b"": an offset index has no entry for the end of the segment."""
@@ -178,20 +144,6 @@ class TimeEntries(_Entries):
                 raise not_ascending("offset", last_offset, self._last_offset, position)
             self._largest_ms, self._largest_offset = max_timestamp_ms, last_offset
         return self._pair() if due and self._count < self._max_entries - 1 else b""
-
-    def _table_entries(self, table: BatchTable, position: int) -> bytes:
-        """Return the bytes of the entries. A full index still tracks the largest timestamp, for ``finish``."""
-        del position
-        stamps, lasts, made, at = table.max_timestamp_ms.tolist(), table.last_offset, list[bytes](), 0
-        tops = list(accumulate(stamps, max))
-        rows = self._due_rows(table)
-        for row in (*rows, len(stamps) - 1):
-            if tops[row] > self._largest_ms:
-                at = stamps.index(tops[row], at)  # the first batch that has this timestamp
-                self._largest_ms, self._largest_offset = tops[row], lasts[at]
-            if len(made) < len(rows):
-                made.append(b"" if self.full else self._pair())
-        return b"".join(made)
 
     def finish(self) -> bytes:
         """Return an entry; b"" if the largest timestamp has not grown since the last entry, or if there is no room."""
