@@ -7,12 +7,13 @@ timestamp of the batch changes, the kept records get new timestamp deltas.
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytearray cimport PyByteArray_Resize
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libc.string cimport memchr, memcpy
 
 from stratalog.errors import CorruptBatchError, InvalidRecordError
 from stratalog.spi import Verdict
 
+from stratalog_formats.kernels.scan_c cimport checksum_of
 from stratalog_formats.kernels.wire cimport (
     BATCH_CHECKED_FROM,
     BATCH_CRC_POSITION,
@@ -20,13 +21,14 @@ from stratalog_formats.kernels.wire cimport (
     LOG_APPEND_TIME,
     OVERHEAD_BYTES,
     Cursor,
+    Row,
     add,
     at_start,
     column,
     flat,
     put_32,
     put_64,
-    read_int32,
+    read_after_ms,
     read_int64,
     read_size,
     size_of,
@@ -36,14 +38,6 @@ from stratalog_formats.kernels.wire cimport (
     varint_size,
     write_varint,
 )
-
-
-cdef extern from "crc.h" nogil:
-    void crc_setup()
-    uint32_t crc32c_of(const uint8_t* at, size_t size)
-
-
-crc_setup()
 
 cdef enum:
     DELETE_HORIZON = 0x40
@@ -69,32 +63,6 @@ cdef struct Kept:
     int64_t max_ms
 
 
-cdef inline int skip_field(Cursor* at, Cursor end) noexcept nogil:
-    cdef int64_t size
-    if read_size(at, end, &size) or size > end - at[0]:
-        return -1
-    if size > 0:
-        at[0] += size
-    return 0
-
-
-cdef int check_rest(Cursor at, Cursor end) noexcept nogil:
-    """Return 0 if the part of a record after its timestamp is valid, otherwise -1."""
-    cdef int64_t number, headers
-    if read_int32(&at, end, &number) or skip_field(&at, end) or skip_field(&at, end):
-        return -1
-    if read_size(&at, end, &headers) or headers < 0 or headers > end - at:
-        return -1
-    while headers:
-        if read_size(&at, end, &number) or number < 0 or number > end - at:
-            return -1
-        at += number
-        if skip_field(&at, end):
-            return -1
-        headers -= 1
-    return 0 if at == end else -1
-
-
 cdef Kept keep_records(
     uint8_t* into, const Batch* batch, const uint8_t* words, int64_t base_ms, bint moves
 ) noexcept nogil:
@@ -108,6 +76,7 @@ cdef Kept keep_records(
     cdef Cursor start
     cdef Cursor end
     cdef Cursor rest
+    cdef Row row
     cdef int64_t i, size, delta, stamp
     cdef bint append_time = batch.attributes & LOG_APPEND_TIME != 0
     made.end, made.count, made.base_ms, made.max_ms = NULL, 0, base_ms, 0
@@ -117,7 +86,7 @@ cdef Kept keep_records(
             return made
         end = at + size
         rest = at + 1
-        if read_int64(&rest, end, &delta) or check_rest(rest, end):
+        if read_int64(&rest, end, &delta) or read_after_ms(rest, end, &row):
             return made
         at = end
         if words[i] == DROP:
@@ -161,7 +130,7 @@ cdef uint8_t* seal(
     put_64(into + 27, base_ms)
     put_64(into + 35, max_ms)
     put_32(into + 57, <uint32_t>count)
-    put_32(into + BATCH_CRC_POSITION, crc32c_of(into + BATCH_CHECKED_FROM, end - into - BATCH_CHECKED_FROM))
+    put_32(into + BATCH_CRC_POSITION, checksum_of(into + BATCH_CHECKED_FROM, end - into - BATCH_CHECKED_FROM))
     return end
 
 

@@ -273,7 +273,14 @@ cdef inline int read_record(Cursor* at, Cursor stop, Row* row) noexcept nogil:
 
 cdef inline int read_fields(Cursor p, Cursor end, Row* row) noexcept nogil:
     """Read the fields of a record from its attributes to its end, with numbers of any size."""
-    if read_int64(&p, end, &row.delta_ms) or read_int32(&p, end, &row.delta):
+    if read_int64(&p, end, &row.delta_ms):
+        return -1
+    return read_after_ms(p, end, row)
+
+
+cdef inline int read_after_ms(Cursor p, Cursor end, Row* row) noexcept nogil:
+    """Read the fields of a record after its timestamp."""
+    if read_int32(&p, end, &row.delta):
         return -1
     if read_size(&p, end, &row.key_size) or row.key_size > end - p:
         return -1
