@@ -1,6 +1,10 @@
 """The layout of a compiled ``PreparedBatches``, for kernels that make, change or index batches without Python calls."""
 
+from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize
 from libc.stdint cimport int64_t
+
+cdef enum:
+    COLUMNS = 13
 
 
 cdef struct BatchRow:  # in the order of BATCH_COLUMNS
@@ -17,6 +21,18 @@ cdef struct BatchRow:  # in the order of BATCH_COLUMNS
     int64_t record_count
     int64_t attributes
     int64_t crc
+
+
+cdef inline list columns_of_rows(const BatchRow* rows, int64_t count):
+    """Return the rows as the columns of a ``BatchTable``."""
+    cdef int64_t i, j
+    cdef object data = PyByteArray_FromStringAndSize(NULL, 8 * COLUMNS * count)
+    cdef int64_t* to = <int64_t*>PyByteArray_AS_STRING(data)
+    for j in range(COLUMNS):
+        for i in range(count):
+            to[j * count + i] = (<const int64_t*>(rows + i))[j]
+    block = memoryview(data).cast("q")
+    return [block[j * count : (j + 1) * count] for j in range(COLUMNS)]
 
 
 cdef class Rules:

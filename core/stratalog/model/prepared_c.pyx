@@ -12,7 +12,6 @@ from libc.string cimport memcpy
 from stratalog.model.batches import BATCH_COLUMNS, BatchTable, ScanStop
 
 cdef enum:
-    COLUMNS = 13
     CONTROL_BIT = 0x20
 
 assert len(BATCH_COLUMNS) == COLUMNS and sizeof(BatchRow) == 8 * COLUMNS
@@ -121,17 +120,8 @@ cdef class PreparedBatches:
 
     @property
     def table(self):
-        cdef BatchRow* row = self.rows()
-        cdef int64_t count = self.batch_count, i, j
-        cdef int64_t* to
         if self.known is None:
-            block = PyByteArray_FromStringAndSize(NULL, 8 * COLUMNS * count)
-            to = <int64_t*>PyByteArray_AS_STRING(block)
-            for j in range(COLUMNS):
-                for i in range(count):
-                    to[j * count + i] = (<int64_t*>(row + i))[j]
-            view = memoryview(block).cast("q")
-            columns = [view[j * count : (j + 1) * count] for j in range(COLUMNS)]
+            columns = columns_of_rows(self.rows(), self.batch_count)
             self.known = BatchTable(self.magic, columns, ScanStop.END, self.size_bytes)
         return self.known
 

@@ -7,11 +7,11 @@ pure Python.
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize
-from libc.stdint cimport INT64_MAX, INT64_MIN, int16_t, int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t
 from libc.string cimport memcpy
 
 from stratalog.model.prepared_c cimport BatchRow, PreparedBatches, Rules
-from stratalog_formats.kernels.scan_c cimport checksum_of
+from stratalog_formats.kernels.scan_c cimport checksum_of, read_header
 from stratalog_formats.kernels.wire cimport (
     BATCH_CHECKED_FROM,
     BATCH_CRC_POSITION,
@@ -23,7 +23,6 @@ from stratalog_formats.kernels.wire cimport (
     add,
     at_start,
     big_32,
-    big_64,
     read_record,
     uninitialised,
 )
@@ -63,27 +62,24 @@ cdef int64_t count_batches(Cursor data, int64_t size) noexcept nogil:
     return count
 
 
-cdef bint look(Cursor at, int64_t size, BatchRow* row, Found* found) noexcept nogil:
+cdef bint look(Cursor at, int64_t position, int64_t size, BatchRow* row, Found* found) noexcept nogil:
     """Fill the row of one batch, and add the properties of its records to ``found``. Return True if the batch is usual.
 
     A usual batch has a right CRC, exactly its records, the offset deltas 0, 1, 2, ..., and a sequence number if it has
     a producer id.
     """
-    cdef int64_t base = <int64_t>big_64(at), i, stamp, largest = INT64_MIN
-    cdef int32_t delta = <int32_t>big_32(at + 23), count = <int32_t>big_32(at + 57)
+    cdef int64_t i, stamp, largest = INT64_MIN
     cdef Cursor p = at + BATCH_HEADER_BYTES
     cdef Cursor end = at + size
     cdef Row record
-    if count < 1 or <int64_t>delta + 1 != count or add(base, delta) < base:
+    read_header(at, position, size, row)
+    if row.record_count < 1 or row.last_offset < row.base_offset:
         return False
-    row.size_bytes, row.base_offset, row.last_offset, row.record_count = size, base, add(base, delta), count
-    row.leader_epoch, row.crc, row.attributes = <int32_t>big_32(at + 12), big_32(at + BATCH_CRC_POSITION), at[22]
-    row.base_timestamp_ms, row.max_timestamp_ms = <int64_t>big_64(at + 27), <int64_t>big_64(at + 35)
-    row.producer_id, row.producer_epoch = <int64_t>big_64(at + 43), <int16_t>(<uint32_t>at[51] << 8 | at[52])
-    row.base_sequence = <int32_t>big_32(at + 53)
+    if row.last_offset - row.base_offset + 1 != row.record_count:
+        return False
     if row.producer_id > -1 and row.base_sequence < 0:
         return False
-    for i in range(count):
+    for i in range(row.record_count):
         if read_record(&p, end, &record) or record.delta != i:
             return False
         stamp = add(row.base_timestamp_ms, record.delta_ms)
@@ -106,9 +102,8 @@ cdef bint look_at_all(Cursor data, int64_t size, BatchRow* row, int64_t count, F
     cdef int64_t at = 0, length, i
     for i in range(count):
         length = framed_bytes(data + at, size - at)
-        if not length or not look(data + at, length, row + i, found):
+        if not length or not look(data + at, at, length, row + i, found):
             return False
-        row[i].position = at
         at += length
     return at == size
 

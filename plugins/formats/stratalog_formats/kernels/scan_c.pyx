@@ -4,12 +4,12 @@
 The compiler's checks are off, because this code checks every read against the end of the range.
 """
 
-from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free, realloc
 
 from stratalog.spi import BatchTable, ScanStop
 
-from stratalog.model.prepared_c cimport BatchRow, PreparedBatches
+from stratalog.model.prepared_c cimport COLUMNS, BatchRow, PreparedBatches, columns_of_rows
 from stratalog_formats.kernels.wire cimport (
     ANOTHER_MAGIC,
     BAD_CRC,
@@ -38,7 +38,6 @@ from stratalog_formats.kernels.wire cimport (
     put_64,
     size_of,
     start_of,
-    uninitialised,
 )
 
 
@@ -52,7 +51,6 @@ cdef extern from "crc.h" nogil:
 crc_setup()
 
 cdef enum:
-    COLUMNS = 13
     MESSAGE_CHECKED_FROM = 16
     MESSAGE_HEADER_BYTES = 18
     CODEC_MASK = 0x07
@@ -82,8 +80,7 @@ cdef inline BatchRow* next_row(Rows* table) noexcept nogil:
 
 
 cdef Stop find_batches(Cursor data, int64_t* position, int64_t end, bint check_crc, Rows* table) noexcept nogil:
-    cdef int64_t at = position[0], size = 0, base
-    cdef int32_t delta
+    cdef int64_t at = position[0], size = 0
     cdef Stop stop = RAN_OUT
     cdef Cursor p
     cdef BatchRow* row
@@ -98,21 +95,14 @@ cdef Stop find_batches(Cursor data, int64_t* position, int64_t end, bint check_c
         if check_crc and crc32c_of(p + BATCH_CHECKED_FROM, size - BATCH_CHECKED_FROM) != big_32(p + BATCH_CRC_POSITION):
             stop = BAD_CRC
             break
-        base, delta = <int64_t>big_64(p), <int32_t>big_32(p + 23)
-        if (add(base, delta) < base) != (delta < 0):
-            stop = OFFSET_OVERFLOW
-            break
         row = next_row(table)
         if row == NULL:
             stop = NO_MEMORY
             break
-        row.position, row.size_bytes, row.base_offset, row.last_offset = at, size, base, add(base, delta)
-        row.leader_epoch = <int32_t>big_32(p + 12)
-        row.crc = big_32(p + BATCH_CRC_POSITION)
-        row.attributes = p[22]
-        row.base_timestamp_ms, row.max_timestamp_ms = <int64_t>big_64(p + 27), <int64_t>big_64(p + 35)
-        row.producer_id, row.producer_epoch = <int64_t>big_64(p + 43), <int16_t>(<uint32_t>p[51] << 8 | p[52])
-        row.base_sequence, row.record_count = <int32_t>big_32(p + 53), <int32_t>big_32(p + 57)
+        read_header(p, at, size, row)
+        if (row.last_offset < row.base_offset) != (<int32_t>big_32(p + 23) < 0):
+            stop = OFFSET_OVERFLOW
+            break
         table.count += 1
         at += size
     position[0] = at
@@ -163,19 +153,13 @@ cdef bint in_order(const Rows* found) noexcept:
 
 cdef object table_of(int magic, Rows* found, Stop stop, object view, int64_t position):
     """Return a BatchTable of the rows, and free the rows. Raise MemoryError if ``stop`` is NO_MEMORY."""
-    cdef int64_t count = found.count, i, j
-    cdef object data = uninitialised(8 * COLUMNS * count)
-    cdef int64_t* to = <int64_t*>at_start(data)
     cdef bint ascends = in_order(found)
-    for j in range(COLUMNS):
-        for i in range(count):
-            to[j * count + i] = (<int64_t*>(found.rows + i))[j]
-    free(found.rows)
-    found.rows = NULL
+    try:
+        columns = columns_of_rows(found.rows, found.count)
+    finally:
+        free(found.rows)
     if stop == NO_MEMORY:
         raise MemoryError
-    block = memoryview(data).cast("q")
-    columns = [block[j * count : (j + 1) * count] for j in range(COLUMNS)]
     if stop <= ANOTHER_MAGIC:
         return BatchTable(magic, columns, STOPS[stop], position, ascends=ascends)
     reason = reason_of(stop, start_of(view) + position)

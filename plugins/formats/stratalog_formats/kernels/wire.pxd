@@ -5,6 +5,8 @@ from cpython.memoryview cimport PyMemoryView_GET_BUFFER
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
+from stratalog.model.views cimport Cursor, size_of, start_of
+
 cdef enum:
     OVERHEAD_BYTES = 12
     FRAME_BYTES = 17
@@ -16,8 +18,6 @@ cdef enum:
     LOG_APPEND_TIME = 0x08
     MAX_INT32 = 0x7FFFFFFF
 
-ctypedef const uint8_t* Cursor
-
 
 # --- buffers -----------------------------------------------------------------------------------------------------
 
@@ -25,14 +25,6 @@ ctypedef const uint8_t* Cursor
 cdef inline object flat(object data):
     """Return a view of ``data`` as contiguous bytes. Pointers into the view are valid as long as the view exists."""
     return memoryview(data).cast("B")
-
-
-cdef inline Cursor start_of(object view) noexcept:
-    return <Cursor>PyMemoryView_GET_BUFFER(view).buf
-
-
-cdef inline int64_t size_of(object view) noexcept:
-    return PyMemoryView_GET_BUFFER(view).len
 
 
 cdef inline object uninitialised(int64_t size):
