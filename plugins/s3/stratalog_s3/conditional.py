@@ -9,7 +9,6 @@ from typing import Any, Final
 
 from stratalog.errors import PluginImportError
 from stratalog.spi import Buffer, Capability, Created, ObjectStore, OpenContext
-from stratalog_s3.create import create_capability
 from stratalog_s3.location import parse_location
 from stratalog_s3.store import FsspecStore, checked_options
 
@@ -29,7 +28,7 @@ class ConditionalStore(FsspecStore):
     @property
     def capabilities(self) -> Capability:
         """``Capability.CREATE`` only. The store does not declare ``LIST_AFTER``, because fsspec lists whole folders."""
-        return create_capability(self._location.scheme)
+        return Capability.CREATE
 
     def create(self, key: str, data: Buffer, *, deadline_ns: int) -> Created:
         """Write the object atomically if the key does not exist; see ``ObjectStore.create``."""

@@ -36,7 +36,6 @@ from stratalog.spi import (
     UnfinishedUpload,
     Vfs,
 )
-from stratalog_s3.create import create_capability
 from stratalog_s3.deadline import seconds_left
 from stratalog_s3.failures import typed
 from stratalog_s3.location import Location, check_key, check_prefix, key_at, parse_location, place_of
@@ -67,7 +66,7 @@ class FileStore(ObjectStore):
     @property
     def capabilities(self) -> Capability:
         """``Capability.CREATE`` and ``NEAR`` only. Listings read whole folders, and there are no checksums."""
-        return create_capability(self._location.scheme) | Capability.NEAR
+        return Capability.CREATE | Capability.NEAR
 
     @property
     def uri(self) -> str:

@@ -7,7 +7,6 @@ from typing import ClassVar
 from fsspec.implementations.memory import MemoryFile
 
 from stratalog.spi import Buffer, Capability, Created, ObjectStore, OpenContext
-from stratalog_s3.create import create_capability
 from stratalog_s3.deadline import seconds_left
 from stratalog_s3.location import parse_location
 from stratalog_s3.secret import SecretOptions
@@ -22,7 +21,7 @@ class MemoryStore(FsspecStore):
     @property
     def capabilities(self) -> Capability:
         """``Capability.CREATE`` only."""
-        return create_capability(self._location.scheme)
+        return Capability.CREATE
 
     def create(self, key: str, data: Buffer, *, deadline_ns: int) -> Created:
         """Write the object atomically if the key does not exist. Return ``CREATED`` or ``EXISTS``."""

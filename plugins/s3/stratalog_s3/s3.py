@@ -23,7 +23,6 @@ from stratalog.spi import (
 )
 from stratalog_s3.bucket import Bucket
 from stratalog_s3.checksums import CHECKSUMS
-from stratalog_s3.create import create_capability
 from stratalog_s3.credentials import RotatingCredentials, rotating_session, take_provider
 from stratalog_s3.deadline import run, seconds_left
 from stratalog_s3.failures import Reply, typed_code
@@ -82,7 +81,7 @@ class S3Store(StoreBase):
         Some S3-compatible servers ignore the condition of ``create``. The core therefore tests ``Capability.CREATE``.
         """
         checked = Capability.CHECKSUM if self._checksum.parameter else Capability.NONE
-        return create_capability(self._location.scheme) | Capability.LIST_AFTER | Capability.BATCH_DELETE | checked
+        return Capability.CREATE | Capability.LIST_AFTER | Capability.BATCH_DELETE | checked
 
     def sent(self) -> Mapping[str, int]:
         """Return the number of requests since the store was opened, by S3's names, such as ``GetObject``."""
