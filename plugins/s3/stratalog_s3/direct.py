@@ -339,12 +339,6 @@ class _NeverConnectedError(Exception):
         self.problem = problem
 
 
-def with_direct_reads(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the keyword arguments for s3fs, with ``DirectSession`` unless the user configured another HTTP session."""
-    config = options["config_kwargs"]
-    return {**options, "config_kwargs": {"http_session_cls": DirectSession, **config}}
-
-
 def _received(response: http.client.HTTPResponse, most_bytes: int) -> _Answer:
     """Return a response with its body. The body is None if its length is unknown or above ``most_bytes``."""
     headers = {name.lower(): value for name, value in response.getheaders()}

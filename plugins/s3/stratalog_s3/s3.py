@@ -336,11 +336,12 @@ def _check(options: SecretOptions, settings: S3Section) -> None:
 def _file_system(options: SecretOptions, settings: S3Section, credentials: RotatingCredentials | None) -> Any:
     from s3fs import S3FileSystem  # noqa: PLC0415 - an extra, and slow to import
 
-    from stratalog_s3.direct import with_direct_reads  # noqa: PLC0415 - it imports aiobotocore
+    from stratalog_s3.direct import DirectSession  # noqa: PLC0415 - it imports aiobotocore
 
     plain = options.reveal()
     take_provider(plain)
-    wanted = with_direct_reads(filesystem_options(plain, settings))
+    wanted = filesystem_options(plain, settings)
+    wanted["config_kwargs"] = {"http_session_cls": DirectSession, **wanted["config_kwargs"]}  # the user may set another
     if credentials is not None:
         wanted["session"] = rotating_session(credentials)
     return S3FileSystem(**wanted)

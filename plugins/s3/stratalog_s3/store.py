@@ -31,7 +31,7 @@ from stratalog_s3.location import Location, check_key, check_prefix, key_at, par
 from stratalog_s3.secret import SecretOptions
 from stratalog_s3.settings import TransportSection
 from stratalog_s3.tls import UNENCRYPTED, check_endpoint, check_options, endpoints
-from stratalog_s3.uploads import PART_BYTES, counted, whole
+from stratalog_s3.uploads import PART_BYTES, counted
 
 _LOGGER: Final = logging.getLogger("stratalog.s3")
 # schemes in which a part of a key is the name of a file or folder
@@ -144,7 +144,7 @@ class FsspecStore(StoreBase):
         path = self._writable(key)
         with self._errors(key), self._discarding(path, key):
             if source.size_bytes <= PART_BYTES:
-                self._call("pipe_file", path, whole(source, key), deadline_ns=deadline_ns)
+                self._call("pipe_file", path, b"".join(counted(source, key)), deadline_ns=deadline_ns)
             else:
                 self._put_spooled(path, source, key, deadline_ns)
         return ObjectInfo(key, source.size_bytes)

@@ -19,25 +19,20 @@ def part_bytes(size_bytes: int, wanted_bytes: int = PART_BYTES) -> int:
     return max(wanted_bytes, -(-size_bytes // MAX_PARTS))
 
 
-def counted(source: ByteSource, key: str, chunk_bytes: int = CHUNK_BYTES) -> Iterator[Buffer]:
+def counted(source: ByteSource, key: str) -> Iterator[Buffer]:
     """Yield the chunks of a source.
 
     Raises:
         StoreError: the source has more or fewer bytes than ``size_bytes``. The caller must discard the upload.
     """
     seen = 0
-    for chunk in source.chunks(chunk_bytes):
+    for chunk in source.chunks(CHUNK_BYTES):
         seen += len(chunk)
         if seen > source.size_bytes:
             break
         yield chunk
     if seen != source.size_bytes:
         raise StoreError(f"the source announced {source.size_bytes} bytes, but had {seen}", key)
-
-
-def whole(source: ByteSource, key: str) -> bytes:
-    """Return all bytes of a source; raise the errors of ``counted``."""
-    return b"".join(counted(source, key))
 
 
 def parts(source: ByteSource, key: str, size_bytes: int) -> Iterator[io.BytesIO]:
