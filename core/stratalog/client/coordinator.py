@@ -23,7 +23,7 @@ from stratalog.client.transaction_log import TransactionLog
 from stratalog.client.transaction_states import (
     COMPLETED,
     EPOCH_RAISING,
-    PREPARED,
+    UNFINISHED,
     Known,
     check_contains,
     check_expected,
@@ -44,7 +44,6 @@ from stratalog.model.messages.transactions_topic import TransactionState, Transa
 from stratalog.model.names import TopicPartition
 
 NEVER_MS: Final = 1 << 62
-_UNFINISHED: Final = {TransactionStatus.ONGOING, *PREPARED}
 _LOGGER: Final = logging.getLogger("stratalog.client")
 
 
@@ -328,7 +327,7 @@ class TransactionCoordinator:
             while True:
                 with locks.changing:
                     known, now_ms = self._log.known(transactional_id), self._env.clock.now_ms()
-                    if known is None or known.status not in _UNFINISHED:
+                    if known is None or known.status not in UNFINISHED:
                         rotates = known is not None and (is_ours if outlives else is_kept)(known.state.producer_id)
                         new_id = self._kept_id if outlives else self._own_id
                         opened = initialized(known, timeout_ms, now_ms, expected, new_id, rotates=rotates)

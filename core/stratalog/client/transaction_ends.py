@@ -16,7 +16,15 @@ from typing import Final
 from stratalog.client.log_access import Logs
 from stratalog.client.sequences import LAST_EPOCH, ProducerId, is_kept, is_ours
 from stratalog.client.transaction_log import TransactionLog
-from stratalog.client.transaction_states import PREPARED, completed, fenced, is_expired, is_overdue, partitions_in
+from stratalog.client.transaction_states import (
+    PREPARED,
+    UNFINISHED,
+    completed,
+    fenced,
+    is_expired,
+    is_overdue,
+    partitions_in,
+)
 from stratalog.env.clock import Clock
 from stratalog.errors import StorageError, UnknownTopicError
 from stratalog.model.messages.transactions_topic import TransactionStatus
@@ -130,8 +138,7 @@ class TransactionEnds:
             if is_left or state.status in PREPARED:
                 self._settle(transactional_id)
         states, is_whole = self._states.readable()
-        unfinished = {TransactionStatus.ONGOING, *PREPARED}
-        known = {state.producer_id for state in states.values() if state.status in unfinished}
+        known = {state.producer_id for state in states.values() if state.status in UNFINISHED}
         for name in self._logs.partitions():
             self._abort_unknown(name, known, is_whole=is_whole)
         self.abort_expired()

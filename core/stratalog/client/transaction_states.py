@@ -30,6 +30,7 @@ PREPARED: Final = {
     TransactionStatus.PREPARE_ABORT: TransactionStatus.COMPLETE_ABORT,
 }
 COMPLETED: Final = frozenset(PREPARED.values())
+UNFINISHED: Final = frozenset({TransactionStatus.ONGOING, *PREPARED})
 EXPIRABLE: Final = COMPLETED | {TransactionStatus.EMPTY}
 NewId = Callable[[], int]
 
@@ -114,7 +115,7 @@ def initialized(
     else:
         check_expected(known, expected)
         state = known.state
-        if state.status == TransactionStatus.ONGOING or state.status in PREPARED:
+        if state.status in UNFINISHED:
             raise ConcurrentTransactionsError("a transaction of the producer is open or is being ended")
         producer_id, previous = state.producer_id, state.previous_producer_id
         if expected is not None and expected.epoch != state.producer_epoch:  # a repeated request
@@ -147,14 +148,7 @@ def check_producer(known: Known, producer: ProducerId) -> None:
         ConcurrentTransactionsError: the previous transaction is being ended.
     """
     state = known.state
-    if state.producer_id != producer.producer_id:
-        raise InvalidProducerIdMappingError(
-            f"the transactional id belongs to producer {state.producer_id}, not {producer.producer_id}"
-        )
-    if state.producer_epoch != producer.epoch:
-        raise ProducerFencedError(
-            f"producer {state.producer_id} has the epoch {state.producer_epoch}, not {producer.epoch}"
-        )
+    _check_current(state, producer)
     if state.status in PREPARED:
         raise ConcurrentTransactionsError("the end of the transaction has started: the next one cannot begin yet")
 
@@ -206,14 +200,7 @@ def ended(known: Known, producer: ProducerId, now_ms: int, *, commit: bool) -> K
         InvalidTxnStateError: no transaction is open, or its end has started with the opposite outcome.
     """
     state = known.state
-    if state.producer_id != producer.producer_id:
-        raise InvalidProducerIdMappingError(
-            f"the transactional id belongs to producer {state.producer_id}, not {producer.producer_id}"
-        )
-    if state.producer_epoch != producer.epoch:
-        raise ProducerFencedError(
-            f"producer {state.producer_id} has the epoch {state.producer_epoch}, not {producer.epoch}"
-        )
+    _check_current(state, producer)
     if state.status == TransactionStatus.ONGOING:
         prepared = dataclasses.replace(state, status=_wanted(commit=commit), last_update_timestamp_ms=now_ms)
         return known._replace(state=prepared)
@@ -233,16 +220,12 @@ def ended_with_next_epoch(known: Known, producer: ProducerId, now_ms: int, new_i
         and state.producer_epoch == 0
     )
     if state.producer_id != producer.producer_id and not is_rotated:
-        raise InvalidProducerIdMappingError(
-            f"the transactional id belongs to producer {state.producer_id}, not {producer.producer_id}"
-        )
+        raise _other_id(state, producer)
     raised = state.client_transaction_version >= EPOCH_RAISING and state.producer_epoch == producer.epoch + 1
     is_repeated = (state.status in PREPARED and raised) or (state.status in COMPLETED and (raised or is_rotated))
     is_current = state.producer_epoch == producer.epoch <= _LAST_OF_CLIENTS and state.status not in PREPARED
     if not is_repeated and not is_current:
-        raise ProducerFencedError(
-            f"producer {state.producer_id} has the epoch {state.producer_epoch}, not {producer.epoch}"
-        )
+        raise _other_epoch(state, producer)
     if is_repeated:
         return _repeated(known, commit=commit)
     begins = state.status != TransactionStatus.ONGOING
@@ -309,6 +292,26 @@ def is_overdue(state: TransactionState, now_ms: int) -> bool:
 def is_expired(state: TransactionState, now_ms: int, expiration_ms: int) -> bool:
     """Return True if a transactional id has no open transaction and was not used for ``expiration_ms``."""
     return state.status in EXPIRABLE and state.last_update_timestamp_ms <= now_ms - expiration_ms
+
+
+def _check_current(state: TransactionState, producer: ProducerId) -> None:
+    """Raise an error unless a producer has the current producer id and epoch."""
+    if state.producer_id != producer.producer_id:
+        raise _other_id(state, producer)
+    if state.producer_epoch != producer.epoch:
+        raise _other_epoch(state, producer)
+
+
+def _other_id(state: TransactionState, producer: ProducerId) -> InvalidProducerIdMappingError:
+    return InvalidProducerIdMappingError(
+        f"the transactional id belongs to producer {state.producer_id}, not {producer.producer_id}"
+    )
+
+
+def _other_epoch(state: TransactionState, producer: ProducerId) -> ProducerFencedError:
+    return ProducerFencedError(
+        f"producer {state.producer_id} has the epoch {state.producer_epoch}, not {producer.epoch}"
+    )
 
 
 def _wanted(*, commit: bool) -> TransactionStatus:
