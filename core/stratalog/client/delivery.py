@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from stratalog.client.log_access import Logs
@@ -41,43 +40,35 @@ T = TypeVar("T")
 _LOGGER: Final = logging.getLogger("stratalog.client")
 
 
-@dataclass(frozen=True, slots=True)
-class DeliveryOptions:
-    """Options of the delivery.
-
-    Attributes:
-        codec: codec of the batches; None for no compression.
-        durability: ``written`` or ``durable``; None is the engine's setting.
-        timeout_ms: how long an append that failed with a retriable error is retried.
-        transactional: True if the batches belong to transactions.
-    """
-
-    codec: Codec | None
-    durability: str | None
-    timeout_ms: int
-    transactional: bool
-
-
 class Delivery:
     """Callable that encodes and appends a producer's batches. Thread-safe for batches of different partitions.
 
     Args:
         logs: logs of the engine.
         components: formats, and the clock.
-        options: options of the delivery.
         sequences: sequence numbers; None for a producer that is not idempotent.
         failed: called with each error of an append, and with True if the records may have been appended nevertheless.
+        codec: codec of the batches; None for no compression.
+        durability: ``written`` or ``durable``; None is the engine's setting.
+        timeout_ms: how long an append that failed with a retriable error is retried.
+        transactional: True if the batches belong to transactions.
     """
 
     def __init__(
         self,
         logs: Logs,
         components: Components,
-        options: DeliveryOptions,
         sequences: Sequences | None,
         failed: Callable[[BaseException, bool], None],
+        *,
+        codec: Codec | None,
+        durability: str | None,
+        timeout_ms: int,
+        transactional: bool,
     ) -> None:
-        self._logs, self._clock, self._options = logs, components.env.clock, options
+        self._logs, self._clock = logs, components.env.clock
+        self._codec, self._durability, self._timeout_ms = codec, durability, timeout_ms
+        self._transactional = transactional
         self._formats, self._format = components.formats, components.formats.of(MAGIC, "", 0)
         self._sequences, self._failed = sequences, failed
 
@@ -115,13 +106,13 @@ class Delivery:
         """
         log = self._logs.log(*name)
         sequences = self._sequences
-        if self._formats.chosen(log.config.record_version).magic < MAGIC and not self._options.transactional:
+        if self._formats.chosen(log.config.record_version).magic < MAGIC and not self._transactional:
             sequences = None  # older formats have no field for producer ids; Kafka refuses such batches
         data = self._encoded(name, records, sequences)
-        end_ns = self._clock.monotonic_ns() + self._options.timeout_ms * NS_IN_MS
+        end_ns = self._clock.monotonic_ns() + self._timeout_ms * NS_IN_MS
         while True:
             try:
-                result = log.append_as_leader(data, self._options.durability)
+                result = log.append_as_leader(data, self._durability)
             except StorageError as error:
                 may_pass = error.retriable or _is_moving(log, error)
                 if not may_pass or self._clock.monotonic_ns() >= end_ns:
@@ -141,9 +132,9 @@ class Delivery:
                 producer_id=producer_id,
                 producer_epoch=epoch,
                 base_sequence=sequence,
-                transactional=self._options.transactional,
+                transactional=self._transactional,
             )
-        return self._format.encode(records, header, self._options.codec, None)
+        return self._format.encode(records, header, self._codec, None)
 
     def _without_bad(
         self, name: TopicPartition, records: Sequence[Record], futures: Futures, error: InvalidRecordError
@@ -161,7 +152,7 @@ class Delivery:
 
     def _fail(self, name: TopicPartition, futures: Futures, error: BaseException) -> None:
         unsure = _may_be_written(error)
-        if unsure and self._sequences is not None and not self._options.transactional:
+        if unsure and self._sequences is not None and not self._transactional:
             self._sequences.restart(name)
         self._failed(error, unsure)
         for future in futures:

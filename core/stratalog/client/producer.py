@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, NamedTuple
 
-from stratalog.client.delivery import NS_IN_MS, Delivery, DeliveryOptions
+from stratalog.client.delivery import NS_IN_MS, Delivery
 from stratalog.client.group_offsets import Committable, GroupOffsets
 from stratalog.client.log_access import Logs, partitions_of
 from stratalog.client.partitioner import StickyPartitioner, partition_of_key
@@ -127,11 +127,12 @@ class Producer(CheckedArguments, Closeable):
         delivery = Delivery(
             logs,
             components,
-            DeliveryOptions(
-                options.codec(components), options.durability, options.delivery_timeout_ms, transaction is not None
-            ),
             sequences,
             self._failed,
+            codec=options.codec(components),
+            durability=options.durability,
+            timeout_ms=options.delivery_timeout_ms,
+            transactional=transaction is not None,
         )
         self._sender = Sender(
             Accumulator(options.batch_size_bytes, options.linger_ms * NS_IN_MS),

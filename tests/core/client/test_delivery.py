@@ -11,7 +11,7 @@ import pytest
 
 from log_bed import LOG, LogBed
 from stratalog import Record
-from stratalog.client.delivery import RETRY_BACKOFF_MS, Delivery, DeliveryOptions
+from stratalog.client.delivery import RETRY_BACKOFF_MS, Delivery
 from stratalog.client.log_access import Logs
 from stratalog.client.pending import PendingBatch, RecordMetadata
 from stratalog.client.sequences import LAST_EPOCH, ProducerId, Sequences, is_ours, new_producer_id
@@ -88,9 +88,12 @@ class Bench:
         self.deliver = Delivery(
             cast(Logs, self.logs),
             bed.components,
-            DeliveryOptions(codec=None, durability=None, timeout_ms=TIMEOUT_MS, transactional=False),
             self.sequences if idempotent else None,
             lambda error, unsure: self.failures.append((error, unsure)),
+            codec=None,
+            durability=None,
+            timeout_ms=TIMEOUT_MS,
+            transactional=False,
         )
 
     def send(self, *values: bytes) -> list[Future[RecordMetadata]]:
