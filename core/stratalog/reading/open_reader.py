@@ -103,37 +103,29 @@ def open_settled(
     if isinstance(as_of, datetime) and as_of.tzinfo is None:
         raise ConfigError(f"as_of={as_of!r} has no time zone: add tzinfo=datetime.UTC, for instance")
     host = open_host(settings, plugins, env)
-    offline, paths = allow_offline, (text, *others)
-    return host.opened_in_time(lambda: _opened(host, paths, tier, tier_options, as_of, offline, topics), Reader.close)
 
+    def opened() -> Reader:
+        opened_tier, stores = None, list[SegmentStore]()
+        try:
+            if is_tier(host, text):
+                opened_tier = open_tier(host, text, tier_options, read_only=True)
+                return BucketReader(text, host, opened_tier, as_of, topics)
+            if as_of is not None:
+                raise ConfigError("as_of needs a tier without a directory: give the tier's URI")  # noqa: TRY301 - closes the host
+            if tier is not None:
+                opened_tier = open_tier(host, tier, tier_options, read_only=True, allow_offline=allow_offline)
+            paths = (text, *others)
+            stores.extend(host.segment_store(path, read_only=True) for path in paths)
+            return DirectoryReader(", ".join(paths), host, stores, opened_tier)
+        except BaseException:
+            for store in stores:
+                store.close()
+            if opened_tier is not None:
+                opened_tier.close()
+            host.close()
+            raise
 
-def _opened(
-    host: ComponentHost,
-    paths: Sequence[str],
-    tier: str | None,
-    tier_options: Mapping[str, object] | None,
-    as_of: AsOf | None,
-    allow_offline: bool,  # noqa: FBT001 - called once
-    topics: Collection[str] | None,
-) -> Reader:
-    text, opened, stores = paths[0], None, list[SegmentStore]()
-    try:
-        if is_tier(host, text):
-            opened = open_tier(host, text, tier_options, read_only=True)
-            return BucketReader(text, host, opened, as_of, topics)
-        if as_of is not None:
-            raise ConfigError("as_of needs a tier without a directory: give the tier's URI")  # noqa: TRY301 - closes the host
-        if tier is not None:
-            opened = open_tier(host, tier, tier_options, read_only=True, allow_offline=allow_offline)
-        stores.extend(host.segment_store(found, read_only=True) for found in paths)
-        return DirectoryReader(", ".join(paths), host, stores, opened)
-    except BaseException:
-        for store in stores:
-            store.close()
-        if opened is not None:
-            opened.close()
-        host.close()
-        raise
+    return host.opened_in_time(opened, Reader.close)
 
 
 def is_tier(host: ComponentHost, text: str) -> bool:
