@@ -35,7 +35,6 @@ from stratalog.spi.segment_store import SegmentStore
 from stratalog.spi.service_contract import Service
 from stratalog.tier.store.layout_table import LayoutTable
 
-C = TypeVar("C")
 T = TypeVar("T")
 _LOGGER: Final = logging.getLogger(__name__)
 

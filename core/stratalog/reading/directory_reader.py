@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from stratalog.config.topic import TopicConfig
-from stratalog.errors import ClosedError, ConfigError, SegmentGoneError
+from stratalog.errors import ConfigError, SegmentGoneError
 from stratalog.log.folder.directory_state import (
     DirectoryState,
     check_log_directory,
@@ -84,8 +84,7 @@ class DirectoryReader(Reader):
 
     def refresh(self) -> tuple[TopicPartition, ...]:
         """Update all logs to the current files, as ``Reader.refresh``; return the opened logs that have changed."""
-        if self._closed:
-            raise ClosedError("the reader is closed")
+        self._check_open()
         self._folders, self._topics = self._listed()
         self._foreign = None
         changed = list[TopicPartition]()

@@ -195,8 +195,7 @@ class Reader(CheckedArguments, Closeable):
             LogDirError, StoreError: the directory or the tier cannot be read.
             ClosedError: the reader is closed.
         """
-        if self._closed:
-            raise ClosedError("the reader is closed")
+        self._check_open()
         name = TopicPartition(
             topic, only_partition(self._names(), topic, self.location) if partition is None else partition
         )
@@ -208,8 +207,7 @@ class Reader(CheckedArguments, Closeable):
 
     def open_logs(self, names: Iterable[TopicPartition]) -> None:
         """Open several logs in parallel, which ``log`` then returns at once. Raise the errors of ``log``."""
-        if self._closed:
-            raise ClosedError("the reader is closed")
+        self._check_open()
         wanted = [name for name in names if name not in self._logs]
         there = self._names()
         for name in wanted:
@@ -253,8 +251,7 @@ class Reader(CheckedArguments, Closeable):
         """
 
         def partitions() -> list[int]:
-            if self._closed:
-                raise ClosedError("the reader is closed")
+            self._check_open()
             return sorted(found.partition for found in self._names() if found.topic == name)
 
         if not partitions():
@@ -307,6 +304,10 @@ class Reader(CheckedArguments, Closeable):
                 self.tier.close()
             self._close()
             self._host.close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError("the reader is closed")
 
     @abstractmethod
     def _names(self) -> Collection[TopicPartition]: ...

@@ -7,7 +7,6 @@ from typing import Final
 
 from stratalog.config.topic import TopicConfig
 from stratalog.epochs.epoch_cache import EpochCache
-from stratalog.errors import ClosedError
 from stratalog.log.load.tier_producers import stable_end
 from stratalog.log.read.tier_view import RemoteView
 from stratalog.log.read.view import LogView
@@ -107,16 +106,13 @@ class BucketReader(Reader):
 
     def _open(self, name: TopicPartition) -> StaticLog:
         topic_id = self._names()[name]
-        found = TierLogName(name, topic_id)
-        foreign = self._foreign.get(found)
+        foreign = self._foreign.get(TierLogName(name, topic_id))
         if foreign is not None:
-            view = foreign_view(foreign, self._bucket.fetcher)
-            return StaticLog(tier_view(name, view, self._components), topic_id, self._components)
-        remote = (
-            self._newest_view(name, topic_id)
-            if self._as_of is None
-            else self._bucket.log(*found).view_as_of(self._as_of)
-        )
+            remote = foreign_view(foreign, self._bucket.fetcher)
+        elif self._as_of is None:
+            remote = self._newest_view(name, topic_id)
+        else:
+            remote = self._bucket.log(name, topic_id).view_as_of(self._as_of)
         return StaticLog(tier_view(name, remote, self._components), topic_id, self._components)
 
     def _newest_view(self, name: TopicPartition, topic_id: TopicId) -> RemoteView:
@@ -129,8 +125,7 @@ class BucketReader(Reader):
         """Update the logs to the state of the tier, as ``Reader.refresh``; return the opened logs that have changed."""
         if self._as_of is not None:
             return super().refresh()
-        if self._closed:
-            raise ClosedError("the reader is closed")
+        self._check_open()
         self._ids = None
         names, changed, kept = self._names(), list[TopicPartition](), list[tuple[TopicPartition, StaticLog]]()
         for name, log in list(self._logs.items()):
