@@ -130,30 +130,36 @@ class _Part(NamedTuple):
         """Yield pieces of about ``target_bytes``, cut at entries of the offset index."""
         whole = self.piece
         count = -(-whole.span_bytes // target_bytes)
-        if count <= 1:
+        entries = self._entries(tier) if count > 1 else None
+        if not entries:
             yield whole
             return
-        segment = self._opened(tier)
-        entries = _entries(segment, self.components) if segment is not None else None
         start, position = whole.start, whole.position
         for number in range(1, count):
-            entry = entries.after(whole.position + number * whole.span_bytes // count) if entries else None
+            entry = entries.after(whole.position + number * whole.span_bytes // count)
             if entry is None or not position < entry.position < whole.end_position:
                 continue
             if not start <= entry.offset < whole.end - 1:
                 continue
             # an index entry has the last offset of its batch, so the batch belongs to the piece before the cut
-            after = entries.after(entry.position + 1) if entries else None
+            after = entries.after(entry.position + 1)
             until = min(whole.end_position if after is None else after.position, whole.end_position)
             yield whole._replace(start=start, end=entry.offset + 1, position=position, end_position=until)
             start, position = entry.offset + 1, min(until, entry.position)
         yield whole._replace(start=start, position=position)
 
-    def _opened(self, tier: Tier | None) -> ReadableSegment | None:
-        stored = None if tier is None else self.piece.stored()
-        if tier is None or stored is None:
-            return self.segment
-        return RemoteSegment(stored, tier.log(self.piece.log, stored.info.topic_id).fetcher)
+    def _entries(self, tier: Tier | None) -> IndexReader[OffsetPosition] | None:
+        """Return the offset index of the segment; None if it is corrupt."""
+        segment = self.segment
+        if segment is None:
+            stored = self.piece.stored()
+            assert tier is not None  # a segment is either in a tier or local
+            assert stored is not None  # as above
+            segment = RemoteSegment(stored, tier.log(self.piece.log, stored.info.topic_id).fetcher)
+        try:
+            return offset_index(segment, self.components)
+        except CorruptIndexError:
+            return None
 
 
 def _parts(log: LogReader, wanted: OffsetRange, isolation: Isolation, most_records: int | None) -> Iterator[_Part]:
@@ -168,29 +174,35 @@ def _parts(log: LogReader, wanted: OffsetRange, isolation: Isolation, most_recor
         for part in view.ranges(at, min(at + most_records, end) if most_records else end):
             records = records_of(part, hidden) if wanted.is_counted else None
             if records is not None:
-                yield _Part(_counted(log, part, records), None, log.components)
+                yield _Part(_unread(log, part.start, part.end, records=records), None, log.components)
             elif part.segment.size_bytes:
                 local = part.segment if isinstance(part.segment, Segment) else None
                 yield _Part(_piece(log, part, hidden), local, log.components)
     if view.damage is not None and start <= bound <= wanted.end:  # a read to the log's end reports the damage
-        yield _Part(_end(log, bound, view.damage), None, log.components)
+        yield _Part(_unread(log, bound, bound, damage=view.damage), None, log.components)
 
 
-def _end(log: LogReader, bound: int, damage: CorruptBatchError) -> Piece:
-    """Return a piece without records, at the end of a log, which makes the scan report the damage of the log."""
-    return Piece(log.name, log.topic_id, bound, bound, 0, 0, bound, bound, 0, "", damage=damage)
-
-
-def _counted(log: LogReader, part: ReadRange, records: int) -> Piece:
-    """Return a piece that has only the number of its records; nothing is read."""
-    return Piece(log.name, log.topic_id, part.start, part.end, 0, 0, part.start, part.end, 0, "", records=records)
-
-
-def _piece(
-    log: LogReader,
-    part: ReadRange,
-    hidden: Sequence[AbortedTransaction],
+def _unread(
+    log: LogReader, start: int, end: int, *, records: int | None = None, damage: CorruptBatchError | None = None
 ) -> Piece:
+    """Return a piece from which nothing is read: it only has the number of its records, or the damage of the log."""
+    return Piece(
+        log=log.name,
+        topic_id=log.topic_id,
+        start=start,
+        end=end,
+        position=0,
+        end_position=0,
+        base_offset=start,
+        end_offset=end,
+        size_bytes=0,
+        place="",
+        damage=damage,
+        records=records,
+    )
+
+
+def _piece(log: LogReader, part: ReadRange, hidden: Sequence[AbortedTransaction]) -> Piece:
     segment, start, end, below = part
     position, end_position = byte_range(segment, start, end, log.components)
     return Piece(
@@ -216,10 +228,3 @@ def _place(segment: ReadableSegment) -> str | PackedSegment:
         return PackedSegment.of(segment.stored)
     assert isinstance(segment, Segment)  # a segment is either in a tier or local
     return segment.file_name(LOG_SUFFIX)
-
-
-def _entries(segment: ReadableSegment, components: Components) -> IndexReader[OffsetPosition] | None:
-    try:
-        return offset_index(segment, components)
-    except CorruptIndexError:
-        return None
