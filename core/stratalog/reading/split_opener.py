@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from stratalog.config.settings_sources import Settings
 from stratalog.config.topic import TopicConfig
+from stratalog.env.closing import Closeable
 from stratalog.errors import ConfigError, SegmentGoneError
 from stratalog.log.folder.directory_state import read_topic_id
 from stratalog.model.names import LOG_SUFFIX
@@ -28,7 +28,7 @@ _REQUESTS_A_PIECE: Final = 8  # approximate; with larger requests, too many byte
 _SMALLEST_CHUNK_BYTES: Final = 1 << 16
 
 
-class SplitOpener:
+class SplitOpener(Closeable):
     """Opens the segments of a split's pieces. Not thread-safe. A context manager.
 
     The directory and the tier are opened only when a piece needs them.
@@ -113,12 +113,8 @@ class SplitOpener:
             self._tier = self._opened.enter_context(tier)
         return self._tier
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """Close everything that was opened. A second call does nothing."""
         self._opened.close()
 
 

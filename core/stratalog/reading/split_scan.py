@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from itertools import groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from stratalog.errors import (
@@ -106,22 +108,10 @@ def scan(
         StoreError, LogDirError: the source cannot be read.
     """
     with SplitOpener(source, split) as place:
-        for log, pieces in _by_log(split.pieces):
+        for log, pieces in groupby(split.pieces, key=attrgetter("log")):
             work = PieceReader(place, split.isolation, columns, on_damage, on_loss)
             found = (batch for piece in pieces if piece.records is None for batch in work.read(piece))
             yield from (Scanned(log, batch) for batch in _sized(found))
-
-
-def _by_log(pieces: Iterable[Piece]) -> Iterator[tuple[TopicPartition, list[Piece]]]:
-    """Yield each log with its consecutive pieces."""
-    run: list[Piece] = []
-    for piece in pieces:
-        if run and run[-1].log != piece.log:
-            yield run[-1].log, run
-            run = []
-        run.append(piece)
-    if run:
-        yield run[-1].log, run
 
 
 class PieceReader:
