@@ -1,4 +1,4 @@
-"""The only caller of pluggy, with one typed method per hook.
+"""The only caller of pluggy.
 
 Every hook is called separately for each plugin. pluggy's own call stops at the first exception, and its results do not
 name their plugin.
@@ -38,17 +38,10 @@ from stratalog.model.events import (
     TierUnavailable,
     TinySegments,
 )
+from stratalog.registry.component_kinds import ComponentKind
 from stratalog.spi import hooks
-from stratalog.spi.cleanup import CleanupPolicy
-from stratalog.spi.codecs import Codec
-from stratalog.spi.extra import ExtraIndex
-from stratalog.spi.formats import RecordFormat
-from stratalog.spi.indexes import IndexFormat
-from stratalog.spi.layouts import TierLayout
-from stratalog.spi.objects import ObjectStore
 from stratalog.spi.providers import Provider
-from stratalog.spi.segment_store import SegmentStore
-from stratalog.spi.service_contract import Command, Service
+from stratalog.spi.service_contract import Command
 
 _LOGGER: Final = logging.getLogger("stratalog.registry")
 _PREFIX: Final = f"{hooks.PROJECT}_"
@@ -172,41 +165,9 @@ class Host:
 
     # --- components ------------------------------------------------------------------------------------------------
 
-    def record_formats(self) -> tuple[Answer[Provider[RecordFormat]], ...]:
-        """Call ``stratalog_record_formats`` of each plugin that has this hook; return one ``Answer`` for each call."""
-        return self._ask("stratalog_record_formats", Provider)
-
-    def codecs(self) -> tuple[Answer[Provider[Codec]], ...]:
-        """Call ``stratalog_codecs`` of each plugin that has this hook; return one ``Answer`` for each call."""
-        return self._ask("stratalog_codecs", Provider)
-
-    def index_formats(self) -> tuple[Answer[Provider[IndexFormat[object]]], ...]:
-        """Call ``stratalog_index_formats`` of each plugin that has this hook; return one ``Answer`` for each call."""
-        return self._ask("stratalog_index_formats", Provider)
-
-    def extra_indexes(self) -> tuple[Answer[Provider[ExtraIndex]], ...]:
-        """Call ``stratalog_extra_indexes`` of each plugin that has this hook; return one ``Answer`` for each call."""
-        return self._ask("stratalog_extra_indexes", Provider)
-
-    def segment_stores(self) -> tuple[Answer[Provider[SegmentStore]], ...]:
-        """Call ``stratalog_segment_stores`` of each plugin that has this hook; return one ``Answer`` for each call."""
-        return self._ask("stratalog_segment_stores", Provider)
-
-    def object_stores(self) -> tuple[Answer[Provider[ObjectStore]], ...]:
-        """Call ``stratalog_object_stores`` of each plugin that has this hook; return one ``Answer`` for each call."""
-        return self._ask("stratalog_object_stores", Provider)
-
-    def tier_layouts(self) -> tuple[Answer[Provider[TierLayout]], ...]:
-        """Call ``stratalog_tier_layouts`` of each plugin that has this hook; return one ``Answer`` for each call."""
-        return self._ask("stratalog_tier_layouts", Provider)
-
-    def cleanup_policies(self) -> tuple[Answer[Provider[CleanupPolicy]], ...]:
-        """Call ``stratalog_cleanup_policies`` of each plugin that has this hook; return an ``Answer`` for each call."""
-        return self._ask("stratalog_cleanup_policies", Provider)
-
-    def services(self) -> tuple[Answer[Provider[Service]], ...]:
-        """Call ``stratalog_services`` of each plugin that has this hook; return one ``Answer`` for each call."""
-        return self._ask("stratalog_services", Provider)
+    def providers(self, kind: ComponentKind) -> tuple[Answer[Provider[Any]], ...]:  # Any: providers of every kind
+        """Call the hook of ``kind`` of each plugin that has this hook; return one ``Answer`` for each call."""
+        return self._ask(kind.hook, Provider)
 
     def commands(self) -> tuple[Answer[Command], ...]:
         """Call ``stratalog_commands`` of each plugin that has this hook; return one ``Answer`` for each call."""

@@ -10,8 +10,7 @@ from typing import Any, Final, TypeAlias
 
 from stratalog.env.deadlines import DeadlineCalls, OverdueError
 from stratalog.errors import PluginError, PluginImportError
-from stratalog.registry import component_kinds
-from stratalog.registry.component_kinds import ComponentKind
+from stratalog.registry.component_kinds import KINDS
 from stratalog.registry.discover import Candidate, ambiguity, bundled_hint, find_candidates, import_named, select
 from stratalog.registry.host import Answer, Host
 from stratalog.registry.plugins import OfferInfo, PluginInfo, PluginStatus
@@ -23,20 +22,6 @@ _LOGGER: Final = logging.getLogger("stratalog.registry")
 
 Providers: TypeAlias = dict[str, tuple[Provider[Any], ...]]
 """Providers of every kind, by the kind's key. They are typed as Any, because each kind has its own class."""
-
-_COLLECTORS: Final[
-    tuple[tuple[ComponentKind, Callable[[Host], tuple[Answer[Provider[Any]], ...]]], ...]
-] = (  # Any: as above
-    (component_kinds.RECORD_FORMATS, Host.record_formats),
-    (component_kinds.CODECS, Host.codecs),
-    (component_kinds.INDEX_FORMATS, Host.index_formats),
-    (component_kinds.EXTRA_INDEXES, Host.extra_indexes),
-    (component_kinds.SEGMENT_STORES, Host.segment_stores),
-    (component_kinds.OBJECT_STORES, Host.object_stores),
-    (component_kinds.TIER_LAYOUTS, Host.tier_layouts),
-    (component_kinds.CLEANUP_POLICIES, Host.cleanup_policies),
-    (component_kinds.SERVICES, Host.services),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +107,8 @@ def ask_all(host: Host, registered: Mapping[str, Candidate | None]) -> list[Load
     """
     found: dict[str, Providers] = {name: {} for name in registered}
     errors = dict[str, PluginError]()
-    for kind, collect in _COLLECTORS:
-        for answer in collect(host):
+    for kind in KINDS:
+        for answer in host.providers(kind):
             if answer.error is not None:
                 errors.setdefault(answer.plugin, explained(answer, kind.hook, registered[answer.plugin]))
             elif answer.offers:

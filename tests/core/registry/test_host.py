@@ -13,6 +13,7 @@ from stratalog import TopicPartition
 from stratalog.env.deadlines import DeadlineCalls
 from stratalog.errors import PluginError
 from stratalog.model import events
+from stratalog.registry.component_kinds import CODECS, KINDS
 from stratalog.registry.host import Host
 from stratalog.spi import Codec, LogOpened, Provider, SegmentRolled, hookimpl, hooks
 
@@ -37,8 +38,8 @@ def opened() -> LogOpened:
 
 
 def arguments(function: Callable[..., object]) -> list[tuple[str, object]]:
-    parameters = list(inspect.signature(function, eval_str=True).parameters.values())
-    return [(parameter.name, parameter.annotation) for parameter in parameters if parameter.name != "self"]
+    parameters = inspect.signature(function, eval_str=True).parameters.values()
+    return [(parameter.name, parameter.annotation) for parameter in parameters]
 
 
 def test_there_are_hooks() -> None:
@@ -46,9 +47,9 @@ def test_there_are_hooks() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in SPECS if not name.startswith("stratalog_on_")])
-def test_each_collecting_hook_has_a_method_with_the_same_arguments(name: str) -> None:
-    method = getattr(Host, name.removeprefix("stratalog_"))
-    assert arguments(method) == arguments(SPECS[name])
+def test_each_collecting_hook_has_a_kind_or_offers_commands_and_has_no_arguments(name: str) -> None:
+    assert name in {*(kind.hook for kind in KINDS), "stratalog_commands"}
+    assert arguments(SPECS[name]) == []
 
 
 @pytest.mark.parametrize("event_type", get_args(events.Event))
@@ -76,7 +77,7 @@ def test_offers_are_reported_by_plugin(make_plugin: MakePlugin, provider: MakePr
     host.register(make_plugin("b", codecs=[two]), "b")
     host.register(make_plugin("a", codecs=iter([one])), "a")
     host.register(make_plugin("c", tier_layouts=()), "c")
-    assert [(answer.plugin, answer.offers, answer.error) for answer in host.codecs()] == [
+    assert [(answer.plugin, answer.offers, answer.error) for answer in host.providers(CODECS)] == [
         ("a", (one,), None),
         ("b", (two,), None),
     ]
@@ -90,7 +91,7 @@ def test_a_collecting_hook_that_raises_stops_no_other(make_plugin: MakePlugin, p
     host = Host(DeadlineCalls())
     host.register(make_plugin("a", codecs=half), "a")
     host.register(make_plugin("b", codecs=[provider("whole")]), "b")
-    broken, fine = host.codecs()
+    broken, fine = host.providers(CODECS)
     assert isinstance(broken.error, RuntimeError)
     assert broken.offers == ()
     assert [offer.name for offer in fine.offers] == ["whole"]
@@ -100,13 +101,13 @@ def test_a_collecting_hook_that_raises_stops_no_other(make_plugin: MakePlugin, p
 def test_an_offer_that_is_no_provider_is_an_error(make_plugin: MakePlugin, answer: object) -> None:
     host = Host(DeadlineCalls())
     host.register(make_plugin("acme", codecs=answer), "acme")
-    assert host.codecs()[0].error is not None
+    assert host.providers(CODECS)[0].error is not None
 
 
 def test_a_hook_that_answers_none_offers_nothing(make_plugin: MakePlugin) -> None:
     host = Host(DeadlineCalls())
     host.register(make_plugin("acme", codecs=lambda: None), "acme")
-    assert host.codecs()[0].offers == ()
+    assert host.providers(CODECS)[0].offers == ()
 
 
 def refused(plugin: object) -> str:
@@ -139,7 +140,7 @@ def test_a_misspelt_hook_leaves_nothing_of_the_plugin_behind(make_plugin: MakePl
     host = Host(DeadlineCalls())
     with pytest.raises(PluginError):
         host.register(make_plugin("acme", codex=[], codecs=[provider("zstd")]), "acme")
-    assert host.codecs() == ()
+    assert host.providers(CODECS) == ()
 
 
 def takes_engine(engine: object) -> tuple[()]:
@@ -183,7 +184,7 @@ def test_the_same_plugin_or_name_twice_is_refused_and_the_first_stays(make_plugi
     for other, name in ((plugin, "again"), (plugin, "acme"), (_good(), "acme")):
         with pytest.raises(PluginError, match="registered already"):
             host.register(other, name)
-    assert [answer.plugin for answer in host.codecs()] == ["acme"]
+    assert [answer.plugin for answer in host.providers(CODECS)] == ["acme"]
 
 
 def test_one_plugin_can_be_reported_alone(make_plugin: MakePlugin) -> None:
@@ -202,7 +203,7 @@ def test_an_unregistered_plugin_gets_no_event_and_offers_nothing(make_plugin: Ma
     host.register(make_plugin("acme", codecs=[], on_log_opened=recording_listener(heard)), "acme")
     host.unregister("acme")
     host.notify(opened())
-    assert host.codecs() == ()
+    assert host.providers(CODECS) == ()
     assert heard == []
 
 
@@ -236,7 +237,7 @@ def test_an_event_reaches_its_own_listeners_only(make_plugin: MakePlugin) -> Non
 def test_two_hosts_share_nothing(make_plugin: MakePlugin, provider: MakeProvider) -> None:
     one, two, plugin = Host(DeadlineCalls()), Host(DeadlineCalls()), make_plugin("acme", codecs=[provider("zstd")])
     one.register(plugin, "acme")
-    assert two.codecs() == ()
+    assert two.providers(CODECS) == ()
     two.register(plugin, "acme")
     one.unregister("acme")
-    assert len(two.codecs()) == 1
+    assert len(two.providers(CODECS)) == 1
