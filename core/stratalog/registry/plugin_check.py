@@ -37,7 +37,7 @@ from stratalog.registry.component_kinds import ComponentKind
 from stratalog.registry.discover import Candidate, find_candidates, import_named
 from stratalog.registry.host import Host
 from stratalog.registry.plugin_loader import LoadedPlugin, ask_all
-from stratalog.registry.signature_check import signature_problems
+from stratalog.registry.result_types import members_of
 from stratalog.spi.codecs import Codec, CodecTable
 from stratalog.spi.extra import ExtraIndex
 from stratalog.spi.formats import RecordFormat
@@ -270,7 +270,7 @@ def _check_opening(
         wrong = f"open returned {type(component).__qualname__}, which is not a {kind.component.__name__}"
         yield PluginFinding(Severity.ERROR, where, wrong)
         return
-    problems = [*_ATTRIBUTES.get(kind, _no_attributes)(component), *signature_problems(component, kind.component)]
+    problems = [*_ATTRIBUTES.get(kind, _no_attributes)(component), *_signature_problems(component, kind.component)]
     yield from (PluginFinding(Severity.ERROR, where, text) for text in problems)
 
 
@@ -315,3 +315,41 @@ _ATTRIBUTES: Final[dict[ComponentKind, Callable[[Any], Iterator[str]]]] = {  # A
     component_kinds.INDEX_FORMATS: _index_attributes,
     component_kinds.EXTRA_INDEXES: _extra_attributes,
 }
+
+
+def _signature_problems(component: object, part: type[object]) -> Iterator[str]:
+    """Yield a sentence for each method of ``component`` that does not accept the arguments that ``part`` declares.
+
+    ``part`` is the class in ``stratalog.spi``. A method that is a coroutine function or cannot be called is a problem
+    too.
+    """
+    for name, declared in members_of(part):
+        found = inspect.getattr_static(type(component), name, None)
+        if isinstance(declared, property) or found is None:
+            continue
+        method = getattr(component, name)
+        if inspect.iscoroutinefunction(method) or inspect.isasyncgenfunction(method):
+            yield f"{name} is an async def, but the contract has no asynchronous methods: use def"
+        elif callable(method):
+            yield from _not_accepted(name, method, declared)
+        else:
+            yield f"{name} must be a method"
+
+
+def _not_accepted(name: str, method: object, declared: object) -> Iterator[str]:
+    assert callable(method)
+    assert callable(declared)
+    wanted = list(inspect.signature(declared).parameters.values())[1:]  # without self
+    positional = [parameter.name for parameter in wanted if parameter.kind is not parameter.KEYWORD_ONLY]
+    keywords = {parameter.name: None for parameter in wanted if parameter.kind is parameter.KEYWORD_ONLY}
+    try:
+        inspect.signature(method).bind(*positional, **keywords)
+    except TypeError as error:
+        yield f"{name}{inspect.signature(method)} must accept {name}{_without_self(declared)}: {error}"
+
+
+def _without_self(declared: object) -> str:
+    assert callable(declared)
+    signature = inspect.signature(declared)
+    parameters = [parameter.replace(annotation=parameter.empty) for parameter in signature.parameters.values()][1:]
+    return str(signature.replace(parameters=parameters, return_annotation=signature.empty))
