@@ -1,8 +1,8 @@
-"""Result of one check of ``stratalog doctor``."""
+"""Checks of ``stratalog doctor``: their results, and the order in which they run."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -20,17 +20,24 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """One check: what was found, and what to change; ``change`` is "" if nothing needs a change."""
+    """Result of one check: what was found, and what to change; ``change`` is "" if nothing needs a change."""
 
-    name: str
     outcome: Outcome
     found: str
     change: str = ""
 
 
-def tried(name: str, step: Callable[[], Diagnosis]) -> Diagnosis:
-    """Return the result of ``step``; for a StorageError, a result with ``Outcome.WRONG`` and the text of the error."""
-    try:
-        return step()
-    except StorageError as error:
-        return Diagnosis(name, Outcome.WRONG, str(error))
+def run_checks(checks: Mapping[str, Callable[[], Diagnosis]]) -> Iterator[tuple[str, Diagnosis]]:
+    """Run the checks in their order, and yield the name and the result of each as soon as it is known.
+
+    A StorageError becomes a result with ``Outcome.WRONG``. If this is the outcome of the first check, no other check
+    runs.
+    """
+    for number, (name, check) in enumerate(checks.items()):
+        try:
+            found = check()
+        except StorageError as error:
+            found = Diagnosis(Outcome.WRONG, str(error))
+        yield name, found
+        if number == 0 and found.outcome is Outcome.WRONG:
+            return

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from stratalog.cli.doctor.diagnosis import Diagnosis, Outcome, tried
+from stratalog.cli.doctor.diagnosis import Diagnosis, Outcome, run_checks
 from stratalog.cli.options import check_no_other_files
 from stratalog.cli.output import size_text
 from stratalog.engine.open.directory_id import read_identity
@@ -45,84 +45,72 @@ class DirectoryChecks:
         self._store, self._path, self._env = store, path, env
         self._held = store.is_acquired_elsewhere()
 
-    def run(self) -> Iterator[Diagnosis]:
-        """Yield the results of the checks.
+    def run(self) -> Iterator[tuple[str, Diagnosis]]:
+        """Return the name and the result of each check.
 
         If the directory contains files of another program, or cannot be read, only the first check runs.
         """
-        first = tried("contents", self._contents)
-        yield first
-        if first.outcome is Outcome.WRONG:
-            return
-        for name, step in (
-            ("owner", self._owner),
-            ("lock", self._lock),
-            ("last stop", self._last_stop),
-            ("free space", self._space),
-            ("file descriptors", self._descriptors),
-            ("sync", self._sync),
-        ):
-            yield tried(name, step)
+        return run_checks(
+            {
+                "contents": self._contents,
+                "owner": self._owner,
+                "lock": self._lock,
+                "last stop": self._last_stop,
+                "free space": self._space,
+                "file descriptors": self._descriptors,
+                "sync": self._sync,
+            }
+        )
 
     def _contents(self) -> Diagnosis:
         check_may_become_log_directory(self._store)
         if not is_log_directory(self._store):
             check_no_other_files(self._path)
-            return Diagnosis("contents", Outcome.OK, "no logs: an engine can begin here")
-        return Diagnosis("contents", Outcome.OK, f"{len(partition_folders(self._store))} logs")
+            return Diagnosis(Outcome.OK, "no logs: an engine can begin here")
+        return Diagnosis(Outcome.OK, f"{len(partition_folders(self._store))} logs")
 
     def _owner(self) -> Diagnosis:
         identity = read_identity(self._store)
         if not identity:
-            return Diagnosis("owner", Outcome.OK, "no meta.properties: the directory belongs to no Kafka broker")
+            return Diagnosis(Outcome.OK, "no meta.properties: the directory belongs to no Kafka broker")
         names = ("cluster.id", "node.id", "broker.id", "directory.id", "version")
         text = ", ".join(f"{name}={identity[name]}" for name in names if name in identity)
-        return Diagnosis("owner", Outcome.OK, f"a Kafka broker: {text}")
+        return Diagnosis(Outcome.OK, f"a Kafka broker: {text}")
 
     def _lock(self) -> Diagnosis:
         if self._held:
             text = "another engine or a running broker holds the directory"
-            return Diagnosis(
-                "lock", Outcome.NOTE, text, "only read it (--dir of consume, archive), or stop the other program"
-            )
-        return Diagnosis("lock", Outcome.OK, "no other program holds the directory")
+            return Diagnosis(Outcome.NOTE, text, "only read it (--dir of consume, archive), or stop the other program")
+        return Diagnosis(Outcome.OK, "no other program holds the directory")
 
     def _last_stop(self) -> Diagnosis:
         if self._held or not partition_folders(self._store):
-            return Diagnosis(
-                "last stop", Outcome.SKIPPED, "the directory is in use" if self._held else "there are no logs"
-            )
+            return Diagnosis(Outcome.SKIPPED, "the directory is in use" if self._held else "there are no logs")
         if read_directory(self._store, live=False).clean:
-            return Diagnosis("last stop", Outcome.OK, "the last program stopped cleanly")
+            return Diagnosis(Outcome.OK, "the last program stopped cleanly")
         change = f"nothing: the next engine or broker recovers the logs; to do so now: stratalog recover {self._path}"
-        return Diagnosis("last stop", Outcome.NOTE, "the last program did not stop cleanly", change)
+        return Diagnosis(Outcome.NOTE, "the last program did not stop cleanly", change)
 
     def _space(self) -> Diagnosis:
         usage = shutil.disk_usage(self._path)
         text = f"{size_text(usage.free)} of {size_text(usage.total)} are free"
         if usage.free < _LOW_BYTES:
-            return Diagnosis(
-                "free space", Outcome.WRONG, text, "free some space, or lower retention.bytes or local.retention.*"
-            )
+            return Diagnosis(Outcome.WRONG, text, "free some space, or lower retention.bytes or local.retention.*")
         if usage.free < usage.total * _LOW_SHARE:
-            return Diagnosis(
-                "free space", Outcome.NOTE, text, "watch the disk, or lower retention.bytes or local.retention.*"
-            )
-        return Diagnosis("free space", Outcome.OK, text)
+            return Diagnosis(Outcome.NOTE, text, "watch the disk, or lower retention.bytes or local.retention.*")
+        return Diagnosis(Outcome.OK, text)
 
     def _descriptors(self) -> Diagnosis:
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         text = "no limit" if soft == resource.RLIM_INFINITY else f"{soft} for a process that starts here"
         if soft == resource.RLIM_INFINITY or soft >= _FEW_DESCRIPTORS:
-            return Diagnosis("file descriptors", Outcome.OK, text)
+            return Diagnosis(Outcome.OK, text)
         limit = "unlimited" if hard == resource.RLIM_INFINITY else str(hard)
-        return Diagnosis(
-            "file descriptors", Outcome.NOTE, text, f"ulimit -n {_FEW_DESCRIPTORS} or more (at most {limit})"
-        )
+        return Diagnosis(Outcome.NOTE, text, f"ulimit -n {_FEW_DESCRIPTORS} or more (at most {limit})")
 
     def _sync(self) -> Diagnosis:
         if self._held:
-            return Diagnosis("sync", Outcome.SKIPPED, "nothing is written to a directory in use")
+            return Diagnosis(Outcome.SKIPPED, "nothing is written to a directory in use")
         path, files, clock = self._path / _TRIAL_FILE, self._env.files, self._env.clock
         times = list[float]()
         try:
@@ -139,11 +127,9 @@ class DirectoryChecks:
                 path.unlink(missing_ok=True)
         except OSError as error:
             return Diagnosis(
-                "sync", Outcome.WRONG, f"a file cannot be written: {error}", "let this user write to the directory"
+                Outcome.WRONG, f"a file cannot be written: {error}", "let this user write to the directory"
             )
         text = f"median of {_TIMES}: {statistics.median(times):.2f} ms for 4 KiB and fsync, slowest {max(times):.2f} ms"
         if statistics.median(times) <= _SLOW_MS:
-            return Diagnosis("sync", Outcome.OK, text)
-        return Diagnosis(
-            "sync", Outcome.NOTE, text, "durable appends wait for it: use a faster disk, or durability=written"
-        )
+            return Diagnosis(Outcome.OK, text)
+        return Diagnosis(Outcome.NOTE, text, "durable appends wait for it: use a faster disk, or durability=written")

@@ -37,17 +37,15 @@ def doctor(output: Output, place: str, *, config: str | None, tier_options: Mapp
     settings = TierPlace(place, config, tier_options).settings()
     with open_host(settings, (), None) as host:
         checks = _store(host, place, tier_options) if is_tier(host, place) else _directory(host, Path(place))
-        found = list[Diagnosis]()
-        for check in checks:
-            output.note(f"{check.name}: {check.outcome}")
-            found.append(check)
-    output.table(
-        place, ("check", "outcome", "found", "change"), [(c.name, str(c.outcome), c.found, c.change) for c in found]
-    )
-    return 1 if any(check.outcome is Outcome.WRONG for check in found) else 0
+        rows = list[tuple[str, str, str, str]]()
+        for name, check in checks:
+            output.note(f"{name}: {check.outcome}")
+            rows.append((name, str(check.outcome), check.found, check.change))
+    output.table(place, ("check", "outcome", "found", "change"), rows)
+    return 1 if any(outcome == Outcome.WRONG for _, outcome, _, _ in rows) else 0
 
 
-def _store(host: ComponentHost, uri: str, options: Mapping[str, object]) -> Iterator[Diagnosis]:
+def _store(host: ComponentHost, uri: str, options: Mapping[str, object]) -> Iterator[tuple[str, Diagnosis]]:
     catalogue = host.registry.object_stores()
     provider = catalogue.by_scheme(uri.partition("://")[0])
     opened = catalogue.open(provider, host.opener.context(provider, location=uri, options=options, read_only=False))
@@ -57,7 +55,7 @@ def _store(host: ComponentHost, uri: str, options: Mapping[str, object]) -> Iter
         yield from checks.run()
 
 
-def _directory(host: ComponentHost, path: Path) -> Iterator[Diagnosis]:
+def _directory(host: ComponentHost, path: Path) -> Iterator[tuple[str, Diagnosis]]:
     check_directory(path)
     with host.segment_store(str(path), read_only=True) as store:
         yield from DirectoryChecks(store, path, host.env).run()

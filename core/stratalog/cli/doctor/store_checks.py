@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final
 
-from stratalog.cli.doctor.diagnosis import Diagnosis, Outcome, tried
+from stratalog.cli.doctor.diagnosis import Diagnosis, Outcome, run_checks
 from stratalog.env import Env
 from stratalog.model.names import probe_key
 from stratalog.spi.objects import BytesSource, Capability, Created
@@ -38,25 +38,23 @@ class StoreChecks:
         self._written: set[str] = set()
         self._skew_ms: int | None = None
 
-    def run(self) -> Iterator[Diagnosis]:
-        """Yield each result as soon as it is known. If the store's objects cannot be listed, no other check runs."""
-        first = tried("list", self._list)
-        yield first
-        if first.outcome is Outcome.WRONG:
-            return
-        for name, step in (
-            ("create", self._create),
-            ("conditional create", self._conditional),
-            ("upload", self._upload),
-            ("ranged read", self._read),
-            ("list after a write", self._list_again),
-            ("clock", self._clock),
-            ("checksums", self._checksums),
-            ("unfinished uploads", self._unfinished),
-            ("latency", self._latency),
-            ("delete", self._delete),
-        ):
-            yield tried(name, step)
+    def run(self) -> Iterator[tuple[str, Diagnosis]]:
+        """Return the name and the result of each check. If the store's objects cannot be listed, no other check runs."""
+        return run_checks(
+            {
+                "list": self._list,
+                "create": self._create,
+                "conditional create": self._conditional,
+                "upload": self._upload,
+                "ranged read": self._read,
+                "list after a write": self._list_again,
+                "clock": self._clock,
+                "checksums": self._checksums,
+                "unfinished uploads": self._unfinished,
+                "latency": self._latency,
+                "delete": self._delete,
+            }
+        )
 
     def close(self) -> None:
         """Delete the objects that the checks wrote and that still exist."""
@@ -70,27 +68,24 @@ class StoreChecks:
 
     def _list(self) -> Diagnosis:
         self._store.list("", limit=1)
-        return Diagnosis("list", Outcome.OK, f"{self._store.uri} can be listed")
+        return Diagnosis(Outcome.OK, f"{self._store.uri} can be listed")
 
     def _create(self) -> Diagnosis:
         self._written.add(self._small)
         created = self._store.create(self._small, b"stratalog doctor")
         if created is Created.CREATED:
-            return Diagnosis("create", Outcome.OK, "a small object was written")
-        return Diagnosis("create", Outcome.WRONG, f"a new key: the answer is {created.value}", "try again")
+            return Diagnosis(Outcome.OK, "a small object was written")
+        return Diagnosis(Outcome.WRONG, f"a new key: the answer is {created.value}", "try again")
 
     def _conditional(self) -> Diagnosis:
-        name = "conditional create"
         result = probe(self._store, self._env)
         if result.shared:
-            return Diagnosis(
-                name, Outcome.OK, "the second creation of a key is refused: several writers may share the tier"
-            )
+            return Diagnosis(Outcome.OK, "the second creation of a key is refused: several writers may share the tier")
         if result.breaks_promise:
             advice = "upgrade the server, or let one engine at a time write to this tier"
-            return Diagnosis(name, Outcome.WRONG, f"one writer only: {result.reason}", advice)
+            return Diagnosis(Outcome.WRONG, f"one writer only: {result.reason}", advice)
         return Diagnosis(
-            name, Outcome.NOTE, f"one writer only: {result.reason}", "let one engine at a time write to this tier"
+            Outcome.NOTE, f"one writer only: {result.reason}", "let one engine at a time write to this tier"
         )
 
     def _upload(self) -> Diagnosis:
@@ -101,44 +96,43 @@ class StoreChecks:
         info = next(iter(self._store.list(self._large, limit=1)), None)
         if info is not None and info.modified_ms:
             self._skew_ms = min(info.modified_ms - before_ms, 0) + max(info.modified_ms - after_ms, 0)
-        return Diagnosis("upload", Outcome.OK, f"an object of {_OBJECT_BYTES} bytes was written")
+        return Diagnosis(Outcome.OK, f"an object of {_OBJECT_BYTES} bytes was written")
 
     def _read(self) -> Diagnosis:
         start, end = _RANGE
         found = self._store.read(self._large, start, end)
         if found == self._content[start:end]:
-            return Diagnosis("ranged read", Outcome.OK, f"bytes [{start}, {end}) are those that were written")
+            return Diagnosis(Outcome.OK, f"bytes [{start}, {end}) are those that were written")
         text = f"{len(found)} bytes were read for [{start}, {end}), and they are not those that were written"
-        return Diagnosis("ranged read", Outcome.WRONG, text, "use a server or proxy that answers the header Range")
+        return Diagnosis(Outcome.WRONG, text, "use a server or proxy that answers the header Range")
 
     def _list_again(self) -> Diagnosis:
-        name = "list after a write"
         listed = {info.key for key in (self._small, self._large) for info in self._store.list(key)}
         if {self._small, self._large} <= listed:
-            return Diagnosis(name, Outcome.OK, "new objects are listed at once")
-        return Diagnosis(name, Outcome.WRONG, "a new object is not listed", "use a store whose lists are consistent")
+            return Diagnosis(Outcome.OK, "new objects are listed at once")
+        return Diagnosis(Outcome.WRONG, "a new object is not listed", "use a store whose lists are consistent")
 
     def _clock(self) -> Diagnosis:
         if self._skew_ms is None:
-            return Diagnosis("clock", Outcome.SKIPPED, "the store returns no time of its objects")
+            return Diagnosis(Outcome.SKIPPED, "the store returns no time of its objects")
         text = f"the store's clock differs by {self._skew_ms / 1000:.1f} s"
         if abs(self._skew_ms) <= _LEEWAY_MS:
-            return Diagnosis("clock", Outcome.OK, text)
+            return Diagnosis(Outcome.OK, text)
         outcome = Outcome.WRONG if abs(self._skew_ms) > _REFUSED_MS else Outcome.NOTE
-        return Diagnosis("clock", outcome, text, "synchronise the clocks of this machine and of the store (NTP)")
+        return Diagnosis(outcome, text, "synchronise the clocks of this machine and of the store (NTP)")
 
     def _checksums(self) -> Diagnosis:
         if Capability.CHECKSUM in self._store.capabilities:
-            return Diagnosis("checksums", Outcome.OK, "the store verifies a checksum of each upload")
+            return Diagnosis(Outcome.OK, "the store verifies a checksum of each upload")
         if Capability.NEAR in self._store.capabilities:
-            return Diagnosis("checksums", Outcome.OK, "the files are on this machine: no network is between")
+            return Diagnosis(Outcome.OK, "the files are on this machine: no network is between")
         text = "the store verifies no checksum of an upload"
-        return Diagnosis("checksums", Outcome.NOTE, text, 'set tier.verify = "always" to read back each upload')
+        return Diagnosis(Outcome.NOTE, text, 'set tier.verify = "always" to read back each upload')
 
     def _unfinished(self) -> Diagnosis:
         found = self._store.unfinished("")
         text = f"{len(found)} are listed" if found else "none is left"
-        return Diagnosis("unfinished uploads", Outcome.OK, text)
+        return Diagnosis(Outcome.OK, text)
 
     def _latency(self) -> Diagnosis:
         writes, reads = list[float](), list[float]()
@@ -151,8 +145,8 @@ class StoreChecks:
             f"median of {_TIMES}: {statistics.median(writes):.1f} ms a create, {statistics.median(reads):.1f} ms a read"
         )
         if max(statistics.median(writes), statistics.median(reads)) <= _SLOW_MS:
-            return Diagnosis("latency", Outcome.OK, text)
-        return Diagnosis("latency", Outcome.NOTE, text, "use a store in the region of this machine")
+            return Diagnosis(Outcome.OK, text)
+        return Diagnosis(Outcome.NOTE, text, "use a store in the region of this machine")
 
     def _timed_ms(self, step: Callable[[], object]) -> float:
         began_ns = self._env.clock.monotonic_ns()
@@ -165,6 +159,6 @@ class StoreChecks:
         self._written.clear()
         if self._store.list(self._small) or self._store.list(self._large):
             return Diagnosis(
-                "delete", Outcome.WRONG, "a deleted object is still listed", "use a store whose lists are consistent"
+                Outcome.WRONG, "a deleted object is still listed", "use a store whose lists are consistent"
             )
-        return Diagnosis("delete", Outcome.OK, "all objects of this check are gone")
+        return Diagnosis(Outcome.OK, "all objects of this check are gone")
