@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from stratalog.cli.contents.decoders import Decoder
-from stratalog.cli.dump.sheet import item
+from stratalog.cli.dump.sheet import Sheet, item, properties
 from stratalog.cli.dump.source import Source, whole
 from stratalog.cli.output import Output
 from stratalog.config.topic import TopicConfig
@@ -51,6 +51,20 @@ class Context:
         """Print the title of the next file; print nothing if the output is JSON."""
         self.output.line(f"{label}: {what}")
 
+    def item(self, label: str, kind: str, values: Mapping[str, object]) -> None:
+        """Print one JSON object about the file ``label``; print nothing if the output is text."""
+        if self.as_json:
+            item(self.output, label, kind, values)
+
+    def properties(self, source: Source, kind: str, values: Mapping[str, object], moments: Sequence[str] = ()) -> None:
+        """Print one JSON object, or one line for each value; values in ``moments`` are then shown as date and time."""
+        self.item(source.label, kind, values)
+        properties(self.output, values, moments)
+
+    def sheet(self, source: Source, kind: str, columns: Sequence[str]) -> Sheet:
+        """Return the sheet for the rows of one kind of a file; ``columns`` are also the keys in JSON."""
+        return Sheet(self.output, source.label, kind, columns)
+
     def content(self, source: Source, what: str) -> bytes:
         """Print the title of a small file, and return its content; raise ConfigError if the file is too large."""
         self.title(source.label, f"{what}, {source.size_bytes} bytes")
@@ -60,6 +74,4 @@ class Context:
         """Report a corrupt file, which sets the exit code to 1. ``more`` are further fields of the JSON output."""
         self.wrong = True
         self.output.note(f"corrupt: {error}")
-        if self.as_json:
-            problem = {"corrupt": str(error), "position": error.position, **(more or {})}
-            item(self.output, label, "corrupt", problem)
+        self.item(label, "corrupt", {"corrupt": str(error), "position": error.position, **(more or {})})

@@ -9,14 +9,12 @@ from typing import Final
 import click
 
 from stratalog.cli.contents.decoders import Decoder, internal_topic
-from stratalog.cli.dump.cache_dump import dump_cached
 from stratalog.cli.dump.context import Context
-from stratalog.cli.dump.digest_dump import dump_digest
-from stratalog.cli.dump.extras_dump import dump_extras
 from stratalog.cli.dump.index_dump import dump_index
 from stratalog.cli.dump.kinds import Identified, Kind, identify, in_order, leading_offset
 from stratalog.cli.dump.log_dump import dump_log
 from stratalog.cli.dump.note_dump import dump_marks, dump_note, dump_tier_note
+from stratalog.cli.dump.section_dump import dump_digest, dump_extras
 from stratalog.cli.dump.source import Source, opened
 from stratalog.cli.dump.state_dump import (
     dump_clean_shutdown,
@@ -27,7 +25,7 @@ from stratalog.cli.dump.state_dump import (
     dump_snapshot,
     dump_topics,
 )
-from stratalog.cli.dump.tier_dump import dump_manifest, dump_object, dump_page
+from stratalog.cli.dump.tier_dump import dump_cached, dump_manifest, dump_object, dump_page
 from stratalog.cli.options import count_option, json_option
 from stratalog.cli.output import Output
 from stratalog.cli.parameters import NamedPath

@@ -9,7 +9,6 @@ from typing import Any, Final
 
 from stratalog.cli.dump.context import Context
 from stratalog.cli.dump.kinds import Kind
-from stratalog.cli.dump.sheet import Sheet, item
 from stratalog.cli.dump.source import PIECE_BYTES, Source, zeros_from
 from stratalog.errors import CorruptIndexError
 from stratalog.spi.indexes import IndexFormat, IndexRole
@@ -52,13 +51,12 @@ def dump_index(context: Context, source: Source, kind: Kind, base_offset: int | 
     used = -(-zeros_from(source) // index.entry_bytes) * index.entry_bytes
     unused = source.size_bytes - used
     context.title(source.label, f"{kind}, {source.size_bytes} bytes, base offset {base_offset or 0}")
-    with Sheet(context.output, source.label, shown.row, shown.columns) as sheet:
+    with context.sheet(source, shown.row, shown.columns) as sheet:
         entries = _entries(index, source, base_offset or 0, min(used, source.size_bytes))
         for entry in islice(entries, context.limit):
             sheet.row([getattr(entry, column) for column in shown.columns])
     if unused > 0:
-        if context.as_json:
-            item(context.output, source.label, "preallocated", {"position": used, "size_bytes": unused})
+        context.item(source.label, "preallocated", {"position": used, "size_bytes": unused})
         context.output.line(f"({unused} bytes from position {used} on are preallocated, or were lost in a crash)")
 
 

@@ -10,7 +10,7 @@ from stratalog.cli.contents.decoders import RecordDecoder, decoder_of
 from stratalog.cli.dump.context import Context
 from stratalog.cli.dump.control_items import control_object, control_text
 from stratalog.cli.dump.record_view import Arena, RecordView, arenas, sequence_after
-from stratalog.cli.dump.sheet import JsonList, Table, item
+from stratalog.cli.dump.sheet import JsonList, Table
 from stratalog.cli.dump.source import LogSource, Source, zeros_from
 from stratalog.cli.output import moment
 from stratalog.errors import CorruptBatchError, CorruptionError, UnsupportedCompressionError
@@ -113,7 +113,7 @@ class _LogDump:
 
     def _show(self, batch: RecordBatch, head: dict[str, object]) -> None:
         if self._context.as_json:
-            item(self._context.output, self._segment.label, "batch", head)
+            self._context.item(self._segment.label, "batch", head)
             return
         values = (
             _position(head),

@@ -6,7 +6,7 @@ import json
 from typing import Any, Final
 
 from stratalog.cli.dump.context import Context
-from stratalog.cli.dump.sheet import Sheet, item, properties
+from stratalog.cli.dump.sheet import properties
 from stratalog.cli.dump.source import Source
 from stratalog.errors import CorruptCheckpointError
 from stratalog.log.folder.tier_note import FORMAT_VERSION, parse_note
@@ -38,9 +38,7 @@ def dump_tier_note(context: Context, source: Source) -> None:
             "first_dirty_offset": note.first_dirty_offset,
             "leader_epochs": [list(entry) for entry in note.leader_epochs],
         }
-    if context.as_json:
-        item(context.output, source.label, "tier_note", fields)
-    properties(context.output, fields)
+    context.properties(source, "tier_note", fields)
 
 
 def dump_note(context: Context, source: Source) -> None:
@@ -54,8 +52,7 @@ def dump_note(context: Context, source: Source) -> None:
     """
     data = context.content(source, "note")
     found = _object(data, source.label) if data else {}
-    if context.as_json:
-        item(context.output, source.label, "note", {"content": found})
+    context.item(source.label, "note", {"content": found})
     properties(context.output, found)
 
 
@@ -67,7 +64,7 @@ def dump_marks(context: Context, source: Source) -> None:
         ConfigError: the file is larger than ``limits.checkpoint.bytes``.
     """
     found = parse_marks(context.content(source, "marks of writers"), source.label)
-    with Sheet(context.output, source.label, "mark", _MARK_COLUMNS) as sheet:
+    with context.sheet(source, "mark", _MARK_COLUMNS) as sheet:
         sheet.rows((writer, number, False, None, None) for writer, number in found.rounds)
         begun = found.pending
         if begun is not None:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from stratalog.cli.dump.context import Context
-from stratalog.cli.dump.sheet import Sheet
 from stratalog.cli.dump.source import Source
 from stratalog.epochs.checkpoint import parse_epochs, parse_offsets
 from stratalog.errors import CorruptCheckpointError, InvalidTopicError
@@ -53,7 +52,7 @@ def _lines(
         check()
     except CorruptCheckpointError as error:
         wrong = error
-    with Sheet(context.output, source.label, kind, columns) as sheet:
+    with context.sheet(source, kind, columns) as sheet:
         sheet.rows(_good_lines(data, len(columns)))
     if wrong is not None:
         raise wrong
@@ -84,7 +83,7 @@ def dump_partition_metadata(context: Context, source: Source) -> None:
     """
     text = context.content(source, "partition metadata").decode("utf-8", "replace")
     pairs = [line.partition(":") for line in text.splitlines()]
-    with Sheet(context.output, source.label, "property", _PROPERTY_COLUMNS) as sheet:
+    with context.sheet(source, "property", _PROPERTY_COLUMNS) as sheet:
         sheet.rows((key, value.strip()) for key, _, value in pairs)
     values = [value.strip() for _, _, value in pairs[:2]]
     if len(values) < 2 or not values[0].isdigit():
@@ -104,7 +103,7 @@ def dump_meta_properties(context: Context, source: Source) -> None:
     """
     text = context.content(source, "meta.properties").decode("latin-1")  # the encoding of Java properties files
     version, position = "0", 0
-    with Sheet(context.output, source.label, "property", _PROPERTY_COLUMNS) as sheet:
+    with context.sheet(source, "property", _PROPERTY_COLUMNS) as sheet:
         for line in text.splitlines(keepends=True):
             stripped = line.strip()
             if stripped and stripped[0] not in "#!":
@@ -134,7 +133,7 @@ def dump_clean_shutdown(context: Context, source: Source) -> None:
         epoch = json.loads(data)["brokerEpoch"]
     except (ValueError, KeyError, TypeError, RecursionError):
         epoch = None  # Kafka reads any other content in the same way
-    with Sheet(context.output, source.label, "clean_shutdown", ("broker_epoch",)) as sheet:
+    with context.sheet(source, "clean_shutdown", ("broker_epoch",)) as sheet:
         sheet.row((epoch if isinstance(epoch, int) else None,))
 
 
@@ -146,7 +145,7 @@ def dump_topics(context: Context, source: Source) -> None:
         ConfigError: the file is larger than ``limits.checkpoint.bytes``.
     """
     entries = parse_topics(context.content(source, "topics"), source.label)
-    with Sheet(context.output, source.label, "topic", ("topic", "topic_id", "config")) as sheet:
+    with context.sheet(source, "topic", ("topic", "topic_id", "config")) as sheet:
         for topic, entry in sorted(entries.items()):
             config = dict(entry.config)
             sheet.row((topic, str(entry.topic_id), config if context.as_json else _settings(config)))
@@ -168,5 +167,5 @@ def dump_snapshot(context: Context, source: Source) -> None:
     """
     data = context.content(source, "producers")
     entries = decode_snapshot(data, source.label)
-    with Sheet(context.output, source.label, "producer", ProducerEntry._fields) as sheet:
+    with context.sheet(source, "producer", ProducerEntry._fields) as sheet:
         sheet.rows(entries)

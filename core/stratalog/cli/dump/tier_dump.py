@@ -1,18 +1,17 @@
-"""Dump of objects of a tier, given as files: segment objects, manifest roots and pages."""
+"""Dump of objects of a tier, given as files: segment objects, manifest roots and pages, and files of the disk cache."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
 from stratalog.cli.dump.context import Context
-from stratalog.cli.dump.extras_dump import dump_extras
 from stratalog.cli.dump.index_dump import dump_index
 from stratalog.cli.dump.kinds import Kind
 from stratalog.cli.dump.log_dump import dump_log
-from stratalog.cli.dump.sheet import Sheet, item, properties
+from stratalog.cli.dump.section_dump import dump_extras
 from stratalog.cli.dump.source import MemorySource, RangeSource, Source, whole
 from stratalog.cli.dump.state_dump import dump_epochs, dump_snapshot
 from stratalog.errors import CorruptionError, CorruptManifestError, CorruptObjectError, StorageError
@@ -25,6 +24,7 @@ from stratalog.tier.manifest.json_fields import sha256_of
 from stratalog.tier.manifest.page_codec import read_page
 from stratalog.tier.manifest.root import PageRef, Root
 from stratalog.tier.manifest.root_codec import parse_root
+from stratalog.tier.read.disk_cache import unpack_item
 
 _INDEXES: Final = {
     FileKind.OFFSET_INDEX: Kind.INDEX,
@@ -36,6 +36,7 @@ _PAGE_COLUMNS: Final = ("level", "base_offset", "end_offset", "segments", "size_
 _SEGMENT_COLUMNS: Final = (
     "base_offset", "end_offset", "size_bytes", "max_timestamp_ms", "layout", "leader_epochs", "key"
 )  # fmt: skip
+_CACHED_COLUMNS: Final = ("tier", "key", "item", "position", "size_bytes")
 _KEY_PARTS: Final = 4  # topic, partition, folder, name
 _CUT_CHARACTERS: Final = 255  # length of a folder name that continues in the next folder: see docs/formats/tier.md
 
@@ -65,10 +66,8 @@ def dump_object(context: Context, source: Source) -> None:
         "requires": list(stored.requires),
         "key": stored.slices[FileKind.LOG].key,
     }
-    if context.as_json:
-        item(context.output, source.label, "tier_object", shown)
     context.title(source.label, f"tier object, {source.size_bytes} bytes, layout {stored.layout}")
-    properties(context.output, shown, moments=("max_timestamp_ms", "modified_ms"))
+    context.properties(source, "tier_object", shown, moments=("max_timestamp_ms", "modified_ms"))
     _ObjectDump(context, source, layout, stored).run()
 
 
@@ -107,7 +106,7 @@ class _ObjectDump:
 
     def run(self) -> None:
         good = {}
-        with Sheet(self._context.output, self._source.label, "slice", _SLICE_COLUMNS) as sheet:
+        with self._context.sheet(self._source, "slice", _SLICE_COLUMNS) as sheet:
             for kind, place in sorted(self._stored.slices.items(), key=lambda pair: pair[1].position):
                 if self._elsewhere:
                     sheet.row((str(kind), place.position, place.size_bytes, None))
@@ -187,13 +186,8 @@ def dump_manifest(context: Context, source: Source) -> None:
     log, topic_id, version = _identity(data, source)
     head = parse_root(data, log, topic_id, version, limit_bytes=context.components.limits.manifest_bytes)
     shown = {**_root_item(head.root), "sha256": head.sha256}
-    if context.as_json:
-        item(context.output, source.label, "manifest", shown)
-    properties(context.output, shown, moments=("created_ms",))
-    with Sheet(context.output, source.label, "page", _PAGE_COLUMNS) as sheet:
-        sheet.rows(_pages(head.root.pages, head.root.prefix))
-    with Sheet(context.output, source.label, "segment", _SEGMENT_COLUMNS) as sheet:
-        sheet.rows(_segments(head.root.entries))
+    context.properties(source, "manifest", shown, moments=("created_ms",))
+    _dump_references(context, source, head.root.pages, head.root.prefix, head.root.entries)
 
 
 def dump_page(context: Context, source: Source) -> None:
@@ -216,13 +210,8 @@ def dump_page(context: Context, source: Source) -> None:
         "level": pages[0].level + 1 if pages else 0,
         "sha256": sha256_of(data),
     }
-    if context.as_json:
-        item(context.output, source.label, "manifest_page", shown)
-    properties(context.output, shown, moments=())
-    with Sheet(context.output, source.label, "page", _PAGE_COLUMNS) as sheet:
-        sheet.rows(_pages(pages, log_prefix(log, topic_id)))
-    with Sheet(context.output, source.label, "segment", _SEGMENT_COLUMNS) as sheet:
-        sheet.rows(_segments(entries))
+    context.properties(source, "manifest_page", shown)
+    _dump_references(context, source, pages, log_prefix(log, topic_id), entries)
 
 
 def _identity(data: bytes, source: Source) -> tuple[TopicPartition, TopicId, int]:
@@ -268,14 +257,34 @@ def _root_item(root: Root) -> dict[str, object]:
     }
 
 
-def _pages(refs: Iterable[PageRef], prefix: str) -> Iterator[tuple[object, ...]]:
-    for ref in refs:
-        yield (*(getattr(ref, name) for name in _PAGE_COLUMNS[:-1]), ref.key(prefix))
+def _dump_references(
+    context: Context, source: Source, pages: Iterable[PageRef], prefix: str, entries: Iterable[StoredSegment]
+) -> None:
+    """Show the pages, with keys below ``prefix``, and the segments to which a root or a page refers."""
+    with context.sheet(source, "page", _PAGE_COLUMNS) as sheet:
+        for page in pages:
+            sheet.row((*(getattr(page, name) for name in _PAGE_COLUMNS[:-1]), page.key(prefix)))
+    with context.sheet(source, "segment", _SEGMENT_COLUMNS) as sheet:
+        for entry in entries:
+            info, key = entry.info, entry.slices[FileKind.LOG].key
+            epochs = [list(epoch) for epoch in info.leader_epochs]
+            bounds = (info.base_offset, info.end_offset, info.size_bytes, info.max_timestamp_ms)
+            sheet.row((*bounds, entry.layout, epochs, key))
 
 
-def _segments(entries: Iterable[StoredSegment]) -> Iterator[tuple[object, ...]]:
-    for entry in entries:
-        info = entry.info
-        epochs = [list(epoch) for epoch in info.leader_epochs]
-        key = entry.slices[FileKind.LOG].key
-        yield info.base_offset, info.end_offset, info.size_bytes, info.max_timestamp_ms, entry.layout, epochs, key
+# --- cache -------------------------------------------------------------------------------------------------------
+
+
+def dump_cached(context: Context, source: Source) -> None:
+    """Show the tier, the object's key, the part of the object, and the position of the part in the file.
+
+    Raises:
+        CorruptObjectError: the file is not a file of the disk cache, or is damaged.
+    """
+    context.title(source.label, f"cached of a tier, {source.size_bytes} bytes")
+    found = unpack_item(source.read, source.size_bytes)
+    if found is None:
+        raise CorruptObjectError("this is not a file of the cache, or its CRC is wrong", source.label, 0)
+    uri, _, key = found.group.partition("\n")
+    with context.sheet(source, "cached_item", _CACHED_COLUMNS) as sheet:
+        sheet.row((uri, key, found.item, found.position, found.size_bytes))

@@ -1,0 +1,76 @@
+"""Dump of ``.extra`` and ``.digest`` files: identity of the segment, and sections, which only their plugins can read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from crc32c import crc32c
+
+from stratalog.cleaning.compact.segment_digests import NEVER_MS, DigestSection, unpack_digest
+from stratalog.cli.dump.context import Context
+from stratalog.cli.dump.source import PIECE_BYTES, Source
+from stratalog.cli.output import moment
+from stratalog.errors import CorruptIndexError
+from stratalog.segment.extra_index_file import IndexSection, unpack_extras
+
+
+def dump_extras(context: Context, source: Source) -> None:
+    """Show the indexes of an ``.extra`` file, one on each line.
+
+    Raises:
+        CorruptIndexError: the file is not a file of extra indexes, or an index is damaged.
+    """
+    packed = unpack_extras(source.read, source.size_bytes)
+    if packed is None:
+        raise CorruptIndexError(
+            "this is not a file of extra indexes: its end is wrong", source.label, source.size_bytes
+        )
+    segment = packed.identity
+    about = f"of the segment [{segment.base_offset}, {segment.end_offset}), {segment.size_bytes} bytes"
+    context.title(source.label, f"extra indexes {about}")
+    checked = (
+        (label, section, packed.index(label, source.read) is not None) for label, section in packed.sections.items()
+    )
+    _dump_sections(context, source, "extra_index", "index", checked)
+
+
+def dump_digest(context: Context, source: Source) -> None:
+    """Show the sections of a ``.digest`` file, one on each line.
+
+    Raises:
+        CorruptIndexError: the file is not a digest file, or a section is damaged.
+    """
+    found = unpack_digest(source.read, source.size_bytes)
+    if found is None:
+        raise CorruptIndexError("this is not a digest file: its end is wrong", source.label, source.size_bytes)
+    segment = found.identity
+    due = "" if found.due_ms == NEVER_MS else f", due {moment(found.due_ms)}"
+    what = f"[{segment.base_offset}, {segment.end_offset}), {segment.size_bytes} bytes{due}"
+    context.title(source.label, f"digest of the segment {what}")
+    checked = ((section.kind, section, _is_valid(source, section)) for section in found.sections)
+    _dump_sections(context, source, "digest_section", "section", checked)
+
+
+def _is_valid(source: Source, section: DigestSection) -> bool:
+    found, end = 0, section.position + section.size_bytes
+    for position in range(section.position, end, PIECE_BYTES):
+        found = crc32c(source.read(position, min(PIECE_BYTES, end - position)), found)
+    return found == section.crc
+
+
+def _dump_sections(
+    context: Context,
+    source: Source,
+    kind: str,
+    column: str,
+    sections: Iterable[tuple[str, IndexSection | DigestSection, bool]],
+) -> None:
+    """Show sections, each with its name and True if its CRC is correct; then raise the error of the first damaged one."""
+    damaged = None
+    with context.sheet(source, kind, (column, "position", "size_bytes", "valid")) as sheet:
+        for name, section, is_valid in sections:
+            sheet.row((name, section.position, section.size_bytes, is_valid))
+            if not is_valid and damaged is None:
+                damaged = CorruptIndexError(f"the CRC of {name} is wrong", source.label, section.position)
+    if damaged is not None:
+        raise damaged
