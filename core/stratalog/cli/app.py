@@ -27,7 +27,7 @@ class LazyGroup(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return all names, sorted. A shell completion omits plugins' commands if plugins cannot be loaded."""
-        return sorted({*OWN_COMMANDS, *_plugin_texts(ctx)})
+        return sorted(_texts(ctx))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return the command ``cmd_name`` of this package, otherwise that of a plugin; None if there is none."""
@@ -64,15 +64,15 @@ class LazyGroup(click.Group):
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Return the commands and options that begin with ``incomplete``."""
-        names = [CompletionItem(name, help=stub.short_help) for name, stub in sorted(_stubs(ctx).items())]
-        found = [item for item in names if item.value.startswith(incomplete)]
+        found = [
+            CompletionItem(name, help=text) for name, text in sorted(_texts(ctx).items()) if name.startswith(incomplete)
+        ]
         return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
 
 
-def _stubs(ctx: click.Context) -> dict[str, click.Command]:
-    """Return a command without a body for each name: ``--help`` lists commands without importing them."""
-    texts = {**_plugin_texts(ctx), **{name: command.help for name, command in OWN_COMMANDS.items()}}
-    return {name: click.Command(name, short_help=text) for name, text in texts.items()}
+def _texts(ctx: click.Context) -> dict[str, str]:
+    """Return the names and help texts of all commands, without importing the commands."""
+    return {**_plugin_texts(ctx), **{name: own.help for name, own in OWN_COMMANDS.items()}}
 
 
 def _plugin_texts(ctx: click.Context) -> dict[str, str]:
