@@ -7,18 +7,23 @@ from stratalog.log.read.log_reader import LogReader
 from stratalog.model.offsets import Isolation
 
 
-def nearest_offset(log: LogReader, position: Start, isolation: Isolation = Isolation.READ_UNCOMMITTED) -> int:
-    """Return the offset of a position, limited to the range from the log start to the end that ``isolation`` sees.
+def start_offset(log: LogReader, position: Start, end: int, isolation: Isolation) -> int:
+    """Return the offset of a position in the records below ``end``.
 
-    If the position is a time, and no record has this time or a later one, the result is the end.
+    An offset that the user gives is returned unchanged, even if it is outside of the log; 0 means the log start. If no
+    record has the time of the position or a later one, the result is ``end``.
     """
+    log_start = log.offsets().log_start
+    if position.back is not None:
+        return max(end - position.back, log_start)
+    if position.time_ms is not None:
+        found = log.offset_for_timestamp(position.time_ms, isolation)
+        return end if found is None else found
+    return position.offset or log_start
+
+
+def nearest_offset(log: LogReader, position: Start, isolation: Isolation = Isolation.READ_UNCOMMITTED) -> int:
+    """Return the offset of a position, limited to the range from the log start to the end that ``isolation`` sees."""
     offsets = log.offsets()
     end = offsets.bound(isolation)
-    found: int | None = position.offset
-    if position.back is not None:
-        found = end - position.back
-    elif position.time_ms is not None:
-        found = log.offset_for_timestamp(position.time_ms, isolation)
-    if found is None:  # no record has a later timestamp
-        return end
-    return min(max(found, offsets.log_start), end)
+    return min(max(start_offset(log, position, end, isolation), offsets.log_start), end)

@@ -9,6 +9,7 @@ from typing import Final
 
 import click
 
+from stratalog.cli.contents.positions import start_offset
 from stratalog.cli.contents.printer import RecordPrinter, print_options
 from stratalog.cli.options import LogPlace, choice_option, count_option, json_option, partition_option, place_options
 from stratalog.cli.output import Output
@@ -192,12 +193,7 @@ class _Span:
     def _first_of(self, log: LogReader, end: int) -> int:
         if self._tail is not None:
             return self._start_of_tail(log, self._tail, end)
-        if self._start.back is not None:
-            return max(end - self._start.back, log.offsets().log_start)
-        if self._start.time_ms is not None:
-            found = log.offset_for_timestamp(self._start.time_ms, self._isolation)
-            return end if found is None else found
-        return self._start.offset or log.offsets().log_start
+        return start_offset(log, self._start, end, self._isolation)
 
     def _start_of_tail(self, log: LogReader, count: int, end: int) -> int:
         """Return the offset of the first of the last ``count`` records before ``end``.
