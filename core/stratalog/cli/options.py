@@ -6,7 +6,7 @@ import dataclasses
 import logging
 import os
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -307,8 +307,15 @@ def tier_logs(reader: Reader, topic: str | None, partition: int | None) -> list[
     return [reader.tier.log(*found) for found in names]
 
 
-def check_topics(wanted: Iterable[str], names: Iterable[TierLogName], uri: str) -> None:
-    """Raise UnknownTopicError if the tier has no log of a wanted topic."""
-    known = {name.log.topic for name in names}
-    for topic in sorted(set(wanted) - known):
+def of_topics(
+    names: Sequence[TierLogName], topics: Collection[str], uri: str, others: Sequence[TierLogName] = ()
+) -> list[TierLogName]:
+    """Return those of the names that belong to ``topics``; () means all topics.
+
+    Raises:
+        UnknownTopicError: a topic is neither in ``names`` nor in ``others``, the further logs of the tier at ``uri``.
+    """
+    known = {name.log.topic for name in (*names, *others)}
+    for topic in sorted(set(topics) - known):
         raise unknown_topic(topic, known, uri)
+    return [name for name in names if not topics or name.log.topic in topics]

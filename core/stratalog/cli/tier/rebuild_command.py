@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 import click
 
-from stratalog.cli.options import TierPlace, check_topics, json_option, uri_options
+from stratalog.cli.options import TierPlace, json_option, of_topics, uri_options
 from stratalog.cli.output import Output
-from stratalog.tier.tier import Tier, TierLogName
 from stratalog.tier.upkeep.manifest_rebuild import RebuildReport
 
 COLUMNS = (
@@ -34,7 +31,7 @@ def rebuild(output: Output, place: TierPlace, topics: tuple[str, ...], *, dry_ru
     """
     reports = list[RebuildReport]()
     with place.opened(read_only=dry_run) as tier:
-        names = _chosen(tier, topics)
+        names = of_topics(tier.lost(), topics, tier.uri, others=tier.logs() if topics else ())
         with output.progress("rebuilding", len(names)) as steps:
             for name in names:
                 reports.append(tier.rebuild(name, dry_run=dry_run))
@@ -57,10 +54,3 @@ def rebuild(output: Output, place: TierPlace, topics: tuple[str, ...], *, dry_ru
     if ignored:
         output.table("ignored", ("topic", "partition", "key", "reason"), ignored)
     return 1 if ignored else 0
-
-
-def _chosen(tier: Tier, topics: Collection[str]) -> list[TierLogName]:
-    lost = tier.lost()
-    if topics:
-        check_topics(topics, (*lost, *tier.logs()), tier.uri)
-    return [name for name in lost if not topics or name.log.topic in topics]

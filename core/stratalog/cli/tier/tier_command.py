@@ -12,8 +12,8 @@ from stratalog.cli.options import (
     LogPlace,
     TierPlace,
     check_tier,
-    check_topics,
     json_option,
+    of_topics,
     place_options,
     tier_logs,
     uri_options,
@@ -119,9 +119,7 @@ def collect_alone(output: Output, place: TierPlace, topics: tuple[str, ...]) -> 
     The writer of the newest epoch deletes its own leftovers.
     """
     with place.opened(read_only=False) as opened:
-        names = opened.logs()
-        check_topics(topics, names, place.uri)
-        names = tuple(name for name in names if not topics or name.log.topic in topics)
+        names = of_topics(opened.logs(), topics, place.uri)
         with output.progress("collecting", len(names)) as steps:
             led = ((opened.log(*name), None) for name in names)
             collection = TierCollection(place.settings().engine.tier_history_ms)
@@ -145,9 +143,7 @@ def rewrap(output: Output, place: TierPlace, topics: tuple[str, ...]) -> None:
     Keep the old key: reads of earlier states of the tier (as_of) and `stratalog rebuild` need it.
     """
     with place.opened(read_only=False) as opened:
-        names = opened.logs()
-        check_topics(topics, names, place.uri)
-        names = tuple(name for name in names if not topics or name.log.topic in topics)
+        names = of_topics(opened.logs(), topics, place.uri)
         rows = list[tuple[object, ...]]()
         with output.progress("rewrapping", len(names)) as steps:
             for name in names:
