@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import reduce
+from itertools import groupby
 from typing import Final
 
 from stratalog.cleaning.explain.explain import Fate, RangeFate
@@ -156,25 +158,10 @@ class LogOverview:
         """Return the size (bytes) of the segments in these places."""
         return sum(span.size_bytes for span in self.spans if span.place in places)
 
-    def next_actions(self) -> Iterator[tuple[Fate, Span]]:
-        """Yield each range of the log with its fate (the next action of cleaning), oldest first.
-
-        Neighbouring spans with the same place, fate and reason are joined to one range.
-        """
-        joined: Span | None = None
-        for span in self.spans:
-            if joined is not None and (span.place, span.fate, span.reason) == (
-                joined.place,
-                joined.fate,
-                joined.reason,
-            ):
-                joined = _join(joined, span)
-                continue
-            if joined is not None:
-                yield joined.fate, joined
-            joined = span
-        if joined is not None:
-            yield joined.fate, joined
+    def next_actions(self) -> Iterator[Span]:
+        """Yield the spans, oldest first. Neighbours with the same place, next action and reason are joined."""
+        for _, alike in groupby(self.spans, key=lambda span: (span.place, span.fate, span.reason)):
+            yield reduce(_join, alike)
 
 
 @dataclass(frozen=True, slots=True)
