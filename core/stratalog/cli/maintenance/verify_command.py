@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -128,14 +128,6 @@ def _log_of(host: ComponentHost, path: Path) -> TopicPartition | None:
         return name if holds_log(above.open_log(path.name)) else None
 
 
-@dataclass(slots=True)
-class _Counts:
-    """Number of problems that remain, and number of problems that were repaired."""
-
-    wrong: int = 0
-    repaired: int = 0
-
-
 class _Verification:
     """One run of the command over a directory."""
 
@@ -157,7 +149,7 @@ class _Verification:
         )
         folders = partition_folders(store)
         self._folders = folders if single is None else {single: str(single)}
-        self._count, self._sizes, self._records = _Counts(), 0, 0
+        self._wrong = self._repaired = self._sizes = self._records = 0
         self._checkpoints = {name: self._read(name) for name in CHECKPOINTS}
         self._was_clean = is_marked_clean(store)  # before a repair removes the file
 
@@ -174,16 +166,15 @@ class _Verification:
                     self._log(name, folder, on_bytes)
                 except LogDirError as error:
                     unread.append(error)
-        count = self._count
         self._output.line(
             f"{len(self._folders) - len(unread)} logs, {size_text(self._sizes)}"
             + (f", {self._records:,} records" if self._deep else "")
-            + f": {count.wrong or 'nothing'} wrong"
-            + (f", {count.repaired} repaired" if count.repaired else "")
+            + f": {self._wrong or 'nothing'} wrong"
+            + (f", {self._repaired} repaired" if self._repaired else "")
         )
         if unread:
             raise unread[0]
-        return 1 if count.wrong else 0
+        return 1 if self._wrong else 0
 
     def _log(self, name: TopicPartition, folder: str, on_bytes: OnBytes) -> None:
         files = self._store.open_log(folder)
@@ -206,14 +197,14 @@ class _Verification:
             log_start = self._checkpoints[LOG_STARTS_FILE].get(name)
             for repair in repair_log(files, components, config, report, log_start):
                 self._report(repair.finding, repaired=True)
-                self._count.repaired += 1
+                self._repaired += 1
             # A lost end of the log is reported once more: the repair does not bring its records back.
             report = check_log(
                 files, components, records=self._deep, checkpoints=checkpoints, was_clean=self._was_clean
             )
         for finding in report.findings:
             self._report(finding, repaired=False)
-        self._count.wrong += len(report.findings)
+        self._wrong += len(report.findings)
         self._sizes += report.size_bytes
         self._records += report.records or 0
         self._summary(name, report)
@@ -251,5 +242,5 @@ class _Verification:
         except NotAFileError as error:
             finding = Finding(FindingKind.BOUNDS, error.path, 0, error.reason)
         self._report(finding, repaired=False)
-        self._count.wrong += 1
+        self._wrong += 1
         return {}
