@@ -157,7 +157,7 @@ class _Run:
                     if isinstance(result.error, StoreError):
                         raise result.error  # the other logs would fail too
                     changed |= isinstance(result.error, SegmentGoneError)
-                    self._take(result)
+                    self._add(result)
                 if not changed:
                     break
             self._collect()
@@ -180,9 +180,9 @@ class _Run:
     def _pass(self) -> None:
         for result in self._archiver.run():
             is_news = result.segments > 0 or str(result.error or "") != self._errors.get(result.log, "")
-            self._take(result)  # first, because Ctrl-C may interrupt the output
+            self._add(result)  # first, because Ctrl-C may interrupt the output
             if is_news:
-                self._tell(result)
+                self._print(result)
             if isinstance(result.error, StoreError):
                 if not result.error.retriable:
                     raise result.error
@@ -202,7 +202,7 @@ class _Run:
                 f"{done.orphans} objects of unfinished uploads"
             )
 
-    def _take(self, result: ArchivedLog) -> None:
+    def _add(self, result: ArchivedLog) -> None:
         before = self._total.get(result.log)
         self._errors.pop(result.log, None)
         if result.error is not None:
@@ -217,7 +217,7 @@ class _Run:
             )
         self._total[result.log] = result
 
-    def _tell(self, result: ArchivedLog) -> None:
+    def _print(self, result: ArchivedLog) -> None:
         text = f"{result.log}: {result.segments} segments, {size_text(result.size_bytes)}, up to {result.tier_end}"
         if self._output.as_json:
             self._output.item(dict(zip(_COLUMNS, _row(result), strict=True)))
