@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from threading import current_thread, main_thread
 from types import FrameType
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, TypeVar
 
 from rich.box import SIMPLE_HEAD
 from rich.cells import cell_len
@@ -32,6 +32,10 @@ from rich.text import Text
 
 TitledTable: TypeAlias = tuple[str, Sequence[str], Sequence[Sequence[object]]]
 """Title, columns and rows of a table."""
+
+T = TypeVar("T")
+Columns: TypeAlias = Mapping[str, Callable[[T], object]]
+"""Names of the columns of a table, each with a function that returns the value of an item in this column."""
 
 _LIVE_LINES = 5  # lines of a table besides its rows
 _KIB = 1024
@@ -95,6 +99,10 @@ class Output:
         self._out.print(_table(columns, listed))
         if not listed:
             self.note("nothing to show")
+
+    def table_of(self, title: str, columns: Columns[T], items: Iterable[T]) -> None:
+        """Print a table with a row for each item. Each function returns the value of an item in the named column."""
+        self.table(title, tuple(columns), [[value(item) for value in columns.values()] for item in items])
 
     def _print_fitting(self, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
         """Print a table that fits into the lines of the terminal.

@@ -2,33 +2,35 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import click
 
 from stratalog.cleaning.compact.compaction_round import CompactionResult
 from stratalog.cleaning.plan.compaction_plan import CompactionPlan
 from stratalog.cli.options import LogPlace, json_option, place_options
-from stratalog.cli.output import Output
+from stratalog.cli.output import Columns, Output
 from stratalog.engine.engine import Engine
 from stratalog.errors import StorageError
 
-_COLUMNS = (
-    "topic",
-    "partition",
-    "part",
-    "dirty_start",
-    "end",
-    "dirty_ratio",
-    "bytes_read",
-    "bytes_written",
-    "bytes_downloaded",
-    "bytes_uploaded",
-    "records_read",
-    "records_kept",
-    "map_load",
-    "elapsed_ms",
-    "reason",
-    "error",
-)
+_COMPACTED: Final[Columns[CompactionResult]] = {
+    "topic": lambda result: result.log.topic,
+    "partition": lambda result: result.log.partition,
+    "part": lambda result: result.part,
+    "dirty_start": lambda result: result.dirty_start,
+    "end": lambda result: result.end,
+    "dirty_ratio": lambda result: round(result.dirty_ratio, 4),
+    "bytes_read": lambda result: result.stats.bytes_observed + result.stats.bytes_read,
+    "bytes_written": lambda result: result.stats.bytes_written,
+    "bytes_downloaded": lambda result: result.traffic.downloaded_bytes,
+    "bytes_uploaded": lambda result: result.traffic.uploaded_bytes,
+    "records_read": lambda result: result.stats.records_read,
+    "records_kept": lambda result: result.stats.records_kept,
+    "map_load": lambda result: round(result.map_load, 4),
+    "elapsed_ms": lambda result: result.elapsed_ms,
+    "reason": lambda result: result.stopped or result.reason,
+    "error": lambda result: "" if result.error is None else str(result.error),
+}
 _PLANNED = (
     "topic",
     "partition",
@@ -63,7 +65,7 @@ def cleaner(place: LogPlace, output: Output, *, dry_run: bool) -> int:
             output.table("would be compacted", _PLANNED, rows)
             return 1 if any(row[-1] for row in rows) else 0
         results = engine.run_cleaner(progress=progress)
-    output.table("compacted", _COLUMNS, [_done(result) for result in results])
+    output.table_of("compacted", _COMPACTED, results)
     return 1 if any(result.error is not None for result in results) else 0
 
 
@@ -82,24 +84,3 @@ def _planned(engine: Engine, plan: CompactionPlan) -> tuple[object, ...]:
     bounds = (None,) * 4 if found is None else (found.start, found.dirty_start, found.end, round(found.dirty_ratio, 4))
     downloaded = None if found is None else plan.download_bytes
     return (*plan.log.name, plan.part, *bounds, downloaded, uploaded, freed, reason, error)
-
-
-def _done(result: CompactionResult) -> tuple[object, ...]:
-    stats = result.stats
-    return (
-        *result.log,
-        result.part,
-        result.dirty_start,
-        result.end,
-        round(result.dirty_ratio, 4),
-        stats.bytes_observed + stats.bytes_read,
-        stats.bytes_written,
-        result.traffic.downloaded_bytes,
-        result.traffic.uploaded_bytes,
-        stats.records_read,
-        stats.records_kept,
-        round(result.map_load, 4),
-        result.elapsed_ms,
-        result.stopped or result.reason,
-        "" if result.error is None else str(result.error),
-    )

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import click
 
 from stratalog.cli.options import TierPlace, check_named, json_option, uri_options
-from stratalog.cli.output import Output
+from stratalog.cli.output import Columns, Output
 from stratalog.cli.parameters import NamedPath
 from stratalog.engine.open_engine import open_engine
+from stratalog.tier.takeover.take_over import AttachedLog
 
-COLUMNS = (
-    "topic", "partition", "topic_id", "leader_epoch", "log_start", "next_offset", "lost_offsets", "open_transactions",
-)  # fmt: skip
+_COLUMNS: Final[Columns[AttachedLog]] = {
+    "topic": lambda log: log.log.topic,
+    "partition": lambda log: log.log.partition,
+    "topic_id": lambda log: str(log.topic_id),
+    "leader_epoch": lambda log: log.leader_epoch,
+    "log_start": lambda log: log.log_start,
+    "next_offset": lambda log: log.log_end,
+    "lost_offsets": lambda log: log.lost,
+    "open_transactions": lambda log: log.open_transactions,
+}
 
 
 @click.command()
@@ -42,17 +52,5 @@ def attach(output: Output, place: TierPlace, directories: tuple[str, ...], topic
         ) as engine,
     ):
         found = engine.attached
-    rows = (
-        (
-            *log.log,
-            str(log.topic_id),
-            log.leader_epoch,
-            log.log_start,
-            log.log_end,
-            log.lost,
-            log.open_transactions,
-        )
-        for log in found
-    )
-    output.table("taken over", COLUMNS, rows)
+    output.table_of("taken over", _COLUMNS, found)
     return 0

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import click
 
 from stratalog.cli.options import TierPlace, json_option, of_topics, uri_options
-from stratalog.cli.output import Output
+from stratalog.cli.output import Columns, Output
 from stratalog.tier.upkeep.manifest_rebuild import RebuildReport
 
-COLUMNS = (
-    "topic", "partition", "topic_id", "start_offset", "end_offset", "segments", "bytes", "leader_epoch", "ignored",
-)  # fmt: skip
+_COLUMNS: Final[Columns[RebuildReport]] = {
+    "topic": lambda report: report.log.topic,
+    "partition": lambda report: report.log.partition,
+    "topic_id": lambda report: str(report.topic_id),
+    "start_offset": lambda report: report.start_offset,
+    "end_offset": lambda report: report.end_offset,
+    "segments": lambda report: report.segments,
+    "bytes": lambda report: report.size_bytes,
+    "leader_epoch": lambda report: report.leader_epoch,
+    "ignored": lambda report: len(report.ignored),
+}
 
 
 @click.command()
@@ -36,20 +46,7 @@ def rebuild(output: Output, place: TierPlace, topics: tuple[str, ...], *, dry_ru
             for name in names:
                 reports.append(tier.rebuild(name, dry_run=dry_run))
                 steps.advance()
-    rows = (
-        (
-            *report.log,
-            str(report.topic_id),
-            report.start_offset,
-            report.end_offset,
-            report.segments,
-            report.size_bytes,
-            report.leader_epoch,
-            len(report.ignored),
-        )
-        for report in reports
-    )
-    output.table("would be rebuilt" if dry_run else "rebuilt", COLUMNS, rows)
+    output.table_of("would be rebuilt" if dry_run else "rebuilt", _COLUMNS, reports)
     ignored = [(*report.log, key, why) for report in reports for key, why in report.ignored]
     if ignored:
         output.table("ignored", ("topic", "partition", "key", "reason"), ignored)

@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Final
 
 import click
 
 from stratalog.cli.options import NamedDirectories, TierPlace, directory_options, json_option, uri_options
-from stratalog.cli.output import Output
+from stratalog.cli.output import Columns, Output
 from stratalog.cli.parameters import partition_offset, time_ms
-from stratalog.engine.restore.restore import RestoreRequest, restore
+from stratalog.engine.restore.restore import RestoredLog, RestoreRequest, restore
 from stratalog.model.names import TopicPartition
 from stratalog.model.timestamps import from_unix_ms
 from stratalog.spi.commands import option_group
 
-COLUMNS = (
-    "topic", "partition", "restored_as", "version", "log_start", "log_end", "segments", "bytes", "requests", "copied",
-)  # fmt: skip
+_COLUMNS: Final[Columns[RestoredLog]] = {
+    "topic": lambda log: log.source.topic,
+    "partition": lambda log: log.source.partition,
+    "restored_as": lambda log: str(log.log),
+    "version": lambda log: log.version,
+    "log_start": lambda log: log.log_start,
+    "log_end": lambda log: log.log_end,
+    "segments": lambda log: log.segments,
+    "bytes": lambda log: log.size_bytes,
+    "requests": lambda log: log.requests,
+    "copied": lambda log: log.copied,
+}
 
 
 def _offsets(_context: click.Context, _parameter: click.Parameter, given: tuple[str, ...]) -> dict[TopicPartition, int]:
@@ -92,21 +102,7 @@ def restore_command(
             config=place.config,
             progress=progress,
         )
-    rows = (
-        (
-            *log.source,
-            str(log.log),
-            log.version,
-            log.log_start,
-            log.log_end,
-            log.segments,
-            log.size_bytes,
-            log.requests,
-            log.copied,
-        )
-        for log in found
-    )
-    output.table("would be restored" if dry_run else "restored", COLUMNS, rows)
+    output.table_of("would be restored" if dry_run else "restored", _COLUMNS, found)
     for log in found:
         wanted_end = (request.to_offsets or {}).get(log.source, log.log_end)
         if log.log_end < wanted_end:
