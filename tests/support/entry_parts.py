@@ -110,6 +110,16 @@ def take_varint(raw: bytes, at: int, name: str, into: list[Part]) -> tuple[int, 
     return end, number >> 1 ^ -(number & 1)
 
 
+def varint(number: int) -> bytes:
+    """Return the zigzag varint of a number of up to 64 bits."""
+    number = (number << 1 ^ number >> 63) & (1 << 64) - 1
+    out = bytearray()
+    while number > 127:
+        out.append(number & 127 | 128)
+        number >>= 7
+    return bytes((*out, number))
+
+
 def _take_field(raw: bytes, at: int, name: str, into: list[Part]) -> int:
     at, size = take_varint(raw, at, f"{name} length", into)
     end = at + max(size, 0)

@@ -2,9 +2,30 @@
 
 import os
 import signal
+import traceback
 from collections.abc import Callable
 
 WAIT_S = 60
+
+
+def fork_with_pipe(work: Callable[[int], object]) -> tuple[int, int]:
+    """Fork a child that calls ``work`` with the writing end of a pipe. Return its process id and the reading end.
+
+    The child's exit code is 0, or 1 after an error, whose traceback it prints. The caller closes the reading end, and
+    waits for the child.
+    """
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(reading)
+        try:
+            work(writing)
+        except BaseException:  # noqa: BLE001 - no code after a fork may continue
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    os.close(writing)
+    return child, reading
 
 
 def in_child(*checks: Callable[[], object]) -> list[str]:
@@ -12,15 +33,14 @@ def in_child(*checks: Callable[[], object]) -> list[str]:
 
     The child is killed if a call takes too long; the results of later calls are then missing.
     """
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
+
+    def work(writing: int) -> None:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(WAIT_S)
         for check in checks:
             os.write(writing, f"{_outcome(check)}\n".encode())
-        os._exit(0)
-    os.close(writing)
+
+    child, reading = fork_with_pipe(work)
     with open(reading, encoding="utf-8") as answers:  # noqa: PTH123 - a descriptor
         found = answers.read().splitlines()
     os.waitpid(child, 0)

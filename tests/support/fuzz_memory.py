@@ -16,7 +16,8 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 import twins
-from entry_parts import seal
+from entry_parts import seal, varint
+from forked import fork_with_pipe
 from stratalog import Record
 from stratalog.spi import BatchHeader, Codec, RecordFormat
 from stratalog_formats.kernels.dispatch import PYTHON, Kernels
@@ -93,8 +94,8 @@ def _batches() -> Iterator[tuple[str, bytes, int]]:
     many = b"\x0c\0\0\0\1\1\0" * 99_999 + b"\x0c\0\0\0\1\1\2"
     yield "the last of many records lies", many, 100_000
     room = LIMIT_BYTES - 100
-    head = b"\0\0\0\1\1" + _varint(room - 20)
-    yield "a header count that lies, within the size", _varint(room) + head + bytes(room - len(head)), 1
+    head = b"\0\0\0\1\1" + varint(room - 20)
+    yield "a header count that lies, within the size", varint(room) + head + bytes(room - len(head)), 1
 
 
 def _messages(form: RecordFormat) -> Iterator[tuple[str, bytes, int]]:
@@ -130,14 +131,6 @@ def _packed_entry(name: str, packed: bytes, count: int, codec_id: int) -> bytes:
     return bytes(entry)
 
 
-def _varint(number: int) -> bytes:
-    number, out = number << 1, bytearray()
-    while number > 127:
-        out.append(number & 127 | 128)
-        number >>= 7
-    return bytes((*out, number))
-
-
 # --- in the process of its own -----------------------------------------------------------------------------------
 
 
@@ -151,16 +144,16 @@ def main() -> None:
 
 def _cost(kernels: Kernels, case: str, name: str, data: bytes) -> Cost:
     form = twins.formats(kernels)[name]
-    reader, writer = os.pipe()
-    if not os.fork():
+
+    def work(writing: int) -> None:
         before = _peak_bytes()
         error = _outcome(form, data)
-        os.write(writer, json.dumps([error, _peak_bytes() - before]).encode())
-        os._exit(0)
-    os.close(writer)
-    with open(reader, "rb") as file:  # noqa: PTH123 - a descriptor, no path
+        os.write(writing, json.dumps([error, _peak_bytes() - before]).encode())
+
+    child, reading = fork_with_pipe(work)
+    with open(reading, "rb") as file:  # noqa: PTH123 - a descriptor, no path
         error, grown_bytes = json.loads(file.read())
-    os.wait()
+    os.waitpid(child, 0)
     return Cost(kernels.name, case, error, grown_bytes)
 
 

@@ -26,6 +26,7 @@ from entry_parts import (
     parts_of_records,
     seal,
     take_varint,
+    varint,
 )
 from stratalog.spi.codecs import Codec
 
@@ -132,7 +133,7 @@ def _lie_in_records(records: list[list[Part]], chance: Random) -> Mutant:
         bits = 64 if name == "timestamp delta" else 32
         record[index] = (name, _lied_varint(raw, bits, len(joined(record)), chance))
     if index and chance.random() < 0.5:
-        record[0] = ("length", _varint(len(joined(record[1:]))))
+        record[0] = ("length", varint(len(joined(record[1:]))))
     story = f"record {row}: {name} was {raw[:16].hex()}, is {record[index][1][:16].hex()}"
     return Mutant(b"".join(map(joined, records)), story)
 
@@ -165,7 +166,7 @@ def _lied_varint(raw: bytes, bits: int, room: int, chance: Random) -> bytes:
     draw = chance.random()
     if draw < 0.7:
         _, true = take_varint(raw, 0, "", [])
-        return _varint(_lied(true, bits, room, chance))
+        return varint(_lied(true, bits, room, chance))
     if draw < 0.9:
         longer = bytearray(raw.ljust(chance.randrange(2, 13), b"\0"))
         for place in range(len(longer) - 1):
@@ -173,16 +174,6 @@ def _lied_varint(raw: bytes, bits: int, room: int, chance: Random) -> bytes:
         longer[-1] |= chance.choice((0, 0, 1, 8, 127))
         return bytes(longer)
     return bytes((raw[0] | 128,)) + raw[1:-1]
-
-
-def _varint(number: int) -> bytes:
-    number = (number << 1 ^ number >> 63) & (1 << 64) - 1
-    out = bytearray()
-    while number > 127:
-        out.append(number & 127 | 128)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
 
 
 def _mangled(raw: bytes, chance: Random) -> bytes:

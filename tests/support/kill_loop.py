@@ -12,6 +12,7 @@ import signal
 import sys
 from typing import Final
 
+from forked import fork_with_pipe
 from stratalog import Record, open_engine
 
 CONFIG: Final = {"segment.bytes": 4000, "index.interval.bytes": 0, "file.delete.delay.ms": 0}
@@ -32,13 +33,7 @@ def kill_one(folder: str, appends: int) -> int:
 
     Return the last offset that it acknowledged, or -1.
     """
-    ours, theirs = os.pipe()
-    child = os.fork()
-    if not child:
-        os.close(ours)
-        write_for_ever(folder, theirs)
-        os._exit(1)
-    os.close(theirs)
+    child, ours = fork_with_pipe(lambda told: write_for_ever(folder, told))
     last = -1
     for _ in range(appends):
         last = int.from_bytes(os.read(ours, 8), "big")

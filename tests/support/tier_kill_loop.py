@@ -25,6 +25,7 @@ from unittest.mock import patch
 
 import s3fs  # noqa: F401 - slow to import, and each fork would
 
+from forked import fork_with_pipe
 from stratalog import Engine, Record, open_engine
 from stratalog.env import Env, PosixVfs
 from stratalog.env.clock import ManualClock
@@ -193,17 +194,7 @@ def work_for_ever(place: Place, told: int, seed: int) -> None:
 
 def kill_at(place: Place, step: int) -> tuple[bool, int]:
     """Run an engine up to a step. Return True if it was killed at the step, and its last acknowledged offset."""
-    ours, theirs = os.pipe()
-    child = os.fork()
-    if not child:
-        os.close(ours)
-        try:
-            work_once(place, theirs, step)
-        except BaseException:  # noqa: BLE001 - no code after a fork may continue
-            traceback.print_exc()
-            os._exit(1)
-        os._exit(0)
-    os.close(theirs)
+    child, ours = fork_with_pipe(lambda told: work_once(place, told, step))
     last = -1
     while rest := os.read(ours, 8):
         last = max(last, int.from_bytes(rest, "big", signed=True))
@@ -216,20 +207,16 @@ def kill_at(place: Place, step: int) -> tuple[bool, int]:
 
 def kill_one(place: Place, chance: random.Random) -> int:
     """Run an engine up to a random step, and kill it. Return the last offset that it acknowledged, or -1."""
-    ours, theirs = os.pipe()
     seed = chance.randrange(1 << 30)
-    child = os.fork()
-    if not child:
-        os.close(ours)
+
+    def work(told: int) -> None:
         try:
-            work_for_ever(place, theirs, seed)
+            work_for_ever(place, told, seed)
         except FencedEpochError:  # a slow server has carried out the last request of the previous engine only now
             while True:
-                os.write(theirs, b"\xff" * 8)
-        except BaseException:  # noqa: BLE001 - no code after a fork may continue
-            traceback.print_exc()
-        os._exit(1)
-    os.close(theirs)
+                os.write(told, b"\xff" * 8)
+
+    child, ours = fork_with_pipe(work)
     last = -1
     for _ in range(chance.randrange(MOST_TOLD)):
         last = max(last, int.from_bytes(os.read(ours, 8) or b"\xff", "big", signed=True))
@@ -248,16 +235,15 @@ def kill_one(place: Place, chance: random.Random) -> int:
 
 def in_fork(look: Callable[[], str]) -> str:
     """Run a check in a forked process, and return its findings; "" if there are none."""
-    ours, theirs = os.pipe()
-    child = os.fork()
-    if not child:
+
+    def work(told: int) -> None:
         try:
             story = look()
-        except BaseException:  # noqa: BLE001 - no code after a fork may continue
+        except BaseException:  # noqa: BLE001 - the caller reports it
             story = traceback.format_exc()
-        os.write(theirs, story.encode()[:60_000])
-        os._exit(0)
-    os.close(theirs)
+        os.write(told, story.encode()[:60_000])
+
+    child, ours = fork_with_pipe(work)
     with os.fdopen(ours, "rb") as pipe:
         story = pipe.read().decode()
     os.waitpid(child, 0)
