@@ -1,4 +1,4 @@
-"""Error codes of Kafka's protocol."""
+"""Error codes of Kafka's protocol, and the error that refuses a request with one of them."""
 
 from __future__ import annotations
 
@@ -69,3 +69,15 @@ class Code(IntEnum):
     STALE_MEMBER_EPOCH = 113
     TRANSACTION_ABORTABLE = 120
     INVALID_REGULAR_EXPRESSION = 128
+
+
+class RefusedError(Exception):
+    """The gateway refuses a request, or one item of a request.
+
+    Attributes:
+        kafka_code: error code for the client. A ``StorageError`` has an attribute with the same name.
+    """
+
+    def __init__(self, code: Code, message: str = "") -> None:
+        super().__init__(message or code.name)
+        self.kafka_code = int(code)

@@ -17,7 +17,7 @@ from stratalog.env import Env
 from stratalog.env.clock import ManualClock
 from stratalog.errors import StorageError, TopicExistsError
 from stratalog.group_states import ConsumerGroupMetadata, GroupKey, GroupMetadata, OffsetsRecord, OffsetsType
-from stratalog_gateway.error_codes import Code
+from stratalog_gateway.error_codes import Code, RefusedError
 from stratalog_gateway.groups.assignors import NOTHING, Partitions
 from stratalog_gateway.groups.consumer_coordinator import (
     ConsumerGroupCoordinator,
@@ -28,7 +28,6 @@ from stratalog_gateway.groups.consumer_coordinator import (
 )
 from stratalog_gateway.groups.coordinator import GroupCoordinator, JoinRequest
 from stratalog_gateway.groups.group_table import GroupTable
-from stratalog_gateway.groups.refusal import RefusedMemberError
 from stratalog_gateway.groups.stored_groups import StoredGroups
 from stratalog_gateway.groups.upkeep import GroupUpkeep
 from stratalog_gateway.node import Node
@@ -56,9 +55,9 @@ class Bed(NamedTuple):
         return found
 
     def refusal(self, asked: Heartbeat) -> int:
-        with pytest.raises(RefusedMemberError) as caught:
+        with pytest.raises(RefusedError) as caught:
             self.groups.heartbeat(asked)
-        return caught.value.code
+        return caught.value.kafka_code
 
 
 @contextlib.contextmanager
@@ -111,8 +110,8 @@ class Client:
         sent = beat(self.at, self.owned)
         try:
             self._done(self.bed.groups.heartbeat(sent))
-        except RefusedMemberError as refused:
-            if refused.code not in {Code.UNKNOWN_MEMBER_ID, Code.FENCED_MEMBER_EPOCH}:
+        except RefusedError as refused:
+            if refused.kafka_code not in {Code.UNKNOWN_MEMBER_ID, Code.FENCED_MEMBER_EPOCH}:
                 raise
             self.join()
 

@@ -11,8 +11,9 @@ import pytest
 
 from gateway_bed import Served, Wire, part
 from stratalog import Record
+from stratalog_gateway.error_codes import RefusedError
 from stratalog_gateway.handlers import fetch_sessions
-from stratalog_gateway.handlers.fetch_sessions import FetchSessions, RefusedSessionError
+from stratalog_gateway.handlers.fetch_sessions import FetchSessions
 from stratalog_gateway.wire.fetch_codec import FetchRequest, FetchResult, WantedPartition
 
 VERSION = 12
@@ -184,9 +185,9 @@ def test_names_and_ids_of_topics_are_not_mixed() -> None:
     sessions = Sessions()
     session, by_id = sessions.open(wanted(0)), wanted(0, uuid.uuid4().bytes)
     for topics in ((by_id,), ()):
-        with pytest.raises(RefusedSessionError) as refused:
+        with pytest.raises(RefusedError) as refused:
             sessions.all.wanted(request((session, 1), *topics, has_ids=True))
-        assert refused.value.code == OTHER_KEYS
+        assert refused.value.kafka_code == OTHER_KEYS
 
 
 def test_a_session_that_was_opened_with_ids_is_not_answered_in_a_version_with_names(orders: Served) -> None:
@@ -212,7 +213,7 @@ def test_a_new_session_replaces_only_one_that_was_not_used_for_long(monkeypatch:
     sessions.all.wanted(request((first, 1)))
     sessions.now_ns += 1
     assert sessions.open(wanted(2)) > 0
-    with pytest.raises(RefusedSessionError):
+    with pytest.raises(RefusedError):
         sessions.all.wanted(request((second, 1)))
     assert sessions.all.wanted(request((first, 2))) == [wanted(0)]
 
@@ -223,9 +224,9 @@ def test_the_partitions_of_all_sessions_are_bounded(monkeypatch: pytest.MonkeyPa
     first = sessions.open(wanted(0), wanted(1))
     assert sessions.open(wanted(2), wanted(3)) == 0
     second = sessions.open(wanted(2))
-    with pytest.raises(RefusedSessionError) as refused:
+    with pytest.raises(RefusedError) as refused:
         sessions.all.wanted(request((second, 1), wanted(3)))
-    assert refused.value.code == NOT_FOUND
+    assert refused.value.kafka_code == NOT_FOUND
     sessions.all.wanted(request((first, ENDS)))
     assert sessions.open(wanted(2), wanted(3), wanted(4)) > 0
 
@@ -240,7 +241,7 @@ def test_partitions_of_a_session_that_is_not_used_make_room(monkeypatch: pytest.
     sessions.now_ns *= 3
     session = sessions.open(wanted(3))
     assert sessions.all.wanted(request((session, 1), wanted(4), wanted(5))) == [wanted(3), wanted(4), wanted(5)]
-    with pytest.raises(RefusedSessionError):
+    with pytest.raises(RefusedError):
         sessions.all.wanted(request((left, 2)))
 
 

@@ -14,7 +14,7 @@ from typing import Final
 import re2
 
 from stratalog.group_states import ResolvedRegularExpression
-from stratalog_gateway.error_codes import Code
+from stratalog_gateway.error_codes import Code, RefusedError
 from stratalog_gateway.groups.assignors import ASSIGNORS, NOTHING, Partitions
 from stratalog_gateway.groups.consumer_group import (
     LEAVE,
@@ -25,7 +25,6 @@ from stratalog_gateway.groups.consumer_group import (
     MemberState,
 )
 from stratalog_gateway.groups.group_table import GroupTable
-from stratalog_gateway.groups.refusal import RefusedMemberError
 from stratalog_gateway.node import INTERNAL_TOPICS, Node
 
 _MAX_PATTERN: Final = 1000  # characters of a regular expression
@@ -112,7 +111,7 @@ class ConsumerGroupCoordinator:
         Return the response, without waiting for other members.
 
         Raises:
-            RefusedMemberError: the request is invalid, the group is full or classic, or an id or the epoch is wrong.
+            RefusedError: the request is invalid, the group is full or classic, or an id or the epoch is wrong.
             StorageError: the group cannot be loaded, or the change cannot be stored. The group has not changed.
         """
         _check(asked)
@@ -125,7 +124,7 @@ class ConsumerGroupCoordinator:
             member = _updated(before, asked)
             is_new = before.id not in group.members
             if is_new and len(group.members) >= _MAX_MEMBERS:
-                raise RefusedMemberError(Code.GROUP_MAX_SIZE_REACHED, "the group has its maximum number of members")
+                raise RefusedError(Code.GROUP_MAX_SIZE_REACHED, "the group has its maximum number of members")
             resolved = self._resolved(group, member, asked.may_see)
             if resolved is not None:
                 group.patterns[member.pattern or ""] = resolved
@@ -144,7 +143,7 @@ class ConsumerGroupCoordinator:
         If the member joins for the first time, the result is not in the group yet.
 
         Raises:
-            RefusedMemberError: an id or the epoch of the request does not fit the group.
+            RefusedError: an id or the epoch of the request does not fit the group.
         """
         replaced = None if asked.instance_id is None else _checked_instance(group, asked, asked.instance_id)
         if replaced is not None:
@@ -159,10 +158,10 @@ class ConsumerGroupCoordinator:
                 found, epoch=0, previous_epoch=0, state=MemberState.STABLE, assigned=NOTHING, revoking=NOTHING
             )
         if found is None:
-            raise RefusedMemberError(Code.UNKNOWN_MEMBER_ID, f"{asked.member_id} is no member of {group.name}")
+            raise RefusedError(Code.UNKNOWN_MEMBER_ID, f"{asked.member_id} is no member of {group.name}")
         is_late = asked.epoch == found.previous_epoch and asked.owned is not None and asked.owned <= found.assigned
         if asked.epoch != found.epoch and not (asked.epoch < found.epoch and is_late):
-            raise RefusedMemberError(
+            raise RefusedError(
                 Code.FENCED_MEMBER_EPOCH,
                 f"the member has epoch {asked.epoch} and not {found.epoch}: it must give up its partitions and rejoin",
             )
@@ -222,7 +221,7 @@ class ConsumerGroupCoordinator:
                 _checked_instance(group, asked, asked.instance_id)
             found = group.members.get(asked.member_id)
             if found is None:
-                raise RefusedMemberError(Code.UNKNOWN_MEMBER_ID, f"{asked.member_id} is no member of {group.name}")
+                raise RefusedError(Code.UNKNOWN_MEMBER_ID, f"{asked.member_id} is no member of {group.name}")
             if asked.epoch == LEAVE_FOR_A_TIME:
                 group.revoke_ends_ns.pop(found.id, None)
                 group.members[found.id] = replace(found.with_epoch(LEAVE_FOR_A_TIME), revoking=NOTHING)
@@ -238,16 +237,16 @@ class ConsumerGroupCoordinator:
         a group of the consumer protocol.
 
         Raises:
-            RefusedMemberError: the group does not exist, or uses the classic protocol.
+            RefusedError: the group does not exist, or uses the classic protocol.
             StorageError: the group cannot be loaded, or its changes cannot be stored.
         """
         with self._groups.opened(name) as slot:
             group = slot.modern
             if group is None:
                 if not slot.is_unused:
-                    raise RefusedMemberError(Code.GROUP_ID_NOT_FOUND, f"Group {name} is not a consumer group.")
+                    raise RefusedError(Code.GROUP_ID_NOT_FOUND, f"Group {name} is not a consumer group.")
                 if not is_created:
-                    raise RefusedMemberError(Code.GROUP_ID_NOT_FOUND, f"Group {name} not found.")
+                    raise RefusedError(Code.GROUP_ID_NOT_FOUND, f"Group {name} not found.")
                 group = slot.begin_modern()
             yield group
 
@@ -279,7 +278,7 @@ def matching(pattern: str, topics: Iterable[str]) -> tuple[str, ...]:
     """Return the sorted names of topics that a regular expression matches completely. Omit Kafka's internal topics.
 
     Raises:
-        RefusedMemberError: the expression is not valid in RE2's syntax, which Kafka uses.
+        RefusedError: the expression is not valid in RE2's syntax, which Kafka uses.
     """
     options = re2.Options()
     options.log_errors = False
@@ -287,7 +286,7 @@ def matching(pattern: str, topics: Iterable[str]) -> tuple[str, ...]:
         compiled = re2.compile(pattern, options)
     except re2.error as error:
         reason = f"SubscribedTopicRegex `{pattern}` is not a valid regular expression: {error}"
-        raise RefusedMemberError(Code.INVALID_REGULAR_EXPRESSION, reason) from error
+        raise RefusedError(Code.INVALID_REGULAR_EXPRESSION, reason) from error
     return tuple(sorted(name for name in topics if name not in INTERNAL_TOPICS and compiled.fullmatch(name)))
 
 
@@ -301,21 +300,19 @@ def _checked_instance(group: ConsumerGroup, asked: Heartbeat, instance_id: str) 
     Return None if the static member already has the id in the request, or if a member joins with a new instance id.
 
     Raises:
-        RefusedMemberError: another member uses the instance id; or no member has it, and the request does not join.
+        RefusedError: another member uses the instance id; or no member has it, and the request does not join.
     """
     known = group.with_instance(instance_id)
     if known is None:
         if asked.epoch:
-            raise RefusedMemberError(Code.UNKNOWN_MEMBER_ID, f"no member has the instance id {instance_id}")
+            raise RefusedError(Code.UNKNOWN_MEMBER_ID, f"no member has the instance id {instance_id}")
         return None
     if known.id == asked.member_id:
         return None
     if asked.epoch:
-        raise RefusedMemberError(Code.FENCED_INSTANCE_ID, f"the instance id {instance_id} has another member now")
+        raise RefusedError(Code.FENCED_INSTANCE_ID, f"the instance id {instance_id} has another member now")
     if known.epoch != LEAVE_FOR_A_TIME:
-        raise RefusedMemberError(
-            Code.UNRELEASED_INSTANCE_ID, f"the instance id {instance_id} is used by another member"
-        )
+        raise RefusedError(Code.UNRELEASED_INSTANCE_ID, f"the instance id {instance_id} is used by another member")
     return group.replace_static(known, asked.member_id or _new_id())
 
 
@@ -347,7 +344,7 @@ def _is_other(group: ConsumerGroup, known: Mapping[str, KnownTopic]) -> bool:
 
 
 def _check(asked: Heartbeat) -> None:
-    """Raise RefusedMemberError if a field of a request is missing or invalid, or if the assignor is unknown.
+    """Raise RefusedError if a field of a request is missing or invalid, or if the assignor is unknown.
 
     Source: apache/kafka GroupMetadataManager.throwIfConsumerGroupHeartbeatRequestIsInvalid.
     """
@@ -367,10 +364,10 @@ def _check(asked: Heartbeat) -> None:
     elif asked.epoch == 0:
         wrong = _wrong_join(asked)
     if wrong:
-        raise RefusedMemberError(Code.INVALID_REQUEST, wrong)
+        raise RefusedError(Code.INVALID_REQUEST, wrong)
     if asked.assignor is not None and asked.assignor not in ASSIGNORS:
         names = ", ".join(ASSIGNORS)
-        raise RefusedMemberError(
+        raise RefusedError(
             Code.UNSUPPORTED_ASSIGNOR,
             f"ServerAssignor {asked.assignor} is not supported. Supported assignors: {names}.",
         )

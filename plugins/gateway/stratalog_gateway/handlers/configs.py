@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from stratalog import TopicSetting
 from stratalog.spi import TopicConfig
-from stratalog_gateway.error_codes import Code
-from stratalog_gateway.handlers.request import RefusedError, Request, outcome, require
+from stratalog_gateway.error_codes import Code, RefusedError
+from stratalog_gateway.handlers.request import Request, outcome, require
 from stratalog_gateway.node import Node
 from stratalog_gateway.security.resources import CLUSTER_NAME, Operation, ResourceType
 from stratalog_gateway.wire.messages import Maker

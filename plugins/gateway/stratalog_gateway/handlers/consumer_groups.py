@@ -10,12 +10,11 @@ import uuid
 from typing import Any, Final
 
 from stratalog.errors import StorageError
-from stratalog_gateway.error_codes import Code
+from stratalog_gateway.error_codes import Code, RefusedError
 from stratalog_gateway.groups.assignors import Partitions
 from stratalog_gateway.groups.consumer_coordinator import ConsumerGroupCoordinator, ConsumerGroupView, Heartbeat
 from stratalog_gateway.groups.consumer_group import ConsumerMember
-from stratalog_gateway.groups.refusal import RefusedMemberError
-from stratalog_gateway.handlers.request import RefusedError, Request, code_of, require
+from stratalog_gateway.handlers.request import Request, require
 from stratalog_gateway.node import Node
 from stratalog_gateway.security.resources import NOT_ASKED, Operation, ResourceType
 from stratalog_gateway.wire.messages import to_ms
@@ -62,11 +61,10 @@ class ConsumerGroupHandlers:
             for name in body.subscribed_topic_names or ():
                 require(client, Operation.DESCRIBE, ResourceType.TOPIC, name)
             found = self._groups.heartbeat(asked)
-        except (RefusedMemberError, RefusedError, StorageError) as error:
+        except (RefusedError, StorageError) as error:
+            code = error.kafka_code
             if isinstance(error, StorageError):
-                code = int(Code.COORDINATOR_NOT_AVAILABLE if error.retriable else Code.UNKNOWN)
-            else:
-                code = error.code
+                code = Code.COORDINATOR_NOT_AVAILABLE if error.retriable else Code.UNKNOWN
             return make(error_code=code, error_message=str(error), member_epoch=0, heartbeat_interval=dt.timedelta())
         assignment = None
         if found.assigned is not None:
@@ -95,7 +93,7 @@ class ConsumerGroupHandlers:
                 for topic in () if view is None else view.topics:
                     require(request.client, Operation.DESCRIBE, ResourceType.TOPIC, topic)
             except (RefusedError, StorageError) as failed:
-                error, message, view = code_of(failed), str(failed), None
+                error, message, view = failed.kafka_code, str(failed), None
             groups.append(
                 self._described(request, name, view)
                 if view is not None

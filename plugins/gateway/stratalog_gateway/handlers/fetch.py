@@ -12,8 +12,8 @@ from typing import Final
 
 from stratalog import Log, LogOffsets, Transfer
 from stratalog.errors import StorageError
-from stratalog_gateway.error_codes import Code
-from stratalog_gateway.handlers.fetch_sessions import FetchSessions, RefusedSessionError
+from stratalog_gateway.error_codes import Code, RefusedError
+from stratalog_gateway.handlers.fetch_sessions import FetchSessions
 from stratalog_gateway.handlers.request import ISOLATIONS, Response
 from stratalog_gateway.node import Node
 from stratalog_gateway.security.client import Client
@@ -78,8 +78,8 @@ class FetchHandler:
             raise MalformedRequestError(f"unknown isolation level {asked.isolation}")
         try:
             wanted = self._sessions.wanted(asked)
-        except RefusedSessionError as error:
-            return Response(encode_fetch(header.version, (), header.correlation_id, error=error.code))
+        except RefusedError as error:
+            return Response(encode_fetch(header.version, (), header.correlation_id, error=error.kafka_code))
         if wanted is not asked.wanted:
             asked = asked._replace(wanted=wanted)
         window_bytes = self._node.quotas.window_bytes(client, header.client_id)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from stratalog_gateway.error_codes import Code
+from stratalog_gateway.error_codes import Code, RefusedError
 from stratalog_gateway.wire.fetch_codec import FetchRequest, FetchResult, WantedPartition
 
 _OPENS: Final = 0  # epoch of a request that opens a session
@@ -22,18 +22,6 @@ _MOST_PARTITIONS: Final = 200_000  # of all sessions; a partition takes about 40
 _UNUSED_NS: Final = 120_000_000_000  # after this time without a request, a session may be ended for another one
 
 _Key: TypeAlias = tuple[str | bytes, int]
-
-
-class RefusedSessionError(Exception):
-    """The request does not fit its session.
-
-    Attributes:
-        code: the error of the response.
-    """
-
-    def __init__(self, code: Code) -> None:
-        super().__init__(code.name)
-        self.code = code
 
 
 @dataclass(slots=True)
@@ -68,12 +56,12 @@ class _Session:
         """Check and count a request, and add and remove the partitions that it names.
 
         Raises:
-            RefusedSessionError: the request is not the next one of the session.
+            RefusedError: the request is not the next one of the session.
         """
         if asked.session_epoch != self.epoch:
-            raise RefusedSessionError(Code.INVALID_FETCH_SESSION_EPOCH)
+            raise RefusedError(Code.INVALID_FETCH_SESSION_EPOCH)
         if asked.has_ids is not self.has_ids:
-            raise RefusedSessionError(Code.FETCH_SESSION_TOPIC_ID_ERROR)
+            raise RefusedError(Code.FETCH_SESSION_TOPIC_ID_ERROR)
         self.epoch, self.used_ns = (1 if self.epoch == _LARGEST else self.epoch + 1), now_ns
         for wanted in asked.wanted:
             self.partitions.setdefault((wanted.topic, wanted.partition), _Known(wanted)).wanted = wanted
@@ -112,7 +100,7 @@ class FetchSessions:
         A request that opens or ends a session also ends the session whose id it has.
 
         Raises:
-            RefusedSessionError: the session does not exist or has no room for more partitions, or the request is not
+            RefusedError: the session does not exist or has no room for more partitions, or the request is not
                 the next one of the session.
         """
         if asked.session_epoch == _ENDS and not asked.session_id:  # as clients without sessions always ask
@@ -123,14 +111,14 @@ class FetchSessions:
                 self._end(session)
                 return asked.wanted
             if session is None:
-                raise RefusedSessionError(Code.FETCH_SESSION_ID_NOT_FOUND)
+                raise RefusedError(Code.FETCH_SESSION_ID_NOT_FOUND)
             before = len(session.partitions)
             session.update(asked, self._now_ns())
             self._partitions += len(session.partitions) - before
             self._sessions[session.id] = self._sessions.pop(session.id)
             if not self._make_room(0, 0):
                 self._end(session)
-                raise RefusedSessionError(Code.FETCH_SESSION_ID_NOT_FOUND)  # the client names all partitions again
+                raise RefusedError(Code.FETCH_SESSION_ID_NOT_FOUND)  # the client names all partitions again
             return [known.wanted for known in session.partitions.values()]
 
     def sent(self, asked: FetchRequest, results: Sequence[FetchResult]) -> tuple[int, Sequence[FetchResult]]:

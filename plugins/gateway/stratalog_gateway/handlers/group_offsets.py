@@ -14,11 +14,11 @@ from kio.serial.errors import DecodeError
 
 from stratalog import CommittedOffset, TopicPartition
 from stratalog.errors import StorageError
-from stratalog_gateway.error_codes import Code
+from stratalog_gateway.error_codes import Code, RefusedError
 from stratalog_gateway.groups.coordinator import GroupCoordinator
 from stratalog_gateway.groups.group import GroupView
 from stratalog_gateway.groups.group_table import GroupTable
-from stratalog_gateway.handlers.request import RefusedError, Request, code_of, metadata_error, outcome, require
+from stratalog_gateway.handlers.request import Request, metadata_error, outcome, require
 from stratalog_gateway.node import Node
 from stratalog_gateway.security.resources import Operation, ResourceType
 
@@ -177,7 +177,7 @@ class GroupOffsetHandlers:
             pending = self._node.engine.pending_group_offsets(group) if is_strict else frozenset()
             known = self._node.engine.group_offsets(group)
         except (RefusedError, StorageError) as error:
-            return code_of(error), ()
+            return error.kafka_code, ()
         wanted: dict[str, list[int]] = {}
         has_ids = request.header.version >= _TOPIC_IDS
         unknown: list[Any] = []

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from stratalog import Log
 from stratalog.errors import StorageError
-from stratalog_gateway.error_codes import Code
-from stratalog_gateway.handlers.request import ISOLATIONS, RefusedError, Request, code_of, require
+from stratalog_gateway.error_codes import Code, RefusedError
+from stratalog_gateway.handlers.request import ISOLATIONS, Request, require
 from stratalog_gateway.node import Node
 from stratalog_gateway.security.resources import Operation, ResourceType
 from stratalog_gateway.wire.primitives import MalformedRequestError
@@ -60,7 +60,7 @@ class OffsetHandlers:
             offset, stamp = _offset_at(log, wanted.timestamp, isolation)
             epoch = log.leader_epoch if wanted.timestamp == _LATEST else log.leader_epoch_at(offset)
         except (RefusedError, StorageError) as failed:
-            error = code_of(failed)
+            error = failed.kafka_code
         return {
             "partition_index": wanted.partition_index, "error_code": error, "timestamp": stamp, "offset": offset,
             "leader_epoch": epoch,
@@ -79,7 +79,7 @@ class OffsetHandlers:
                     log = self._node.log(topic.topic, wanted.partition)
                     epoch, end = log.end_offset_for_epoch(wanted.leader_epoch, current if current >= 0 else None)
                 except (RefusedError, StorageError) as failed:
-                    error = code_of(failed)
+                    error = failed.kafka_code
                 partitions.append(
                     make.part(
                         "EpochEndOffset",
@@ -103,7 +103,7 @@ class OffsetHandlers:
                     require(request.client, Operation.DELETE, ResourceType.TOPIC, topic.name)
                     low = self._node.log(topic.name, wanted.partition_index).delete_records(wanted.offset)
                 except (RefusedError, StorageError) as failed:
-                    error = code_of(failed)
+                    error = failed.kafka_code
                 partitions.append(
                     make.part(
                         "DeleteRecordsPartitionResult",

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from stratalog.errors import ConfigError
-from stratalog_gateway.error_codes import Code
-from stratalog_gateway.handlers.request import RefusedError, Request, outcome
+from stratalog_gateway.error_codes import Code, RefusedError
+from stratalog_gateway.handlers.request import Request, outcome
 from stratalog_gateway.node import Node
 from stratalog_gateway.security.resources import CLUSTER_NAME, Operation, ResourceType
 

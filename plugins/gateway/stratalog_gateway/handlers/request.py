@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from stratalog import Transfer
 from stratalog.errors import StorageError
-from stratalog_gateway.error_codes import Code
+from stratalog_gateway.error_codes import Code, RefusedError
 from stratalog_gateway.security.client import Client
 from stratalog_gateway.security.resources import Operation, ResourceType
 from stratalog_gateway.wire.fetch_codec import Piece
@@ -58,14 +58,6 @@ _MAX_METADATA: Final = 4096  # offset.metadata.max.bytes, with which Kafka compa
 ISOLATIONS: Final = {0: "read_uncommitted", 1: "read_committed"}
 
 
-class RefusedError(Exception):
-    """A handler refuses a request, or one item of a request. ``code`` is Kafka's error code."""
-
-    def __init__(self, code: int, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-
-
 def require(client: Client, operation: Operation, kind: ResourceType, name: str) -> None:
     """Raise RefusedError if a client may not perform an operation on a resource."""
     code = client.refusal(operation, kind, name)
@@ -81,13 +73,8 @@ def outcome(act: Callable[[], object]) -> Outcome:
     try:
         act()
     except (RefusedError, StorageError) as error:
-        return code_of(error), str(error)
+        return error.kafka_code, str(error)
     return Code.NONE, None
-
-
-def code_of(error: RefusedError | StorageError) -> int:
-    """Return Kafka's error code of an error."""
-    return error.code if isinstance(error, RefusedError) else error.kafka_code
 
 
 def metadata_error(metadata: str | None) -> int:

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from stratalog.spi import TopicConfig
-from stratalog_gateway.error_codes import Code
+from stratalog_gateway.error_codes import Code, RefusedError
 from stratalog_gateway.handlers.configs import check_tier, described_settings
-from stratalog_gateway.handlers.request import RefusedError, Request, outcome, require
+from stratalog_gateway.handlers.request import Request, outcome, require
 from stratalog_gateway.node import Node
 from stratalog_gateway.security.client import Client
 from stratalog_gateway.security.resources import CLUSTER_NAME, Operation, ResourceType

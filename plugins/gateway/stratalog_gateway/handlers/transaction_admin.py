@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from stratalog.errors import StorageError
-from stratalog_gateway.error_codes import Code
-from stratalog_gateway.handlers.request import Outcome, RefusedError, Request, code_of, outcome, require
+from stratalog_gateway.error_codes import Code, RefusedError
+from stratalog_gateway.handlers.request import Outcome, Request, outcome, require
 from stratalog_gateway.node import Node
 from stratalog_gateway.security.client import Client
 from stratalog_gateway.security.resources import CLUSTER_NAME, Operation, ResourceType
@@ -76,7 +76,7 @@ class TransactionAdminHandlers:
             require(client, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id)
             state = self._node.engine.transactions.state(transactional_id)
         except (RefusedError, StorageError) as error:
-            code = code_of(error)
+            code = error.kafka_code
         if state is None:
             code = code or (Code.TRANSACTIONAL_ID_NOT_FOUND if transactional_id else Code.INVALID_REQUEST)
             return make.part(
@@ -131,7 +131,7 @@ class TransactionAdminHandlers:
             return make.part(
                 "PartitionResponse",
                 partition_index=partition,
-                error_code=code_of(error),
+                error_code=error.kafka_code,
                 error_message=str(error),
                 active_producers=(),
             )

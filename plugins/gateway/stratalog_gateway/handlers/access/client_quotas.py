@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from stratalog.errors import ConfigError
-from stratalog_gateway.error_codes import Code
-from stratalog_gateway.handlers.request import RefusedError, Request, require
+from stratalog_gateway.error_codes import Code, RefusedError
+from stratalog_gateway.handlers.request import Request, require
 from stratalog_gateway.node import Node
 from stratalog_gateway.security.quotas import DEFAULT, ENTITIES, Entity, Table, limits_of
 from stratalog_gateway.security.resources import CLUSTER_NAME, Operation, ResourceType
@@ -33,7 +33,7 @@ class ClientQuotaHandlers:
             require(request.client, Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME)
             matches = _filter(request.body.components, strict=request.body.strict)
         except RefusedError as error:
-            return make(error_code=error.code, error_message=str(error), entries=None)
+            return make(error_code=error.kafka_code, error_message=str(error), entries=None)
         found: dict[Entity, list[Any]] = {}
         for (entity, name), limit in ({} if file is None else file.current).items():
             if matches(entity):
@@ -58,7 +58,7 @@ class ClientQuotaHandlers:
                 try:
                     altered = _altered(table, entry, [one.entity for one in body.entries])
                 except RefusedError as error:
-                    results[number] = error.code, str(error)
+                    results[number] = error.kafka_code, str(error)
                 else:
                     table = altered
             return known if body.validate_only or table == known else table

@@ -10,8 +10,8 @@ from collections import Counter
 from typing import Any, Final
 
 from stratalog.errors import ConfigError
-from stratalog_gateway.error_codes import Code
-from stratalog_gateway.handlers.request import RefusedError, Request
+from stratalog_gateway.error_codes import Code, RefusedError
+from stratalog_gateway.handlers.request import Request
 from stratalog_gateway.node import Node
 from stratalog_gateway.security.resources import CLUSTER_NAME, Operation, ResourceType
 from stratalog_gateway.security.security_settings import SCRAM_SHA_256, SCRAM_SHA_512
@@ -120,7 +120,7 @@ def _altered(known: Users, body: Any, results: dict[str, tuple[int, str | None]]
                 else:
                     _delete(found.get(name, {}), mechanism)
             except RefusedError as error:
-                errors[name] = error.code, str(error)
+                errors[name] = error.kafka_code, str(error)
                 found[name] = dict(known.get(name, {}))
     results.update({name: errors[normalized(name)] for name in results if normalized(name) in errors})
     left = {name: credentials for name, credentials in found.items() if credentials}
