@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+from stratalog.errors import StorageError
+
 
 class Code(IntEnum):
     """Error codes that the gateway sets itself; a ``StorageError`` has its own code. Source: apache/kafka Errors."""
@@ -81,3 +83,14 @@ class RefusedError(Exception):
     def __init__(self, code: Code, message: str = "") -> None:
         super().__init__(message or code.name)
         self.kafka_code = int(code)
+
+
+def coordinator_code(error: RefusedError | StorageError) -> int:
+    """Return the error code with which the coordinator of a group answers a request.
+
+    After COORDINATOR_NOT_AVAILABLE, clients retry. Clients do not expect the codes of other storage errors from a
+    coordinator. Source: apache/kafka GroupCoordinatorService.handleOperationException.
+    """
+    if isinstance(error, RefusedError):
+        return error.kafka_code
+    return Code.COORDINATOR_NOT_AVAILABLE if error.retriable else Code.UNKNOWN

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from gateway_bed import NOW_MS, Served, Wire, part, request, response
-from stratalog import Engine, Log, Record, TopicId, TopicInfo, TopicPartition, Transfer
+from stratalog import Engine, Log, Record, TopicId, TopicInfo, TopicPartition, TransactionCoordinator, Transfer
 from stratalog.client.group_offsets import GroupOffsets
 from stratalog.env.clock import SystemClock
-from stratalog.errors import LogDirError
+from stratalog.errors import LogDirError, NotLeaderOrFollowerError, StorageError
 from stratalog.group_states import OffsetsRecord
 from stratalog_gateway.groups import group_table
 from stratalog_gateway.groups.group import Group
@@ -877,6 +877,70 @@ def test_requests_of_members_that_name_no_group_are_refused(gateway: Served) -> 
             wire.ask("LeaveGroup", 1, **member).error_code,
         ]
     assert codes == [24, 24, 24, 24]
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [(NotLeaderOrFollowerError("another leader"), 15), (LogDirError("the log directory is offline", "/logs"), -1)],
+)
+def test_each_request_of_a_group_that_cannot_be_loaded_gets_an_error_code(
+    orders: Served, monkeypatch: pytest.MonkeyPatch, error: StorageError, expected: int
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(GroupOffsets, "states", fail)
+    protocol = part("JoinGroup", 9, "JoinGroupRequestProtocol", name="range", metadata=b"")
+    leaving = part("LeaveGroup", 5, "MemberIdentity", member_id="m", group_instance_id=None, reason=None)
+    deleted = part("OffsetDelete", 0, "OffsetDeleteRequestPartition", partition_index=0)
+    offset = part(
+        "OffsetCommit", 8, "OffsetCommitRequestPartition", partition_index=0, committed_offset=5, committed_metadata=""
+    )
+    written = part(
+        "TxnOffsetCommit", 3, "TxnOffsetCommitRequestPartition", partition_index=0, committed_offset=1,
+        committed_leader_epoch=-1, committed_metadata=None,
+    )  # fmt: skip
+    with orders.wire() as wire:
+        joined = wire.ask(
+            "JoinGroup", 9, group_id="g", member_id="m", session_timeout=SECOND * 60, rebalance_timeout=SECOND * 60,
+            protocol_type="consumer", protocols=(protocol,), reason=None,
+        )  # fmt: skip
+        synced = wire.ask(
+            "SyncGroup", 5, group_id="g", member_id="m", generation_id=1, protocol_type="consumer",
+            protocol_name="range", assignments=(),
+        )  # fmt: skip
+        topics = (part("OffsetCommit", 8, "OffsetCommitRequestTopic", name="orders", partitions=(offset,)),)
+        committed = wire.ask(
+            "OffsetCommit", 8, group_id="g", member_id="m", generation_id_or_member_epoch=1, topics=topics
+        )
+        [left] = wire.ask("LeaveGroup", 5, group_id="g", members=(leaving,)).members
+        topics = (part("OffsetDelete", 0, "OffsetDeleteRequestTopic", name="orders", partitions=(deleted,)),)
+        removed = wire.ask("OffsetDelete", 0, group_id="g", topics=topics)
+        topics = (part("TxnOffsetCommit", 3, "TxnOffsetCommitRequestTopic", name="orders", partitions=(written,)),)
+        stored = wire.ask(
+            "TxnOffsetCommit", 3, transactional_id="t", group_id="g", producer_id=1, producer_epoch=0, topics=topics
+        )
+        codes = [
+            joined.error_code,
+            synced.error_code,
+            wire.ask("Heartbeat", 4, group_id="g", member_id="m", generation_id=1).error_code,
+            left.error_code,
+            wire.ask("LeaveGroup", 2, group_id="g", member_id="m").error_code,
+            committed.topics[0].partitions[0].error_code,
+            removed.error_code,
+            stored.topics[0].partitions[0].error_code,
+        ]
+    assert codes == [expected] * 8
+
+
+def test_transactions_that_cannot_be_listed_get_an_error_code(gateway: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise LogDirError("the log directory is offline", "/logs")
+
+    monkeypatch.setattr(TransactionCoordinator, "states", fail)
+    with gateway.wire() as wire:
+        found = wire.ask("ListTransactions", 1, state_filters=("No",), producer_id_filters=(), duration_filter=-1)
+    assert (found.error_code, found.unknown_state_filters) == (LogDirError.kafka_code, ("No",))
 
 
 def test_a_group_is_coordinated_here(gateway: Served) -> None:

@@ -12,7 +12,7 @@ from typing import Final
 
 from stratalog.errors import StorageError
 from stratalog.group_states import GroupKey, GroupMember, GroupMetadata, OffsetsRecord, OffsetsType
-from stratalog_gateway.error_codes import Code
+from stratalog_gateway.error_codes import Code, coordinator_code
 from stratalog_gateway.groups.consumer_group import ConsumerGroup, MemberState, Records
 from stratalog_gateway.groups.consumer_records import changes, restored
 from stratalog_gateway.groups.group import Group, Member, State
@@ -103,7 +103,7 @@ class StoredGroups:
                 group.name, [OffsetsRecord(OffsetsType.GROUP_METADATA, key, value, _VERSION)], "written"
             )
         except StorageError as error:
-            return Code.COORDINATOR_NOT_AVAILABLE if error.retriable else Code.UNKNOWN
+            return coordinator_code(error)
         group.stored_generation = group.generation
         return Code.NONE
 

@@ -10,7 +10,7 @@ import uuid
 from typing import Any, Final
 
 from stratalog.errors import StorageError
-from stratalog_gateway.error_codes import Code, RefusedError
+from stratalog_gateway.error_codes import Code, RefusedError, coordinator_code
 from stratalog_gateway.groups.assignors import Partitions
 from stratalog_gateway.groups.consumer_coordinator import ConsumerGroupCoordinator, ConsumerGroupView, Heartbeat
 from stratalog_gateway.groups.consumer_group import ConsumerMember
@@ -62,10 +62,12 @@ class ConsumerGroupHandlers:
                 require(client, Operation.DESCRIBE, ResourceType.TOPIC, name)
             found = self._groups.heartbeat(asked)
         except (RefusedError, StorageError) as error:
-            code = error.kafka_code
-            if isinstance(error, StorageError):
-                code = Code.COORDINATOR_NOT_AVAILABLE if error.retriable else Code.UNKNOWN
-            return make(error_code=code, error_message=str(error), member_epoch=0, heartbeat_interval=dt.timedelta())
+            return make(
+                error_code=coordinator_code(error),
+                error_message=str(error),
+                member_epoch=0,
+                heartbeat_interval=dt.timedelta(),
+            )
         assignment = None
         if found.assigned is not None:
             topics = tuple(

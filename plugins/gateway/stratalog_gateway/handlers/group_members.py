@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from stratalog_gateway.error_codes import Code
+from stratalog.errors import StorageError
+from stratalog_gateway.error_codes import Code, RefusedError, coordinator_code
 from stratalog_gateway.groups.coordinator import GroupCoordinator, JoinRequest
-from stratalog_gateway.handlers.request import Request
-from stratalog_gateway.security.resources import Operation, ResourceType
-from stratalog_gateway.wire.messages import Header, to_ms
+from stratalog_gateway.groups.group import Joined, Synced
+from stratalog_gateway.handlers.request import Request, require_group
+from stratalog_gateway.wire.messages import to_ms
 
 _NEEDS_MEMBER_ID = (
     4  # first versions of JoinGroup that know MEMBER_ID_REQUIRED, null protocols, and skipped assignments
@@ -19,16 +20,6 @@ _NEEDS_MEMBER_ID = (
 _NULL_PROTOCOL = 7
 _CAN_SKIP_ASSIGNMENT = 9
 _MANY_MEMBERS = 3  # first version of LeaveGroup with several members
-
-
-def _refusal(request: Request) -> int:
-    """Return the error code if the client has no permission to join the group, or names no group; otherwise 0."""
-    refused = request.client.refusal(Operation.READ, ResourceType.GROUP, request.body.group_id)
-    return refused if refused or request.body.group_id else Code.INVALID_GROUP_ID
-
-
-def _no_protocol(header: Header) -> str | None:
-    return "" if header.version < _NULL_PROTOCOL else None
 
 
 class GroupMemberHandlers:
@@ -39,16 +30,34 @@ class GroupMemberHandlers:
 
     def join_group(self, request: Request) -> Any:
         """Join a group, and return the response when the join phase of the rebalance has ended."""
-        body, header, make = request.body, request.header, request.make
-        refused = _refusal(request)
-        if refused:
-            return make(
-                error_code=refused, generation_id=-1, protocol_type=None, protocol_name=_no_protocol(header), leader="",
-                member_id="", members=(), skip_assignment=False,
-            )  # fmt: skip
+        make = request.make
+        try:
+            found = self._join(request)
+        except (RefusedError, StorageError) as error:
+            found = Joined(coordinator_code(error), "")
+        no_protocol = "" if request.header.version < _NULL_PROTOCOL else None
+        return make(
+            error_code=found.error,
+            generation_id=found.generation,
+            protocol_type=found.protocol_type,
+            protocol_name=no_protocol if found.protocol is None else found.protocol,
+            leader=found.leader,
+            skip_assignment=found.skip_assignment,
+            member_id=found.member_id,
+            members=tuple(
+                make.part(
+                    "JoinGroupResponseMember", member_id=member_id, group_instance_id=instance_id, metadata=metadata
+                )
+                for member_id, instance_id, metadata in found.members
+            ),
+        )
+
+    def _join(self, request: Request) -> Joined:
+        require_group(request)
+        body, header = request.body, request.header
         session_ms = to_ms(body.session_timeout)
         rebalance = request.field("rebalance_timeout", None)
-        found = self._coordinator.join(
+        return self._coordinator.join(
             JoinRequest(
                 group=body.group_id,
                 member_id=body.member_id,
@@ -63,36 +72,13 @@ class GroupMemberHandlers:
                 can_skip_assignment=header.version >= _CAN_SKIP_ASSIGNMENT,
             )
         )
-        return make(
-            error_code=found.error,
-            generation_id=found.generation,
-            protocol_type=found.protocol_type,
-            protocol_name=_no_protocol(header) if found.protocol is None else found.protocol,
-            leader=found.leader,
-            skip_assignment=found.skip_assignment,
-            member_id=found.member_id,
-            members=tuple(
-                make.part(
-                    "JoinGroupResponseMember", member_id=member_id, group_instance_id=instance_id, metadata=metadata
-                )
-                for member_id, instance_id, metadata in found.members
-            ),
-        )
 
     def sync_group(self, request: Request) -> Any:
         """Return the response with the assignment of a member, after the leader has sent all assignments."""
-        body = request.body
-        refused = _refusal(request)
-        if not refused and None in {getattr(body, "protocol_type", ""), getattr(body, "protocol_name", "")}:
-            refused = Code.INCONSISTENT_GROUP_PROTOCOL
-        if refused:
-            return request.make(error_code=refused, protocol_type=None, protocol_name=None, assignment=b"")
-        assignments = {found.member_id: found.assignment for found in body.assignments}
-        instance_id = request.field("group_instance_id", None)
-        found = self._coordinator.sync(
-            body.group_id, body.member_id, body.generation_id, instance_id, assignments,
-            request.field("protocol_type", None), request.field("protocol_name", None),
-        )  # fmt: skip
+        try:
+            found = self._sync(request)
+        except (RefusedError, StorageError) as error:
+            found = Synced(coordinator_code(error))
         return request.make(
             error_code=found.error,
             protocol_type=found.protocol_type,
@@ -100,30 +86,51 @@ class GroupMemberHandlers:
             assignment=found.assignment,
         )
 
+    def _sync(self, request: Request) -> Synced:
+        require_group(request)
+        body = request.body
+        if None in {request.field("protocol_type", ""), request.field("protocol_name", "")}:
+            raise RefusedError(Code.INCONSISTENT_GROUP_PROTOCOL)
+        assignments = {found.member_id: found.assignment for found in body.assignments}
+        instance_id = request.field("group_instance_id", None)
+        return self._coordinator.sync(
+            body.group_id, body.member_id, body.generation_id, instance_id, assignments,
+            request.field("protocol_type", None), request.field("protocol_name", None),
+        )  # fmt: skip
+
     def heartbeat(self, request: Request) -> Any:
         """Extend the session of a member, and return the response."""
         body = request.body
         instance_id = request.field("group_instance_id", None)
-        error = _refusal(request) or self._coordinator.heartbeat(
-            body.group_id, body.member_id, body.generation_id, instance_id
-        )
-        return request.make(error_code=error)
+        try:
+            require_group(request)
+            code = self._coordinator.heartbeat(body.group_id, body.member_id, body.generation_id, instance_id)
+        except (RefusedError, StorageError) as error:
+            code = coordinator_code(error)
+        return request.make(error_code=code)
 
     def leave_group(self, request: Request) -> Any:
         """Remove members from their group, and return the response."""
         body, make = request.body, request.make
-        refused = _refusal(request)
-        if refused:
-            return make(error_code=refused, members=())
+        try:
+            require_group(request)
+        except RefusedError as refused:
+            return make(error_code=refused.kafka_code, members=())
         if request.header.version < _MANY_MEMBERS:
-            return make(error_code=self._coordinator.leave(body.group_id, body.member_id, None))
+            return make(error_code=self._leave(body.group_id, body.member_id, None))
         members = tuple(
             make.part(
                 "MemberResponse",
                 member_id=member.member_id,
                 group_instance_id=member.group_instance_id,
-                error_code=self._coordinator.leave(body.group_id, member.member_id, member.group_instance_id),
+                error_code=self._leave(body.group_id, member.member_id, member.group_instance_id),
             )
             for member in body.members
         )
         return make(error_code=Code.NONE, members=members)
+
+    def _leave(self, group: str, member_id: str, instance_id: str | None) -> int:
+        try:
+            return self._coordinator.leave(group, member_id, instance_id)
+        except StorageError as error:
+            return coordinator_code(error)

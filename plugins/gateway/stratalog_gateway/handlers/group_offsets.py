@@ -14,11 +14,11 @@ from kio.serial.errors import DecodeError
 
 from stratalog import CommittedOffset, TopicPartition
 from stratalog.errors import StorageError
-from stratalog_gateway.error_codes import Code, RefusedError
+from stratalog_gateway.error_codes import Code, RefusedError, coordinator_code
 from stratalog_gateway.groups.coordinator import GroupCoordinator
 from stratalog_gateway.groups.group import GroupView
 from stratalog_gateway.groups.group_table import GroupTable
-from stratalog_gateway.handlers.request import Request, metadata_error, outcome, require
+from stratalog_gateway.handlers.request import Request, metadata_error, outcome, require, require_group
 from stratalog_gateway.node import Node
 from stratalog_gateway.security.resources import Operation, ResourceType
 
@@ -48,17 +48,15 @@ class GroupOffsetHandlers:
         body, make = request.body, request.make
         generation = getattr(body, "generation_id_or_member_epoch", -1)
         instance_id = request.field("group_instance_id", None)
-        refused: int = request.client.refusal(Operation.READ, ResourceType.GROUP, body.group_id)
-        if not refused and not body.group_id:
-            refused = Code.INVALID_GROUP_ID
-        if refused:  # before the coordinator extends the session of the member
-            names, errors = self._commit(request, refused)
-        else:
+        try:
+            require_group(request)  # before the coordinator extends the session of the member
             with self._coordinator.committing(
                 body.group_id, getattr(body, "member_id", ""), generation, instance_id,
                 knows_epochs=request.header.version >= _EPOCHS,
             ) as refused:  # fmt: skip
                 names, errors = self._commit(request, refused)
+        except (RefusedError, StorageError) as error:
+            names, errors = self._commit(request, coordinator_code(error))
         return make(
             topics=tuple(
                 make.part(
@@ -243,20 +241,22 @@ class GroupOffsetHandlers:
 
     def offset_delete(self, request: Request) -> Any:
         """Delete offsets of a group, except offsets of topics to which members subscribe, and return the response."""
-        body = request.body
-        refused = request.client.refusal(Operation.DELETE, ResourceType.GROUP, body.group_id)
-        if refused:
-            return request.make(error_code=refused, topics=())
-        with self._groups.unchanged(body.group_id) as view:  # no member subscribes or commits meanwhile
-            return self._delete(request, view)
+        group = request.body.group_id
+        try:
+            require(request.client, Operation.DELETE, ResourceType.GROUP, group)
+            with self._groups.unchanged(group) as view:  # no member subscribes or commits meanwhile
+                return self._delete(request, view)
+        except (RefusedError, StorageError) as error:
+            return request.make(error_code=coordinator_code(error), topics=())
 
     def _delete(self, request: Request, view: GroupView | None) -> Any:
+        """Return the response; raise RefusedError if the group does not exist, or has members of another protocol."""
         body, make, engine = request.body, request.make, self._node.engine
         known = {*engine.group_offsets(body.group_id), *engine.pending_group_offsets(body.group_id)}
         if view is None and not known:
-            return make(error_code=Code.GROUP_ID_NOT_FOUND, topics=())
+            raise RefusedError(Code.GROUP_ID_NOT_FOUND)
         if view is not None and view.members and view.protocol_type != "consumer":
-            return make(error_code=Code.NON_EMPTY_GROUP, topics=())
+            raise RefusedError(Code.NON_EMPTY_GROUP)
         subscribed = set() if view is None else _subscribed(view, [topic.name for topic in body.topics])
         hidden = {
             topic.name: request.client.refusal(Operation.READ, ResourceType.TOPIC, topic.name) for topic in body.topics

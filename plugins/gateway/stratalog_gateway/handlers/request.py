@@ -65,6 +65,13 @@ def require(client: Client, operation: Operation, kind: ResourceType, name: str)
         raise RefusedError(code, _REFUSED)
 
 
+def require_group(request: Request) -> None:
+    """Raise RefusedError if the client may not use the group of a request as a member, or if the request names none."""
+    require(request.client, Operation.READ, ResourceType.GROUP, request.body.group_id)
+    if not request.body.group_id:
+        raise RefusedError(Code.INVALID_GROUP_ID)
+
+
 Outcome = tuple[int, str | None]
 
 

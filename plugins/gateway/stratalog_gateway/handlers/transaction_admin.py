@@ -42,10 +42,15 @@ class TransactionAdminHandlers:
         The request can select transactions by state, producer id, and minimum time since the start of the transaction.
         """
         body, make, now_ms = request.body, request.make, self._node.clock.now_ms()
+        unknown = tuple(name for name in body.state_filters if name not in _STATES.values())
+        try:
+            known = self._node.engine.transactions.states()
+        except StorageError as error:
+            return make(error_code=error.kafka_code, unknown_state_filters=unknown, transaction_states=())
         states, producers = set(body.state_filters), set(body.producer_id_filters)
         open_ms = request.field("duration_filter", -1)
         found = []
-        for transactional_id, state in sorted(self._node.engine.transactions.states().items()):
+        for transactional_id, state in sorted(known.items()):
             if not request.client.allows(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id):
                 continue
             name = _STATES.get(state.status, str(state.status))
@@ -61,7 +66,6 @@ class TransactionAdminHandlers:
                     transaction_state=name,
                 )
             )
-        unknown = tuple(name for name in body.state_filters if name not in _STATES.values())
         return make(error_code=Code.NONE, unknown_state_filters=unknown, transaction_states=tuple(found))
 
     def describe_transactions(self, request: Request) -> Any:

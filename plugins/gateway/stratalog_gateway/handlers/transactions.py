@@ -11,9 +11,9 @@ from typing import Any, Final
 
 from stratalog import CommittedOffset, ProducerId, TopicPartition, TransactionState
 from stratalog.errors import ConfigError, StorageError
-from stratalog_gateway.error_codes import Code
+from stratalog_gateway.error_codes import Code, RefusedError, coordinator_code
 from stratalog_gateway.groups.coordinator import GroupCoordinator
-from stratalog_gateway.handlers.request import Request, metadata_error
+from stratalog_gateway.handlers.request import Request, metadata_error, require, require_group
 from stratalog_gateway.node import INTERNAL_TOPICS, Node
 from stratalog_gateway.security.client import Client
 from stratalog_gateway.security.resources import CLUSTER_NAME, Operation, ResourceType
@@ -174,8 +174,13 @@ class TransactionHandlers:
         Return the response with an error code for each partition.
         """
         body, make = request.body, request.make
-        with self._committing(request) as refused:
-            errors = self._commit_all(request, refused)
+        try:
+            require(request.client, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, body.transactional_id)
+            require_group(request)
+            with self._committing(request) as refused:
+                errors = self._commit_all(request, refused)
+        except (RefusedError, StorageError) as error:
+            errors = self._commit_all(request, coordinator_code(error))
         topics = []
         for topic in body.topics:
             partitions = tuple(
@@ -219,14 +224,8 @@ class TransactionHandlers:
         Source: ClassicGroup.validateOffsetCommit, OffsetMetadataManager.validateTransactionalOffsetCommit.
         """
         body = request.body
-        refused = _refused_id(request) or request.client.refusal(Operation.READ, ResourceType.GROUP, body.group_id)
-        if not body.group_id:
-            refused = refused or Code.INVALID_GROUP_ID
         member_id, generation = request.field("member_id", ""), request.field("generation_id", -1)
         instance_id = request.field("group_instance_id", None)
-        if refused:
-            yield refused
-            return
         is_member = bool(member_id) or generation >= 0 or instance_id is not None
         with self._coordinator.committing(body.group_id, member_id, generation, instance_id) as error:
             if not is_member or error == Code.REBALANCE_IN_PROGRESS:
