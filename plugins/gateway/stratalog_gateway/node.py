@@ -65,7 +65,7 @@ class Node:
         quota_file: the file of quotas; None if ``quotas.file`` is not set.
         acls: the file of ACLs; None if ``acls.file`` is not set.
         users: the file of users; None if ``users.file`` is not set.
-        changing_topics: lock that a handler holds while it creates or deletes a topic.
+        changing_topics: lock that a handler holds while it creates, deletes or configures a topic.
 
     Raises:
         ConfigError: the file of quotas, of ACLs or of users is missing or wrong.

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
+import threading
 import uuid
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -317,6 +319,53 @@ def test_the_settings_of_a_topic_that_is_deleted_meanwhile_are_refused(
     with gateway.wire() as wire:
         found = wire.ask("AlterConfigs", 2, resources=(wanted,), validate_only=True)
     assert found.responses[0].error_code == 3
+
+
+def test_two_changes_of_a_list_at_the_same_time_are_both_kept(gateway: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    gateway.engine.create_topic("orders", config={"cleanup.policy": "delete"})
+    read, other_has_read = Engine.topic_settings, threading.Event()
+
+    def change(operation: int, value: str) -> int:
+        setting = part(
+            "IncrementalAlterConfigs",
+            1,
+            "AlterableConfig",
+            name="cleanup.policy",
+            config_operation=operation,
+            value=value,
+        )
+        wanted = part(
+            "IncrementalAlterConfigs",
+            1,
+            "AlterConfigsResource",
+            resource_type=2,
+            resource_name="orders",
+            configs=(setting,),
+        )
+        with gateway.wire() as wire:
+            found = wire.ask("IncrementalAlterConfigs", 1, resources=(wanted,), validate_only=False)
+        code: int = found.responses[0].error_code
+        return code
+
+    def settings_of_first(engine: Engine, name: str) -> dict[str, TopicSetting]:
+        found = read(engine, name)
+        monkeypatch.setattr(Engine, "topic_settings", settings_of_other)
+        others.append(pool.submit(change, 3, "delete"))
+        other_has_read.wait(0.3)  # the other request waits, unless the gateway lets it lose this change
+        return found
+
+    def settings_of_other(engine: Engine, name: str) -> dict[str, TopicSetting]:
+        found = read(engine, name)
+        other_has_read.set()
+        return found
+
+    others = list[Future[int]]()
+    monkeypatch.setattr(Engine, "topic_settings", settings_of_first)
+    with ThreadPoolExecutor(1) as pool:
+        assert change(2, "compact") == 0
+        assert others[0].result(20) == 0
+    monkeypatch.undo()
+    assert gateway.engine.topic_settings("orders")["cleanup.policy"].value == "compact"
 
 
 def test_a_topic_cannot_use_a_tier_that_the_gateway_does_not_have(orders: Served) -> None:

@@ -137,6 +137,10 @@ class ConfigHandlers:
         self._require(request, Operation.ALTER_CONFIGS, resource)
         if resource.resource_type != _TOPIC:
             raise RefusedError(Code.INVALID_REQUEST, "only the settings of topics can change")
+        with self._node.changing_topics:  # an APPEND at the same time reads the settings after this change
+            self._change(resource, resets_others=resets_others, only_checks=request.body.validate_only)
+
+    def _change(self, resource: Any, *, resets_others: bool, only_checks: bool) -> None:
         topic = resource.resource_name
         settings = self._node.source.topic_settings(topic)
         changes: dict[str, object] = {}
@@ -147,7 +151,7 @@ class ConfigHandlers:
         if resets_others:
             stored = (name for name, setting in settings.items() if setting.source == "topic")
             changes = dict.fromkeys(stored) | changes
-        if request.body.validate_only:
+        if only_checks:
             info = self._node.topics().get(topic)
             if info is None:  # it was deleted meanwhile
                 raise RefusedError(Code.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
