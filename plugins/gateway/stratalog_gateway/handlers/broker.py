@@ -20,135 +20,132 @@ _UNCLEAN: Final = 1  # election type
 _METADATA_TOPIC: Final = "__cluster_metadata"
 
 
-class BrokerHandlers:
-    """Requests about the log directories of the broker, and about leaders."""
-
-    def __init__(self, node: Node) -> None:
-        self._node = node
-
-    def describe_log_dirs(self, request: Request) -> Any:
-        """Return the response with the local size (bytes) of each log, by directory."""
-        make, asked = request.make, request.body.topics
-        refused = request.client.refusal(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
-        if refused:
-            return make(error_code=refused, results=())
-        wanted = (
-            None
-            if asked is None
-            else {TopicPartition(topic.topic, number) for topic in asked for number in topic.partitions}
-        )
-        results = []
-        for path, names in self._node.source.log_directories().items():
-            topics: dict[str, list[Any]] = {}
-            for name in names:
-                if wanted is None or name in wanted:
-                    part = make.part(
-                        "DescribeLogDirsPartition",
-                        partition_index=name.partition,
-                        partition_size=self._local_bytes(name),
-                        offset_lag=0,
-                        is_future_key=False,
-                    )
-                    topics.setdefault(name.topic, []).append(part)
-            total, usable = _capacity(path)
-            results.append(
-                make.part(
-                    "DescribeLogDirsResult",
-                    error_code=Code.NONE,
-                    log_dir=path,
-                    topics=tuple(
-                        make.part("DescribeLogDirsTopic", name=topic, partitions=tuple(found))
-                        for topic, found in topics.items()
-                    ),
-                    total_bytes=total,
-                    usable_bytes=usable,
+def describe_log_dirs(request: Request) -> Any:
+    """Return the response with the local size (bytes) of each log, by directory."""
+    make, asked = request.make, request.body.topics
+    refused = request.client.refusal(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
+    if refused:
+        return make(error_code=refused, results=())
+    wanted = (
+        None
+        if asked is None
+        else {TopicPartition(topic.topic, number) for topic in asked for number in topic.partitions}
+    )
+    results = []
+    for path, names in request.node.source.log_directories().items():
+        topics: dict[str, list[Any]] = {}
+        for name in names:
+            if wanted is None or name in wanted:
+                part = make.part(
+                    "DescribeLogDirsPartition",
+                    partition_index=name.partition,
+                    partition_size=_local_bytes(request.node, name),
+                    offset_lag=0,
+                    is_future_key=False,
                 )
-            )
-        return make(error_code=Code.NONE, results=tuple(results))
-
-    def _local_bytes(self, name: TopicPartition) -> int:
-        """Return the size (bytes) of a log's local segments; 0 if the log cannot be opened."""
-        try:
-            return sum(found.size_bytes for found in self._node.log(*name).segments() if found.is_local)
-        except StorageError:
-            return 0
-
-    def elect_leaders(self, request: Request) -> Any:
-        """Return the response with ELECTION_NOT_NEEDED for each partition, because its only replica is the leader.
-
-        The code is UNKNOWN_TOPIC_OR_PARTITION if a partition does not exist. The response contains no partitions if the
-        request asks for elections of all partitions (null).
-        """
-        make, body = request.make, request.body
-        refused = request.client.refusal(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
-        if refused:
-            return make(error_code=refused, replica_election_results=())
-        if getattr(body, "election_type", 0) not in {0, _UNCLEAN}:
-            return make(error_code=Code.INVALID_REQUEST, replica_election_results=())
-        if body.topic_partitions is None:  # Kafka's response then only contains partitions with an election
-            return make(error_code=Code.NONE, replica_election_results=())
-        return make(
-            error_code=Code.NONE,
-            replica_election_results=tuple(
-                make.part(
-                    "ReplicaElectionResult",
-                    topic=topic.topic,
-                    partition_result=tuple(self._refused(request, topic.topic, topic.partitions)),
-                )
-                for topic in body.topic_partitions
-            ),
-        )
-
-    def _refused(self, request: Request, topic: str, partitions: Iterable[int]) -> Iterable[Any]:
-        for number in partitions:
-            is_known = self._node.has_log(topic, number)
-            code = Code.ELECTION_NOT_NEEDED if is_known else Code.UNKNOWN_TOPIC_OR_PARTITION
-            reason = "the only broker leads the partition" if is_known else f"there is no {topic}-{number}"
-            yield request.make.part("PartitionResult", partition_id=number, error_code=code, error_message=reason)
-
-    def describe_quorum(self, request: Request) -> Any:
-        """Return the response with this broker as the leader and only voter of ``__cluster_metadata``."""
-        make, settings = request.make, self._node.settings
-        refused = request.client.refusal(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
-        if refused:
-            return make(error_code=refused, error_message=None, topics=(), nodes=())
-        topics = tuple(
+                topics.setdefault(name.topic, []).append(part)
+        total, usable = _capacity(path)
+        results.append(
             make.part(
-                "TopicData",
-                topic_name=topic.topic_name,
-                partitions=tuple(
-                    self._quorum(request, topic.topic_name, found.partition_index) for found in topic.partitions
+                "DescribeLogDirsResult",
+                error_code=Code.NONE,
+                log_dir=path,
+                topics=tuple(
+                    make.part("DescribeLogDirsTopic", name=topic, partitions=tuple(found))
+                    for topic, found in topics.items()
                 ),
+                total_bytes=total,
+                usable_bytes=usable,
             )
-            for topic in request.body.topics
         )
-        nodes: tuple[Any, ...] = ()
-        if make.has("nodes"):
-            endpoint = request.client.endpoint
-            host, port = endpoint.address
-            listener = make.part("Listener", name=endpoint.name, host=host, port=port)
-            nodes = (make.part("Node", node_id=settings.node_id, listeners=(listener,)),)
-        return make(error_code=Code.NONE, error_message=None, topics=topics, nodes=nodes)
+    return make(error_code=Code.NONE, results=tuple(results))
 
-    def _quorum(self, request: Request, topic: str, partition: int) -> Any:
-        make, node_id, now_ms = request.make, self._node.settings.node_id, self._node.clock.now_ms()
-        is_known = (topic, partition) == (_METADATA_TOPIC, 0)
-        changes = self._node.source.topic_changes
-        voter = make.part(
-            "ReplicaState", replica_id=node_id, replica_directory_id=None, log_end_offset=changes,
-            last_fetch_timestamp=now_ms, last_caught_up_timestamp=now_ms,
-        )  # fmt: skip
-        return make.part(
-            "PartitionData",
-            partition_index=partition,
-            error_code=Code.NONE if is_known else Code.UNKNOWN_TOPIC_OR_PARTITION,
-            error_message=None,
-            leader_id=node_id if is_known else -1,
-            leader_epoch=1 if is_known else -1,
-            high_watermark=changes if is_known else -1,
-            current_voters=(voter,) if is_known else (),
-            observers=(),
+
+def _local_bytes(node: Node, name: TopicPartition) -> int:
+    """Return the size (bytes) of a log's local segments; 0 if the log cannot be opened."""
+    try:
+        return sum(found.size_bytes for found in node.log(*name).segments() if found.is_local)
+    except StorageError:
+        return 0
+
+
+def elect_leaders(request: Request) -> Any:
+    """Return the response with ELECTION_NOT_NEEDED for each partition, because its only replica is the leader.
+
+    The code is UNKNOWN_TOPIC_OR_PARTITION if a partition does not exist. The response contains no partitions if the
+    request asks for elections of all partitions (null).
+    """
+    make, body = request.make, request.body
+    refused = request.client.refusal(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
+    if refused:
+        return make(error_code=refused, replica_election_results=())
+    if getattr(body, "election_type", 0) not in {0, _UNCLEAN}:
+        return make(error_code=Code.INVALID_REQUEST, replica_election_results=())
+    if body.topic_partitions is None:  # Kafka's response then only contains partitions with an election
+        return make(error_code=Code.NONE, replica_election_results=())
+    return make(
+        error_code=Code.NONE,
+        replica_election_results=tuple(
+            make.part(
+                "ReplicaElectionResult",
+                topic=topic.topic,
+                partition_result=tuple(_refused(request, topic.topic, topic.partitions)),
+            )
+            for topic in body.topic_partitions
+        ),
+    )
+
+
+def _refused(request: Request, topic: str, partitions: Iterable[int]) -> Iterable[Any]:
+    for number in partitions:
+        is_known = request.node.has_log(topic, number)
+        code = Code.ELECTION_NOT_NEEDED if is_known else Code.UNKNOWN_TOPIC_OR_PARTITION
+        reason = "the only broker leads the partition" if is_known else f"there is no {topic}-{number}"
+        yield request.make.part("PartitionResult", partition_id=number, error_code=code, error_message=reason)
+
+
+def describe_quorum(request: Request) -> Any:
+    """Return the response with this broker as the leader and only voter of ``__cluster_metadata``."""
+    make, settings = request.make, request.node.settings
+    refused = request.client.refusal(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
+    if refused:
+        return make(error_code=refused, error_message=None, topics=(), nodes=())
+    topics = tuple(
+        make.part(
+            "TopicData",
+            topic_name=topic.topic_name,
+            partitions=tuple(_quorum(request, topic.topic_name, found.partition_index) for found in topic.partitions),
         )
+        for topic in request.body.topics
+    )
+    nodes: tuple[Any, ...] = ()
+    if make.has("nodes"):
+        endpoint = request.client.endpoint
+        host, port = endpoint.address
+        listener = make.part("Listener", name=endpoint.name, host=host, port=port)
+        nodes = (make.part("Node", node_id=settings.node_id, listeners=(listener,)),)
+    return make(error_code=Code.NONE, error_message=None, topics=topics, nodes=nodes)
+
+
+def _quorum(request: Request, topic: str, partition: int) -> Any:
+    make, node_id, now_ms = request.make, request.node.settings.node_id, request.node.clock.now_ms()
+    is_known = (topic, partition) == (_METADATA_TOPIC, 0)
+    changes = request.node.source.topic_changes
+    voter = make.part(
+        "ReplicaState", replica_id=node_id, replica_directory_id=None, log_end_offset=changes,
+        last_fetch_timestamp=now_ms, last_caught_up_timestamp=now_ms,
+    )  # fmt: skip
+    return make.part(
+        "PartitionData",
+        partition_index=partition,
+        error_code=Code.NONE if is_known else Code.UNKNOWN_TOPIC_OR_PARTITION,
+        error_message=None,
+        leader_id=node_id if is_known else -1,
+        leader_epoch=1 if is_known else -1,
+        high_watermark=changes if is_known else -1,
+        current_voters=(voter,) if is_known else (),
+        observers=(),
+    )
 
 
 def _capacity(path: str) -> tuple[int, int]:

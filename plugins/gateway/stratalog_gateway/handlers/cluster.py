@@ -6,7 +6,6 @@ from typing import Any, Final
 
 from stratalog_gateway.error_codes import Code
 from stratalog_gateway.handlers.request import Request
-from stratalog_gateway.node import Node
 from stratalog_gateway.security.resources import CLUSTER_NAME, NOT_ASKED, Operation, ResourceType
 
 _GROUP: Final = 0
@@ -26,48 +25,43 @@ def cluster_operations(request: Request) -> int:
     return request.client.operations(ResourceType.CLUSTER, CLUSTER_NAME)
 
 
-class ClusterHandlers:
-    """Requests about the cluster. Its only broker coordinates all groups and transactions."""
+def describe_cluster(request: Request) -> Any:
+    """Return the response with the only broker."""
+    node, make, (host, port) = request.node, request.make, request.client.endpoint.address
+    broker = make.part(
+        "DescribeClusterBroker", broker_id=node.settings.node_id, host=host, port=port, rack=None, is_fenced=False
+    )
+    return make(
+        error_code=Code.NONE,
+        error_message=None,
+        endpoint_type=_BROKERS,
+        cluster_id=node.settings.cluster_id,
+        controller_id=node.settings.node_id,
+        brokers=(broker,),
+        cluster_authorized_operations=cluster_operations(request),
+    )
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
 
-    def describe_cluster(self, request: Request) -> Any:
-        """Return the response with the only broker."""
-        node, make, (host, port) = self._node, request.make, request.client.endpoint.address
-        broker = make.part(
-            "DescribeClusterBroker", broker_id=node.settings.node_id, host=host, port=port, rack=None, is_fenced=False
+def find_coordinator(request: Request) -> Any:
+    """Return the response with this broker as the coordinator of each requested group or transactional id."""
+    make = request.make
+    if not make.has("coordinators"):
+        return make(**_coordinator(request, request.body.key))
+    return make(
+        coordinators=tuple(
+            make.part("Coordinator", key=key, **_coordinator(request, key)) for key in request.body.coordinator_keys
         )
-        return make(
-            error_code=Code.NONE,
-            error_message=None,
-            endpoint_type=_BROKERS,
-            cluster_id=node.settings.cluster_id,
-            controller_id=node.settings.node_id,
-            brokers=(broker,),
-            cluster_authorized_operations=cluster_operations(request),
-        )
+    )
 
-    def find_coordinator(self, request: Request) -> Any:
-        """Return the response with this broker as the coordinator of each requested group or transactional id."""
-        make = request.make
-        if not make.has("coordinators"):
-            return make(**self._coordinator(request, request.body.key))
-        return make(
-            coordinators=tuple(
-                make.part("Coordinator", key=key, **self._coordinator(request, key))
-                for key in request.body.coordinator_keys
-            )
-        )
 
-    def _coordinator(self, request: Request, key: str) -> dict[str, object]:
-        kind = _KEYS.get(request.field("key_type", _GROUP))
-        error: int = Code.INVALID_REQUEST
-        message: str | None = "only groups and transactional ids have a coordinator"
-        if kind is not None:
-            error, message = request.client.refusal(Operation.DESCRIBE, kind, key), None
-        host, port = ("", -1) if error else request.client.endpoint.address
-        return {
-            "error_code": error, "error_message": message, "node_id": -1 if error else self._node.settings.node_id,
-            "host": host, "port": port,
-        }  # fmt: skip
+def _coordinator(request: Request, key: str) -> dict[str, object]:
+    kind = _KEYS.get(request.field("key_type", _GROUP))
+    error: int = Code.INVALID_REQUEST
+    message: str | None = "only groups and transactional ids have a coordinator"
+    if kind is not None:
+        error, message = request.client.refusal(Operation.DESCRIBE, kind, key), None
+    host, port = ("", -1) if error else request.client.endpoint.address
+    return {
+        "error_code": error, "error_message": message, "node_id": -1 if error else request.node.settings.node_id,
+        "host": host, "port": port,
+    }  # fmt: skip

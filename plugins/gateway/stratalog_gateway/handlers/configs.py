@@ -30,138 +30,136 @@ _SECRETS: Final = frozenset({"ssl.key.password"})
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
 
 
-class ConfigHandlers:
-    """Requests that read the settings of topics and of the broker, and change the settings of topics."""
+def describe_configs(request: Request) -> Any:
+    """Return the response with the settings of the topics and of the broker that the request names."""
+    results = []
+    for resource in request.body.resources:
+        configs: tuple[Any, ...] = ()
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
+        def describe() -> None:
+            nonlocal configs
+            configs = _describe(request, resource)  # noqa: B023 - called here
 
-    def describe_configs(self, request: Request) -> Any:
-        """Return the response with the settings of the topics and of the broker that the request names."""
-        results = []
-        for resource in request.body.resources:
-            configs: tuple[Any, ...] = ()
-
-            def describe() -> None:
-                nonlocal configs
-                configs = self._describe(request, resource)  # noqa: B023 - called here
-
-            error, message = outcome(describe)
-            results.append(
-                request.make.part(
-                    "DescribeConfigsResult",
-                    error_code=error,
-                    error_message=message,
-                    resource_type=resource.resource_type,
-                    resource_name=resource.resource_name,
-                    configs=configs,
-                )
+        error, message = outcome(describe)
+        results.append(
+            request.make.part(
+                "DescribeConfigsResult",
+                error_code=error,
+                error_message=message,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+                configs=configs,
             )
-        return request.make(results=tuple(results))
+        )
+    return request.make(results=tuple(results))
 
-    def list_config_resources(self, request: Request) -> Any:
-        """Return the response with all topics and the broker, if the request selects these types of resources.
 
-        Unlike Kafka's broker, the gateway has no settings of broker loggers, client metrics or groups.
-        """
-        make, client = request.make, request.client
-        refused = client.refusal(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME)
-        if refused:
-            return make(error_code=refused, config_resources=())
-        types = set(request.field("resource_types", (_CLIENT_METRICS,))) or {_TOPIC, _BROKER}
-        names = [(_TOPIC, name) for name in sorted(self._node.topics())] if _TOPIC in types else []
-        names += [(_BROKER, str(self._node.settings.node_id))] if _BROKER in types else []
-        found = tuple(make.part("ConfigResource", resource_name=name, resource_type=kind) for kind, name in names)
-        return make(error_code=Code.NONE, config_resources=found)
+def list_config_resources(request: Request) -> Any:
+    """Return the response with all topics and the broker, if the request selects these types of resources.
 
-    def _describe(self, request: Request, resource: Any) -> tuple[Any, ...]:
-        names = None if resource.configuration_keys is None else frozenset(resource.configuration_keys)
-        self._require(request, Operation.DESCRIBE_CONFIGS, resource)
-        if resource.resource_type == _TOPIC:
-            found = described_settings(
-                self._node, request.make, resource.resource_name, "DescribeConfigsResourceResult"
+    Unlike Kafka's broker, the gateway has no settings of broker loggers, client metrics or groups.
+    """
+    make, client = request.make, request.client
+    refused = client.refusal(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME)
+    if refused:
+        return make(error_code=refused, config_resources=())
+    types = set(request.field("resource_types", (_CLIENT_METRICS,))) or {_TOPIC, _BROKER}
+    names = [(_TOPIC, name) for name in sorted(request.node.topics())] if _TOPIC in types else []
+    names += [(_BROKER, str(request.node.settings.node_id))] if _BROKER in types else []
+    found = tuple(make.part("ConfigResource", resource_name=name, resource_type=kind) for kind, name in names)
+    return make(error_code=Code.NONE, config_resources=found)
+
+
+def _describe(request: Request, resource: Any) -> tuple[Any, ...]:
+    names = None if resource.configuration_keys is None else frozenset(resource.configuration_keys)
+    _require(request, Operation.DESCRIBE_CONFIGS, resource)
+    if resource.resource_type == _TOPIC:
+        found = described_settings(request.node, request.make, resource.resource_name, "DescribeConfigsResourceResult")
+    elif resource.resource_type == _BROKER:
+        _check_broker(request.node.settings.node_id, resource.resource_name)
+        found = _broker_settings(request.node, request)
+    else:
+        raise RefusedError(Code.INVALID_REQUEST, f"resources of type {resource.resource_type} have no settings here")
+    return tuple(config for config in found if not names or config.name in names)
+
+
+def _require(request: Request, operation: Operation, resource: Any) -> None:
+    """Raise RefusedError unless the client may perform the operation on the topic; for a broker, on the cluster."""
+    if resource.resource_type == _TOPIC:
+        require(request.client, operation, ResourceType.TOPIC, resource.resource_name)
+    else:
+        require(request.client, operation, ResourceType.CLUSTER, CLUSTER_NAME)
+
+
+def _check_broker(node_id: int, name: str) -> None:
+    if name not in {"", str(node_id)}:
+        raise RefusedError(
+            Code.INVALID_REQUEST, f"Unexpected broker id, expected {node_id} or empty string, "
+            f"but received {name}"
+        )  # fmt: skip
+
+
+def incremental_alter_configs(request: Request) -> Any:
+    """Change the named settings of topics, or only check them if ``validate_only`` is set. Return the response."""
+    return _alter_all(request, resets_others=False)
+
+
+def alter_configs(request: Request) -> Any:
+    """Replace the settings of topics, or only check them if ``validate_only`` is set. Return the response.
+
+    A setting that the request does not name gets its default.
+    """
+    return _alter_all(request, resets_others=True)
+
+
+def _alter_all(request: Request, *, resets_others: bool) -> Any:
+    responses = []
+    for resource in request.body.resources:
+        error, message = outcome(
+            lambda: _alter(request, resource, resets_others=resets_others)  # noqa: B023 - called here
+        )
+        responses.append(
+            request.make.part(
+                "AlterConfigsResourceResponse",
+                error_code=error,
+                error_message=message,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
             )
-        elif resource.resource_type == _BROKER:
-            self._check_broker(resource.resource_name)
-            found = _broker_settings(self._node, request)
-        else:
-            raise RefusedError(
-                Code.INVALID_REQUEST, f"resources of type {resource.resource_type} have no settings here"
-            )
-        return tuple(config for config in found if not names or config.name in names)
+        )
+    return request.make(responses=tuple(responses))
 
-    @staticmethod
-    def _require(request: Request, operation: Operation, resource: Any) -> None:
-        """Raise RefusedError unless the client may perform the operation on the topic; for a broker, on the cluster."""
-        if resource.resource_type == _TOPIC:
-            require(request.client, operation, ResourceType.TOPIC, resource.resource_name)
-        else:
-            require(request.client, operation, ResourceType.CLUSTER, CLUSTER_NAME)
 
-    def _check_broker(self, name: str) -> None:
-        if name not in {"", str(self._node.settings.node_id)}:
-            raise RefusedError(
-                Code.INVALID_REQUEST, f"Unexpected broker id, expected {self._node.settings.node_id} or empty string, "
-                f"but received {name}"
-            )  # fmt: skip
+def _alter(request: Request, resource: Any, *, resets_others: bool) -> None:
+    _require(request, Operation.ALTER_CONFIGS, resource)
+    if resource.resource_type != _TOPIC:
+        raise RefusedError(Code.INVALID_REQUEST, "only the settings of topics can change")
+    with request.node.changing_topics:  # an APPEND at the same time reads the settings after this change
+        _change(request, resource, resets_others=resets_others)
 
-    def incremental_alter_configs(self, request: Request) -> Any:
-        """Change the named settings of topics, or only check them if ``validate_only`` is set. Return the response."""
-        return self._alter_all(request, resets_others=False)
 
-    def alter_configs(self, request: Request) -> Any:
-        """Replace the settings of topics, or only check them if ``validate_only`` is set. Return the response.
-
-        A setting that the request does not name gets its default.
-        """
-        return self._alter_all(request, resets_others=True)
-
-    def _alter_all(self, request: Request, *, resets_others: bool) -> Any:
-        responses = []
-        for resource in request.body.resources:
-            error, message = outcome(
-                lambda: self._alter(request, resource, resets_others=resets_others)  # noqa: B023 - called here
-            )
-            responses.append(
-                request.make.part(
-                    "AlterConfigsResourceResponse",
-                    error_code=error,
-                    error_message=message,
-                    resource_type=resource.resource_type,
-                    resource_name=resource.resource_name,
-                )
-            )
-        return request.make(responses=tuple(responses))
-
-    def _alter(self, request: Request, resource: Any, *, resets_others: bool) -> None:
-        self._require(request, Operation.ALTER_CONFIGS, resource)
-        if resource.resource_type != _TOPIC:
-            raise RefusedError(Code.INVALID_REQUEST, "only the settings of topics can change")
-        with self._node.changing_topics:  # an APPEND at the same time reads the settings after this change
-            self._change(resource, resets_others=resets_others, only_checks=request.body.validate_only)
-
-    def _change(self, resource: Any, *, resets_others: bool, only_checks: bool) -> None:
-        topic = resource.resource_name
-        settings = self._node.source.topic_settings(topic)
-        changes: dict[str, object] = {}
-        for change in resource.configs:
-            if change.name in changes:
-                raise RefusedError(Code.INVALID_REQUEST, f"{change.name} is in the request twice")
-            changes[change.name] = _changed(settings.get(change.name), change)
-        if resets_others:
-            stored = (name for name, setting in settings.items() if setting.source == "topic")
-            changes = dict.fromkeys(stored) | changes
-        if only_checks:
-            info = self._node.topics().get(topic)
-            if info is None:  # it was deleted meanwhile
-                raise RefusedError(Code.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
-            checked = info.config.replaced(
-                {name: value for name, value in changes.items() if value is not None}, "validate_only"
-            )
-            if changes.get("remote.storage.enable") is not None:  # not if it is reset
-                check_tier(self._node, checked)
-        else:
-            self._node.engine.alter_topic(topic, changes)
+def _change(request: Request, resource: Any, *, resets_others: bool) -> None:
+    topic = resource.resource_name
+    settings = request.node.source.topic_settings(topic)
+    changes: dict[str, object] = {}
+    for change in resource.configs:
+        if change.name in changes:
+            raise RefusedError(Code.INVALID_REQUEST, f"{change.name} is in the request twice")
+        changes[change.name] = _changed(settings.get(change.name), change)
+    if resets_others:
+        stored = (name for name, setting in settings.items() if setting.source == "topic")
+        changes = dict.fromkeys(stored) | changes
+    if request.body.validate_only:
+        info = request.node.topics().get(topic)
+        if info is None:  # it was deleted meanwhile
+            raise RefusedError(Code.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
+        checked = info.config.replaced(
+            {name: value for name, value in changes.items() if value is not None}, "validate_only"
+        )
+        if changes.get("remote.storage.enable") is not None:  # not if it is reset
+            check_tier(request.node, checked)
+    else:
+        request.node.engine.alter_topic(topic, changes)
 
 
 def check_tier(node: Node, config: TopicConfig) -> None:

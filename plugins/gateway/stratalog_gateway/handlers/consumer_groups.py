@@ -12,10 +12,9 @@ from typing import Any, Final
 from stratalog.errors import StorageError
 from stratalog_gateway.error_codes import Code, RefusedError, coordinator_code
 from stratalog_gateway.groups.assignors import Partitions
-from stratalog_gateway.groups.consumer_coordinator import ConsumerGroupCoordinator, ConsumerGroupView, Heartbeat
+from stratalog_gateway.groups.consumer_coordinator import ConsumerGroupView, Heartbeat
 from stratalog_gateway.groups.consumer_group import ConsumerMember
 from stratalog_gateway.handlers.request import Request, require
-from stratalog_gateway.node import Node
 from stratalog_gateway.security.resources import NOT_ASKED, Operation, ResourceType
 from stratalog_gateway.wire.messages import to_ms
 
@@ -23,136 +22,134 @@ _OWN_IDS: Final = 1  # first version of ConsumerGroupHeartbeat in which a new me
 _CONSUMER: Final = 1  # type of a member: it uses the consumer protocol
 
 
-class ConsumerGroupHandlers:
-    """Requests of the consumer protocol."""
-
-    def __init__(self, node: Node, groups: ConsumerGroupCoordinator) -> None:
-        self._node, self._groups = node, groups
-
-    def heartbeat(self, request: Request) -> Any:
-        """Handle a heartbeat. Return the response with the member's epoch and, if necessary, its assignment."""
-        body, make, client = request.body, request.make, request.client
-        owned = None
-        if body.topic_partitions is not None:
-            owned = frozenset(
-                (topic.topic_id or uuid.UUID(int=0), number)
-                for topic in body.topic_partitions
-                for number in topic.partitions
-            )
-        asked = Heartbeat(
-            group=body.group_id,
-            member_id=body.member_id,
-            epoch=body.member_epoch,
-            instance_id=body.instance_id,
-            rack=body.rack_id,
-            client_id=request.header.client_id,
-            client_host=f"/{client.host}",
-            rebalance_ms=to_ms(body.rebalance_timeout),
-            topics=body.subscribed_topic_names,
-            pattern=request.field("subscribed_topic_regex", None),
-            assignor=body.server_assignor,
-            owned=owned,
-            has_own_id=request.header.version >= _OWN_IDS,
-            may_see=lambda name: client.allows(Operation.DESCRIBE, ResourceType.TOPIC, name),
+def consumer_group_heartbeat(request: Request) -> Any:
+    """Handle a heartbeat. Return the response with the member's epoch and, if necessary, its assignment."""
+    body, make, client = request.body, request.make, request.client
+    owned = None
+    if body.topic_partitions is not None:
+        owned = frozenset(
+            (topic.topic_id or uuid.UUID(int=0), number)
+            for topic in body.topic_partitions
+            for number in topic.partitions
         )
-        interval = dt.timedelta(milliseconds=self._node.settings.consumer_heartbeat_ms)
-        try:
-            require(client, Operation.READ, ResourceType.GROUP, body.group_id)
-            for name in body.subscribed_topic_names or ():
-                require(client, Operation.DESCRIBE, ResourceType.TOPIC, name)
-            found = self._groups.heartbeat(asked)
-        except (RefusedError, StorageError) as error:
-            return make(
-                error_code=coordinator_code(error),
-                error_message=str(error),
-                member_epoch=0,
-                heartbeat_interval=dt.timedelta(),
-            )
-        assignment = None
-        if found.assigned is not None:
-            topics = tuple(
-                make.part("TopicPartitions", topic_id=topic, partitions=numbers)
-                for topic, numbers in _grouped(found.assigned).items()
-            )
-            assignment = make.part("Assignment", topic_partitions=topics)
+    asked = Heartbeat(
+        group=body.group_id,
+        member_id=body.member_id,
+        epoch=body.member_epoch,
+        instance_id=body.instance_id,
+        rack=body.rack_id,
+        client_id=request.header.client_id,
+        client_host=f"/{client.host}",
+        rebalance_ms=to_ms(body.rebalance_timeout),
+        topics=body.subscribed_topic_names,
+        pattern=request.field("subscribed_topic_regex", None),
+        assignor=body.server_assignor,
+        owned=owned,
+        has_own_id=request.header.version >= _OWN_IDS,
+        may_see=lambda name: client.allows(Operation.DESCRIBE, ResourceType.TOPIC, name),
+    )
+    interval = dt.timedelta(milliseconds=request.node.settings.consumer_heartbeat_ms)
+    try:
+        require(client, Operation.READ, ResourceType.GROUP, body.group_id)
+        for name in body.subscribed_topic_names or ():
+            require(client, Operation.DESCRIBE, ResourceType.TOPIC, name)
+        found = request.groups.consumer.heartbeat(asked)
+    except (RefusedError, StorageError) as error:
         return make(
-            error_code=Code.NONE,
-            error_message=None,
-            member_id=found.member_id,
-            member_epoch=found.epoch,
-            heartbeat_interval=interval,
-            assignment=assignment,
+            error_code=coordinator_code(error),
+            error_message=str(error),
+            member_epoch=0,
+            heartbeat_interval=dt.timedelta(),
         )
+    assignment = None
+    if found.assigned is not None:
+        topics = tuple(
+            make.part("TopicPartitions", topic_id=topic, partitions=numbers)
+            for topic, numbers in _grouped(found.assigned).items()
+        )
+        assignment = make.part("Assignment", topic_partitions=topics)
+    return make(
+        error_code=Code.NONE,
+        error_message=None,
+        member_id=found.member_id,
+        member_epoch=found.epoch,
+        heartbeat_interval=interval,
+        assignment=assignment,
+    )
 
-    def describe(self, request: Request) -> Any:
-        """Return the response with groups of the consumer protocol, and GROUP_ID_NOT_FOUND for other groups."""
-        groups = []
-        for name in request.body.group_ids:
-            error, message, view = int(Code.GROUP_ID_NOT_FOUND), f"Group {name} not found.", None
-            try:
-                require(request.client, Operation.DESCRIBE, ResourceType.GROUP, name)
-                view = self._groups.view(name)
-                for topic in () if view is None else view.topics:
-                    require(request.client, Operation.DESCRIBE, ResourceType.TOPIC, topic)
-            except (RefusedError, StorageError) as failed:
-                error, message, view = failed.kafka_code, str(failed), None
-            groups.append(
-                self._described(request, name, view)
-                if view is not None
-                else request.make.part(
-                    "DescribedGroup",
-                    error_code=error,
-                    error_message=message,
-                    group_id=name,
-                    group_state="",
-                    group_epoch=0,
-                    assignment_epoch=0,
-                    assignor_name="",
-                    members=(),
-                )
+
+def consumer_group_describe(request: Request) -> Any:
+    """Return the response with groups of the consumer protocol, and GROUP_ID_NOT_FOUND for other groups."""
+    groups = []
+    for name in request.body.group_ids:
+        error, message, view = int(Code.GROUP_ID_NOT_FOUND), f"Group {name} not found.", None
+        try:
+            require(request.client, Operation.DESCRIBE, ResourceType.GROUP, name)
+            view = request.groups.consumer.view(name)
+            for topic in () if view is None else view.topics:
+                require(request.client, Operation.DESCRIBE, ResourceType.TOPIC, topic)
+        except (RefusedError, StorageError) as failed:
+            error, message, view = failed.kafka_code, str(failed), None
+        groups.append(
+            _described(request, name, view)
+            if view is not None
+            else request.make.part(
+                "DescribedGroup",
+                error_code=error,
+                error_message=message,
+                group_id=name,
+                group_state="",
+                group_epoch=0,
+                assignment_epoch=0,
+                assignor_name="",
+                members=(),
             )
-        return request.make(groups=tuple(groups))
-
-    def _described(self, request: Request, name: str, view: ConsumerGroupView) -> Any:
-        return request.make.part(
-            "DescribedGroup",
-            error_code=Code.NONE,
-            error_message=None,
-            group_id=name,
-            group_state=view.state,
-            group_epoch=view.epoch,
-            assignment_epoch=view.target_epoch,
-            assignor_name=view.assignor,
-            members=tuple(self._member(request, member, view) for member in view.members),
-            authorized_operations=request.client.operations(ResourceType.GROUP, name)
-            if request.field("include_authorized_operations", False)
-            else NOT_ASKED,
         )
+    return request.make(groups=tuple(groups))
 
-    def _member(self, request: Request, member: ConsumerMember, view: ConsumerGroupView) -> Any:
-        return request.make.part(
-            "Member",
-            member_id=member.id,
-            instance_id=member.instance_id,
-            rack_id=member.rack,
-            member_epoch=member.epoch,
-            client_id=member.client_id,
-            client_host=member.client_host,
-            subscribed_topic_names=member.topics,
-            subscribed_topic_regex=member.pattern,
-            assignment=self._assignment(request, member.assigned),
-            target_assignment=self._assignment(request, view.target.get(member.id, frozenset())),
-            member_type=_CONSUMER,
-        )
 
-    def _assignment(self, request: Request, partitions: Partitions) -> Any:
-        """Return partitions as a message with the names of their topics. Partitions of deleted topics are omitted."""
-        make, topics = request.make, []
-        for topic_id, numbers in _grouped(partitions).items():
-            name = self._node.topic_of(topic_id.bytes)
-            if name is not None:
-                topics.append(make.part("TopicPartitions", topic_id=topic_id, topic_name=name, partitions=numbers))
-        return make.part("Assignment", topic_partitions=tuple(topics))
+def _described(request: Request, name: str, view: ConsumerGroupView) -> Any:
+    return request.make.part(
+        "DescribedGroup",
+        error_code=Code.NONE,
+        error_message=None,
+        group_id=name,
+        group_state=view.state,
+        group_epoch=view.epoch,
+        assignment_epoch=view.target_epoch,
+        assignor_name=view.assignor,
+        members=tuple(_member(request, member, view) for member in view.members),
+        authorized_operations=request.client.operations(ResourceType.GROUP, name)
+        if request.field("include_authorized_operations", False)
+        else NOT_ASKED,
+    )
+
+
+def _member(request: Request, member: ConsumerMember, view: ConsumerGroupView) -> Any:
+    return request.make.part(
+        "Member",
+        member_id=member.id,
+        instance_id=member.instance_id,
+        rack_id=member.rack,
+        member_epoch=member.epoch,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=member.topics,
+        subscribed_topic_regex=member.pattern,
+        assignment=_assignment(request, member.assigned),
+        target_assignment=_assignment(request, view.target.get(member.id, frozenset())),
+        member_type=_CONSUMER,
+    )
+
+
+def _assignment(request: Request, partitions: Partitions) -> Any:
+    """Return partitions as a message with the names of their topics. Partitions of deleted topics are omitted."""
+    make, topics = request.make, []
+    for topic_id, numbers in _grouped(partitions).items():
+        name = request.node.topic_of(topic_id.bytes)
+        if name is not None:
+            topics.append(make.part("TopicPartitions", topic_id=topic_id, topic_name=name, partitions=numbers))
+    return make.part("Assignment", topic_partitions=tuple(topics))
 
 
 def _grouped(partitions: Partitions) -> dict[uuid.UUID, tuple[int, ...]]:

@@ -12,26 +12,26 @@ from stratalog_gateway.error_codes import Code
 from stratalog_gateway.groups.consumer_coordinator import ConsumerGroupCoordinator
 from stratalog_gateway.groups.coordinator import GroupCoordinator
 from stratalog_gateway.groups.group_table import GroupTable
-from stratalog_gateway.handlers.access.acls import AclHandlers
-from stratalog_gateway.handlers.access.client_quotas import ClientQuotaHandlers
-from stratalog_gateway.handlers.access.scram_credentials import ScramCredentialHandlers
-from stratalog_gateway.handlers.broker import BrokerHandlers
-from stratalog_gateway.handlers.cluster import ClusterHandlers
-from stratalog_gateway.handlers.configs import ConfigHandlers
-from stratalog_gateway.handlers.consumer_groups import ConsumerGroupHandlers
+from stratalog_gateway.handlers import (
+    broker,
+    cluster,
+    configs,
+    consumer_groups,
+    group_admin,
+    group_members,
+    group_offsets,
+    metadata,
+    offsets,
+    placement,
+    sasl,
+    topics,
+    transaction_admin,
+    transactions,
+)
+from stratalog_gateway.handlers.access import acls, client_quotas, scram_credentials
 from stratalog_gateway.handlers.fetch import FetchHandler
-from stratalog_gateway.handlers.group_admin import GroupAdminHandlers
-from stratalog_gateway.handlers.group_members import GroupMemberHandlers
-from stratalog_gateway.handlers.group_offsets import GroupOffsetHandlers
-from stratalog_gateway.handlers.metadata import MetadataHandler
-from stratalog_gateway.handlers.offsets import OffsetHandlers
-from stratalog_gateway.handlers.placement import PlacementHandlers
 from stratalog_gateway.handlers.produce import ProduceHandler
-from stratalog_gateway.handlers.request import Handler, Request, Response
-from stratalog_gateway.handlers.sasl import SASL_AUTHENTICATE, SASL_HANDSHAKE, VERSIONS, illegal_state
-from stratalog_gateway.handlers.topics import TopicHandlers
-from stratalog_gateway.handlers.transaction_admin import TransactionAdminHandlers
-from stratalog_gateway.handlers.transactions import TransactionHandlers
+from stratalog_gateway.handlers.request import Groups, Handler, Request, Response
 from stratalog_gateway.node import Node
 from stratalog_gateway.security.client import Client
 from stratalog_gateway.wire.messages import API_VERSIONS, Header, Maker, encode, read_body, read_header
@@ -39,71 +39,6 @@ from stratalog_gateway.wire.primitives import MalformedRequestError
 
 PRODUCE: Final = 0
 FETCH: Final = 1
-
-
-class Api(NamedTuple):
-    """An announced API: Kafka's name, and the first and last version (inclusive) that the gateway serves."""
-
-    name: str
-    first: int
-    last: int
-
-
-APIS: Final[Mapping[int, Api]] = {
-    PRODUCE: Api("Produce", 3, 13),
-    FETCH: Api("Fetch", 4, 18),
-    2: Api("ListOffsets", 1, 10),
-    3: Api("Metadata", 0, 13),
-    8: Api("OffsetCommit", 2, 10),
-    9: Api("OffsetFetch", 1, 10),
-    10: Api("FindCoordinator", 0, 6),
-    11: Api("JoinGroup", 0, 9),
-    12: Api("Heartbeat", 0, 4),
-    13: Api("LeaveGroup", 0, 5),
-    14: Api("SyncGroup", 0, 5),
-    15: Api("DescribeGroups", 0, 6),
-    16: Api("ListGroups", 0, 5),
-    SASL_HANDSHAKE: Api("SaslHandshake", *VERSIONS[SASL_HANDSHAKE]),
-    API_VERSIONS: Api("ApiVersions", *VERSIONS[API_VERSIONS]),
-    19: Api("CreateTopics", 2, 7),
-    20: Api("DeleteTopics", 1, 6),
-    21: Api("DeleteRecords", 0, 2),
-    22: Api("InitProducerId", 0, 5),
-    23: Api("OffsetForLeaderEpoch", 2, 4),
-    24: Api("AddPartitionsToTxn", 0, 5),
-    25: Api("AddOffsetsToTxn", 0, 4),
-    26: Api("EndTxn", 0, 5),
-    27: Api("WriteTxnMarkers", 1, 1),
-    28: Api("TxnOffsetCommit", 0, 5),
-    29: Api("DescribeAcls", 1, 3),
-    30: Api("CreateAcls", 1, 3),
-    31: Api("DeleteAcls", 1, 3),
-    32: Api("DescribeConfigs", 1, 4),
-    33: Api("AlterConfigs", 0, 2),
-    34: Api("AlterReplicaLogDirs", 1, 2),
-    35: Api("DescribeLogDirs", 1, 4),
-    SASL_AUTHENTICATE: Api("SaslAuthenticate", *VERSIONS[SASL_AUTHENTICATE]),
-    37: Api("CreatePartitions", 0, 3),
-    42: Api("DeleteGroups", 0, 2),
-    43: Api("ElectLeaders", 0, 2),
-    44: Api("IncrementalAlterConfigs", 0, 1),
-    45: Api("AlterPartitionReassignments", 0, 1),
-    46: Api("ListPartitionReassignments", 0, 0),
-    47: Api("OffsetDelete", 0, 0),
-    48: Api("DescribeClientQuotas", 0, 1),
-    49: Api("AlterClientQuotas", 0, 1),
-    50: Api("DescribeUserScramCredentials", 0, 0),
-    51: Api("AlterUserScramCredentials", 0, 0),
-    55: Api("DescribeQuorum", 0, 2),
-    60: Api("DescribeCluster", 0, 2),
-    61: Api("DescribeProducers", 0, 0),
-    65: Api("DescribeTransactions", 0, 0),
-    66: Api("ListTransactions", 0, 1),
-    68: Api("ConsumerGroupHeartbeat", 0, 1),
-    69: Api("ConsumerGroupDescribe", 0, 1),
-    74: Api("ListConfigResources", 0, 1),
-    75: Api("DescribeTopicPartitions", 0, 0),
-}
 _FIRST_WITH_LEVEL_0: Final = 4  # first version of ApiVersions whose clients accept features with the minimum level 0
 FEATURES: Final = {
     "group.version": 1,  # the consumer protocol (KIP-848)
@@ -111,104 +46,16 @@ FEATURES: Final = {
 }
 
 
-class Dispatcher:
-    """Handler of all requests. Thread-safe; a call may wait for records or for other members of a group."""
+class Api(NamedTuple):
+    """An announced API: Kafka's name, the first and last version (inclusive) that the gateway serves, and the handler.
 
-    def __init__(self, node: Node, groups: GroupTable) -> None:
-        classic = GroupCoordinator(node, groups)
-        self._produce, self._fetch = ProduceHandler(node), FetchHandler(node)
-        topics, configs, offsets, cluster = (
-            TopicHandlers(node),
-            ConfigHandlers(node),
-            OffsetHandlers(node),
-            ClusterHandlers(node),
-        )
-        members, admin, committed = (
-            GroupMemberHandlers(classic),
-            GroupAdminHandlers(node, groups),
-            GroupOffsetHandlers(node, groups, classic),
-        )
-        metadata, broker, placement = MetadataHandler(node), BrokerHandlers(node), PlacementHandlers(node)
-        transactions, states = TransactionHandlers(node, classic), TransactionAdminHandlers(node)
-        consumers = ConsumerGroupHandlers(node, ConsumerGroupCoordinator(node, groups))
-        acls, quotas, users = AclHandlers(node), ClientQuotaHandlers(node), ScramCredentialHandlers(node)
-        self._handlers: dict[str, Handler] = {
-            "DescribeAcls": acls.describe_acls,
-            "CreateAcls": acls.create_acls,
-            "DeleteAcls": acls.delete_acls,
-            "DescribeClientQuotas": quotas.describe,
-            "AlterClientQuotas": quotas.alter,
-            "DescribeUserScramCredentials": users.describe,
-            "AlterUserScramCredentials": users.alter,
-            "ListOffsets": offsets.list_offsets,
-            "Metadata": metadata,
-            "DescribeTopicPartitions": metadata.describe_topic_partitions,
-            "AlterReplicaLogDirs": placement.alter_replica_log_dirs,
-            "AlterPartitionReassignments": placement.alter_partition_reassignments,
-            "ListPartitionReassignments": placement.list_partition_reassignments,
-            "ListConfigResources": configs.list_config_resources,
-            "DescribeLogDirs": broker.describe_log_dirs,
-            "ElectLeaders": broker.elect_leaders,
-            "DescribeQuorum": broker.describe_quorum,
-            "OffsetCommit": committed.offset_commit,
-            "OffsetFetch": committed.offset_fetch,
-            "FindCoordinator": cluster.find_coordinator,
-            "ConsumerGroupHeartbeat": consumers.heartbeat,
-            "ConsumerGroupDescribe": consumers.describe,
-            "JoinGroup": members.join_group,
-            "Heartbeat": members.heartbeat,
-            "LeaveGroup": members.leave_group,
-            "SyncGroup": members.sync_group,
-            "DescribeGroups": admin.describe_groups,
-            "ListGroups": admin.list_groups,
-            "SaslHandshake": illegal_state,
-            "ApiVersions": _api_versions,
-            "CreateTopics": topics.create_topics,
-            "DeleteTopics": topics.delete_topics,
-            "DeleteRecords": offsets.delete_records,
-            "InitProducerId": transactions.init_producer_id,
-            "AddPartitionsToTxn": transactions.add_partitions_to_txn,
-            "AddOffsetsToTxn": transactions.add_offsets_to_txn,
-            "EndTxn": transactions.end_txn,
-            "WriteTxnMarkers": states.write_txn_markers,
-            "TxnOffsetCommit": transactions.txn_offset_commit,
-            "OffsetForLeaderEpoch": offsets.offset_for_leader_epoch,
-            "DescribeConfigs": configs.describe_configs,
-            "SaslAuthenticate": illegal_state,
-            "CreatePartitions": topics.create_partitions,
-            "DeleteGroups": admin.delete_groups,
-            "AlterConfigs": configs.alter_configs,
-            "IncrementalAlterConfigs": configs.incremental_alter_configs,
-            "OffsetDelete": committed.offset_delete,
-            "DescribeCluster": cluster.describe_cluster,
-            "DescribeProducers": states.describe_producers,
-            "DescribeTransactions": states.describe_transactions,
-            "ListTransactions": states.list_transactions,
-        }
+    ``handle`` is None for Produce and Fetch, whose handlers decode the request themselves.
+    """
 
-    def __call__(self, data: memoryview, client: Client) -> Response:
-        """Return the response to a client's request; a response without pieces for Produce with acks=0.
-
-        As in Kafka, the caller closes the connection after an error.
-
-        Raises:
-            MalformedRequestError: the request does not fit its schema, the API or its version is not announced, or an
-                append with acks=0 failed.
-            StorageError: the handler cannot read or store a state that the whole response needs.
-        """
-        header = read_header(data)
-        api = APIS.get(header.api)
-        if api is None or not api.first <= header.version <= api.last:
-            if header.api == API_VERSIONS:  # KIP-511: in version 0, which all clients read
-                header = header._replace(version=0)
-                return Response([encode(header, _versions(header, Maker(header), Code.UNSUPPORTED_VERSION))])
-            raise MalformedRequestError(f"api {header.api} version {header.version} is not announced")
-        if header.api == FETCH:
-            return self._fetch(header, data, client)
-        if header.api == PRODUCE:
-            return self._produce(header, data, client)
-        request = Request(header, read_body(header, data), Maker(header), client)
-        return Response([encode(header, self._handlers[api.name](request))])
+    name: str
+    first: int
+    last: int
+    handle: Handler | None = None
 
 
 def _api_versions(request: Request) -> Any:
@@ -245,3 +92,93 @@ def _versions(header: Header, make: Maker, error: int) -> Any:
         finalized_features_epoch=0,
         finalized_features=finalized,
     )
+
+
+APIS: Final[Mapping[int, Api]] = {
+    PRODUCE: Api("Produce", 3, 13),
+    FETCH: Api("Fetch", 4, 18),
+    2: Api("ListOffsets", 1, 10, offsets.list_offsets),
+    3: Api("Metadata", 0, 13, metadata.metadata),
+    8: Api("OffsetCommit", 2, 10, group_offsets.offset_commit),
+    9: Api("OffsetFetch", 1, 10, group_offsets.offset_fetch),
+    10: Api("FindCoordinator", 0, 6, cluster.find_coordinator),
+    11: Api("JoinGroup", 0, 9, group_members.join_group),
+    12: Api("Heartbeat", 0, 4, group_members.heartbeat),
+    13: Api("LeaveGroup", 0, 5, group_members.leave_group),
+    14: Api("SyncGroup", 0, 5, group_members.sync_group),
+    15: Api("DescribeGroups", 0, 6, group_admin.describe_groups),
+    16: Api("ListGroups", 0, 5, group_admin.list_groups),
+    sasl.SASL_HANDSHAKE: Api("SaslHandshake", *sasl.VERSIONS[sasl.SASL_HANDSHAKE], sasl.illegal_state),
+    API_VERSIONS: Api("ApiVersions", *sasl.VERSIONS[API_VERSIONS], _api_versions),
+    19: Api("CreateTopics", 2, 7, topics.create_topics),
+    20: Api("DeleteTopics", 1, 6, topics.delete_topics),
+    21: Api("DeleteRecords", 0, 2, offsets.delete_records),
+    22: Api("InitProducerId", 0, 5, transactions.init_producer_id),
+    23: Api("OffsetForLeaderEpoch", 2, 4, offsets.offset_for_leader_epoch),
+    24: Api("AddPartitionsToTxn", 0, 5, transactions.add_partitions_to_txn),
+    25: Api("AddOffsetsToTxn", 0, 4, transactions.add_offsets_to_txn),
+    26: Api("EndTxn", 0, 5, transactions.end_txn),
+    27: Api("WriteTxnMarkers", 1, 1, transaction_admin.write_txn_markers),
+    28: Api("TxnOffsetCommit", 0, 5, transactions.txn_offset_commit),
+    29: Api("DescribeAcls", 1, 3, acls.describe_acls),
+    30: Api("CreateAcls", 1, 3, acls.create_acls),
+    31: Api("DeleteAcls", 1, 3, acls.delete_acls),
+    32: Api("DescribeConfigs", 1, 4, configs.describe_configs),
+    33: Api("AlterConfigs", 0, 2, configs.alter_configs),
+    34: Api("AlterReplicaLogDirs", 1, 2, placement.alter_replica_log_dirs),
+    35: Api("DescribeLogDirs", 1, 4, broker.describe_log_dirs),
+    sasl.SASL_AUTHENTICATE: Api("SaslAuthenticate", *sasl.VERSIONS[sasl.SASL_AUTHENTICATE], sasl.illegal_state),
+    37: Api("CreatePartitions", 0, 3, topics.create_partitions),
+    42: Api("DeleteGroups", 0, 2, group_admin.delete_groups),
+    43: Api("ElectLeaders", 0, 2, broker.elect_leaders),
+    44: Api("IncrementalAlterConfigs", 0, 1, configs.incremental_alter_configs),
+    45: Api("AlterPartitionReassignments", 0, 1, placement.alter_partition_reassignments),
+    46: Api("ListPartitionReassignments", 0, 0, placement.list_partition_reassignments),
+    47: Api("OffsetDelete", 0, 0, group_offsets.offset_delete),
+    48: Api("DescribeClientQuotas", 0, 1, client_quotas.describe_client_quotas),
+    49: Api("AlterClientQuotas", 0, 1, client_quotas.alter_client_quotas),
+    50: Api("DescribeUserScramCredentials", 0, 0, scram_credentials.describe_user_scram_credentials),
+    51: Api("AlterUserScramCredentials", 0, 0, scram_credentials.alter_user_scram_credentials),
+    55: Api("DescribeQuorum", 0, 2, broker.describe_quorum),
+    60: Api("DescribeCluster", 0, 2, cluster.describe_cluster),
+    61: Api("DescribeProducers", 0, 0, transaction_admin.describe_producers),
+    65: Api("DescribeTransactions", 0, 0, transaction_admin.describe_transactions),
+    66: Api("ListTransactions", 0, 1, transaction_admin.list_transactions),
+    68: Api("ConsumerGroupHeartbeat", 0, 1, consumer_groups.consumer_group_heartbeat),
+    69: Api("ConsumerGroupDescribe", 0, 1, consumer_groups.consumer_group_describe),
+    74: Api("ListConfigResources", 0, 1, configs.list_config_resources),
+    75: Api("DescribeTopicPartitions", 0, 0, metadata.describe_topic_partitions),
+}
+
+
+class Dispatcher:
+    """Handler of all requests. Thread-safe; a call may wait for records or for other members of a group."""
+
+    def __init__(self, node: Node, table: GroupTable) -> None:
+        self._node, self._produce, self._fetch = node, ProduceHandler(node), FetchHandler(node)
+        self._groups = Groups(table, GroupCoordinator(node, table), ConsumerGroupCoordinator(node, table))
+
+    def __call__(self, data: memoryview, client: Client) -> Response:
+        """Return the response to a client's request; a response without pieces for Produce with acks=0.
+
+        As in Kafka, the caller closes the connection after an error.
+
+        Raises:
+            MalformedRequestError: the request does not fit its schema, the API or its version is not announced, or an
+                append with acks=0 failed.
+            StorageError: the handler cannot read or store a state that the whole response needs.
+        """
+        header = read_header(data)
+        api = APIS.get(header.api)
+        if api is None or not api.first <= header.version <= api.last:
+            if header.api == API_VERSIONS:  # KIP-511: in version 0, which all clients read
+                header = header._replace(version=0)
+                return Response([encode(header, _versions(header, Maker(header), Code.UNSUPPORTED_VERSION))])
+            raise MalformedRequestError(f"api {header.api} version {header.version} is not announced")
+        if header.api == FETCH:
+            return self._fetch(header, data, client)
+        if header.api == PRODUCE:
+            return self._produce(header, data, client)
+        assert api.handle is not None
+        request = Request(header, read_body(header, data), Maker(header), client, self._node, self._groups)
+        return Response([encode(header, api.handle(request))])

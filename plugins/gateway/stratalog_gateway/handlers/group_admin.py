@@ -6,9 +6,7 @@ from typing import Any, Final
 
 from stratalog.errors import StorageError
 from stratalog_gateway.error_codes import Code
-from stratalog_gateway.groups.group_table import GroupTable
 from stratalog_gateway.handlers.request import Request
-from stratalog_gateway.node import Node
 from stratalog_gateway.security.resources import CLUSTER_NAME, NOT_ASKED, Operation, ResourceType
 
 _EMPTY: Final = "Empty"
@@ -19,124 +17,120 @@ _SAYS_MISSING: Final = 6  # first version of DescribeGroups with an error for gr
 _CLASSIC: Final = "classic"
 
 
-class GroupAdminHandlers:
-    """Requests about groups with members, and about groups that have only committed offsets."""
+def list_groups(request: Request) -> Any:
+    """Return the response with the groups that the client may see, filtered by the requested states and types.
 
-    def __init__(self, node: Node, groups: GroupTable) -> None:
-        self._node, self._groups = node, groups
-
-    def list_groups(self, request: Request) -> Any:
-        """Return the response with the groups that the client may see, filtered by the requested states and types.
-
-        If a group cannot be read, the response has an error code and no groups.
-        """
-        make = request.make
-        try:
-            views, names = self._groups.views(), self._groups.names()
-        except StorageError as error:
-            return make(error_code=error.kafka_code, groups=())
-        states = {state.lower() for state in request.field("states_filter", ())}
-        types = {kind.lower() for kind in request.field("types_filter", ())}
-        found = []
-        sees_all = request.client.allows(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
-        for name in names:
-            if not sees_all and not request.client.allows(Operation.DESCRIBE, ResourceType.GROUP, name):
-                continue
-            view = views.get(name)
-            state, kind = (_EMPTY, _CLASSIC) if view is None else (view.state, view.kind)
-            if (states and state.lower() not in states) or (types and kind.lower() not in types):
-                continue
-            found.append(
-                make.part(
-                    "ListedGroup",
-                    group_id=name,
-                    protocol_type=_SIMPLE if view is None else view.protocol_type,
-                    group_state=state,
-                    group_type=kind,
-                )
+    If a group cannot be read, the response has an error code and no groups.
+    """
+    make = request.make
+    try:
+        views, names = request.groups.table.views(), request.groups.table.names()
+    except StorageError as error:
+        return make(error_code=error.kafka_code, groups=())
+    states = {state.lower() for state in request.field("states_filter", ())}
+    types = {kind.lower() for kind in request.field("types_filter", ())}
+    found = []
+    sees_all = request.client.allows(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
+    for name in names:
+        if not sees_all and not request.client.allows(Operation.DESCRIBE, ResourceType.GROUP, name):
+            continue
+        view = views.get(name)
+        state, kind = (_EMPTY, _CLASSIC) if view is None else (view.state, view.kind)
+        if (states and state.lower() not in states) or (types and kind.lower() not in types):
+            continue
+        found.append(
+            make.part(
+                "ListedGroup",
+                group_id=name,
+                protocol_type=_SIMPLE if view is None else view.protocol_type,
+                group_state=state,
+                group_type=kind,
             )
-        return make(error_code=Code.NONE, groups=tuple(found))
+        )
+    return make(error_code=Code.NONE, groups=tuple(found))
 
-    def describe_groups(self, request: Request) -> Any:
-        """Return the response with states and members of classic groups.
 
-        As in Kafka, the state is Dead for a group of the consumer protocol, and for a group that does not exist. A
-        group with committed offsets exists, even if it never had members. Only a stable group has a protocol, and
-        members with metadata and assignments.
-        """
-        make, found = request.make, []
-        for name in request.body.groups:
-            error: int = request.client.refusal(Operation.DESCRIBE, ResourceType.GROUP, name)
-            view, has_offsets = None, False
-            try:
-                if not error:
-                    view = self._groups.view(name)
-                    has_offsets = view is None and bool(self._node.engine.group_offsets(name))
-            except StorageError as failed:
-                error = failed.kafka_code
-            if error:
-                found.append(
-                    make.part(
-                        "DescribedGroup",
-                        error_code=error,
-                        group_id=name,
-                        group_state="",
-                        protocol_type="",
-                        protocol_data="",
-                        members=(),
-                    )
-                )
-                continue
-            if view is not None and view.kind != _CLASSIC:
-                state, kind, protocol, members = _DEAD, "", "", ()
-            elif view is None:
-                state = _EMPTY if has_offsets else _DEAD
-                kind, protocol, members = _SIMPLE, "", ()
-            else:
-                state, kind = view.state, view.protocol_type
-                is_stable = state == _STABLE
-                protocol = view.protocol if is_stable else ""
-                members = tuple(
-                    make.part(
-                        "DescribedGroupMember",
-                        member_id=member.id,
-                        group_instance_id=member.instance_id,
-                        client_id=member.client_id,
-                        client_host=member.client_host,
-                        member_metadata=member.metadata(protocol) if is_stable else b"",
-                        member_assignment=member.assignment if is_stable else b"",
-                    )
-                    for member in view.members
-                )
-            is_missing = state == _DEAD and request.header.version >= _SAYS_MISSING
+def describe_groups(request: Request) -> Any:
+    """Return the response with states and members of classic groups.
+
+    As in Kafka, the state is Dead for a group of the consumer protocol, and for a group that does not exist. A
+    group with committed offsets exists, even if it never had members. Only a stable group has a protocol, and
+    members with metadata and assignments.
+    """
+    make, found = request.make, []
+    for name in request.body.groups:
+        error: int = request.client.refusal(Operation.DESCRIBE, ResourceType.GROUP, name)
+        view, has_offsets = None, False
+        try:
+            if not error:
+                view = request.groups.table.view(name)
+                has_offsets = view is None and bool(request.node.engine.group_offsets(name))
+        except StorageError as failed:
+            error = failed.kafka_code
+        if error:
             found.append(
                 make.part(
                     "DescribedGroup",
-                    error_code=Code.GROUP_ID_NOT_FOUND if is_missing else Code.NONE,
-                    error_message=f"Group {name} not found." if is_missing else None,
+                    error_code=error,
                     group_id=name,
-                    group_state=state,
-                    protocol_type=kind,
-                    protocol_data=protocol,
-                    members=members,
-                    authorized_operations=request.client.operations(ResourceType.GROUP, name)
-                    if request.field("include_authorized_operations", False)
-                    else NOT_ASKED,
+                    group_state="",
+                    protocol_type="",
+                    protocol_data="",
+                    members=(),
                 )
             )
-        return make(groups=tuple(found))
+            continue
+        if view is not None and view.kind != _CLASSIC:
+            state, kind, protocol, members = _DEAD, "", "", ()
+        elif view is None:
+            state = _EMPTY if has_offsets else _DEAD
+            kind, protocol, members = _SIMPLE, "", ()
+        else:
+            state, kind = view.state, view.protocol_type
+            is_stable = state == _STABLE
+            protocol = view.protocol if is_stable else ""
+            members = tuple(
+                make.part(
+                    "DescribedGroupMember",
+                    member_id=member.id,
+                    group_instance_id=member.instance_id,
+                    client_id=member.client_id,
+                    client_host=member.client_host,
+                    member_metadata=member.metadata(protocol) if is_stable else b"",
+                    member_assignment=member.assignment if is_stable else b"",
+                )
+                for member in view.members
+            )
+        is_missing = state == _DEAD and request.header.version >= _SAYS_MISSING
+        found.append(
+            make.part(
+                "DescribedGroup",
+                error_code=Code.GROUP_ID_NOT_FOUND if is_missing else Code.NONE,
+                error_message=f"Group {name} not found." if is_missing else None,
+                group_id=name,
+                group_state=state,
+                protocol_type=kind,
+                protocol_data=protocol,
+                members=members,
+                authorized_operations=request.client.operations(ResourceType.GROUP, name)
+                if request.field("include_authorized_operations", False)
+                else NOT_ASKED,
+            )
+        )
+    return make(groups=tuple(found))
 
-    def delete_groups(self, request: Request) -> Any:
-        """Delete the requested groups with their offsets, and return the response.
 
-        A group with members is not deleted, and the response has an error code for it.
-        """
-        found = []
-        for name in request.body.groups_names:
-            error: int = request.client.refusal(Operation.DELETE, ResourceType.GROUP, name)
-            try:
-                error = error or self._groups.delete(name)
-            except StorageError as failed:
-                error = failed.kafka_code
-            found.append(request.make.part("DeletableGroupResult", group_id=name, error_code=error))
-        return request.make(results=tuple(found))
+def delete_groups(request: Request) -> Any:
+    """Delete the requested groups with their offsets, and return the response.
+
+    A group with members is not deleted, and the response has an error code for it.
+    """
+    found = []
+    for name in request.body.groups_names:
+        error: int = request.client.refusal(Operation.DELETE, ResourceType.GROUP, name)
+        try:
+            error = error or request.groups.table.delete(name)
+        except StorageError as failed:
+            error = failed.kafka_code
+        found.append(request.make.part("DeletableGroupResult", group_id=name, error_code=error))
+    return request.make(results=tuple(found))

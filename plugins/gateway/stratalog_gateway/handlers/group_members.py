@@ -9,7 +9,7 @@ from typing import Any
 
 from stratalog.errors import StorageError
 from stratalog_gateway.error_codes import Code, RefusedError, coordinator_code
-from stratalog_gateway.groups.coordinator import GroupCoordinator, JoinRequest
+from stratalog_gateway.groups.coordinator import JoinRequest
 from stratalog_gateway.groups.group import Joined, Synced
 from stratalog_gateway.handlers.request import Request, require_group
 from stratalog_gateway.wire.messages import to_ms
@@ -22,115 +22,113 @@ _CAN_SKIP_ASSIGNMENT = 9
 _MANY_MEMBERS = 3  # first version of LeaveGroup with several members
 
 
-class GroupMemberHandlers:
-    """Requests of the members of groups."""
+def join_group(request: Request) -> Any:
+    """Join a group, and return the response when the join phase of the rebalance has ended."""
+    make = request.make
+    try:
+        found = _join(request)
+    except (RefusedError, StorageError) as error:
+        found = Joined(coordinator_code(error), "")
+    no_protocol = "" if request.header.version < _NULL_PROTOCOL else None
+    return make(
+        error_code=found.error,
+        generation_id=found.generation,
+        protocol_type=found.protocol_type,
+        protocol_name=no_protocol if found.protocol is None else found.protocol,
+        leader=found.leader,
+        skip_assignment=found.skip_assignment,
+        member_id=found.member_id,
+        members=tuple(
+            make.part("JoinGroupResponseMember", member_id=member_id, group_instance_id=instance_id, metadata=metadata)
+            for member_id, instance_id, metadata in found.members
+        ),
+    )
 
-    def __init__(self, coordinator: GroupCoordinator) -> None:
-        self._coordinator = coordinator
 
-    def join_group(self, request: Request) -> Any:
-        """Join a group, and return the response when the join phase of the rebalance has ended."""
-        make = request.make
-        try:
-            found = self._join(request)
-        except (RefusedError, StorageError) as error:
-            found = Joined(coordinator_code(error), "")
-        no_protocol = "" if request.header.version < _NULL_PROTOCOL else None
-        return make(
-            error_code=found.error,
-            generation_id=found.generation,
-            protocol_type=found.protocol_type,
-            protocol_name=no_protocol if found.protocol is None else found.protocol,
-            leader=found.leader,
-            skip_assignment=found.skip_assignment,
-            member_id=found.member_id,
-            members=tuple(
-                make.part(
-                    "JoinGroupResponseMember", member_id=member_id, group_instance_id=instance_id, metadata=metadata
-                )
-                for member_id, instance_id, metadata in found.members
-            ),
+def _join(request: Request) -> Joined:
+    require_group(request)
+    body, header = request.body, request.header
+    session_ms = to_ms(body.session_timeout)
+    rebalance = request.field("rebalance_timeout", None)
+    return request.groups.classic.join(
+        JoinRequest(
+            group=body.group_id,
+            member_id=body.member_id,
+            instance_id=request.field("group_instance_id", None),
+            client_id=header.client_id,
+            client_host=f"/{request.client.host}",
+            protocol_type=body.protocol_type,
+            protocols=tuple((protocol.name, protocol.metadata) for protocol in body.protocols),
+            session_ms=session_ms,
+            rebalance_ms=session_ms if rebalance is None or to_ms(rebalance) < 0 else to_ms(rebalance),
+            needs_id=header.version >= _NEEDS_MEMBER_ID,
+            can_skip_assignment=header.version >= _CAN_SKIP_ASSIGNMENT,
         )
+    )
 
-    def _join(self, request: Request) -> Joined:
+
+def sync_group(request: Request) -> Any:
+    """Return the response with the assignment of a member, after the leader has sent all assignments."""
+    try:
+        found = _sync(request)
+    except (RefusedError, StorageError) as error:
+        found = Synced(coordinator_code(error))
+    return request.make(
+        error_code=found.error,
+        protocol_type=found.protocol_type,
+        protocol_name=found.protocol,
+        assignment=found.assignment,
+    )
+
+
+def _sync(request: Request) -> Synced:
+    require_group(request)
+    body = request.body
+    if None in {request.field("protocol_type", ""), request.field("protocol_name", "")}:
+        raise RefusedError(Code.INCONSISTENT_GROUP_PROTOCOL)
+    assignments = {found.member_id: found.assignment for found in body.assignments}
+    instance_id = request.field("group_instance_id", None)
+    return request.groups.classic.sync(
+        body.group_id, body.member_id, body.generation_id, instance_id, assignments,
+        request.field("protocol_type", None), request.field("protocol_name", None),
+    )  # fmt: skip
+
+
+def heartbeat(request: Request) -> Any:
+    """Extend the session of a member, and return the response."""
+    body = request.body
+    instance_id = request.field("group_instance_id", None)
+    try:
         require_group(request)
-        body, header = request.body, request.header
-        session_ms = to_ms(body.session_timeout)
-        rebalance = request.field("rebalance_timeout", None)
-        return self._coordinator.join(
-            JoinRequest(
-                group=body.group_id,
-                member_id=body.member_id,
-                instance_id=request.field("group_instance_id", None),
-                client_id=header.client_id,
-                client_host=f"/{request.client.host}",
-                protocol_type=body.protocol_type,
-                protocols=tuple((protocol.name, protocol.metadata) for protocol in body.protocols),
-                session_ms=session_ms,
-                rebalance_ms=session_ms if rebalance is None or to_ms(rebalance) < 0 else to_ms(rebalance),
-                needs_id=header.version >= _NEEDS_MEMBER_ID,
-                can_skip_assignment=header.version >= _CAN_SKIP_ASSIGNMENT,
-            )
-        )
+        code = request.groups.classic.heartbeat(body.group_id, body.member_id, body.generation_id, instance_id)
+    except (RefusedError, StorageError) as error:
+        code = coordinator_code(error)
+    return request.make(error_code=code)
 
-    def sync_group(self, request: Request) -> Any:
-        """Return the response with the assignment of a member, after the leader has sent all assignments."""
-        try:
-            found = self._sync(request)
-        except (RefusedError, StorageError) as error:
-            found = Synced(coordinator_code(error))
-        return request.make(
-            error_code=found.error,
-            protocol_type=found.protocol_type,
-            protocol_name=found.protocol,
-            assignment=found.assignment,
-        )
 
-    def _sync(self, request: Request) -> Synced:
+def leave_group(request: Request) -> Any:
+    """Remove members from their group, and return the response."""
+    body, make = request.body, request.make
+    try:
         require_group(request)
-        body = request.body
-        if None in {request.field("protocol_type", ""), request.field("protocol_name", "")}:
-            raise RefusedError(Code.INCONSISTENT_GROUP_PROTOCOL)
-        assignments = {found.member_id: found.assignment for found in body.assignments}
-        instance_id = request.field("group_instance_id", None)
-        return self._coordinator.sync(
-            body.group_id, body.member_id, body.generation_id, instance_id, assignments,
-            request.field("protocol_type", None), request.field("protocol_name", None),
-        )  # fmt: skip
-
-    def heartbeat(self, request: Request) -> Any:
-        """Extend the session of a member, and return the response."""
-        body = request.body
-        instance_id = request.field("group_instance_id", None)
-        try:
-            require_group(request)
-            code = self._coordinator.heartbeat(body.group_id, body.member_id, body.generation_id, instance_id)
-        except (RefusedError, StorageError) as error:
-            code = coordinator_code(error)
-        return request.make(error_code=code)
-
-    def leave_group(self, request: Request) -> Any:
-        """Remove members from their group, and return the response."""
-        body, make = request.body, request.make
-        try:
-            require_group(request)
-        except RefusedError as refused:
-            return make(error_code=refused.kafka_code, members=())
-        if request.header.version < _MANY_MEMBERS:
-            return make(error_code=self._leave(body.group_id, body.member_id, None))
-        members = tuple(
-            make.part(
-                "MemberResponse",
-                member_id=member.member_id,
-                group_instance_id=member.group_instance_id,
-                error_code=self._leave(body.group_id, member.member_id, member.group_instance_id),
-            )
-            for member in body.members
+    except RefusedError as refused:
+        return make(error_code=refused.kafka_code, members=())
+    if request.header.version < _MANY_MEMBERS:
+        return make(error_code=_leave(request, body.member_id, None))
+    members = tuple(
+        make.part(
+            "MemberResponse",
+            member_id=member.member_id,
+            group_instance_id=member.group_instance_id,
+            error_code=_leave(request, member.member_id, member.group_instance_id),
         )
-        return make(error_code=Code.NONE, members=members)
+        for member in body.members
+    )
+    return make(error_code=Code.NONE, members=members)
 
-    def _leave(self, group: str, member_id: str, instance_id: str | None) -> int:
-        try:
-            return self._coordinator.leave(group, member_id, instance_id)
-        except StorageError as error:
-            return coordinator_code(error)
+
+def _leave(request: Request, member_id: str, instance_id: str | None) -> int:
+    try:
+        return request.groups.classic.leave(request.body.group_id, member_id, instance_id)
+    except StorageError as error:
+        return coordinator_code(error)

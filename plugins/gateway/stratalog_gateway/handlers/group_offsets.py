@@ -15,269 +15,278 @@ from kio.serial.errors import DecodeError
 from stratalog import CommittedOffset, TopicPartition
 from stratalog.errors import StorageError
 from stratalog_gateway.error_codes import Code, RefusedError, coordinator_code
-from stratalog_gateway.groups.coordinator import GroupCoordinator
 from stratalog_gateway.groups.group import GroupView
-from stratalog_gateway.groups.group_table import GroupTable
-from stratalog_gateway.handlers.request import Request, metadata_error, outcome, require, require_group
-from stratalog_gateway.node import Node
+from stratalog_gateway.handlers.request import Request, outcome, require, require_group
 from stratalog_gateway.security.resources import Operation, ResourceType
 
 _MANY_GROUPS: Final = 8  # first version of OffsetFetch with several groups
 _EPOCHS: Final = 9  # first version of OffsetCommit and OffsetFetch with the epochs of the consumer protocol
 _TOPIC_IDS: Final = 10  # first version of OffsetFetch with ids instead of names
 _VERSION_BYTES: Final = 2
+_MAX_METADATA: Final = 4096  # offset.metadata.max.bytes, with which Kafka compares String.length()
 _NOTHING: Final = CommittedOffset(-1)
 _SUBSCRIPTION = entity_reader(ConsumerProtocolSubscription)  # later versions only append fields
 
 
-def _hidden(request: Request, operation: Operation, topic: str | None) -> int:
-    """Return the error code if ``topic`` is None (unknown), or if the client may not use the topic; otherwise 0."""
-    if topic is None:
-        return Code.UNKNOWN_TOPIC_ID
-    return request.client.refusal(operation, ResourceType.TOPIC, topic)
-
-
-class GroupOffsetHandlers:
-    """Requests about the committed offsets of groups."""
-
-    def __init__(self, node: Node, groups: GroupTable, coordinator: GroupCoordinator) -> None:
-        self._node, self._groups, self._coordinator = node, groups, coordinator
-
-    def offset_commit(self, request: Request) -> Any:
-        """Commit offsets, and return the response with an error code for each partition."""
-        body, make = request.body, request.make
-        generation = getattr(body, "generation_id_or_member_epoch", -1)
-        instance_id = request.field("group_instance_id", None)
-        try:
-            require_group(request)  # before the coordinator extends the session of the member
-            with self._coordinator.committing(
-                body.group_id, getattr(body, "member_id", ""), generation, instance_id,
-                knows_epochs=request.header.version >= _EPOCHS,
-            ) as refused:  # fmt: skip
-                names, errors = self._commit(request, refused)
-        except (RefusedError, StorageError) as error:
-            names, errors = self._commit(request, coordinator_code(error))
-        return make(
-            topics=tuple(
-                make.part(
-                    "OffsetCommitResponseTopic",
-                    name=getattr(topic, "name", None),
-                    topic_id=getattr(topic, "topic_id", None),
-                    partitions=tuple(
-                        make.part(
-                            "OffsetCommitResponsePartition",
-                            partition_index=wanted.partition_index,
-                            error_code=errors[name or "", wanted.partition_index],
-                        )
-                        for wanted in topic.partitions
-                    ),
-                )
-                for topic, name in zip(body.topics, names, strict=True)
-            )
-        )
-
-    def _commit(self, request: Request, refused: int) -> tuple[Sequence[str | None], dict[tuple[str, int], int]]:
-        """Commit the offsets of the request.
-
-        ``refused`` is the error code for all partitions, 0 if the client may commit.
-
-        Returns:
-            The names of the topics of the request, None if the id is unknown; and the error code of each partition, 0
-            after a commit.
-        """
-        body = request.body
-        names = [self._name_of(topic) for topic in body.topics]
-        errors: dict[tuple[str, int], int] = {}
-        offsets: dict[TopicPartition, CommittedOffset] = {}
-        for topic, known in zip(body.topics, names, strict=True):
-            hidden = _hidden(request, Operation.READ, known)
-            for wanted in topic.partitions:
-                name = TopicPartition(known or "", wanted.partition_index)
-                errors[name] = refused or hidden or self._check(name, wanted)
-                if not errors[name]:
-                    epoch = getattr(wanted, "committed_leader_epoch", -1)
-                    offsets[name] = CommittedOffset(wanted.committed_offset, epoch, wanted.committed_metadata or "")
-        if offsets:
-            engine = self._node.engine
-            # `_check` may have found a topic that is being deleted. The engine of a read-only gateway has no topics.
-            is_here = self._node.source is engine
-            failed, _ = outcome(lambda: engine.alter_group_offsets(body.group_id, offsets, must_exist=is_here))
-            errors |= dict.fromkeys(offsets, failed) if failed else {}
-            errors |= {} if failed else self._undone(request, names, offsets)
-        return names, errors
-
-    def _undone(
-        self, request: Request, names: Sequence[str | None], offsets: Iterable[TopicPartition]
-    ) -> dict[tuple[str, int], int]:
-        """Delete the committed offsets of topics whose ids have changed since ``names`` were looked up.
-
-        The offsets belong to deleted topics, and new topics have the same names. Return UNKNOWN_TOPIC_ID for each
-        partition whose offset was deleted. The caller holds the lock of the group: no member has committed an offset of
-        a new topic before.
-        """
-        engine, group = self._node.engine, request.body.group_id
-        changed = {
-            known for topic, known in zip(request.body.topics, names, strict=True) if self._name_of(topic) != known
-        }
-        gone = [name for name in offsets if name.topic in changed]
-        failed, _ = outcome(lambda: engine.alter_group_offsets(group, dict.fromkeys(gone)))
-        return dict.fromkeys(gone, failed or Code.UNKNOWN_TOPIC_ID)
-
-    def _name_of(self, topic: Any) -> str | None:
-        """Return the name of a requested topic. From version 10 on, look up its id; None if the id is unknown."""
-        if hasattr(topic, "name"):
-            name: str = topic.name
-            return name
-        return None if topic.topic_id is None else self._node.topic_of(topic.topic_id.bytes)
-
-    def _check(self, name: TopicPartition, wanted: Any) -> int:
-        if not self._node.has_log(*name):
-            return Code.UNKNOWN_TOPIC_OR_PARTITION
-        return metadata_error(wanted.committed_metadata)
-
-    def offset_fetch(self, request: Request) -> Any:
-        """Return the response with the offsets of the requested partitions, or of all partitions with an offset."""
-        body, make = request.body, request.make
-        if request.header.version < _MANY_GROUPS:
-            error, topics = self._committed(request, body.group_id, body.topics, "")
-            if error and not make.has("error_code"):  # version 1
-                topics = tuple(self._failed(request, topic, "", error) for topic in body.topics)
-            return make(topics=topics, error_code=error)
-        groups = []
-        for group in body.groups:
-            error = request.client.refusal(Operation.DESCRIBE, ResourceType.GROUP, group.group_id)
-            try:
-                error = error or self._coordinator.check_fetch(
-                    group.group_id, getattr(group, "member_id", None), getattr(group, "member_epoch", -1)
-                )
-            except StorageError as failed:
-                error = failed.kafka_code
-            topics = ()
-            if not error:
-                error, topics = self._committed(request, group.group_id, group.topics, "s")
-            groups.append(
-                make.part("OffsetFetchResponseGroup", group_id=group.group_id, topics=topics, error_code=error)
-            )
-        return make(groups=tuple(groups))
-
-    def _committed(
-        self, request: Request, group: str, asked: Iterable[Any] | None, plural: str
-    ) -> tuple[int, tuple[Any, ...]]:
-        """Return an error code, and the offsets of a group as one message per topic.
-
-        ``plural`` is the suffix of the names of kio's classes: ``s`` in versions with several groups, otherwise empty.
-        """
-        client = request.client
-        try:
-            require(client, Operation.DESCRIBE, ResourceType.GROUP, group)
-            is_strict = request.field("require_stable", False)
-            # read first: an offset that becomes stable meanwhile must not be replaced by the one before it
-            pending = self._node.engine.pending_group_offsets(group) if is_strict else frozenset()
-            known = self._node.engine.group_offsets(group)
-        except (RefusedError, StorageError) as error:
-            return error.kafka_code, ()
-        wanted: dict[str, list[int]] = {}
-        has_ids = request.header.version >= _TOPIC_IDS
-        unknown: list[Any] = []
-        if asked is None:
-            for name in known:
-                if client.allows(Operation.DESCRIBE, ResourceType.TOPIC, name.topic):
-                    wanted.setdefault(name.topic, []).append(name.partition)
-        else:
-            for topic in asked:
-                named = self._name_of(topic)
-                if named is None:
-                    unknown.append(topic)
-                else:
-                    wanted.setdefault(named, []).extend(topic.partition_indexes)
-        topics = [self._offsets_of(request, name, numbers, known, pending, plural) for name, numbers in wanted.items()]
-        topics += [self._failed(request, topic, plural, Code.UNKNOWN_TOPIC_ID) for topic in unknown]
-        return Code.NONE, tuple(found for found in topics if not has_ids or found.topic_id is not None)
-
-    def _failed(self, request: Request, topic: Any, plural: str, error: int) -> Any:
-        """Return the message for a topic of the request with an error code for each partition."""
-        make = request.make
-        partitions = tuple(
+def offset_commit(request: Request) -> Any:
+    """Commit offsets, and return the response with an error code for each partition."""
+    body, make = request.body, request.make
+    generation = getattr(body, "generation_id_or_member_epoch", -1)
+    instance_id = request.field("group_instance_id", None)
+    try:
+        require_group(request)  # before the coordinator extends the session of the member
+        with request.groups.classic.committing(
+            body.group_id, getattr(body, "member_id", ""), generation, instance_id,
+            knows_epochs=request.header.version >= _EPOCHS,
+        ) as refused:  # fmt: skip
+            names, errors = _commit(request, refused)
+    except (RefusedError, StorageError) as error:
+        names, errors = _commit(request, coordinator_code(error))
+    return make(
+        topics=tuple(
             make.part(
-                f"OffsetFetchResponsePartition{plural}", partition_index=number, committed_offset=-1,
-                committed_leader_epoch=-1, metadata="", error_code=error,
+                "OffsetCommitResponseTopic",
+                name=getattr(topic, "name", None),
+                topic_id=getattr(topic, "topic_id", None),
+                partitions=tuple(
+                    make.part(
+                        "OffsetCommitResponsePartition",
+                        partition_index=wanted.partition_index,
+                        error_code=errors[name or "", wanted.partition_index],
+                    )
+                    for wanted in topic.partitions
+                ),
             )
-            for number in topic.partition_indexes
-        )  # fmt: skip
-        named = {field: getattr(topic, field, None) for field in ("name", "topic_id")}
-        return make.part(f"OffsetFetchResponseTopic{plural}", **named, partitions=partitions)
-
-    def _offsets_of(
-        self,
-        request: Request,
-        topic: str,
-        numbers: Iterable[int],
-        known: Mapping[TopicPartition, CommittedOffset],
-        pending: Collection[TopicPartition],
-        plural: str,
-    ) -> Any:
-        """Return the message with the offsets of a topic. Its topic id is None if the topic was deleted."""
-        make, partitions = request.make, []
-        hidden = request.client.refusal(Operation.DESCRIBE, ResourceType.TOPIC, topic)
-        for number in numbers:
-            name = TopicPartition(topic, number)
-            error = hidden or (Code.UNSTABLE_OFFSET_COMMIT if name in pending else Code.NONE)
-            found = _NOTHING if error else known.get(name, _NOTHING)
-            partitions.append(
-                make.part(
-                    f"OffsetFetchResponsePartition{plural}",
-                    partition_index=number,
-                    committed_offset=found.offset,
-                    committed_leader_epoch=found.leader_epoch,
-                    metadata=found.metadata,
-                    error_code=error,
-                )
-            )
-        info = self._node.topics().get(topic)
-        topic_id = None if info is None or info.topic_id is None else info.topic_id.as_uuid
-        return make.part(
-            f"OffsetFetchResponseTopic{plural}", name=topic, topic_id=topic_id, partitions=tuple(partitions)
+            for topic, name in zip(body.topics, names, strict=True)
         )
+    )
 
-    def offset_delete(self, request: Request) -> Any:
-        """Delete offsets of a group, except offsets of topics to which members subscribe, and return the response."""
-        group = request.body.group_id
+
+def _commit(request: Request, refused: int) -> tuple[Sequence[str | None], dict[tuple[str, int], int]]:
+    """Commit the offsets of the request.
+
+    ``refused`` is the error code for all partitions, 0 if the client may commit.
+
+    Returns:
+        The names of the topics of the request, None if the id is unknown; and the error code of each partition, 0
+        after a commit.
+    """
+    body = request.body
+    names = [_name_of(request, topic) for topic in body.topics]
+    errors, offsets = checked_offsets(request, names, refused)
+    if offsets:
+        engine = request.node.engine
+        # `_check` may have found a topic that is being deleted. The engine of a read-only gateway has no topics.
+        is_here = request.node.source is engine
+        failed, _ = outcome(lambda: engine.alter_group_offsets(body.group_id, offsets, must_exist=is_here))
+        errors |= dict.fromkeys(offsets, failed) if failed else {}
+        errors |= {} if failed else _undone(request, names, offsets)
+    return names, errors
+
+
+def _undone(
+    request: Request, names: Sequence[str | None], offsets: Iterable[TopicPartition]
+) -> dict[tuple[str, int], int]:
+    """Delete the committed offsets of topics whose ids have changed since ``names`` were looked up.
+
+    The offsets belong to deleted topics, and new topics have the same names. Return UNKNOWN_TOPIC_ID for each
+    partition whose offset was deleted. The caller holds the lock of the group: no member has committed an offset of
+    a new topic before.
+    """
+    engine, group = request.node.engine, request.body.group_id
+    changed = {
+        known for topic, known in zip(request.body.topics, names, strict=True) if _name_of(request, topic) != known
+    }
+    gone = [name for name in offsets if name.topic in changed]
+    failed, _ = outcome(lambda: engine.alter_group_offsets(group, dict.fromkeys(gone)))
+    return dict.fromkeys(gone, failed or Code.UNKNOWN_TOPIC_ID)
+
+
+def _name_of(request: Request, topic: Any) -> str | None:
+    """Return the name of a requested topic. From version 10 on, look up its id; None if the id is unknown."""
+    if hasattr(topic, "name"):
+        name: str = topic.name
+        return name
+    return None if topic.topic_id is None else request.node.topic_of(topic.topic_id.bytes)
+
+
+def checked_offsets(
+    request: Request, names: Sequence[str | None], refused: int
+) -> tuple[dict[tuple[str, int], int], dict[TopicPartition, CommittedOffset]]:
+    """Check the partitions of a request that commits offsets.
+
+    Args:
+        request: OffsetCommit or TxnOffsetCommit.
+        names: names of the topics of the request; None if the id of a topic is unknown.
+        refused: error code for all partitions, 0 if the client may commit.
+
+    Returns:
+        The error code of each partition, and the offsets of the partitions whose code is 0.
+    """
+    errors: dict[tuple[str, int], int] = {}
+    offsets: dict[TopicPartition, CommittedOffset] = {}
+    for topic, known in zip(request.body.topics, names, strict=True):
+        hidden = Code.UNKNOWN_TOPIC_ID
+        if known is not None:
+            hidden = request.client.refusal(Operation.READ, ResourceType.TOPIC, known)
+        for wanted in topic.partitions:
+            name = TopicPartition(known or "", wanted.partition_index)
+            errors[name] = refused or hidden or _wrong_offset(request, name, wanted)
+            if not errors[name]:
+                epoch = getattr(wanted, "committed_leader_epoch", -1)
+                offsets[name] = CommittedOffset(wanted.committed_offset, epoch, wanted.committed_metadata or "")
+    return errors, offsets
+
+
+def _wrong_offset(request: Request, name: TopicPartition, wanted: Any) -> int:
+    """Return the error code for an offset of a partition that does not exist, or with too long metadata; otherwise 0."""
+    if not request.node.has_log(*name):
+        return Code.UNKNOWN_TOPIC_OR_PARTITION
+    units = len((wanted.committed_metadata or "").encode("utf-16-le")) // 2
+    return Code.OFFSET_METADATA_TOO_LARGE if units > _MAX_METADATA else Code.NONE
+
+
+def offset_fetch(request: Request) -> Any:
+    """Return the response with the offsets of the requested partitions, or of all partitions with an offset."""
+    body, make = request.body, request.make
+    if request.header.version < _MANY_GROUPS:
+        error, topics = _committed(request, body.group_id, body.topics, "")
+        if error and not make.has("error_code"):  # version 1
+            topics = tuple(_failed(request, topic, "", error) for topic in body.topics)
+        return make(topics=topics, error_code=error)
+    groups = []
+    for group in body.groups:
+        error = request.client.refusal(Operation.DESCRIBE, ResourceType.GROUP, group.group_id)
         try:
-            require(request.client, Operation.DELETE, ResourceType.GROUP, group)
-            with self._groups.unchanged(group) as view:  # no member subscribes or commits meanwhile
-                return self._delete(request, view)
-        except (RefusedError, StorageError) as error:
-            return request.make(error_code=coordinator_code(error), topics=())
-
-    def _delete(self, request: Request, view: GroupView | None) -> Any:
-        """Return the response; raise RefusedError if the group does not exist, or has members of another protocol."""
-        body, make, engine = request.body, request.make, self._node.engine
-        known = {*engine.group_offsets(body.group_id), *engine.pending_group_offsets(body.group_id)}
-        if view is None and not known:
-            raise RefusedError(Code.GROUP_ID_NOT_FOUND)
-        if view is not None and view.members and view.protocol_type != "consumer":
-            raise RefusedError(Code.NON_EMPTY_GROUP)
-        subscribed = set() if view is None else _subscribed(view, [topic.name for topic in body.topics])
-        hidden = {
-            topic.name: request.client.refusal(Operation.READ, ResourceType.TOPIC, topic.name) for topic in body.topics
-        }
-        gone = [
-            TopicPartition(topic.name, wanted.partition_index)
-            for topic in body.topics
-            if topic.name not in subscribed and not hidden[topic.name]
-            for wanted in topic.partitions
-        ]
-        deleted = dict.fromkeys(name for name in gone if name in known)
-        error, _ = outcome(lambda: engine.alter_group_offsets(body.group_id, deleted))
-        topics = []
-        for topic in body.topics:
-            code = hidden[topic.name] or (Code.GROUP_SUBSCRIBED_TO_TOPIC if topic.name in subscribed else error)
-            partitions = tuple(
-                make.part("OffsetDeleteResponsePartition", partition_index=wanted.partition_index, error_code=code)
-                for wanted in topic.partitions
+            error = error or request.groups.classic.check_fetch(
+                group.group_id, getattr(group, "member_id", None), getattr(group, "member_epoch", -1)
             )
-            topics.append(make.part("OffsetDeleteResponseTopic", name=topic.name, partitions=partitions))
-        return make(error_code=Code.NONE, topics=tuple(topics))
+        except StorageError as failed:
+            error = failed.kafka_code
+        topics = ()
+        if not error:
+            error, topics = _committed(request, group.group_id, group.topics, "s")
+        groups.append(make.part("OffsetFetchResponseGroup", group_id=group.group_id, topics=topics, error_code=error))
+    return make(groups=tuple(groups))
+
+
+def _committed(request: Request, group: str, asked: Iterable[Any] | None, plural: str) -> tuple[int, tuple[Any, ...]]:
+    """Return an error code, and the offsets of a group as one message per topic.
+
+    ``plural`` is the suffix of the names of kio's classes: ``s`` in versions with several groups, otherwise empty.
+    """
+    client = request.client
+    try:
+        require(client, Operation.DESCRIBE, ResourceType.GROUP, group)
+        is_strict = request.field("require_stable", False)
+        # read first: an offset that becomes stable meanwhile must not be replaced by the one before it
+        pending = request.node.engine.pending_group_offsets(group) if is_strict else frozenset()
+        known = request.node.engine.group_offsets(group)
+    except (RefusedError, StorageError) as error:
+        return error.kafka_code, ()
+    wanted: dict[str, list[int]] = {}
+    has_ids = request.header.version >= _TOPIC_IDS
+    unknown: list[Any] = []
+    if asked is None:
+        for name in known:
+            if client.allows(Operation.DESCRIBE, ResourceType.TOPIC, name.topic):
+                wanted.setdefault(name.topic, []).append(name.partition)
+    else:
+        for topic in asked:
+            named = _name_of(request, topic)
+            if named is None:
+                unknown.append(topic)
+            else:
+                wanted.setdefault(named, []).extend(topic.partition_indexes)
+    topics = [_offsets_of(request, name, numbers, known, pending, plural) for name, numbers in wanted.items()]
+    topics += [_failed(request, topic, plural, Code.UNKNOWN_TOPIC_ID) for topic in unknown]
+    return Code.NONE, tuple(found for found in topics if not has_ids or found.topic_id is not None)
+
+
+def _failed(request: Request, topic: Any, plural: str, error: int) -> Any:
+    """Return the message for a topic of the request with an error code for each partition."""
+    make = request.make
+    partitions = tuple(
+        make.part(
+            f"OffsetFetchResponsePartition{plural}", partition_index=number, committed_offset=-1,
+            committed_leader_epoch=-1, metadata="", error_code=error,
+        )
+        for number in topic.partition_indexes
+    )  # fmt: skip
+    named = {field: getattr(topic, field, None) for field in ("name", "topic_id")}
+    return make.part(f"OffsetFetchResponseTopic{plural}", **named, partitions=partitions)
+
+
+def _offsets_of(
+    request: Request,
+    topic: str,
+    numbers: Iterable[int],
+    known: Mapping[TopicPartition, CommittedOffset],
+    pending: Collection[TopicPartition],
+    plural: str,
+) -> Any:
+    """Return the message with the offsets of a topic. Its topic id is None if the topic was deleted."""
+    make, partitions = request.make, []
+    hidden = request.client.refusal(Operation.DESCRIBE, ResourceType.TOPIC, topic)
+    for number in numbers:
+        name = TopicPartition(topic, number)
+        error = hidden or (Code.UNSTABLE_OFFSET_COMMIT if name in pending else Code.NONE)
+        found = _NOTHING if error else known.get(name, _NOTHING)
+        partitions.append(
+            make.part(
+                f"OffsetFetchResponsePartition{plural}",
+                partition_index=number,
+                committed_offset=found.offset,
+                committed_leader_epoch=found.leader_epoch,
+                metadata=found.metadata,
+                error_code=error,
+            )
+        )
+    info = request.node.topics().get(topic)
+    topic_id = None if info is None or info.topic_id is None else info.topic_id.as_uuid
+    return make.part(f"OffsetFetchResponseTopic{plural}", name=topic, topic_id=topic_id, partitions=tuple(partitions))
+
+
+def offset_delete(request: Request) -> Any:
+    """Delete offsets of a group, except offsets of topics to which members subscribe, and return the response."""
+    group = request.body.group_id
+    try:
+        require(request.client, Operation.DELETE, ResourceType.GROUP, group)
+        with request.groups.table.unchanged(group) as view:  # no member subscribes or commits meanwhile
+            return _delete(request, view)
+    except (RefusedError, StorageError) as error:
+        return request.make(error_code=coordinator_code(error), topics=())
+
+
+def _delete(request: Request, view: GroupView | None) -> Any:
+    """Return the response; raise RefusedError if the group does not exist, or has members of another protocol."""
+    body, make, engine = request.body, request.make, request.node.engine
+    known = {*engine.group_offsets(body.group_id), *engine.pending_group_offsets(body.group_id)}
+    if view is None and not known:
+        raise RefusedError(Code.GROUP_ID_NOT_FOUND)
+    if view is not None and view.members and view.protocol_type != "consumer":
+        raise RefusedError(Code.NON_EMPTY_GROUP)
+    subscribed = set() if view is None else _subscribed(view, [topic.name for topic in body.topics])
+    hidden = {
+        topic.name: request.client.refusal(Operation.READ, ResourceType.TOPIC, topic.name) for topic in body.topics
+    }
+    gone = [
+        TopicPartition(topic.name, wanted.partition_index)
+        for topic in body.topics
+        if topic.name not in subscribed and not hidden[topic.name]
+        for wanted in topic.partitions
+    ]
+    deleted = dict.fromkeys(name for name in gone if name in known)
+    error, _ = outcome(lambda: engine.alter_group_offsets(body.group_id, deleted))
+    topics = []
+    for topic in body.topics:
+        code = hidden[topic.name] or (Code.GROUP_SUBSCRIBED_TO_TOPIC if topic.name in subscribed else error)
+        partitions = tuple(
+            make.part("OffsetDeleteResponsePartition", partition_index=wanted.partition_index, error_code=code)
+            for wanted in topic.partitions
+        )
+        topics.append(make.part("OffsetDeleteResponseTopic", name=topic.name, partitions=partitions))
+    return make(error_code=Code.NONE, topics=tuple(topics))
 
 
 def _subscribed(view: GroupView, asked: Iterable[str]) -> set[str]:

@@ -15,7 +15,7 @@ from stratalog_gateway.error_codes import Code
 from stratalog_gateway.handlers.cluster import cluster_operations
 from stratalog_gateway.handlers.request import Request
 from stratalog_gateway.handlers.topics import colliding_topic, is_topic_name
-from stratalog_gateway.node import INTERNAL_TOPICS, Node
+from stratalog_gateway.node import INTERNAL_TOPICS
 from stratalog_gateway.security.resources import CLUSTER_NAME, NOT_ASKED, Operation, ResourceType
 
 
@@ -27,161 +27,153 @@ def _is_visible(request: Request, topic: str) -> bool:
 _MAX_PARTITIONS: Final = 2000  # max.request.partition.size.limit
 
 
-class MetadataHandler:
-    """Handler of requests that describe topics.
+def metadata(request: Request) -> Any:
+    """Return the response with the broker and the requested topics. Null requests all topics of the client."""
+    node, make, asked = request.node, request.make, request.body.topics
+    settings = node.settings
+    if asked is None or (request.header.version == 0 and not asked):
+        topics = [_topic(request, info) for info in node.topics().values() if _is_visible(request, info.name)]
+    else:
+        topics = [_asked(request, topic.name, getattr(topic, "topic_id", None)) for topic in asked]
+    host, port = request.client.endpoint.address
+    broker = make.part("MetadataResponseBroker", node_id=settings.node_id, host=host, port=port, rack=None)
+    return make(
+        error_code=Code.NONE,
+        brokers=(broker,),
+        cluster_id=settings.cluster_id,
+        controller_id=settings.node_id,
+        topics=tuple(topics),
+        cluster_authorized_operations=cluster_operations(request),
+    )
 
-    A Metadata request creates the missing topics that it names, if settings and permissions allow it.
-    """
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
-
-    def __call__(self, request: Request) -> Any:
-        """Return the response with the broker and the requested topics. Null requests all topics of the client."""
-        node, make, asked = self._node, request.make, request.body.topics
-        settings = node.settings
-        if asked is None or (request.header.version == 0 and not asked):
-            topics = [self._topic(request, info) for info in node.topics().values() if _is_visible(request, info.name)]
-        else:
-            topics = [self._asked(request, topic.name, getattr(topic, "topic_id", None)) for topic in asked]
-        host, port = request.client.endpoint.address
-        broker = make.part("MetadataResponseBroker", node_id=settings.node_id, host=host, port=port, rack=None)
-        return make(
-            error_code=Code.NONE,
-            brokers=(broker,),
-            cluster_id=settings.cluster_id,
-            controller_id=settings.node_id,
-            topics=tuple(topics),
-            cluster_authorized_operations=cluster_operations(request),
-        )
-
-    def _asked(self, request: Request, name: str | None, topic_id: uuid.UUID | None) -> Any:
+def _asked(request: Request, name: str | None, topic_id: uuid.UUID | None) -> Any:
+    if name is None:
+        name = None if topic_id is None else request.node.topic_of(topic_id.bytes)
         if name is None:
-            name = None if topic_id is None else self._node.topic_of(topic_id.bytes)
-            if name is None:
-                return self._unknown(request, None, topic_id, Code.UNKNOWN_TOPIC_ID)
-            if not _is_visible(request, name):
-                return self._unknown(request, None, topic_id, Code.TOPIC_AUTHORIZATION_FAILED)
+            return _unknown(request, None, topic_id, Code.UNKNOWN_TOPIC_ID)
         if not _is_visible(request, name):
-            return self._unknown(request, name, None, Code.TOPIC_AUTHORIZATION_FAILED)
-        info = self._node.topics().get(name)
+            return _unknown(request, None, topic_id, Code.TOPIC_AUTHORIZATION_FAILED)
+    if not _is_visible(request, name):
+        return _unknown(request, name, None, Code.TOPIC_AUTHORIZATION_FAILED)
+    info = request.node.topics().get(name)
+    if info is None:
+        error = _create(request, name)
+        info = request.node.topics().get(name)
         if info is None:
-            error = self._create(request, name)
-            info = self._node.topics().get(name)
-            if info is None:
-                return self._unknown(request, name, None, error)
-        return self._topic(request, info)
+            return _unknown(request, name, None, error)
+    return _topic(request, info)
 
-    def _create(self, request: Request, name: str) -> int:
-        """Create a topic if settings and permissions allow it.
 
-        Return the error code for the response in case that the topic still does not exist.
-        """
-        allowed = self._node.settings.auto_create and request.field("allow_auto_topic_creation", True)
-        if not allowed or name in INTERNAL_TOPICS:
-            return Code.UNKNOWN_TOPIC_OR_PARTITION if is_topic_name(name) else Code.INVALID_TOPIC
-        if not request.client.allows(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME):
-            refused = request.client.refusal(Operation.CREATE, ResourceType.TOPIC, name)
-            if refused:
-                return refused
-        if colliding_topic(name, self._node.topics()) is not None:
-            return Code.INVALID_TOPIC
-        try:
-            with self._node.changing_topics:
-                self._node.engine.create_topic(name, partitions=self._node.settings.partitions)
-        except TopicExistsError:
-            return Code.UNKNOWN_TOPIC_OR_PARTITION  # used if the topic was deleted meanwhile: the client retries
-        except StorageError as error:
-            return error.kafka_code
-        return Code.UNKNOWN_TOPIC_OR_PARTITION
+def _create(request: Request, name: str) -> int:
+    """Create a topic if settings and permissions allow it.
 
-    def describe_topic_partitions(self, request: Request) -> Any:
-        """Return the response with one page of at most 2,000 partitions, and the cursor of the next page.
+    Return the error code for the response in case that the topic still does not exist.
+    """
+    allowed = request.node.settings.auto_create and request.field("allow_auto_topic_creation", True)
+    if not allowed or name in INTERNAL_TOPICS:
+        return Code.UNKNOWN_TOPIC_OR_PARTITION if is_topic_name(name) else Code.INVALID_TOPIC
+    if not request.client.allows(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME):
+        refused = request.client.refusal(Operation.CREATE, ResourceType.TOPIC, name)
+        if refused:
+            return refused
+    if colliding_topic(name, request.node.topics()) is not None:
+        return Code.INVALID_TOPIC
+    try:
+        with request.node.changing_topics:
+            request.node.engine.create_topic(name, partitions=request.node.settings.partitions)
+    except TopicExistsError:
+        return Code.UNKNOWN_TOPIC_OR_PARTITION  # used if the topic was deleted meanwhile: the client retries
+    except StorageError as error:
+        return error.kafka_code
+    return Code.UNKNOWN_TOPIC_OR_PARTITION
 
-        The cursor is null on the last page.
-        """
-        body, make = request.body, request.make
-        asked = {topic.name for topic in body.topics}
-        names = sorted(asked or (name for name in self._node.topics() if _is_visible(request, name)))
-        start, first = ("", 0) if body.cursor is None else (body.cursor.topic_name, body.cursor.partition_index)
-        room, topics = max(min(body.response_partition_limit, _MAX_PARTITIONS), 1), []
-        for name in names:
-            if name < start:
-                continue
-            if not _is_visible(request, name):
-                topics.append(self._described(request, name, None, Code.TOPIC_AUTHORIZATION_FAILED, ()))
-                continue
-            info = self._node.topics().get(name)
-            if info is None:
-                topics.append(self._described(request, name, None, Code.UNKNOWN_TOPIC_OR_PARTITION, ()))
-                continue
-            wanted = [number for number in info.partitions if name != start or number >= first]
-            page = wanted[: max(room, 0)]
-            room -= len(page)
-            if page:
-                topics.append(self._described(request, name, info, Code.NONE, page))
-            if len(page) < len(wanted):
-                cursor = make.part("Cursor", topic_name=name, partition_index=wanted[len(page)])
-                return make(topics=tuple(topics), next_cursor=cursor)
-        return make(topics=tuple(topics), next_cursor=None)
 
-    def _described(
-        self, request: Request, name: str, info: TopicInfo | None, error: int, partitions: Sequence[int]
-    ) -> Any:
-        return request.make.part(
-            "DescribeTopicPartitionsResponseTopic",
-            error_code=error,
-            name=name,
-            topic_id=None if info is None or info.topic_id is None else info.topic_id.as_uuid,
-            is_internal=name in INTERNAL_TOPICS,
-            partitions=tuple(
-                self._partition(request, name, number, "DescribeTopicPartitionsResponsePartition")
-                for number in partitions
-            ),
-            topic_authorized_operations=NOT_ASKED
-            if info is None
-            else request.client.operations(ResourceType.TOPIC, name),
-        )
+def describe_topic_partitions(request: Request) -> Any:
+    """Return the response with one page of at most 2,000 partitions, and the cursor of the next page.
 
-    def _topic(self, request: Request, info: TopicInfo) -> Any:
-        return request.make.part(
-            "MetadataResponseTopic",
-            error_code=Code.NONE,
-            name=info.name,
-            topic_id=None if info.topic_id is None else info.topic_id.as_uuid,
-            is_internal=info.name in INTERNAL_TOPICS,
-            partitions=tuple(self._partition(request, info.name, number) for number in info.partitions),
-            topic_authorized_operations=request.client.operations(ResourceType.TOPIC, info.name)
-            if request.field("include_topic_authorized_operations", False)
-            else NOT_ASKED,
-        )
+    The cursor is null on the last page.
+    """
+    body, make = request.body, request.make
+    asked = {topic.name for topic in body.topics}
+    names = sorted(asked or (name for name in request.node.topics() if _is_visible(request, name)))
+    start, first = ("", 0) if body.cursor is None else (body.cursor.topic_name, body.cursor.partition_index)
+    room, topics = max(min(body.response_partition_limit, _MAX_PARTITIONS), 1), []
+    for name in names:
+        if name < start:
+            continue
+        if not _is_visible(request, name):
+            topics.append(_described(request, name, None, Code.TOPIC_AUTHORIZATION_FAILED, ()))
+            continue
+        info = request.node.topics().get(name)
+        if info is None:
+            topics.append(_described(request, name, None, Code.UNKNOWN_TOPIC_OR_PARTITION, ()))
+            continue
+        wanted = [number for number in info.partitions if name != start or number >= first]
+        page = wanted[: max(room, 0)]
+        room -= len(page)
+        if page:
+            topics.append(_described(request, name, info, Code.NONE, page))
+        if len(page) < len(wanted):
+            cursor = make.part("Cursor", topic_name=name, partition_index=wanted[len(page)])
+            return make(topics=tuple(topics), next_cursor=cursor)
+    return make(topics=tuple(topics), next_cursor=None)
 
-    def _partition(self, request: Request, topic: str, number: int, kind: str = "MetadataResponsePartition") -> Any:
-        error, epoch, node_id = int(Code.NONE), -1, self._node.settings.node_id
-        try:
-            epoch = self._node.log(topic, number).leader_epoch
-        except StorageError as failed:
-            error = failed.kafka_code
-        return request.make.part(
-            kind,
-            error_code=error,
-            partition_index=number,
-            leader_id=node_id,
-            leader_epoch=epoch,
-            replica_nodes=(node_id,),
-            isr_nodes=(node_id,),
-            eligible_leader_replicas=(),  # Kafka's Java client does not accept null
-            last_known_elr=(),
-            offline_replicas=(),
-        )
 
-    @staticmethod
-    def _unknown(request: Request, name: str | None, topic_id: uuid.UUID | None, error: int) -> Any:
-        return request.make.part(
-            "MetadataResponseTopic",
-            error_code=error,
-            name=name if name is not None or request.header.version >= 12 else "",
-            topic_id=topic_id,
-            is_internal=False,
-            partitions=(),
-        )
+def _described(request: Request, name: str, info: TopicInfo | None, error: int, partitions: Sequence[int]) -> Any:
+    return request.make.part(
+        "DescribeTopicPartitionsResponseTopic",
+        error_code=error,
+        name=name,
+        topic_id=None if info is None or info.topic_id is None else info.topic_id.as_uuid,
+        is_internal=name in INTERNAL_TOPICS,
+        partitions=tuple(
+            _partition(request, name, number, "DescribeTopicPartitionsResponsePartition") for number in partitions
+        ),
+        topic_authorized_operations=NOT_ASKED if info is None else request.client.operations(ResourceType.TOPIC, name),
+    )
+
+
+def _topic(request: Request, info: TopicInfo) -> Any:
+    return request.make.part(
+        "MetadataResponseTopic",
+        error_code=Code.NONE,
+        name=info.name,
+        topic_id=None if info.topic_id is None else info.topic_id.as_uuid,
+        is_internal=info.name in INTERNAL_TOPICS,
+        partitions=tuple(_partition(request, info.name, number) for number in info.partitions),
+        topic_authorized_operations=request.client.operations(ResourceType.TOPIC, info.name)
+        if request.field("include_topic_authorized_operations", False)
+        else NOT_ASKED,
+    )
+
+
+def _partition(request: Request, topic: str, number: int, kind: str = "MetadataResponsePartition") -> Any:
+    error, epoch, node_id = int(Code.NONE), -1, request.node.settings.node_id
+    try:
+        epoch = request.node.log(topic, number).leader_epoch
+    except StorageError as failed:
+        error = failed.kafka_code
+    return request.make.part(
+        kind,
+        error_code=error,
+        partition_index=number,
+        leader_id=node_id,
+        leader_epoch=epoch,
+        replica_nodes=(node_id,),
+        isr_nodes=(node_id,),
+        eligible_leader_replicas=(),  # Kafka's Java client does not accept null
+        last_known_elr=(),
+        offline_replicas=(),
+    )
+
+
+def _unknown(request: Request, name: str | None, topic_id: uuid.UUID | None, error: int) -> Any:
+    return request.make.part(
+        "MetadataResponseTopic",
+        error_code=error,
+        name=name if name is not None or request.header.version >= 12 else "",
+        topic_id=topic_id,
+        is_internal=False,
+        partitions=(),
+    )

@@ -11,7 +11,6 @@ from stratalog import Log
 from stratalog.errors import StorageError
 from stratalog_gateway.error_codes import Code, RefusedError
 from stratalog_gateway.handlers.request import ISOLATIONS, Request, require
-from stratalog_gateway.node import Node
 from stratalog_gateway.security.resources import Operation, ResourceType
 from stratalog_gateway.wire.primitives import MalformedRequestError
 
@@ -24,96 +23,93 @@ _FIRST_VERSIONS: Final = {_LATEST: 1, _EARLIEST: 1, _LARGEST_TIMESTAMP: 7, _EARL
 _NONE: Final = (-1, -1)  # offset, timestamp
 
 
-class OffsetHandlers:
-    """Requests that look up offsets, or delete the records below an offset."""
+def list_offsets(request: Request) -> Any:
+    """Return the response with an offset of each partition, by a timestamp or a special value such as LATEST.
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    Raises:
+        MalformedRequestError: the isolation level is unknown.
+    """
+    level = int(request.field("isolation_level", 0))
+    if level not in ISOLATIONS:
+        raise MalformedRequestError(f"unknown isolation level {level}")
+    make, topics = request.make, []
+    for topic in request.body.topics:
+        found = tuple(
+            make.part("ListOffsetsPartitionResponse", **_list(request, topic.name, wanted, ISOLATIONS[level]))
+            for wanted in topic.partitions
+        )
+        topics.append(make.part("ListOffsetsTopicResponse", name=topic.name, partitions=found))
+    return make(topics=tuple(topics))
 
-    def list_offsets(self, request: Request) -> Any:
-        """Return the response with an offset of each partition, by a timestamp or a special value such as LATEST.
 
-        Raises:
-            MalformedRequestError: the isolation level is unknown.
-        """
-        level = int(request.field("isolation_level", 0))
-        if level not in ISOLATIONS:
-            raise MalformedRequestError(f"unknown isolation level {level}")
-        make, topics = request.make, []
-        for topic in request.body.topics:
-            found = tuple(
-                make.part("ListOffsetsPartitionResponse", **self._list(request, topic.name, wanted, ISOLATIONS[level]))
-                for wanted in topic.partitions
+def _list(request: Request, topic: str, wanted: Any, isolation: str) -> dict[str, object]:
+    error, offset, stamp, epoch = int(Code.NONE), -1, -1, -1
+    current = getattr(wanted, "current_leader_epoch", -1)
+    try:
+        require(request.client, Operation.DESCRIBE, ResourceType.TOPIC, topic)
+        _check_timestamp(wanted.timestamp, request.header.version)
+        log = request.node.log(topic, wanted.partition_index)
+        if current >= 0:
+            log.end_offset_for_epoch(current, current)  # checks the epoch
+        offset, stamp = _offset_at(log, wanted.timestamp, isolation)
+        epoch = log.leader_epoch if wanted.timestamp == _LATEST else log.leader_epoch_at(offset)
+    except (RefusedError, StorageError) as failed:
+        error = failed.kafka_code
+    return {
+        "partition_index": wanted.partition_index, "error_code": error, "timestamp": stamp, "offset": offset,
+        "leader_epoch": epoch,
+    }  # fmt: skip
+
+
+def offset_for_leader_epoch(request: Request) -> Any:
+    """Return the response with the exclusive end offset of a leader epoch in each partition."""
+    make, topics = request.make, []
+    for topic in request.body.topics:
+        partitions = []
+        for wanted in topic.partitions:
+            error, epoch, end = int(Code.NONE), -1, -1
+            current = wanted.current_leader_epoch
+            try:
+                require(request.client, Operation.DESCRIBE, ResourceType.TOPIC, topic.topic)
+                log = request.node.log(topic.topic, wanted.partition)
+                epoch, end = log.end_offset_for_epoch(wanted.leader_epoch, current if current >= 0 else None)
+            except (RefusedError, StorageError) as failed:
+                error = failed.kafka_code
+            partitions.append(
+                make.part(
+                    "EpochEndOffset",
+                    error_code=error,
+                    partition=wanted.partition,
+                    leader_epoch=epoch,
+                    end_offset=end,
+                )
             )
-            topics.append(make.part("ListOffsetsTopicResponse", name=topic.name, partitions=found))
-        return make(topics=tuple(topics))
+        topics.append(make.part("OffsetForLeaderTopicResult", topic=topic.topic, partitions=tuple(partitions)))
+    return make(topics=tuple(topics))
 
-    def _list(self, request: Request, topic: str, wanted: Any, isolation: str) -> dict[str, object]:
-        error, offset, stamp, epoch = int(Code.NONE), -1, -1, -1
-        current = getattr(wanted, "current_leader_epoch", -1)
-        try:
-            require(request.client, Operation.DESCRIBE, ResourceType.TOPIC, topic)
-            _check_timestamp(wanted.timestamp, request.header.version)
-            log = self._node.log(topic, wanted.partition_index)
-            if current >= 0:
-                log.end_offset_for_epoch(current, current)  # checks the epoch
-            offset, stamp = _offset_at(log, wanted.timestamp, isolation)
-            epoch = log.leader_epoch if wanted.timestamp == _LATEST else log.leader_epoch_at(offset)
-        except (RefusedError, StorageError) as failed:
-            error = failed.kafka_code
-        return {
-            "partition_index": wanted.partition_index, "error_code": error, "timestamp": stamp, "offset": offset,
-            "leader_epoch": epoch,
-        }  # fmt: skip
 
-    def offset_for_leader_epoch(self, request: Request) -> Any:
-        """Return the response with the exclusive end offset of a leader epoch in each partition."""
-        make, topics = request.make, []
-        for topic in request.body.topics:
-            partitions = []
-            for wanted in topic.partitions:
-                error, epoch, end = int(Code.NONE), -1, -1
-                current = wanted.current_leader_epoch
-                try:
-                    require(request.client, Operation.DESCRIBE, ResourceType.TOPIC, topic.topic)
-                    log = self._node.log(topic.topic, wanted.partition)
-                    epoch, end = log.end_offset_for_epoch(wanted.leader_epoch, current if current >= 0 else None)
-                except (RefusedError, StorageError) as failed:
-                    error = failed.kafka_code
-                partitions.append(
-                    make.part(
-                        "EpochEndOffset",
-                        error_code=error,
-                        partition=wanted.partition,
-                        leader_epoch=epoch,
-                        end_offset=end,
-                    )
+def delete_records(request: Request) -> Any:
+    """Raise the log start offset of each partition, which deletes the records below it. Return the response."""
+    make, topics = request.make, []
+    for topic in request.body.topics:
+        partitions = []
+        for wanted in topic.partitions:
+            error, low = int(Code.NONE), -1
+            try:
+                require(request.client, Operation.DELETE, ResourceType.TOPIC, topic.name)
+                low = request.node.log(topic.name, wanted.partition_index).delete_records(wanted.offset)
+            except (RefusedError, StorageError) as failed:
+                error = failed.kafka_code
+            partitions.append(
+                make.part(
+                    "DeleteRecordsPartitionResult",
+                    partition_index=wanted.partition_index,
+                    low_watermark=low,
+                    error_code=error,
                 )
-            topics.append(make.part("OffsetForLeaderTopicResult", topic=topic.topic, partitions=tuple(partitions)))
-        return make(topics=tuple(topics))
-
-    def delete_records(self, request: Request) -> Any:
-        """Raise the log start offset of each partition, which deletes the records below it. Return the response."""
-        make, topics = request.make, []
-        for topic in request.body.topics:
-            partitions = []
-            for wanted in topic.partitions:
-                error, low = int(Code.NONE), -1
-                try:
-                    require(request.client, Operation.DELETE, ResourceType.TOPIC, topic.name)
-                    low = self._node.log(topic.name, wanted.partition_index).delete_records(wanted.offset)
-                except (RefusedError, StorageError) as failed:
-                    error = failed.kafka_code
-                partitions.append(
-                    make.part(
-                        "DeleteRecordsPartitionResult",
-                        partition_index=wanted.partition_index,
-                        low_watermark=low,
-                        error_code=error,
-                    )
-                )
-            topics.append(make.part("DeleteRecordsTopicResult", name=topic.name, partitions=tuple(partitions)))
-        return make(topics=tuple(topics))
+            )
+        topics.append(make.part("DeleteRecordsTopicResult", name=topic.name, partitions=tuple(partitions)))
+    return make(topics=tuple(topics))
 
 
 def _check_timestamp(timestamp_ms: int, version: int) -> None:

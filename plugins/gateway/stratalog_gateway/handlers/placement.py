@@ -16,81 +16,78 @@ from stratalog_gateway.node import Node
 from stratalog_gateway.security.resources import CLUSTER_NAME, Operation, ResourceType
 
 
-class PlacementHandlers:
-    """Requests that move replicas. Each partition has one replica, which can only move to another directory."""
-
-    def __init__(self, node: Node) -> None:
-        self._node = node
-
-    def alter_replica_log_dirs(self, request: Request) -> Any:
-        """Move partitions to other directories. Unlike Kafka, return the response only after the moves."""
-        make, topics = request.make, dict[str, list[Any]]()
-        refused = request.client.refusal(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
-        for wanted in request.body.dirs:
-            for topic in wanted.topics:
-                for number in topic.partitions:
-                    code = refused or self._moved(topic.name, number, wanted.path)
-                    part = make.part("AlterReplicaLogDirPartitionResult", partition_index=number, error_code=code)
-                    topics.setdefault(topic.name, []).append(part)
-        return make(
-            results=tuple(
-                make.part("AlterReplicaLogDirTopicResult", topic_name=name, partitions=tuple(found))
-                for name, found in topics.items()
-            )
+def alter_replica_log_dirs(request: Request) -> Any:
+    """Move partitions to other directories. Unlike Kafka, return the response only after the moves."""
+    make, topics = request.make, dict[str, list[Any]]()
+    refused = request.client.refusal(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
+    for wanted in request.body.dirs:
+        for topic in wanted.topics:
+            for number in topic.partitions:
+                code = refused or _moved(request.node, topic.name, number, wanted.path)
+                part = make.part("AlterReplicaLogDirPartitionResult", partition_index=number, error_code=code)
+                topics.setdefault(topic.name, []).append(part)
+    return make(
+        results=tuple(
+            make.part("AlterReplicaLogDirTopicResult", topic_name=name, partitions=tuple(found))
+            for name, found in topics.items()
         )
+    )
 
-    def _moved(self, topic: str, partition: int, path: str) -> int:
-        def move() -> None:
-            if not Path(path).is_absolute():
-                raise RefusedError(Code.LOG_DIR_NOT_FOUND, f"{path} is not an absolute path")
-            self._node.log(topic, partition)
-            places = self._node.engine.log_directories()
-            is_there = any(
-                (topic, partition) in names and os.path.realpath(found) == os.path.realpath(path)
-                for found, names in places.items()
-            )
-            if not is_there:
-                try:
-                    self._node.engine.move_partition(topic, partition, path)
-                except ConfigError as error:
-                    raise RefusedError(Code.LOG_DIR_NOT_FOUND, str(error)) from error
 
-        return outcome(move)[0]
+def _moved(node: Node, topic: str, partition: int, path: str) -> int:
+    def move() -> None:
+        if not Path(path).is_absolute():
+            raise RefusedError(Code.LOG_DIR_NOT_FOUND, f"{path} is not an absolute path")
+        node.log(topic, partition)
+        places = node.engine.log_directories()
+        is_there = any(
+            (topic, partition) in names and os.path.realpath(found) == os.path.realpath(path)
+            for found, names in places.items()
+        )
+        if not is_there:
+            try:
+                node.engine.move_partition(topic, partition, path)
+            except ConfigError as error:
+                raise RefusedError(Code.LOG_DIR_NOT_FOUND, str(error)) from error
 
-    def alter_partition_reassignments(self, request: Request) -> Any:
-        """Return the response, which accepts reassignments to this broker without effect, and refuses all others."""
-        make, body = request.make, request.body
-        refused = request.client.refusal(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
-        if refused:
-            return make(error_code=refused, error_message=None, responses=())
-        responses = []
-        for topic in body.topics:
-            partitions = []
-            for wanted in topic.partitions:
-                error, message = self._reassigned(topic.name, wanted.partition_index, wanted.replicas)
-                partitions.append(
-                    make.part(
-                        "ReassignablePartitionResponse",
-                        partition_index=wanted.partition_index,
-                        error_code=error,
-                        error_message=message,
-                    )
+    return outcome(move)[0]
+
+
+def alter_partition_reassignments(request: Request) -> Any:
+    """Return the response, which accepts reassignments to this broker without effect, and refuses all others."""
+    make, body = request.make, request.body
+    refused = request.client.refusal(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
+    if refused:
+        return make(error_code=refused, error_message=None, responses=())
+    responses = []
+    for topic in body.topics:
+        partitions = []
+        for wanted in topic.partitions:
+            error, message = _reassigned(request.node, topic.name, wanted.partition_index, wanted.replicas)
+            partitions.append(
+                make.part(
+                    "ReassignablePartitionResponse",
+                    partition_index=wanted.partition_index,
+                    error_code=error,
+                    error_message=message,
                 )
-            responses.append(make.part("ReassignableTopicResponse", name=topic.name, partitions=tuple(partitions)))
-        return make(error_code=Code.NONE, error_message=None, responses=tuple(responses))
+            )
+        responses.append(make.part("ReassignableTopicResponse", name=topic.name, partitions=tuple(partitions)))
+    return make(error_code=Code.NONE, error_message=None, responses=tuple(responses))
 
-    def _reassigned(self, topic: str, partition: int, replicas: tuple[int, ...] | None) -> tuple[int, str | None]:
-        """Return error code and message for the wanted replicas; ``replicas=None`` asks to cancel a reassignment."""
-        if not self._node.has_log(topic, partition):
-            return Code.UNKNOWN_TOPIC_OR_PARTITION, f"there is no {topic}-{partition}"
-        if replicas is None:
-            return Code.NO_REASSIGNMENT_IN_PROGRESS, "no reassignment is in progress"
-        if tuple(replicas) != (self._node.settings.node_id,):
-            return Code.INVALID_REPLICA_ASSIGNMENT, f"the only broker is {self._node.settings.node_id}"
-        return Code.NONE, None
 
-    @staticmethod
-    def list_partition_reassignments(request: Request) -> Any:
-        """Return a response without reassignments, because no reassignment is ever in progress."""
-        refused = request.client.refusal(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
-        return request.make(error_code=refused, error_message=None, topics=())
+def _reassigned(node: Node, topic: str, partition: int, replicas: tuple[int, ...] | None) -> tuple[int, str | None]:
+    """Return error code and message for the wanted replicas; ``replicas=None`` asks to cancel a reassignment."""
+    if not node.has_log(topic, partition):
+        return Code.UNKNOWN_TOPIC_OR_PARTITION, f"there is no {topic}-{partition}"
+    if replicas is None:
+        return Code.NO_REASSIGNMENT_IN_PROGRESS, "no reassignment is in progress"
+    if tuple(replicas) != (node.settings.node_id,):
+        return Code.INVALID_REPLICA_ASSIGNMENT, f"the only broker is {node.settings.node_id}"
+    return Code.NONE, None
+
+
+def list_partition_reassignments(request: Request) -> Any:
+    """Return a response without reassignments, because no reassignment is ever in progress."""
+    refused = request.client.refusal(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
+    return request.make(error_code=refused, error_message=None, topics=())

@@ -8,10 +8,22 @@ from typing import Any, Final, NamedTuple
 from stratalog import Transfer
 from stratalog.errors import StorageError
 from stratalog_gateway.error_codes import Code, RefusedError
+from stratalog_gateway.groups.consumer_coordinator import ConsumerGroupCoordinator
+from stratalog_gateway.groups.coordinator import GroupCoordinator
+from stratalog_gateway.groups.group_table import GroupTable
+from stratalog_gateway.node import Node
 from stratalog_gateway.security.client import Client
 from stratalog_gateway.security.resources import Operation, ResourceType
 from stratalog_gateway.wire.fetch_codec import Piece
 from stratalog_gateway.wire.messages import Header, Maker
+
+
+class Groups(NamedTuple):
+    """All groups, and the coordinators of both protocols."""
+
+    table: GroupTable
+    classic: GroupCoordinator
+    consumer: ConsumerGroupCoordinator
 
 
 class Request(NamedTuple):
@@ -21,6 +33,8 @@ class Request(NamedTuple):
     body: Any
     make: Maker
     client: Client
+    node: Node
+    groups: Groups
 
     def field(self, name: str, default: Any) -> Any:
         """Return a field of the body, or ``default`` if the version of the request lacks the field."""
@@ -54,7 +68,6 @@ class Response(NamedTuple):
 
 
 _REFUSED: Final = "Authorization failed."
-_MAX_METADATA: Final = 4096  # offset.metadata.max.bytes, with which Kafka compares String.length()
 ISOLATIONS: Final = {0: "read_uncommitted", 1: "read_committed"}
 
 
@@ -82,9 +95,3 @@ def outcome(act: Callable[[], object]) -> Outcome:
     except (RefusedError, StorageError) as error:
         return error.kafka_code, str(error)
     return Code.NONE, None
-
-
-def metadata_error(metadata: str | None) -> int:
-    """Return OFFSET_METADATA_TOO_LARGE if the metadata of an offset has over 4,096 UTF-16 units, otherwise 0."""
-    units = len((metadata or "").encode("utf-16-le")) // 2
-    return Code.OFFSET_METADATA_TOO_LARGE if units > _MAX_METADATA else Code.NONE

@@ -15,167 +15,160 @@ from stratalog_gateway.error_codes import Code, RefusedError
 from stratalog_gateway.handlers.configs import check_tier, described_settings
 from stratalog_gateway.handlers.request import Request, outcome, require
 from stratalog_gateway.node import Node
-from stratalog_gateway.security.client import Client
 from stratalog_gateway.security.resources import CLUSTER_NAME, Operation, ResourceType
 
 _NAME: Final = re.compile(r"(?!\.{1,2}\Z)[a-zA-Z0-9._-]{1,249}\Z")  # the rule of Engine.create_topic
 
 
-class TopicHandlers:
-    """Requests that change topics. Each topic of a request succeeds or fails independently."""
+def create_topics(request: Request) -> Any:
+    """Create topics, or only check the request if ``validate_only`` is set. Return the response."""
+    names = Counter(topic.name for topic in request.body.topics)
+    return request.make(topics=tuple(_create(request, topic, names[topic.name]) for topic in request.body.topics))
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
 
-    def create_topics(self, request: Request) -> Any:
-        """Create topics, or only check the request if ``validate_only`` is set. Return the response."""
-        names = Counter(topic.name for topic in request.body.topics)
-        return request.make(
-            topics=tuple(self._create(request, topic, names[topic.name]) for topic in request.body.topics)
-        )
+def _create(request: Request, topic: Any, times: int) -> Any:
+    node, only_check = request.node, request.field("validate_only", False)
+    config = {setting.name: setting.value for setting in topic.configs}
+    count = len(topic.assignments) or topic.num_partitions
+    count = node.settings.partitions if count == -1 else count
 
-    def _create(self, request: Request, topic: Any, times: int) -> Any:
-        only_check = request.field("validate_only", False)
-        config = {setting.name: setting.value for setting in topic.configs}
-        count = len(topic.assignments) or topic.num_partitions
-        count = self._node.settings.partitions if count == -1 else count
-
-        def create() -> None:
-            if times > 1:
-                raise RefusedError(Code.INVALID_REQUEST, f"topic {topic.name} is in the request twice")
-            if not request.client.allows(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME):
-                require(request.client, Operation.CREATE, ResourceType.TOPIC, topic.name)
-            self._check_new(topic, count)
-            self._check_free(topic.name)
-            nulls = ",".join(setting.name for setting in topic.configs if setting.value is None)
-            if nulls:
-                raise RefusedError(Code.INVALID_CONFIG, f"Null value not supported for topic configs: {nulls}")
-            if only_check:
-                _check_name(topic.name)
-                # without the settings of plugins, which only a creation checks
-                plain = TopicConfig(remote_storage_enable=self._node.engine.tier is not None)
-                check_tier(self._node, plain.replaced(plain.known(config), "CreateTopics"))
-            else:
-                self._node.engine.create_topic(topic.name, partitions=count, config=config)
-
-        with self._node.changing_topics:
-            error, message = outcome(create)
-        info = None if error else self._node.topics().get(topic.name)
-        configs, hidden = (), request.client.refusal(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, topic.name)
-        if info is not None and not hidden and request.header.version >= 5:
-            configs = described_settings(self._node, request.make, topic.name, "CreatableTopicConfigs")
-        return request.make.part(
-            "CreatableTopicResult",
-            name=topic.name,
-            topic_id=None if info is None or info.topic_id is None else info.topic_id.as_uuid,
-            error_code=error,
-            error_message=message,
-            topic_config_error_code=Code.NONE if error else hidden,
-            num_partitions=-1 if error or hidden else count,
-            replication_factor=-1 if error or hidden else 1,
-            configs=configs,
-        )
-
-    def _check_free(self, name: str) -> None:
-        """Raise RefusedError if a topic has this name, or a name that collides with this name."""
-        known = self._node.topics()
-        if name in known:
-            raise RefusedError(Code.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
-        near = colliding_topic(name, known)
-        if near is not None:
-            raise RefusedError(Code.INVALID_TOPIC, f"Topic '{name}' collides with existing topic: {near}")
-
-    def _check_new(self, topic: Any, count: int) -> None:
-        if topic.assignments:
-            if topic.num_partitions != -1 or topic.replication_factor != -1:
-                raise RefusedError(
-                    Code.INVALID_REQUEST,
-                    "with an assignment, the number of partitions and the replication factor must be -1",
-                )
-            numbers = sorted(found.partition_index for found in topic.assignments)
-            if numbers != list(range(count)):
-                raise RefusedError(
-                    Code.INVALID_REPLICA_ASSIGNMENT, "the partitions of the assignment are not 0, 1, 2 ..."
-                )
-            self._check_brokers([found.broker_ids for found in topic.assignments])
-            return
-        if count < 1:
-            raise RefusedError(Code.INVALID_PARTITIONS, "Number of partitions must be larger than 0.")
-        if topic.replication_factor not in {-1, 1}:
-            raise RefusedError(
-                Code.INVALID_REPLICATION_FACTOR,
-                f"Unable to replicate the partition {topic.replication_factor} time(s): the cluster has 1 broker.",
-            )
-
-    def _check_brokers(self, assignments: Sequence[Sequence[int]]) -> None:
-        node_id = self._node.settings.node_id
-        if any(tuple(brokers) != (node_id,) for brokers in assignments):
-            raise RefusedError(Code.INVALID_REPLICA_ASSIGNMENT, f"the only broker is {node_id}")
-
-    def delete_topics(self, request: Request) -> Any:
-        """Delete topics by name, or from version 6 on also by id. Return the response."""
-        body, make = request.body, request.make
-        asked = getattr(body, "topics", None) or [(name, None) for name in getattr(body, "topic_names", ())]
-        found = []
-        for topic in asked:
-            name, topic_id = topic if isinstance(topic, tuple) else (topic.name, topic.topic_id)
-            error: int = Code.UNKNOWN_TOPIC_ID
-            message: str | None = "no topic has this id"
-            is_wrong = (name is None) == (topic_id is None)
-            with self._node.changing_topics:  # no topic with the same name is created after the id was looked up
-                if is_wrong:
-                    error, message = Code.INVALID_REQUEST, "name a topic either by its name or by its id"
-                elif name is None:
-                    name = self._node.topic_of(topic_id.bytes)
-                if name is not None and not is_wrong:
-                    known = name
-                    error, message = outcome(lambda: self._delete(request.client, known))  # noqa: B023 - called here
-                    is_hidden = not request.client.allows(Operation.DESCRIBE, ResourceType.TOPIC, name)
-                    name = None if topic_id is not None and is_hidden else name
-            found.append(
-                make.part("DeletableTopicResult", name=name, topic_id=topic_id, error_code=error, error_message=message)
-            )
-        return make(responses=tuple(found))
-
-    def _delete(self, client: Client, topic: str) -> None:
-        require(client, Operation.DELETE, ResourceType.TOPIC, topic)
-        self._node.engine.delete_topic(topic)
-
-    def create_partitions(self, request: Request) -> Any:
-        """Add partitions to topics, or only check the request if ``validate_only`` is set. Return the response."""
-        names, found = Counter(topic.name for topic in request.body.topics), []
-        for topic in request.body.topics:
-            error, message = outcome(lambda: self._add(request, topic, names[topic.name]))  # noqa: B023 - called here
-            found.append(
-                request.make.part(
-                    "CreatePartitionsTopicResult", name=topic.name, error_code=error, error_message=message
-                )
-            )
-        return request.make(results=tuple(found))
-
-    def _add(self, request: Request, topic: Any, times: int) -> None:
+    def create() -> None:
         if times > 1:
-            raise RefusedError(Code.INVALID_REQUEST, "Duplicate topic name.")
-        require(request.client, Operation.ALTER, ResourceType.TOPIC, topic.name)
-        info = self._node.topics().get(topic.name)
-        if info is None:
-            raise RefusedError(Code.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
-        have = len(info.partitions)
-        if topic.count <= have:
-            reason = (
-                f"Topic currently has {have} partitions, which is {'' if topic.count == have else 'higher than '}the "
+            raise RefusedError(Code.INVALID_REQUEST, f"topic {topic.name} is in the request twice")
+        if not request.client.allows(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME):
+            require(request.client, Operation.CREATE, ResourceType.TOPIC, topic.name)
+        _check_new(node, topic, count)
+        _check_free(node, topic.name)
+        nulls = ",".join(setting.name for setting in topic.configs if setting.value is None)
+        if nulls:
+            raise RefusedError(Code.INVALID_CONFIG, f"Null value not supported for topic configs: {nulls}")
+        if only_check:
+            _check_name(topic.name)
+            # without the settings of plugins, which only a creation checks
+            plain = TopicConfig(remote_storage_enable=node.engine.tier is not None)
+            check_tier(node, plain.replaced(plain.known(config), "CreateTopics"))
+        else:
+            node.engine.create_topic(topic.name, partitions=count, config=config)
+
+    with node.changing_topics:
+        error, message = outcome(create)
+    info = None if error else node.topics().get(topic.name)
+    configs, hidden = (), request.client.refusal(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, topic.name)
+    if info is not None and not hidden and request.header.version >= 5:
+        configs = described_settings(node, request.make, topic.name, "CreatableTopicConfigs")
+    return request.make.part(
+        "CreatableTopicResult",
+        name=topic.name,
+        topic_id=None if info is None or info.topic_id is None else info.topic_id.as_uuid,
+        error_code=error,
+        error_message=message,
+        topic_config_error_code=Code.NONE if error else hidden,
+        num_partitions=-1 if error or hidden else count,
+        replication_factor=-1 if error or hidden else 1,
+        configs=configs,
+    )
+
+
+def _check_free(node: Node, name: str) -> None:
+    """Raise RefusedError if a topic has this name, or a name that collides with this name."""
+    known = node.topics()
+    if name in known:
+        raise RefusedError(Code.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+    near = colliding_topic(name, known)
+    if near is not None:
+        raise RefusedError(Code.INVALID_TOPIC, f"Topic '{name}' collides with existing topic: {near}")
+
+
+def _check_new(node: Node, topic: Any, count: int) -> None:
+    if topic.assignments:
+        if topic.num_partitions != -1 or topic.replication_factor != -1:
+            raise RefusedError(
+                Code.INVALID_REQUEST,
+                "with an assignment, the number of partitions and the replication factor must be -1",
             )
-            raise RefusedError(Code.INVALID_PARTITIONS, f"{reason}requested {topic.count}.")
-        if topic.assignments is not None:
-            if len(topic.assignments) != topic.count - have:
-                raise RefusedError(
-                    Code.INVALID_REPLICA_ASSIGNMENT,
-                    f"Attempted to add {topic.count - have} additional partition(s), but only {len(topic.assignments)} "
-                    "assignment(s) were specified.",
-                )
-            self._check_brokers([found.broker_ids for found in topic.assignments])
-        if not request.body.validate_only:
-            self._node.engine.create_partitions(topic.name, topic.count)
+        numbers = sorted(found.partition_index for found in topic.assignments)
+        if numbers != list(range(count)):
+            raise RefusedError(Code.INVALID_REPLICA_ASSIGNMENT, "the partitions of the assignment are not 0, 1, 2 ...")
+        _check_brokers(node, [found.broker_ids for found in topic.assignments])
+        return
+    if count < 1:
+        raise RefusedError(Code.INVALID_PARTITIONS, "Number of partitions must be larger than 0.")
+    if topic.replication_factor not in {-1, 1}:
+        raise RefusedError(
+            Code.INVALID_REPLICATION_FACTOR,
+            f"Unable to replicate the partition {topic.replication_factor} time(s): the cluster has 1 broker.",
+        )
+
+
+def _check_brokers(node: Node, assignments: Sequence[Sequence[int]]) -> None:
+    node_id = node.settings.node_id
+    if any(tuple(brokers) != (node_id,) for brokers in assignments):
+        raise RefusedError(Code.INVALID_REPLICA_ASSIGNMENT, f"the only broker is {node_id}")
+
+
+def delete_topics(request: Request) -> Any:
+    """Delete topics by name, or from version 6 on also by id. Return the response."""
+    body, make = request.body, request.make
+    asked = getattr(body, "topics", None) or [(name, None) for name in getattr(body, "topic_names", ())]
+    found = []
+    for topic in asked:
+        name, topic_id = topic if isinstance(topic, tuple) else (topic.name, topic.topic_id)
+        error: int = Code.UNKNOWN_TOPIC_ID
+        message: str | None = "no topic has this id"
+        is_wrong = (name is None) == (topic_id is None)
+        with request.node.changing_topics:  # no topic with the same name is created after the id was looked up
+            if is_wrong:
+                error, message = Code.INVALID_REQUEST, "name a topic either by its name or by its id"
+            elif name is None:
+                name = request.node.topic_of(topic_id.bytes)
+            if name is not None and not is_wrong:
+                known = name
+                error, message = outcome(lambda: _delete(request, known))  # noqa: B023 - called here
+                is_hidden = not request.client.allows(Operation.DESCRIBE, ResourceType.TOPIC, name)
+                name = None if topic_id is not None and is_hidden else name
+        found.append(
+            make.part("DeletableTopicResult", name=name, topic_id=topic_id, error_code=error, error_message=message)
+        )
+    return make(responses=tuple(found))
+
+
+def _delete(request: Request, topic: str) -> None:
+    require(request.client, Operation.DELETE, ResourceType.TOPIC, topic)
+    request.node.engine.delete_topic(topic)
+
+
+def create_partitions(request: Request) -> Any:
+    """Add partitions to topics, or only check the request if ``validate_only`` is set. Return the response."""
+    names, found = Counter(topic.name for topic in request.body.topics), []
+    for topic in request.body.topics:
+        error, message = outcome(lambda: _add(request, topic, names[topic.name]))  # noqa: B023 - called here
+        found.append(
+            request.make.part("CreatePartitionsTopicResult", name=topic.name, error_code=error, error_message=message)
+        )
+    return request.make(results=tuple(found))
+
+
+def _add(request: Request, topic: Any, times: int) -> None:
+    if times > 1:
+        raise RefusedError(Code.INVALID_REQUEST, "Duplicate topic name.")
+    require(request.client, Operation.ALTER, ResourceType.TOPIC, topic.name)
+    node, info = request.node, request.node.topics().get(topic.name)
+    if info is None:
+        raise RefusedError(Code.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
+    have = len(info.partitions)
+    if topic.count <= have:
+        reason = f"Topic currently has {have} partitions, which is {'' if topic.count == have else 'higher than '}the "
+        raise RefusedError(Code.INVALID_PARTITIONS, f"{reason}requested {topic.count}.")
+    if topic.assignments is not None:
+        if len(topic.assignments) != topic.count - have:
+            raise RefusedError(
+                Code.INVALID_REPLICA_ASSIGNMENT,
+                f"Attempted to add {topic.count - have} additional partition(s), but only {len(topic.assignments)} "
+                "assignment(s) were specified.",
+            )
+        _check_brokers(node, [found.broker_ids for found in topic.assignments])
+    if not request.body.validate_only:
+        node.engine.create_partitions(topic.name, topic.count)
 
 
 def is_topic_name(text: str) -> bool:

@@ -13,8 +13,6 @@ from typing import Any, Final
 from stratalog.errors import StorageError
 from stratalog_gateway.error_codes import Code, RefusedError
 from stratalog_gateway.handlers.request import Outcome, Request, outcome, require
-from stratalog_gateway.node import Node
-from stratalog_gateway.security.client import Client
 from stratalog_gateway.security.resources import CLUSTER_NAME, Operation, ResourceType
 
 _STATES: Final = {  # by the number of a transaction's status
@@ -30,164 +28,160 @@ _STATES: Final = {  # by the number of a transaction's status
 _START: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
-class TransactionAdminHandlers:
-    """Requests of administrators about transactions and producers."""
+def list_transactions(request: Request) -> Any:
+    """Return the response with transactional ids, producer ids and states of transactions.
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
-
-    def list_transactions(self, request: Request) -> Any:
-        """Return the response with transactional ids, producer ids and states of transactions.
-
-        The request can select transactions by state, producer id, and minimum time since the start of the transaction.
-        """
-        body, make, now_ms = request.body, request.make, self._node.clock.now_ms()
-        unknown = tuple(name for name in body.state_filters if name not in _STATES.values())
-        try:
-            known = self._node.engine.transactions.states()
-        except StorageError as error:
-            return make(error_code=error.kafka_code, unknown_state_filters=unknown, transaction_states=())
-        states, producers = set(body.state_filters), set(body.producer_id_filters)
-        open_ms = request.field("duration_filter", -1)
-        found = []
-        for transactional_id, state in sorted(known.items()):
-            if not request.client.allows(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id):
-                continue
-            name = _STATES.get(state.status, str(state.status))
-            if (states and name not in states) or (producers and state.producer_id not in producers):
-                continue
-            if open_ms >= 0 and now_ms - state.start_timestamp_ms <= open_ms:
-                continue
-            found.append(
-                make.part(
-                    "TransactionState",
-                    transactional_id=transactional_id,
-                    producer_id=state.producer_id,
-                    transaction_state=name,
-                )
-            )
-        return make(error_code=Code.NONE, unknown_state_filters=unknown, transaction_states=tuple(found))
-
-    def describe_transactions(self, request: Request) -> Any:
-        """Return the response with the transaction's state and partitions for each transactional id."""
-        return request.make(
-            transaction_states=tuple(self._described(request, found) for found in request.body.transactional_ids)
-        )
-
-    def _described(self, request: Request, transactional_id: str) -> Any:
-        make, code, state, client = request.make, int(Code.NONE), None, request.client
-        try:
-            require(client, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id)
-            state = self._node.engine.transactions.state(transactional_id)
-        except (RefusedError, StorageError) as error:
-            code = error.kafka_code
-        if state is None:
-            code = code or (Code.TRANSACTIONAL_ID_NOT_FOUND if transactional_id else Code.INVALID_REQUEST)
-            return make.part(
+    The request can select transactions by state, producer id, and minimum time since the start of the transaction.
+    """
+    body, make, now_ms = request.body, request.make, request.node.clock.now_ms()
+    unknown = tuple(name for name in body.state_filters if name not in _STATES.values())
+    try:
+        known = request.node.engine.transactions.states()
+    except StorageError as error:
+        return make(error_code=error.kafka_code, unknown_state_filters=unknown, transaction_states=())
+    states, producers = set(body.state_filters), set(body.producer_id_filters)
+    open_ms = request.field("duration_filter", -1)
+    found = []
+    for transactional_id, state in sorted(known.items()):
+        if not request.client.allows(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id):
+            continue
+        name = _STATES.get(state.status, str(state.status))
+        if (states and name not in states) or (producers and state.producer_id not in producers):
+            continue
+        if open_ms >= 0 and now_ms - state.start_timestamp_ms <= open_ms:
+            continue
+        found.append(
+            make.part(
                 "TransactionState",
-                error_code=code,
                 transactional_id=transactional_id,
-                transaction_state="",
-                transaction_timeout=dt.timedelta(),
-                transaction_start_time=_START,
-                producer_id=-1,
-                producer_epoch=-1,
-                topics=(),
+                producer_id=state.producer_id,
+                transaction_state=name,
             )
+        )
+    return make(error_code=Code.NONE, unknown_state_filters=unknown, transaction_states=tuple(found))
+
+
+def describe_transactions(request: Request) -> Any:
+    """Return the response with the transaction's state and partitions for each transactional id."""
+    return request.make(
+        transaction_states=tuple(_described(request, found) for found in request.body.transactional_ids)
+    )
+
+
+def _described(request: Request, transactional_id: str) -> Any:
+    make, code, state, client = request.make, int(Code.NONE), None, request.client
+    try:
+        require(client, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id)
+        state = request.node.engine.transactions.state(transactional_id)
+    except (RefusedError, StorageError) as error:
+        code = error.kafka_code
+    if state is None:
+        code = code or (Code.TRANSACTIONAL_ID_NOT_FOUND if transactional_id else Code.INVALID_REQUEST)
         return make.part(
             "TransactionState",
-            error_code=Code.NONE,
+            error_code=code,
             transactional_id=transactional_id,
-            transaction_state=_STATES.get(state.status, str(state.status)),
-            transaction_timeout=dt.timedelta(milliseconds=state.timeout_ms),
-            transaction_start_time=_START + dt.timedelta(milliseconds=state.start_timestamp_ms),
-            producer_id=state.producer_id,
-            producer_epoch=state.producer_epoch,
-            topics=tuple(
-                make.part("TopicData", topic=found.topic, partitions=found.partitions)
-                for found in state.partitions or ()
-                if client.allows(Operation.DESCRIBE, ResourceType.TOPIC, found.topic)
-            ),
+            transaction_state="",
+            transaction_timeout=dt.timedelta(),
+            transaction_start_time=_START,
+            producer_id=-1,
+            producer_epoch=-1,
+            topics=(),
         )
+    return make.part(
+        "TransactionState",
+        error_code=Code.NONE,
+        transactional_id=transactional_id,
+        transaction_state=_STATES.get(state.status, str(state.status)),
+        transaction_timeout=dt.timedelta(milliseconds=state.timeout_ms),
+        transaction_start_time=_START + dt.timedelta(milliseconds=state.start_timestamp_ms),
+        producer_id=state.producer_id,
+        producer_epoch=state.producer_epoch,
+        topics=tuple(
+            make.part("TopicData", topic=found.topic, partitions=found.partitions)
+            for found in state.partitions or ()
+            if client.allows(Operation.DESCRIBE, ResourceType.TOPIC, found.topic)
+        ),
+    )
 
-    def describe_producers(self, request: Request) -> Any:
-        """Return the response with the producers of each log, and the first offset of each open transaction."""
-        make = request.make
-        return make(
-            topics=tuple(
-                make.part(
-                    "TopicResponse",
-                    name=topic.name,
-                    partitions=tuple(
-                        self._producers(request, topic.name, number) for number in topic.partition_indexes
-                    ),
-                )
-                for topic in request.body.topics
+
+def describe_producers(request: Request) -> Any:
+    """Return the response with the producers of each log, and the first offset of each open transaction."""
+    make = request.make
+    return make(
+        topics=tuple(
+            make.part(
+                "TopicResponse",
+                name=topic.name,
+                partitions=tuple(_producers(request, topic.name, number) for number in topic.partition_indexes),
             )
+            for topic in request.body.topics
         )
+    )
 
-    def _producers(self, request: Request, topic: str, partition: int) -> Any:
-        make = request.make
-        try:
-            require(request.client, Operation.READ, ResourceType.TOPIC, topic)
-            producers = self._node.log(topic, partition).producers()
-        except (RefusedError, StorageError) as error:
-            return make.part(
-                "PartitionResponse",
-                partition_index=partition,
-                error_code=error.kafka_code,
-                error_message=str(error),
-                active_producers=(),
-            )
+
+def _producers(request: Request, topic: str, partition: int) -> Any:
+    make = request.make
+    try:
+        require(request.client, Operation.READ, ResourceType.TOPIC, topic)
+        producers = request.node.log(topic, partition).producers()
+    except (RefusedError, StorageError) as error:
         return make.part(
             "PartitionResponse",
             partition_index=partition,
-            error_code=Code.NONE,
-            error_message=None,
-            active_producers=tuple(
-                make.part(
-                    "ProducerState",
-                    producer_id=found.producer_id,
-                    producer_epoch=found.producer_epoch,
-                    last_sequence=found.last_sequence,
-                    last_timestamp=found.last_timestamp_ms,
-                    coordinator_epoch=found.coordinator_epoch,
-                    current_txn_start_offset=found.transaction_first_offset,
-                )
-                for found in producers
-            ),
+            error_code=error.kafka_code,
+            error_message=str(error),
+            active_producers=(),
         )
+    return make.part(
+        "PartitionResponse",
+        partition_index=partition,
+        error_code=Code.NONE,
+        error_message=None,
+        active_producers=tuple(
+            make.part(
+                "ProducerState",
+                producer_id=found.producer_id,
+                producer_epoch=found.producer_epoch,
+                last_sequence=found.last_sequence,
+                last_timestamp=found.last_timestamp_ms,
+                coordinator_epoch=found.coordinator_epoch,
+                current_txn_start_offset=found.transaction_first_offset,
+            )
+            for found in producers
+        ),
+    )
 
-    def write_txn_markers(self, request: Request) -> Any:
-        """Append end markers to partitions, and return the response.
 
-        An administrator sends this request to end a transaction that its coordinator does not end.
-        """
-        make, results = request.make, []
-        for marker in request.body.markers:
-            topics = []
-            for topic in marker.topics:
-                codes = self._marked(request, marker, topic.name, topic.partition_indexes)
-                partitions = tuple(
-                    make.part("WritableTxnMarkerPartitionResult", partition_index=number, error_code=code)
-                    for number, (code, _) in codes
-                )
-                topics.append(make.part("WritableTxnMarkerTopicResult", name=topic.name, partitions=partitions))
-            results.append(make.part("WritableTxnMarkerResult", producer_id=marker.producer_id, topics=tuple(topics)))
-        return make(markers=tuple(results))
+def write_txn_markers(request: Request) -> Any:
+    """Append end markers to partitions, and return the response.
 
-    def _marked(self, request: Request, marker: Any, topic: str, numbers: Iterable[int]) -> list[tuple[int, Outcome]]:
-        return [
-            (number, outcome(functools.partial(self._mark, request.client, marker, topic, number)))
-            for number in numbers
-        ]
+    An administrator sends this request to end a transaction that its coordinator does not end.
+    """
+    make, results = request.make, []
+    for marker in request.body.markers:
+        topics = []
+        for topic in marker.topics:
+            codes = _marked(request, marker, topic.name, topic.partition_indexes)
+            partitions = tuple(
+                make.part("WritableTxnMarkerPartitionResult", partition_index=number, error_code=code)
+                for number, (code, _) in codes
+            )
+            topics.append(make.part("WritableTxnMarkerTopicResult", name=topic.name, partitions=partitions))
+        results.append(make.part("WritableTxnMarkerResult", producer_id=marker.producer_id, topics=tuple(topics)))
+    return make(markers=tuple(results))
 
-    def _mark(self, client: Client, marker: Any, topic: str, number: int) -> None:
-        if not client.allows(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
-            require(client, Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
-        self._node.log(topic, number).end_transaction(
-            marker.producer_id,
-            marker.producer_epoch,
-            commit=marker.transaction_result,
-            coordinator_epoch=marker.coordinator_epoch,
-        )
+
+def _marked(request: Request, marker: Any, topic: str, numbers: Iterable[int]) -> list[tuple[int, Outcome]]:
+    return [(number, outcome(functools.partial(_mark, request, marker, topic, number))) for number in numbers]
+
+
+def _mark(request: Request, marker: Any, topic: str, number: int) -> None:
+    if not request.client.allows(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
+        require(request.client, Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
+    request.node.log(topic, number).end_transaction(
+        marker.producer_id,
+        marker.producer_epoch,
+        commit=marker.transaction_result,
+        coordinator_epoch=marker.coordinator_epoch,
+    )

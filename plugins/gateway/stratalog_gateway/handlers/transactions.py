@@ -12,10 +12,9 @@ from typing import Any, Final
 from stratalog import CommittedOffset, ProducerId, TopicPartition, TransactionState
 from stratalog.errors import ConfigError, StorageError
 from stratalog_gateway.error_codes import Code, RefusedError, coordinator_code
-from stratalog_gateway.groups.coordinator import GroupCoordinator
-from stratalog_gateway.handlers.request import Request, metadata_error, require, require_group
-from stratalog_gateway.node import INTERNAL_TOPICS, Node
-from stratalog_gateway.security.client import Client
+from stratalog_gateway.handlers.group_offsets import checked_offsets
+from stratalog_gateway.handlers.request import Request, require, require_group
+from stratalog_gateway.node import INTERNAL_TOPICS
 from stratalog_gateway.security.resources import CLUSTER_NAME, Operation, ResourceType
 from stratalog_gateway.wire.messages import to_ms
 
@@ -29,236 +28,221 @@ _FIRST_ABORTABLE_ADD: Final = 5
 _FIRST_MANY: Final = 4  # first version of AddPartitionsToTxn with several transactions
 
 
-class TransactionHandlers:
-    """Requests of transactional producers."""
-
-    def __init__(self, node: Node, coordinator: GroupCoordinator) -> None:
-        self._node, self._coordinator = node, coordinator
-
-    def init_producer_id(self, request: Request) -> Any:
-        """Return the response with a producer's id and epoch. Fence the previous producer of a transactional id."""
-        body = request.body
-        producer, code = _NOBODY, int(Code.NONE)
-        expected = ProducerId(request.field("producer_id", -1), request.field("producer_epoch", -1))
-        timeout_ms = to_ms(body.transaction_timeout)
-        if (expected.producer_id == -1) != (expected.epoch == -1) or body.transactional_id == "":
-            code = Code.INVALID_REQUEST
-        elif refused := _refused_producer(request):
-            code = refused
-        elif body.transactional_id is None:  # as in Kafka, always a new id
-            producer = ProducerId(self._node.engine.new_producer_id(), 0)
-        elif not 0 < timeout_ms <= self._node.settings.transaction_max_ms:
-            code = Code.INVALID_TRANSACTION_TIMEOUT
-        else:
-            try:
-                producer = self._node.engine.transactions.init_producer(
-                    body.transactional_id, timeout_ms, None if expected == _NOBODY else expected
-                )
-            except StorageError as error:
-                code = _known_code(error, "InitProducerId", request.header.version)
-        return request.make(error_code=code, producer_id=producer.producer_id, producer_epoch=producer.epoch)
-
-    def add_partitions_to_txn(self, request: Request) -> Any:
-        """Add partitions to transactions, or check that transactions contain them. Return the response.
-
-        If a partition of a transaction has an error, none of the transaction's requested partitions is added.
-        """
-        body, make, version, client = request.body, request.make, request.header.version, request.client
-        if version >= _FIRST_MANY:  # only brokers send it
-            refused = client.refusal(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
-            if refused:
-                return make(error_code=refused, results_by_transaction=())
-            results = []
-            for found in body.transactions:
-                producer = ProducerId(found.producer_id, found.producer_epoch)
-                errors = self._added(
-                    request, found.transactional_id, producer, found.topics, only_checks=found.verify_only
-                )
-                results.append(
-                    make.part(
-                        "AddPartitionsToTxnResult",
-                        transactional_id=found.transactional_id,
-                        topic_results=_added_topics(request, found.topics, errors),
-                    )
-                )
-            return make(error_code=Code.NONE, results_by_transaction=tuple(results))
-        producer = ProducerId(body.v3_and_below_producer_id, body.v3_and_below_producer_epoch)
-        topics = body.v3_and_below_topics
-        errors = self._added(request, body.v3_and_below_transactional_id, producer, topics)
-        return make(results_by_topic_v3_and_below=_added_topics(request, topics, errors))
-
-    def _added(
-        self,
-        request: Request,
-        transactional_id: str,
-        producer: ProducerId,
-        topics: Iterable[Any],
-        *,
-        only_checks: bool = False,
-    ) -> dict[TopicPartition, int]:
-        """Add partitions to a transaction, or with ``only_checks`` check that the transaction contains the partitions.
-
-        Return an error code for each partition.
-        """
-        names = [TopicPartition(topic.name, number) for topic in topics for number in topic.partitions]
-        version, client = request.header.version, request.client
-        refused = client.refusal(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
-        if refused and version < _FIRST_MANY:
-            return dict.fromkeys(names, refused)
-        errors = {name: self._refusal(client, name) for name in names}
-        if any(errors.values()):
-            return {name: error or Code.OPERATION_NOT_ATTEMPTED for name, error in errors.items()}
-        transactions = self._node.engine.transactions
-        act = transactions.check_partitions if only_checks else transactions.add_partitions
-        code = _outcome(lambda: act(transactional_id, producer, names), "AddPartitionsToTxn", version, transactional_id)
-        if code == Code.INVALID_TXN_STATE and version >= _FIRST_ABORTABLE_ADD:
-            code = Code.TRANSACTION_ABORTABLE
-        return dict.fromkeys(names, code)
-
-    def _refusal(self, client: Client, name: TopicPartition) -> int:
-        if name.topic in INTERNAL_TOPICS or not client.allows(Operation.WRITE, ResourceType.TOPIC, name.topic):
-            return Code.TOPIC_AUTHORIZATION_FAILED
-        return Code.NONE if self._node.has_log(*name) else Code.UNKNOWN_TOPIC_OR_PARTITION
-
-    def add_offsets_to_txn(self, request: Request) -> Any:
-        """Add a group's partition of ``__consumer_offsets`` to a transaction, and return the response."""
-        body = request.body
-        refused = _refused_id(request) or request.client.refusal(Operation.READ, ResourceType.GROUP, body.group_id)
-        if not body.group_id:
-            refused = refused or Code.INVALID_GROUP_ID
-        if refused:
-            return request.make(error_code=refused)
-        producer = ProducerId(body.producer_id, body.producer_epoch)
-        code = _outcome(
-            lambda: self._node.engine.transactions.add_offsets(body.transactional_id, producer, body.group_id),
-            "AddOffsetsToTxn",
-            request.header.version,
-            body.transactional_id,
-        )
-        return request.make(error_code=code)
-
-    def end_txn(self, request: Request) -> Any:
-        """Commit or abort a transaction, and return the response.
-
-        From version 5 on, the end raises the epoch of the producer, and the response contains the new epoch.
-        """
-        body, version = request.body, request.header.version
-        producer, code = _NOBODY, int(Code.NONE)
-        if refused := _refused_id(request):
-            code = refused
-        elif not body.transactional_id:
-            code = Code.INVALID_REQUEST
-        else:
-            try:
-                ongoing = self._node.engine.transactions.state(body.transactional_id)
-                producer = self._node.engine.transactions.end_decided(
-                    body.transactional_id,
-                    ProducerId(body.producer_id, body.producer_epoch),
-                    commit=body.committed,
-                    version=_EPOCH_RAISING if version >= _FIRST_RAISING_END else 0,
-                )
-                self._wake(ongoing)
-            except StorageError as error:
-                code = _known_code(error, "EndTxn", version)
-        return request.make(error_code=code, producer_id=producer.producer_id, producer_epoch=producer.epoch)
-
-    def _wake(self, ended: TransactionState | None) -> None:
-        """Wake the fetches that wait for the partitions of a transaction; ``ended`` is None if the id is unknown."""
-        for topic in () if ended is None else ended.partitions or ():
-            for number in topic.partitions:
-                self._node.appended(topic.topic, number)
-
-    def txn_offset_commit(self, request: Request) -> Any:
-        """Store offsets of a group, which the commit of the transaction makes visible.
-
-        Return the response with an error code for each partition.
-        """
-        body, make = request.body, request.make
+def init_producer_id(request: Request) -> Any:
+    """Return the response with a producer's id and epoch. Fence the previous producer of a transactional id."""
+    body = request.body
+    producer, code = _NOBODY, int(Code.NONE)
+    expected = ProducerId(request.field("producer_id", -1), request.field("producer_epoch", -1))
+    timeout_ms = to_ms(body.transaction_timeout)
+    if (expected.producer_id == -1) != (expected.epoch == -1) or body.transactional_id == "":
+        code = Code.INVALID_REQUEST
+    elif refused := _refused_producer(request):
+        code = refused
+    elif body.transactional_id is None:  # as in Kafka, always a new id
+        producer = ProducerId(request.node.engine.new_producer_id(), 0)
+    elif not 0 < timeout_ms <= request.node.settings.transaction_max_ms:
+        code = Code.INVALID_TRANSACTION_TIMEOUT
+    else:
         try:
-            require(request.client, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, body.transactional_id)
-            require_group(request)
-            with self._committing(request) as refused:
-                errors = self._commit_all(request, refused)
-        except (RefusedError, StorageError) as error:
-            errors = self._commit_all(request, coordinator_code(error))
-        topics = []
-        for topic in body.topics:
-            partitions = tuple(
-                make.part(
-                    "TxnOffsetCommitResponsePartition",
-                    partition_index=wanted.partition_index,
-                    error_code=errors[topic.name, wanted.partition_index],
-                )
-                for wanted in topic.partitions
+            producer = request.node.engine.transactions.init_producer(
+                body.transactional_id, timeout_ms, None if expected == _NOBODY else expected
             )
-            topics.append(make.part("TxnOffsetCommitResponseTopic", name=topic.name, partitions=partitions))
-        return make(topics=tuple(topics))
+        except StorageError as error:
+            code = _known_code(error, "InitProducerId", request.header.version)
+    return request.make(error_code=code, producer_id=producer.producer_id, producer_epoch=producer.epoch)
 
-    def _commit_all(self, request: Request, refused: int) -> dict[tuple[str, int], int]:
-        """Store the offsets of the request, and return the error code of each partition, 0 for a stored offset.
 
-        ``refused`` is the error code for all partitions, 0 if the client may commit.
-        """
-        errors: dict[tuple[str, int], int] = {}
-        offsets: dict[TopicPartition, CommittedOffset] = {}
-        for topic in request.body.topics:
-            hidden = request.client.refusal(Operation.READ, ResourceType.TOPIC, topic.name)
-            for wanted in topic.partitions:
-                name = TopicPartition(topic.name, wanted.partition_index)
-                errors[name] = refused or hidden or self._check_commit(name, wanted)
-                if not errors[name]:
-                    epoch = getattr(wanted, "committed_leader_epoch", -1)
-                    offsets[name] = CommittedOffset(wanted.committed_offset, epoch, wanted.committed_metadata or "")
-        if offsets:
-            code = self._commit(request, offsets)
-            errors |= dict.fromkeys(offsets, code) if code else {}
-        return errors
+def add_partitions_to_txn(request: Request) -> Any:
+    """Add partitions to transactions, or check that transactions contain them. Return the response.
 
-    @contextlib.contextmanager
-    def _committing(self, request: Request) -> Iterator[int]:
-        """Yield an error code if the client must not commit, otherwise 0. A rebalance does not prevent the commit.
+    If a partition of a transaction has an error, none of the transaction's requested partitions is added.
+    """
+    body, make, version, client = request.body, request.make, request.header.version, request.client
+    if version >= _FIRST_MANY:  # only brokers send it
+        refused = client.refusal(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
+        if refused:
+            return make(error_code=refused, results_by_transaction=())
+        results = []
+        for found in body.transactions:
+            producer = ProducerId(found.producer_id, found.producer_epoch)
+            errors = _added(request, found.transactional_id, producer, found.topics, only_checks=found.verify_only)
+            results.append(
+                make.part(
+                    "AddPartitionsToTxnResult",
+                    transactional_id=found.transactional_id,
+                    topic_results=_added_topics(request, found.topics, errors),
+                )
+            )
+        return make(error_code=Code.NONE, results_by_transaction=tuple(results))
+    producer = ProducerId(body.v3_and_below_producer_id, body.v3_and_below_producer_epoch)
+    topics = body.v3_and_below_topics
+    errors = _added(request, body.v3_and_below_transactional_id, producer, topics)
+    return make(results_by_topic_v3_and_below=_added_topics(request, topics, errors))
 
-        A client that sends neither a member id nor a generation nor an instance id may commit. The group does not
-        change until the context ends: an expiration at the same time could delete the offsets.
 
-        Source: ClassicGroup.validateOffsetCommit, OffsetMetadataManager.validateTransactionalOffsetCommit.
-        """
-        body = request.body
-        member_id, generation = request.field("member_id", ""), request.field("generation_id", -1)
-        instance_id = request.field("group_instance_id", None)
-        is_member = bool(member_id) or generation >= 0 or instance_id is not None
-        with self._coordinator.committing(body.group_id, member_id, generation, instance_id) as error:
-            if not is_member or error == Code.REBALANCE_IN_PROGRESS:
-                yield Code.NONE
-            else:  # the other two errors are fatal for producers, which do not know them
-                yield Code.ILLEGAL_GENERATION if error in {Code.STALE_MEMBER_EPOCH, Code.GROUP_ID_NOT_FOUND} else error
+def _added(
+    request: Request,
+    transactional_id: str,
+    producer: ProducerId,
+    topics: Iterable[Any],
+    *,
+    only_checks: bool = False,
+) -> dict[TopicPartition, int]:
+    """Add partitions to a transaction, or with ``only_checks`` check that the transaction contains the partitions.
 
-    def _check_commit(self, name: TopicPartition, wanted: Any) -> int:
-        if not self._node.has_log(*name):
-            return Code.UNKNOWN_TOPIC_OR_PARTITION
-        return metadata_error(wanted.committed_metadata)
+    Return an error code for each partition.
+    """
+    names = [TopicPartition(topic.name, number) for topic in topics for number in topic.partitions]
+    version, client = request.header.version, request.client
+    refused = client.refusal(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
+    if refused and version < _FIRST_MANY:
+        return dict.fromkeys(names, refused)
+    errors = {name: _refusal(request, name) for name in names}
+    if any(errors.values()):
+        return {name: error or Code.OPERATION_NOT_ATTEMPTED for name, error in errors.items()}
+    transactions = request.node.engine.transactions
+    act = transactions.check_partitions if only_checks else transactions.add_partitions
+    code = _outcome(lambda: act(transactional_id, producer, names), "AddPartitionsToTxn", version, transactional_id)
+    if code == Code.INVALID_TXN_STATE and version >= _FIRST_ABORTABLE_ADD:
+        code = Code.TRANSACTION_ABORTABLE
+    return dict.fromkeys(names, code)
 
-    def _commit(self, request: Request, offsets: dict[TopicPartition, CommittedOffset]) -> int:
-        body, version = request.body, request.header.version
+
+def _refusal(request: Request, name: TopicPartition) -> int:
+    if name.topic in INTERNAL_TOPICS or not request.client.allows(Operation.WRITE, ResourceType.TOPIC, name.topic):
+        return Code.TOPIC_AUTHORIZATION_FAILED
+    return Code.NONE if request.node.has_log(*name) else Code.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def add_offsets_to_txn(request: Request) -> Any:
+    """Add a group's partition of ``__consumer_offsets`` to a transaction, and return the response."""
+    body = request.body
+    refused = _refused_id(request) or request.client.refusal(Operation.READ, ResourceType.GROUP, body.group_id)
+    if not body.group_id:
+        refused = refused or Code.INVALID_GROUP_ID
+    if refused:
+        return request.make(error_code=refused)
+    producer = ProducerId(body.producer_id, body.producer_epoch)
+    code = _outcome(
+        lambda: request.node.engine.transactions.add_offsets(body.transactional_id, producer, body.group_id),
+        "AddOffsetsToTxn",
+        request.header.version,
+        body.transactional_id,
+    )
+    return request.make(error_code=code)
+
+
+def end_txn(request: Request) -> Any:
+    """Commit or abort a transaction, and return the response.
+
+    From version 5 on, the end raises the epoch of the producer, and the response contains the new epoch.
+    """
+    body, version = request.body, request.header.version
+    producer, code = _NOBODY, int(Code.NONE)
+    if refused := _refused_id(request):
+        code = refused
+    elif not body.transactional_id:
+        code = Code.INVALID_REQUEST
+    else:
         try:
-            self._node.engine.transactions.commit_offsets(
+            ongoing = request.node.engine.transactions.state(body.transactional_id)
+            producer = request.node.engine.transactions.end_decided(
                 body.transactional_id,
                 ProducerId(body.producer_id, body.producer_epoch),
-                body.group_id,
-                offsets,
-                version=_EPOCH_RAISING if version >= _FIRST_ADDING_COMMIT else 0,
+                commit=body.committed,
+                version=_EPOCH_RAISING if version >= _FIRST_RAISING_END else 0,
             )
-        except ConfigError:  # a negative offset
-            return Code.INVALID_REQUEST
+            _wake(request, ongoing)
         except StorageError as error:
-            return write_code(
-                error,
-                is_abortable=version >= _FIRST_ABORTABLE_COMMIT,
-                busy=Code.CONCURRENT_TRANSACTIONS
-                if version >= _FIRST_ADDING_COMMIT
-                else Code.COORDINATOR_NOT_AVAILABLE,
+            code = _known_code(error, "EndTxn", version)
+    return request.make(error_code=code, producer_id=producer.producer_id, producer_epoch=producer.epoch)
+
+
+def _wake(request: Request, ended: TransactionState | None) -> None:
+    """Wake the fetches that wait for the partitions of a transaction; ``ended`` is None if the id is unknown."""
+    for topic in () if ended is None else ended.partitions or ():
+        for number in topic.partitions:
+            request.node.appended(topic.topic, number)
+
+
+def txn_offset_commit(request: Request) -> Any:
+    """Store offsets of a group, which the commit of the transaction makes visible.
+
+    Return the response with an error code for each partition.
+    """
+    body, make = request.body, request.make
+    try:
+        require(request.client, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, body.transactional_id)
+        require_group(request)
+        with _committing(request) as refused:
+            errors = _commit_all(request, refused)
+    except (RefusedError, StorageError) as error:
+        errors = _commit_all(request, coordinator_code(error))
+    topics = []
+    for topic in body.topics:
+        partitions = tuple(
+            make.part(
+                "TxnOffsetCommitResponsePartition",
+                partition_index=wanted.partition_index,
+                error_code=errors[topic.name, wanted.partition_index],
             )
-        return Code.NONE
+            for wanted in topic.partitions
+        )
+        topics.append(make.part("TxnOffsetCommitResponseTopic", name=topic.name, partitions=partitions))
+    return make(topics=tuple(topics))
+
+
+def _commit_all(request: Request, refused: int) -> dict[tuple[str, int], int]:
+    """Store the offsets of the request, and return the error code of each partition, 0 for a stored offset.
+
+    ``refused`` is the error code for all partitions, 0 if the client may commit.
+    """
+    errors, offsets = checked_offsets(request, [topic.name for topic in request.body.topics], refused)
+    if offsets:
+        code = _commit(request, offsets)
+        errors |= dict.fromkeys(offsets, code) if code else {}
+    return errors
+
+
+@contextlib.contextmanager
+def _committing(request: Request) -> Iterator[int]:
+    """Yield an error code if the client must not commit, otherwise 0. A rebalance does not prevent the commit.
+
+    A client that sends neither a member id nor a generation nor an instance id may commit. The group does not
+    change until the context ends: an expiration at the same time could delete the offsets.
+
+    Source: ClassicGroup.validateOffsetCommit, OffsetMetadataManager.validateTransactionalOffsetCommit.
+    """
+    body = request.body
+    member_id, generation = request.field("member_id", ""), request.field("generation_id", -1)
+    instance_id = request.field("group_instance_id", None)
+    is_member = bool(member_id) or generation >= 0 or instance_id is not None
+    with request.groups.classic.committing(body.group_id, member_id, generation, instance_id) as error:
+        if not is_member or error == Code.REBALANCE_IN_PROGRESS:
+            yield Code.NONE
+        else:  # the other two errors are fatal for producers, which do not know them
+            yield Code.ILLEGAL_GENERATION if error in {Code.STALE_MEMBER_EPOCH, Code.GROUP_ID_NOT_FOUND} else error
+
+
+def _commit(request: Request, offsets: dict[TopicPartition, CommittedOffset]) -> int:
+    body, version = request.body, request.header.version
+    try:
+        request.node.engine.transactions.commit_offsets(
+            body.transactional_id,
+            ProducerId(body.producer_id, body.producer_epoch),
+            body.group_id,
+            offsets,
+            version=_EPOCH_RAISING if version >= _FIRST_ADDING_COMMIT else 0,
+        )
+    except ConfigError:  # a negative offset
+        return Code.INVALID_REQUEST
+    except StorageError as error:
+        return write_code(
+            error,
+            is_abortable=version >= _FIRST_ABORTABLE_COMMIT,
+            busy=Code.CONCURRENT_TRANSACTIONS if version >= _FIRST_ADDING_COMMIT else Code.COORDINATOR_NOT_AVAILABLE,
+        )
+    return Code.NONE
 
 
 def _refused_id(request: Request) -> int:

@@ -12,7 +12,6 @@ from typing import Any, Final
 from stratalog.errors import ConfigError
 from stratalog_gateway.error_codes import Code
 from stratalog_gateway.handlers.request import Request
-from stratalog_gateway.node import Node
 from stratalog_gateway.security.acls import ANY, Acl
 from stratalog_gateway.security.resources import (
     CLUSTER_NAME,
@@ -27,106 +26,104 @@ _MATCH: Final = 2  # pattern type in filters: all patterns that cover a name
 _DISABLED: Final = "No Authorizer is configured."
 
 
-class AclHandlers:
-    """Requests about ACLs. A change is durable before its response is sent."""
-
-    def __init__(self, node: Node) -> None:
-        self._node = node
-
-    def describe_acls(self, request: Request) -> Any:
-        """Return the response with the ACLs that the filter matches, grouped by resource."""
-        make, body = request.make, request.body
-        error: int = request.client.refusal(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
-        if error or self._node.acls is None:
-            message = None if error else "No Authorizer is configured on the broker"
-            return make(error_code=error or Code.SECURITY_DISABLED, error_message=message, resources=())
-        matches = _filter(body, body.resource_type_filter)
-        found = sorted(acl for acl in self._node.acls.current.all if matches(acl))
-        resources = []
-        for (kind, name, pattern), acls in groupby(found, key=lambda acl: acl[:3]):
-            descriptions = tuple(
-                make.part(
-                    "AclDescription",
-                    principal=acl.principal,
-                    host=acl.host,
-                    operation=int(acl.operation),
-                    permission_type=int(acl.permission),
-                )
-                for acl in acls
-            )
-            resources.append(
-                make.part(
-                    "DescribeAclsResource",
-                    resource_type=int(kind),
-                    resource_name=name,
-                    pattern_type=int(pattern),
-                    acls=descriptions,
-                )
-            )
-        return make(error_code=Code.NONE, error_message=None, resources=tuple(resources))
-
-    def create_acls(self, request: Request) -> Any:
-        """Add ACLs, and return the response. As in Kafka, valid ACLs are added even if other ACLs are invalid."""
-        error, message = self._refused_change(request)
-        results, acls = list[tuple[int, str | None]](), list[Acl]()
-        for wanted in request.body.creations:
-            found = _acl(wanted)
-            if isinstance(found, Acl):
-                acls.append(found)
-                results.append((error, message))
-            else:
-                results.append((error or Code.INVALID_REQUEST, message or found))
-        if acls and not error:
-            assert self._node.acls is not None
-            try:
-                self._node.acls.add(acls)
-            except (ConfigError, OSError) as failed:
-                results = [(code or Code.KAFKA_STORAGE_ERROR, text or str(failed)) for code, text in results]
-        return request.make(
-            results=tuple(
-                request.make.part("AclCreationResult", error_code=code, error_message=text) for code, text in results
-            )
-        )
-
-    def delete_acls(self, request: Request) -> Any:
-        """Delete the ACLs that the filters match, and return the response with the deleted ACLs."""
-        return request.make(filter_results=tuple(self._deleted(request, wanted) for wanted in request.body.filters))
-
-    def _deleted(self, request: Request, wanted: Any) -> Any:
-        make, gone = request.make, list[Acl]()
-        error, message = self._refused_change(request)
-        if not error:
-            assert self._node.acls is not None
-            try:
-                gone = self._node.acls.remove(_filter(wanted, wanted.resource_type_filter))
-            except (ConfigError, OSError) as failed:
-                error, message = Code.KAFKA_STORAGE_ERROR, str(failed)
-        matching = tuple(
+def describe_acls(request: Request) -> Any:
+    """Return the response with the ACLs that the filter matches, grouped by resource."""
+    make, body = request.make, request.body
+    error: int = request.client.refusal(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
+    if error or request.node.acls is None:
+        message = None if error else "No Authorizer is configured on the broker"
+        return make(error_code=error or Code.SECURITY_DISABLED, error_message=message, resources=())
+    matches = _filter(body, body.resource_type_filter)
+    found = sorted(acl for acl in request.node.acls.current.all if matches(acl))
+    resources = []
+    for (kind, name, pattern), acls in groupby(found, key=lambda acl: acl[:3]):
+        descriptions = tuple(
             make.part(
-                "DeleteAclsMatchingAcl",
-                error_code=Code.NONE,
-                error_message=None,
-                resource_type=int(acl.kind),
-                resource_name=acl.name,
-                pattern_type=int(acl.pattern),
+                "AclDescription",
                 principal=acl.principal,
                 host=acl.host,
                 operation=int(acl.operation),
                 permission_type=int(acl.permission),
             )
-            for acl in gone
+            for acl in acls
         )
-        return make.part("DeleteAclsFilterResult", error_code=error, error_message=message, matching_acls=matching)
+        resources.append(
+            make.part(
+                "DescribeAclsResource",
+                resource_type=int(kind),
+                resource_name=name,
+                pattern_type=int(pattern),
+                acls=descriptions,
+            )
+        )
+    return make(error_code=Code.NONE, error_message=None, resources=tuple(resources))
 
-    def _refused_change(self, request: Request) -> tuple[int, str | None]:
-        """Return error code and message if the client may not change ACLs, or if ``acls.file`` is not set.
 
-        Otherwise return ``Code.NONE`` and None.
-        """
-        refused = request.client.refusal(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
-        if refused:
-            return refused, None
-        return (Code.SECURITY_DISABLED, _DISABLED) if self._node.acls is None else (Code.NONE, None)
+def create_acls(request: Request) -> Any:
+    """Add ACLs, and return the response. As in Kafka, valid ACLs are added even if other ACLs are invalid."""
+    error, message = _refused_change(request)
+    results, acls = list[tuple[int, str | None]](), list[Acl]()
+    for wanted in request.body.creations:
+        found = _acl(wanted)
+        if isinstance(found, Acl):
+            acls.append(found)
+            results.append((error, message))
+        else:
+            results.append((error or Code.INVALID_REQUEST, message or found))
+    if acls and not error:
+        assert request.node.acls is not None
+        try:
+            request.node.acls.add(acls)
+        except (ConfigError, OSError) as failed:
+            results = [(code or Code.KAFKA_STORAGE_ERROR, text or str(failed)) for code, text in results]
+    return request.make(
+        results=tuple(
+            request.make.part("AclCreationResult", error_code=code, error_message=text) for code, text in results
+        )
+    )
+
+
+def delete_acls(request: Request) -> Any:
+    """Delete the ACLs that the filters match, and return the response with the deleted ACLs."""
+    return request.make(filter_results=tuple(_deleted(request, wanted) for wanted in request.body.filters))
+
+
+def _deleted(request: Request, wanted: Any) -> Any:
+    make, gone = request.make, list[Acl]()
+    error, message = _refused_change(request)
+    if not error:
+        assert request.node.acls is not None
+        try:
+            gone = request.node.acls.remove(_filter(wanted, wanted.resource_type_filter))
+        except (ConfigError, OSError) as failed:
+            error, message = Code.KAFKA_STORAGE_ERROR, str(failed)
+    matching = tuple(
+        make.part(
+            "DeleteAclsMatchingAcl",
+            error_code=Code.NONE,
+            error_message=None,
+            resource_type=int(acl.kind),
+            resource_name=acl.name,
+            pattern_type=int(acl.pattern),
+            principal=acl.principal,
+            host=acl.host,
+            operation=int(acl.operation),
+            permission_type=int(acl.permission),
+        )
+        for acl in gone
+    )
+    return make.part("DeleteAclsFilterResult", error_code=error, error_message=message, matching_acls=matching)
+
+
+def _refused_change(request: Request) -> tuple[int, str | None]:
+    """Return error code and message if the client may not change ACLs, or if ``acls.file`` is not set.
+
+    Otherwise return ``Code.NONE`` and None.
+    """
+    refused = request.client.refusal(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
+    if refused:
+        return refused, None
+    return (Code.SECURITY_DISABLED, _DISABLED) if request.node.acls is None else (Code.NONE, None)
 
 
 def _acl(wanted: Any) -> Acl | str:

@@ -11,7 +11,6 @@ from typing import Any, Final
 from stratalog.errors import ConfigError
 from stratalog_gateway.error_codes import Code, RefusedError
 from stratalog_gateway.handlers.request import Request, require
-from stratalog_gateway.node import Node
 from stratalog_gateway.security.quotas import DEFAULT, ENTITIES, Entity, Table, limits_of
 from stratalog_gateway.security.resources import CLUSTER_NAME, Operation, ResourceType
 
@@ -20,73 +19,67 @@ _DEFAULT: Final = 1
 _ANY: Final = 2
 
 
-class ClientQuotaHandlers:
-    """Requests about quotas. A change is durable before its response is sent."""
+def describe_client_quotas(request: Request) -> Any:
+    """Return the response with the quotas whose entity (user, client id or IP address) the filter matches."""
+    make, file = request.make, request.node.quota_file
+    try:
+        require(request.client, Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME)
+        matches = _filter(request.body.components, strict=request.body.strict)
+    except RefusedError as error:
+        return make(error_code=error.kafka_code, error_message=str(error), entries=None)
+    found: dict[Entity, list[Any]] = {}
+    for (entity, name), limit in ({} if file is None else file.current).items():
+        if matches(entity):
+            found.setdefault(entity, []).append(make.part("ValueData", key=name, value=limit))
+    entries = tuple(
+        make.part("EntryData", entity=_parts(make, entity), values=tuple(values)) for entity, values in found.items()
+    )
+    return make(error_code=Code.NONE, error_message=None, entries=entries)
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
 
-    def describe(self, request: Request) -> Any:
-        """Return the response with the quotas whose entity (user, client id or IP address) the filter matches."""
-        make, file = request.make, self._node.quota_file
-        try:
-            require(request.client, Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME)
-            matches = _filter(request.body.components, strict=request.body.strict)
-        except RefusedError as error:
-            return make(error_code=error.kafka_code, error_message=str(error), entries=None)
-        found: dict[Entity, list[Any]] = {}
-        for (entity, name), limit in ({} if file is None else file.current).items():
-            if matches(entity):
-                found.setdefault(entity, []).append(make.part("ValueData", key=name, value=limit))
-        entries = tuple(
-            make.part("EntryData", entity=_parts(make, entity), values=tuple(values))
-            for entity, values in found.items()
-        )
-        return make(error_code=Code.NONE, error_message=None, entries=entries)
+def alter_client_quotas(request: Request) -> Any:
+    """Set and remove limits, or only check the changes if ``validate_only`` is set. Return the response.
 
-    def alter(self, request: Request) -> Any:
-        """Set and remove limits, or only check the changes if ``validate_only`` is set. Return the response.
+    If a change of an entity is invalid, the entity keeps its limits. Valid changes of other entities are stored.
+    """
+    make, body = request.make, request.body
+    results: list[tuple[int, str | None]] = [(Code.NONE, None)] * len(body.entries)
 
-        If a change of an entity is invalid, the entity keeps its limits. Valid changes of other entities are stored.
-        """
-        make, body = request.make, request.body
-        results: list[tuple[int, str | None]] = [(Code.NONE, None)] * len(body.entries)
-
-        def changed(known: Table) -> Table:
-            table: Table = dict(known)
-            for number, entry in enumerate(body.entries):
-                try:
-                    altered = _altered(table, entry, [one.entity for one in body.entries])
-                except RefusedError as error:
-                    results[number] = error.kafka_code, str(error)
-                else:
-                    table = altered
-            return known if body.validate_only or table == known else table
-
-        refused = request.client.refusal(Operation.ALTER_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME)
-        if refused:
-            results = [(refused, None)] * len(body.entries)
-        elif self._node.quota_file is None:
-            results = [(Code.INVALID_REQUEST, "quotas.file is not set")] * len(body.entries)
-        else:
+    def changed(known: Table) -> Table:
+        table: Table = dict(known)
+        for number, entry in enumerate(body.entries):
             try:
-                self._node.quota_file.change(changed)
-            except (ConfigError, OSError) as failed:
-                results = [(code or Code.KAFKA_STORAGE_ERROR, text or str(failed)) for code, text in results]
-        return make(
-            entries=tuple(
-                make.part(
-                    "EntryData",
-                    error_code=code,
-                    error_message=text,
-                    entity=tuple(
-                        make.part("EntityData", entity_type=part.entity_type, entity_name=part.entity_name)
-                        for part in entry.entity
-                    ),
-                )
-                for entry, (code, text) in zip(body.entries, results, strict=True)
+                altered = _altered(table, entry, [one.entity for one in body.entries])
+            except RefusedError as error:
+                results[number] = error.kafka_code, str(error)
+            else:
+                table = altered
+        return known if body.validate_only or table == known else table
+
+    refused = request.client.refusal(Operation.ALTER_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME)
+    if refused:
+        results = [(refused, None)] * len(body.entries)
+    elif request.node.quota_file is None:
+        results = [(Code.INVALID_REQUEST, "quotas.file is not set")] * len(body.entries)
+    else:
+        try:
+            request.node.quota_file.change(changed)
+        except (ConfigError, OSError) as failed:
+            results = [(code or Code.KAFKA_STORAGE_ERROR, text or str(failed)) for code, text in results]
+    return make(
+        entries=tuple(
+            make.part(
+                "EntryData",
+                error_code=code,
+                error_message=text,
+                entity=tuple(
+                    make.part("EntityData", entity_type=part.entity_type, entity_name=part.entity_name)
+                    for part in entry.entity
+                ),
             )
+            for entry, (code, text) in zip(body.entries, results, strict=True)
         )
+    )
 
 
 def _parts(make: Any, entity: Entity) -> tuple[Any, ...]:

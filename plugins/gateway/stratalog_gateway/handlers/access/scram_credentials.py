@@ -12,7 +12,6 @@ from typing import Any, Final
 from stratalog.errors import ConfigError
 from stratalog_gateway.error_codes import Code, RefusedError
 from stratalog_gateway.handlers.request import Request
-from stratalog_gateway.node import Node
 from stratalog_gateway.security.resources import CLUSTER_NAME, Operation, ResourceType
 from stratalog_gateway.security.security_settings import SCRAM_SHA_256, SCRAM_SHA_512
 from stratalog_gateway.security.users import (
@@ -30,73 +29,67 @@ _NUMBERS: Final = {name: number for number, name in _MECHANISMS.items()}
 _NO_FILE: Final = "users.file is not set"
 
 
-class ScramCredentialHandlers:
-    """Requests about SCRAM credentials of users. A change is durable before its response is sent."""
-
-    def __init__(self, node: Node) -> None:
-        self._node = node
-
-    def describe(self, request: Request) -> Any:
-        """Return the response with mechanisms and iterations of the named users; of all users if no user is named."""
-        make, asked = request.make, [user.name for user in request.body.users or ()]
-        error: int = request.client.refusal(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
-        if error or self._node.users is None:
-            message = None if error else _NO_FILE
-            return make(error_code=error or Code.SECURITY_DISABLED, error_message=message, results=())
-        known, counts = self._node.users.current, Counter(asked)
-        results = []
-        for name in dict.fromkeys(asked) if asked else sorted(known):
-            code, reason = int(Code.NONE), None
-            found = known.get(normalized(name), {})
-            if counts[name] > 1:
-                code = Code.DUPLICATE_RESOURCE
-                reason = f"Cannot describe SCRAM credentials for the same user twice in a single request: {name}"
-            elif not found:
-                code = Code.RESOURCE_NOT_FOUND
-                reason = f"Attempt to describe a user credential that does not exist: {name}"
-            infos = tuple(
-                make.part("CredentialInfo", mechanism=_NUMBERS[kind], iterations=credential.iterations)
-                for kind, credential in ({} if code else found).items()
-            )
-            results.append(
-                make.part(
-                    "DescribeUserScramCredentialsResult",
-                    user=name,
-                    error_code=code,
-                    error_message=reason,
-                    credential_infos=infos,
-                )
-            )
-        return make(error_code=Code.NONE, error_message=None, results=tuple(results))
-
-    def alter(self, request: Request) -> Any:
-        """Add, change and delete credentials of users, and return the response.
-
-        If a change of a user is invalid, the user is unchanged. Valid changes of other users are stored.
-        """
-        body = request.body
-        results: dict[str, tuple[int, str | None]] = {
-            wanted.name: (Code.NONE, None) for wanted in (*body.deletions, *body.upsertions)
-        }
-        refused = request.client.refusal(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
-        if refused:
-            results = dict.fromkeys(results, (refused, None))
-        elif self._node.users is None:
-            results = dict.fromkeys(results, (Code.SECURITY_DISABLED, _NO_FILE))
-        else:
-            try:
-                self._node.users.change(lambda known: _altered(known, body, results))
-            except (ConfigError, OSError) as failed:
-                results = {
-                    name: (code or Code.KAFKA_STORAGE_ERROR, text or str(failed))
-                    for name, (code, text) in results.items()
-                }
-        return request.make(
-            results=tuple(
-                request.make.part("AlterUserScramCredentialsResult", user=name, error_code=code, error_message=text)
-                for name, (code, text) in results.items()
+def describe_user_scram_credentials(request: Request) -> Any:
+    """Return the response with mechanisms and iterations of the named users; of all users if no user is named."""
+    make, asked = request.make, [user.name for user in request.body.users or ()]
+    error: int = request.client.refusal(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
+    if error or request.node.users is None:
+        message = None if error else _NO_FILE
+        return make(error_code=error or Code.SECURITY_DISABLED, error_message=message, results=())
+    known, counts = request.node.users.current, Counter(asked)
+    results = []
+    for name in dict.fromkeys(asked) if asked else sorted(known):
+        code, reason = int(Code.NONE), None
+        found = known.get(normalized(name), {})
+        if counts[name] > 1:
+            code = Code.DUPLICATE_RESOURCE
+            reason = f"Cannot describe SCRAM credentials for the same user twice in a single request: {name}"
+        elif not found:
+            code = Code.RESOURCE_NOT_FOUND
+            reason = f"Attempt to describe a user credential that does not exist: {name}"
+        infos = tuple(
+            make.part("CredentialInfo", mechanism=_NUMBERS[kind], iterations=credential.iterations)
+            for kind, credential in ({} if code else found).items()
+        )
+        results.append(
+            make.part(
+                "DescribeUserScramCredentialsResult",
+                user=name,
+                error_code=code,
+                error_message=reason,
+                credential_infos=infos,
             )
         )
+    return make(error_code=Code.NONE, error_message=None, results=tuple(results))
+
+
+def alter_user_scram_credentials(request: Request) -> Any:
+    """Add, change and delete credentials of users, and return the response.
+
+    If a change of a user is invalid, the user is unchanged. Valid changes of other users are stored.
+    """
+    body = request.body
+    results: dict[str, tuple[int, str | None]] = {
+        wanted.name: (Code.NONE, None) for wanted in (*body.deletions, *body.upsertions)
+    }
+    refused = request.client.refusal(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
+    if refused:
+        results = dict.fromkeys(results, (refused, None))
+    elif request.node.users is None:
+        results = dict.fromkeys(results, (Code.SECURITY_DISABLED, _NO_FILE))
+    else:
+        try:
+            request.node.users.change(lambda known: _altered(known, body, results))
+        except (ConfigError, OSError) as failed:
+            results = {
+                name: (code or Code.KAFKA_STORAGE_ERROR, text or str(failed)) for name, (code, text) in results.items()
+            }
+    return request.make(
+        results=tuple(
+            request.make.part("AlterUserScramCredentialsResult", user=name, error_code=code, error_message=text)
+            for name, (code, text) in results.items()
+        )
+    )
 
 
 def _altered(known: Users, body: Any, results: dict[str, tuple[int, str | None]]) -> Users:
