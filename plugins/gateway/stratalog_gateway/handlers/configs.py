@@ -11,7 +11,7 @@ from typing import Any, Final
 from stratalog import TopicSetting
 from stratalog.spi import TopicConfig
 from stratalog_gateway.error_codes import Code, RefusedError
-from stratalog_gateway.handlers.request import Request, outcome, require
+from stratalog_gateway.handlers.request import Outcome, Request, require
 from stratalog_gateway.node import Node
 from stratalog_gateway.security.resources import CLUSTER_NAME, Operation, ResourceType
 from stratalog_gateway.wire.messages import Maker
@@ -35,17 +35,13 @@ def describe_configs(request: Request) -> Any:
     results = []
     for resource in request.body.resources:
         configs: tuple[Any, ...] = ()
-
-        def describe() -> None:
-            nonlocal configs
-            configs = _describe(request, resource)  # noqa: B023 - called here
-
-        error, message = outcome(describe)
+        with Outcome() as outcome:
+            configs = _describe(request, resource)
         results.append(
             request.make.part(
                 "DescribeConfigsResult",
-                error_code=error,
-                error_message=message,
+                error_code=outcome.code,
+                error_message=outcome.message,
                 resource_type=resource.resource_type,
                 resource_name=resource.resource_name,
                 configs=configs,
@@ -115,14 +111,13 @@ def alter_configs(request: Request) -> Any:
 def _alter_all(request: Request, *, resets_others: bool) -> Any:
     responses = []
     for resource in request.body.resources:
-        error, message = outcome(
-            lambda: _alter(request, resource, resets_others=resets_others)  # noqa: B023 - called here
-        )
+        with Outcome() as outcome:
+            _alter(request, resource, resets_others=resets_others)
         responses.append(
             request.make.part(
                 "AlterConfigsResourceResponse",
-                error_code=error,
-                error_message=message,
+                error_code=outcome.code,
+                error_message=outcome.message,
                 resource_type=resource.resource_type,
                 resource_name=resource.resource_name,
             )

@@ -14,7 +14,7 @@ from stratalog_gateway.error_codes import Code, RefusedError, coordinator_code
 from stratalog_gateway.groups.assignors import Partitions
 from stratalog_gateway.groups.consumer_coordinator import ConsumerGroupView, Heartbeat
 from stratalog_gateway.groups.consumer_group import ConsumerMember
-from stratalog_gateway.handlers.request import Request, require
+from stratalog_gateway.handlers.request import Outcome, Request, require
 from stratalog_gateway.security.resources import NOT_ASKED, Operation, ResourceType
 from stratalog_gateway.wire.messages import to_ms
 
@@ -82,21 +82,21 @@ def consumer_group_describe(request: Request) -> Any:
     """Return the response with groups of the consumer protocol, and GROUP_ID_NOT_FOUND for other groups."""
     groups = []
     for name in request.body.group_ids:
-        error, message, view = int(Code.GROUP_ID_NOT_FOUND), f"Group {name} not found.", None
-        try:
+        view = None
+        with Outcome() as outcome:
             require(request.client, Operation.DESCRIBE, ResourceType.GROUP, name)
             view = request.groups.consumer.view(name)
-            for topic in () if view is None else view.topics:
+            if view is None:
+                raise RefusedError(Code.GROUP_ID_NOT_FOUND, f"Group {name} not found.")
+            for topic in view.topics:
                 require(request.client, Operation.DESCRIBE, ResourceType.TOPIC, topic)
-        except (RefusedError, StorageError) as failed:
-            error, message, view = failed.kafka_code, str(failed), None
         groups.append(
             _described(request, name, view)
-            if view is not None
+            if view is not None and not outcome.code
             else request.make.part(
                 "DescribedGroup",
-                error_code=error,
-                error_message=message,
+                error_code=outcome.code,
+                error_message=outcome.message,
                 group_id=name,
                 group_state="",
                 group_epoch=0,

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from stratalog.errors import StorageError
 from stratalog_gateway.error_codes import Code
-from stratalog_gateway.handlers.request import Request
+from stratalog_gateway.handlers.request import Outcome, Request, require
 from stratalog_gateway.security.resources import CLUSTER_NAME, NOT_ASKED, Operation, ResourceType
 
 _EMPTY: Final = "Empty"
@@ -57,67 +57,60 @@ def describe_groups(request: Request) -> Any:
     group with committed offsets exists, even if it never had members. Only a stable group has a protocol, and
     members with metadata and assignments.
     """
-    make, found = request.make, []
-    for name in request.body.groups:
-        error: int = request.client.refusal(Operation.DESCRIBE, ResourceType.GROUP, name)
-        view, has_offsets = None, False
-        try:
-            if not error:
-                view = request.groups.table.view(name)
-                has_offsets = view is None and bool(request.node.engine.group_offsets(name))
-        except StorageError as failed:
-            error = failed.kafka_code
-        if error:
-            found.append(
-                make.part(
-                    "DescribedGroup",
-                    error_code=error,
-                    group_id=name,
-                    group_state="",
-                    protocol_type="",
-                    protocol_data="",
-                    members=(),
-                )
-            )
-            continue
-        if view is not None and view.kind != _CLASSIC:
-            state, kind, protocol, members = _DEAD, "", "", ()
-        elif view is None:
-            state = _EMPTY if has_offsets else _DEAD
-            kind, protocol, members = _SIMPLE, "", ()
-        else:
-            state, kind = view.state, view.protocol_type
-            is_stable = state == _STABLE
-            protocol = view.protocol if is_stable else ""
-            members = tuple(
-                make.part(
-                    "DescribedGroupMember",
-                    member_id=member.id,
-                    group_instance_id=member.instance_id,
-                    client_id=member.client_id,
-                    client_host=member.client_host,
-                    member_metadata=member.metadata(protocol) if is_stable else b"",
-                    member_assignment=member.assignment if is_stable else b"",
-                )
-                for member in view.members
-            )
-        is_missing = state == _DEAD and request.header.version >= _SAYS_MISSING
-        found.append(
-            make.part(
-                "DescribedGroup",
-                error_code=Code.GROUP_ID_NOT_FOUND if is_missing else Code.NONE,
-                error_message=f"Group {name} not found." if is_missing else None,
-                group_id=name,
-                group_state=state,
-                protocol_type=kind,
-                protocol_data=protocol,
-                members=members,
-                authorized_operations=request.client.operations(ResourceType.GROUP, name)
-                if request.field("include_authorized_operations", False)
-                else NOT_ASKED,
-            )
+    return request.make(groups=tuple(_described(request, name) for name in request.body.groups))
+
+
+def _described(request: Request, name: str) -> Any:
+    make, view, has_offsets = request.make, None, False
+    with Outcome() as outcome:
+        require(request.client, Operation.DESCRIBE, ResourceType.GROUP, name)
+        view = request.groups.table.view(name)
+        has_offsets = view is None and bool(request.node.engine.group_offsets(name))
+    if outcome.code:
+        return make.part(
+            "DescribedGroup",
+            error_code=outcome.code,
+            group_id=name,
+            group_state="",
+            protocol_type="",
+            protocol_data="",
+            members=(),
         )
-    return make(groups=tuple(found))
+    if view is not None and view.kind != _CLASSIC:
+        state, kind, protocol, members = _DEAD, "", "", ()
+    elif view is None:
+        state = _EMPTY if has_offsets else _DEAD
+        kind, protocol, members = _SIMPLE, "", ()
+    else:
+        state, kind = view.state, view.protocol_type
+        is_stable = state == _STABLE
+        protocol = view.protocol if is_stable else ""
+        members = tuple(
+            make.part(
+                "DescribedGroupMember",
+                member_id=member.id,
+                group_instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                member_metadata=member.metadata(protocol) if is_stable else b"",
+                member_assignment=member.assignment if is_stable else b"",
+            )
+            for member in view.members
+        )
+    is_missing = state == _DEAD and request.header.version >= _SAYS_MISSING
+    return make.part(
+        "DescribedGroup",
+        error_code=Code.GROUP_ID_NOT_FOUND if is_missing else Code.NONE,
+        error_message=f"Group {name} not found." if is_missing else None,
+        group_id=name,
+        group_state=state,
+        protocol_type=kind,
+        protocol_data=protocol,
+        members=members,
+        authorized_operations=request.client.operations(ResourceType.GROUP, name)
+        if request.field("include_authorized_operations", False)
+        else NOT_ASKED,
+    )
 
 
 def delete_groups(request: Request) -> Any:
@@ -127,10 +120,9 @@ def delete_groups(request: Request) -> Any:
     """
     found = []
     for name in request.body.groups_names:
-        error: int = request.client.refusal(Operation.DELETE, ResourceType.GROUP, name)
-        try:
-            error = error or request.groups.table.delete(name)
-        except StorageError as failed:
-            error = failed.kafka_code
-        found.append(request.make.part("DeletableGroupResult", group_id=name, error_code=error))
+        code: int = Code.NONE
+        with Outcome() as outcome:
+            require(request.client, Operation.DELETE, ResourceType.GROUP, name)
+            code = request.groups.table.delete(name)
+        found.append(request.make.part("DeletableGroupResult", group_id=name, error_code=code or outcome.code))
     return request.make(results=tuple(found))

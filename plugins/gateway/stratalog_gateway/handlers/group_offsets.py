@@ -16,7 +16,7 @@ from stratalog import CommittedOffset, TopicPartition
 from stratalog.errors import StorageError
 from stratalog_gateway.error_codes import Code, RefusedError, coordinator_code
 from stratalog_gateway.groups.group import GroupView
-from stratalog_gateway.handlers.request import Request, outcome, require, require_group
+from stratalog_gateway.handlers.request import Outcome, Request, require, require_group
 from stratalog_gateway.security.resources import Operation, ResourceType
 
 _MANY_GROUPS: Final = 8  # first version of OffsetFetch with several groups
@@ -76,11 +76,11 @@ def _commit(request: Request, refused: int) -> tuple[Sequence[str | None], dict[
     errors, offsets = checked_offsets(request, names, refused)
     if offsets:
         engine = request.node.engine
-        # `_check` may have found a topic that is being deleted. The engine of a read-only gateway has no topics.
+        # `checked_offsets` may have found a topic that is being deleted. The engine of a read-only gateway has no topics.
         is_here = request.node.source is engine
-        failed, _ = outcome(lambda: engine.alter_group_offsets(body.group_id, offsets, must_exist=is_here))
-        errors |= dict.fromkeys(offsets, failed) if failed else {}
-        errors |= {} if failed else _undone(request, names, offsets)
+        with Outcome() as outcome:
+            engine.alter_group_offsets(body.group_id, offsets, must_exist=is_here)
+        errors |= dict.fromkeys(offsets, outcome.code) if outcome.code else _undone(request, names, offsets)
     return names, errors
 
 
@@ -93,13 +93,13 @@ def _undone(
     partition whose offset was deleted. The caller holds the lock of the group: no member has committed an offset of
     a new topic before.
     """
-    engine, group = request.node.engine, request.body.group_id
     changed = {
         known for topic, known in zip(request.body.topics, names, strict=True) if _name_of(request, topic) != known
     }
     gone = [name for name in offsets if name.topic in changed]
-    failed, _ = outcome(lambda: engine.alter_group_offsets(group, dict.fromkeys(gone)))
-    return dict.fromkeys(gone, failed or Code.UNKNOWN_TOPIC_ID)
+    with Outcome() as outcome:
+        request.node.engine.alter_group_offsets(request.body.group_id, dict.fromkeys(gone))
+    return dict.fromkeys(gone, outcome.code or Code.UNKNOWN_TOPIC_ID)
 
 
 def _name_of(request: Request, topic: Any) -> str | None:
@@ -277,10 +277,11 @@ def _delete(request: Request, view: GroupView | None) -> Any:
         for wanted in topic.partitions
     ]
     deleted = dict.fromkeys(name for name in gone if name in known)
-    error, _ = outcome(lambda: engine.alter_group_offsets(body.group_id, deleted))
+    with Outcome() as outcome:
+        engine.alter_group_offsets(body.group_id, deleted)
     topics = []
     for topic in body.topics:
-        code = hidden[topic.name] or (Code.GROUP_SUBSCRIBED_TO_TOPIC if topic.name in subscribed else error)
+        code = hidden[topic.name] or (Code.GROUP_SUBSCRIBED_TO_TOPIC if topic.name in subscribed else outcome.code)
         partitions = tuple(
             make.part("OffsetDeleteResponsePartition", partition_index=wanted.partition_index, error_code=code)
             for wanted in topic.partitions

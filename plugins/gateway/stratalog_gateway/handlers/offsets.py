@@ -8,9 +8,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from stratalog import Log
-from stratalog.errors import StorageError
 from stratalog_gateway.error_codes import Code, RefusedError
-from stratalog_gateway.handlers.request import ISOLATIONS, Request, require
+from stratalog_gateway.handlers.request import ISOLATIONS, Outcome, Request, require
 from stratalog_gateway.security.resources import Operation, ResourceType
 from stratalog_gateway.wire.primitives import MalformedRequestError
 
@@ -43,9 +42,9 @@ def list_offsets(request: Request) -> Any:
 
 
 def _list(request: Request, topic: str, wanted: Any, isolation: str) -> dict[str, object]:
-    error, offset, stamp, epoch = int(Code.NONE), -1, -1, -1
+    offset, stamp, epoch = -1, -1, -1
     current = getattr(wanted, "current_leader_epoch", -1)
-    try:
+    with Outcome() as outcome:
         require(request.client, Operation.DESCRIBE, ResourceType.TOPIC, topic)
         _check_timestamp(wanted.timestamp, request.header.version)
         log = request.node.log(topic, wanted.partition_index)
@@ -53,10 +52,8 @@ def _list(request: Request, topic: str, wanted: Any, isolation: str) -> dict[str
             log.end_offset_for_epoch(current, current)  # checks the epoch
         offset, stamp = _offset_at(log, wanted.timestamp, isolation)
         epoch = log.leader_epoch if wanted.timestamp == _LATEST else log.leader_epoch_at(offset)
-    except (RefusedError, StorageError) as failed:
-        error = failed.kafka_code
     return {
-        "partition_index": wanted.partition_index, "error_code": error, "timestamp": stamp, "offset": offset,
+        "partition_index": wanted.partition_index, "error_code": outcome.code, "timestamp": stamp, "offset": offset,
         "leader_epoch": epoch,
     }  # fmt: skip
 
@@ -67,18 +64,15 @@ def offset_for_leader_epoch(request: Request) -> Any:
     for topic in request.body.topics:
         partitions = []
         for wanted in topic.partitions:
-            error, epoch, end = int(Code.NONE), -1, -1
-            current = wanted.current_leader_epoch
-            try:
+            epoch, end, current = -1, -1, wanted.current_leader_epoch
+            with Outcome() as outcome:
                 require(request.client, Operation.DESCRIBE, ResourceType.TOPIC, topic.topic)
                 log = request.node.log(topic.topic, wanted.partition)
                 epoch, end = log.end_offset_for_epoch(wanted.leader_epoch, current if current >= 0 else None)
-            except (RefusedError, StorageError) as failed:
-                error = failed.kafka_code
             partitions.append(
                 make.part(
                     "EpochEndOffset",
-                    error_code=error,
+                    error_code=outcome.code,
                     partition=wanted.partition,
                     leader_epoch=epoch,
                     end_offset=end,
@@ -94,18 +88,16 @@ def delete_records(request: Request) -> Any:
     for topic in request.body.topics:
         partitions = []
         for wanted in topic.partitions:
-            error, low = int(Code.NONE), -1
-            try:
+            low = -1
+            with Outcome() as outcome:
                 require(request.client, Operation.DELETE, ResourceType.TOPIC, topic.name)
                 low = request.node.log(topic.name, wanted.partition_index).delete_records(wanted.offset)
-            except (RefusedError, StorageError) as failed:
-                error = failed.kafka_code
             partitions.append(
                 make.part(
                     "DeleteRecordsPartitionResult",
                     partition_index=wanted.partition_index,
                     low_watermark=low,
-                    error_code=error,
+                    error_code=outcome.code,
                 )
             )
         topics.append(make.part("DeleteRecordsTopicResult", name=topic.name, partitions=tuple(partitions)))

@@ -11,7 +11,7 @@ from typing import Any
 
 from stratalog.errors import ConfigError
 from stratalog_gateway.error_codes import Code, RefusedError
-from stratalog_gateway.handlers.request import Request, outcome
+from stratalog_gateway.handlers.request import Outcome, Request
 from stratalog_gateway.node import Node
 from stratalog_gateway.security.resources import CLUSTER_NAME, Operation, ResourceType
 
@@ -35,7 +35,7 @@ def alter_replica_log_dirs(request: Request) -> Any:
 
 
 def _moved(node: Node, topic: str, partition: int, path: str) -> int:
-    def move() -> None:
+    with Outcome() as outcome:
         if not Path(path).is_absolute():
             raise RefusedError(Code.LOG_DIR_NOT_FOUND, f"{path} is not an absolute path")
         node.log(topic, partition)
@@ -49,8 +49,7 @@ def _moved(node: Node, topic: str, partition: int, path: str) -> int:
                 node.engine.move_partition(topic, partition, path)
             except ConfigError as error:
                 raise RefusedError(Code.LOG_DIR_NOT_FOUND, str(error)) from error
-
-    return outcome(move)[0]
+    return outcome.code
 
 
 def alter_partition_reassignments(request: Request) -> Any:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple
+from types import TracebackType
+from typing import Any, Final, NamedTuple, Self
 
 from stratalog import Transfer
 from stratalog.errors import StorageError
@@ -85,13 +86,27 @@ def require_group(request: Request) -> None:
         raise RefusedError(Code.INVALID_GROUP_ID)
 
 
-Outcome = tuple[int, str | None]
+class Outcome:
+    """Error code and message for one item of a request, after a ``with`` block that handles the item.
 
+    A RefusedError or StorageError ends the block, and sets both attributes. Other errors are raised.
 
-def outcome(act: Callable[[], object]) -> Outcome:
-    """Call ``act``. Return 0 and None, or the code and text of the RefusedError or StorageError that it raises."""
-    try:
-        act()
-    except (RefusedError, StorageError) as error:
-        return error.kafka_code, str(error)
-    return Code.NONE, None
+    Attributes:
+        code: Kafka's error code, 0 if the block has no error.
+        message: text of the error; None if the block has no error.
+    """
+
+    def __init__(self) -> None:
+        self.code: int = Code.NONE
+        self.message: str | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        if not isinstance(error, RefusedError | StorageError):
+            return False
+        self.code, self.message = error.kafka_code, str(error)
+        return True

@@ -13,7 +13,7 @@ from typing import Any, Final
 from stratalog.spi import TopicConfig
 from stratalog_gateway.error_codes import Code, RefusedError
 from stratalog_gateway.handlers.configs import check_tier, described_settings
-from stratalog_gateway.handlers.request import Request, outcome, require
+from stratalog_gateway.handlers.request import Outcome, Request, require
 from stratalog_gateway.node import Node
 from stratalog_gateway.security.resources import CLUSTER_NAME, Operation, ResourceType
 
@@ -31,8 +31,7 @@ def _create(request: Request, topic: Any, times: int) -> Any:
     config = {setting.name: setting.value for setting in topic.configs}
     count = len(topic.assignments) or topic.num_partitions
     count = node.settings.partitions if count == -1 else count
-
-    def create() -> None:
+    with node.changing_topics, Outcome() as outcome:
         if times > 1:
             raise RefusedError(Code.INVALID_REQUEST, f"topic {topic.name} is in the request twice")
         if not request.client.allows(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME):
@@ -43,16 +42,14 @@ def _create(request: Request, topic: Any, times: int) -> Any:
         if nulls:
             raise RefusedError(Code.INVALID_CONFIG, f"Null value not supported for topic configs: {nulls}")
         if only_check:
-            _check_name(topic.name)
+            if not is_topic_name(topic.name):
+                raise RefusedError(Code.INVALID_TOPIC, f"topic name {topic.name!r} is not allowed")
             # without the settings of plugins, which only a creation checks
             plain = TopicConfig(remote_storage_enable=node.engine.tier is not None)
             check_tier(node, plain.replaced(plain.known(config), "CreateTopics"))
         else:
             node.engine.create_topic(topic.name, partitions=count, config=config)
-
-    with node.changing_topics:
-        error, message = outcome(create)
-    info = None if error else node.topics().get(topic.name)
+    info = None if outcome.code else node.topics().get(topic.name)
     configs, hidden = (), request.client.refusal(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, topic.name)
     if info is not None and not hidden and request.header.version >= 5:
         configs = described_settings(node, request.make, topic.name, "CreatableTopicConfigs")
@@ -60,11 +57,11 @@ def _create(request: Request, topic: Any, times: int) -> Any:
         "CreatableTopicResult",
         name=topic.name,
         topic_id=None if info is None or info.topic_id is None else info.topic_id.as_uuid,
-        error_code=error,
-        error_message=message,
-        topic_config_error_code=Code.NONE if error else hidden,
-        num_partitions=-1 if error or hidden else count,
-        replication_factor=-1 if error or hidden else 1,
+        error_code=outcome.code,
+        error_message=outcome.message,
+        topic_config_error_code=Code.NONE if outcome.code else hidden,
+        num_partitions=-1 if outcome.code or hidden else count,
+        replication_factor=-1 if outcome.code or hidden else 1,
         configs=configs,
     )
 
@@ -113,37 +110,42 @@ def delete_topics(request: Request) -> Any:
     found = []
     for topic in asked:
         name, topic_id = topic if isinstance(topic, tuple) else (topic.name, topic.topic_id)
-        error: int = Code.UNKNOWN_TOPIC_ID
-        message: str | None = "no topic has this id"
-        is_wrong = (name is None) == (topic_id is None)
-        with request.node.changing_topics:  # no topic with the same name is created after the id was looked up
-            if is_wrong:
-                error, message = Code.INVALID_REQUEST, "name a topic either by its name or by its id"
-            elif name is None:
-                name = request.node.topic_of(topic_id.bytes)
-            if name is not None and not is_wrong:
-                known = name
-                error, message = outcome(lambda: _delete(request, known))  # noqa: B023 - called here
-                is_hidden = not request.client.allows(Operation.DESCRIBE, ResourceType.TOPIC, name)
-                name = None if topic_id is not None and is_hidden else name
+        # no topic with the same name is created after the id was looked up
+        with request.node.changing_topics, Outcome() as outcome:
+            if (name is None) == (topic_id is None):
+                raise RefusedError(Code.INVALID_REQUEST, "name a topic either by its name or by its id")
+            known = request.node.topic_of(topic_id.bytes) if name is None else name
+            if known is None:
+                raise RefusedError(Code.UNKNOWN_TOPIC_ID, "no topic has this id")
+            if name is None and request.client.allows(Operation.DESCRIBE, ResourceType.TOPIC, known):
+                name = known
+            require(request.client, Operation.DELETE, ResourceType.TOPIC, known)
+            request.node.engine.delete_topic(known)
         found.append(
-            make.part("DeletableTopicResult", name=name, topic_id=topic_id, error_code=error, error_message=message)
+            make.part(
+                "DeletableTopicResult",
+                name=name,
+                topic_id=topic_id,
+                error_code=outcome.code,
+                error_message=outcome.message,
+            )
         )
     return make(responses=tuple(found))
-
-
-def _delete(request: Request, topic: str) -> None:
-    require(request.client, Operation.DELETE, ResourceType.TOPIC, topic)
-    request.node.engine.delete_topic(topic)
 
 
 def create_partitions(request: Request) -> Any:
     """Add partitions to topics, or only check the request if ``validate_only`` is set. Return the response."""
     names, found = Counter(topic.name for topic in request.body.topics), []
     for topic in request.body.topics:
-        error, message = outcome(lambda: _add(request, topic, names[topic.name]))  # noqa: B023 - called here
+        with Outcome() as outcome:
+            _add(request, topic, names[topic.name])
         found.append(
-            request.make.part("CreatePartitionsTopicResult", name=topic.name, error_code=error, error_message=message)
+            request.make.part(
+                "CreatePartitionsTopicResult",
+                name=topic.name,
+                error_code=outcome.code,
+                error_message=outcome.message,
+            )
         )
     return request.make(results=tuple(found))
 
@@ -183,9 +185,3 @@ def colliding_topic(name: str, known: Iterable[str]) -> str | None:
     """
     plain = name.replace(".", "_")
     return next((other for other in known if other != name and other.replace(".", "_") == plain), None)
-
-
-def _check_name(topic: str) -> None:
-    """Raise RefusedError if Kafka does not accept the name of a topic."""
-    if not is_topic_name(topic):
-        raise RefusedError(Code.INVALID_TOPIC, f"topic name {topic!r} is not allowed")

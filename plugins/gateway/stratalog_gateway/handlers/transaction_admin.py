@@ -6,13 +6,12 @@ Source: apache/kafka KafkaApis, TransactionStateManager.listTransactionStates, R
 from __future__ import annotations
 
 import datetime as dt
-import functools
 from collections.abc import Iterable
 from typing import Any, Final
 
 from stratalog.errors import StorageError
-from stratalog_gateway.error_codes import Code, RefusedError
-from stratalog_gateway.handlers.request import Outcome, Request, outcome, require
+from stratalog_gateway.error_codes import Code
+from stratalog_gateway.handlers.request import Outcome, Request, require
 from stratalog_gateway.security.resources import CLUSTER_NAME, Operation, ResourceType
 
 _STATES: Final = {  # by the number of a transaction's status
@@ -69,14 +68,12 @@ def describe_transactions(request: Request) -> Any:
 
 
 def _described(request: Request, transactional_id: str) -> Any:
-    make, code, state, client = request.make, int(Code.NONE), None, request.client
-    try:
+    make, state, client = request.make, None, request.client
+    with Outcome() as outcome:
         require(client, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id)
         state = request.node.engine.transactions.state(transactional_id)
-    except (RefusedError, StorageError) as error:
-        code = error.kafka_code
     if state is None:
-        code = code or (Code.TRANSACTIONAL_ID_NOT_FOUND if transactional_id else Code.INVALID_REQUEST)
+        code = outcome.code or (Code.TRANSACTIONAL_ID_NOT_FOUND if transactional_id else Code.INVALID_REQUEST)
         return make.part(
             "TransactionState",
             error_code=code,
@@ -122,22 +119,15 @@ def describe_producers(request: Request) -> Any:
 
 def _producers(request: Request, topic: str, partition: int) -> Any:
     make = request.make
-    try:
+    producers: Iterable[Any] = ()
+    with Outcome() as outcome:
         require(request.client, Operation.READ, ResourceType.TOPIC, topic)
         producers = request.node.log(topic, partition).producers()
-    except (RefusedError, StorageError) as error:
-        return make.part(
-            "PartitionResponse",
-            partition_index=partition,
-            error_code=error.kafka_code,
-            error_message=str(error),
-            active_producers=(),
-        )
     return make.part(
         "PartitionResponse",
         partition_index=partition,
-        error_code=Code.NONE,
-        error_message=None,
+        error_code=outcome.code,
+        error_message=outcome.message,
         active_producers=tuple(
             make.part(
                 "ProducerState",
@@ -162,26 +152,27 @@ def write_txn_markers(request: Request) -> Any:
     for marker in request.body.markers:
         topics = []
         for topic in marker.topics:
-            codes = _marked(request, marker, topic.name, topic.partition_indexes)
             partitions = tuple(
-                make.part("WritableTxnMarkerPartitionResult", partition_index=number, error_code=code)
-                for number, (code, _) in codes
+                make.part(
+                    "WritableTxnMarkerPartitionResult",
+                    partition_index=number,
+                    error_code=_marked(request, marker, topic.name, number),
+                )
+                for number in topic.partition_indexes
             )
             topics.append(make.part("WritableTxnMarkerTopicResult", name=topic.name, partitions=partitions))
         results.append(make.part("WritableTxnMarkerResult", producer_id=marker.producer_id, topics=tuple(topics)))
     return make(markers=tuple(results))
 
 
-def _marked(request: Request, marker: Any, topic: str, numbers: Iterable[int]) -> list[tuple[int, Outcome]]:
-    return [(number, outcome(functools.partial(_mark, request, marker, topic, number))) for number in numbers]
-
-
-def _mark(request: Request, marker: Any, topic: str, number: int) -> None:
-    if not request.client.allows(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
-        require(request.client, Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
-    request.node.log(topic, number).end_transaction(
-        marker.producer_id,
-        marker.producer_epoch,
-        commit=marker.transaction_result,
-        coordinator_epoch=marker.coordinator_epoch,
-    )
+def _marked(request: Request, marker: Any, topic: str, number: int) -> int:
+    with Outcome() as outcome:
+        if not request.client.allows(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
+            require(request.client, Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
+        request.node.log(topic, number).end_transaction(
+            marker.producer_id,
+            marker.producer_epoch,
+            commit=marker.transaction_result,
+            coordinator_epoch=marker.coordinator_epoch,
+        )
+    return outcome.code
