@@ -24,7 +24,7 @@ from stratalog.log.state.leadership import rejoin_tier
 from stratalog.log.state.log_settings import LogSettings
 from stratalog.log.state.log_state import LogState
 from stratalog.log.state.roll import roll
-from stratalog.model.events import EpochFenced, Event
+from stratalog.model.events import EpochFenced, Event, SegmentEvicted
 from stratalog.model.names import LOG_SUFFIX
 from stratalog.segment.build import SegmentBuilder
 from stratalog.segment.components import Components
@@ -159,6 +159,20 @@ class LogMaintenance:
         not writable, or if the disk failed.
         """
         return drop_segments(self._state, end)
+
+    def evict(self, end: int, *, above: int = 0) -> int:
+        """Remove segments as ``drop_local``, notify listeners of each eviction, and return the number of evictions.
+
+        Segments that end at or below ``above`` are removed, but are not evictions: the log deletes them. If ``end`` is
+        0, do nothing.
+        """
+        gone = self.drop_local(end) if end else []
+        evicted = [segment for segment in gone if segment.end_offset > above]
+        for segment in evicted:
+            self.notify(
+                SegmentEvicted(log=self._state.log, base_offset=segment.base_offset, size_bytes=segment.size_bytes)
+            )
+        return len(evicted)
 
     @property
     def cleaning(self) -> CleaningState:

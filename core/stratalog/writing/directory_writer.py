@@ -277,8 +277,8 @@ class DirectoryWriter(BulkWriter):
         """Merge small closed segments at a log's end, as ``BulkWriter.merge_end``."""
         own = self._own().log(*log)
         with own.maintenance.cleaning.busy:
-            publisher, part, remote = own.maintenance.publisher(), LocalRange(own), own.view().remote
-            lowest = max(remote.end_offset if remote is not None else 0, own.maintenance.cleaning.dirty_start or 0)
+            publisher, part = own.maintenance.publisher(), LocalRange(own)
+            lowest = max(own.view().remote_end, own.maintenance.cleaning.dirty_start or 0)
             held = [segment for segment in part.segments[:-1] if segment.base_offset >= lowest]
             made = mergeable(part, end_group(held, limit_bytes, own.config))
             done = [group for group in made if merge_group(part, publisher, group) is not None]

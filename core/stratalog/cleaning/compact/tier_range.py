@@ -20,7 +20,6 @@ from stratalog.log.log import Log
 from stratalog.log.read.tier_view import RemoteView, merged_epochs
 from stratalog.log.read.view import LogView
 from stratalog.model.batches import Buffer
-from stratalog.model.events import SegmentEvicted
 from stratalog.model.names import TopicPartition
 from stratalog.model.segment_info import FileKind
 from stratalog.producers.snapshot import ProducerEntry
@@ -272,10 +271,7 @@ class CommittedPublisher:
             for copy in copies
             if any(copy.base_offset < end and start < copy.end_offset for start, end in spans)
         ]
-        for gone in self._log.maintenance.drop_local(max(stale)) if stale else ():
-            self._log.maintenance.notify(
-                SegmentEvicted(log=self._log.name, base_offset=gone.base_offset, size_bytes=gone.size_bytes)
-            )
+        self._log.maintenance.evict(max(stale, default=0))
 
 
 def _remote_in(view: LogView) -> RemoteView:

@@ -23,7 +23,6 @@ from stratalog.cleaning.erase.key_removal import records_of, without_key
 from stratalog.env.progress import OnBytes, uncounted
 from stratalog.errors import CorruptionError, SegmentGoneError, StorageError
 from stratalog.log.log import Log
-from stratalog.model.events import SegmentEvicted
 from stratalog.segment.build import copy_batches
 from stratalog.segment.segment import Segment
 from stratalog.tier.commit.replace_change import SegmentSwap
@@ -37,8 +36,8 @@ _REASON: Final = "erasure of a key"
 
 def searched_bytes(log: Log, tier: TierLog | None) -> int:
     """Return the number of bytes that an erasure searches: in the tier, and in local segments above the tier's end."""
-    remote_end = _remote_end(log)
-    local_bytes = sum(segment.size_bytes for segment in log.view().segments if segment.end_offset > remote_end)
+    view = log.view()
+    local_bytes = sum(segment.size_bytes for segment in view.segments if segment.end_offset > view.remote_end)
     return local_bytes + (0 if tier is None else tier.known_bytes())
 
 
@@ -107,9 +106,9 @@ def _erase_locally(
     bounds. Rewritten segments are added to ``done``, and damaged segments to ``remnants``, even before an error is
     raised.
     """
-    remote_end = _remote_end(log)
-    for segment in log.view().segments:
-        if segment.end_offset <= remote_end or segment.base_offset >= end:
+    view = log.view()
+    for segment in view.segments:
+        if segment.end_offset <= view.remote_end or segment.base_offset >= end:
             continue
         try:
             if count := records_of(log, segment, key):
@@ -127,11 +126,6 @@ def _active_holds(log: Log, key: bytes) -> bool:
         return bool(records_of(log, log.view().segments[-1], key))
     except CorruptionError:  # nothing is dropped from the segment, and it is reported as damaged
         return False
-
-
-def _remote_end(log: Log) -> int:
-    remote = log.view().remote
-    return 0 if remote is None else remote.end_offset
 
 
 def _in_tier(log: Log, key: bytes, on_bytes: OnBytes) -> Iterator[Remnant]:
@@ -240,9 +234,7 @@ def _erase_in_tier(
 
 def _evict_copies(log: Log, key: bytes) -> None:
     """Remove the local copies that contain the key although the tier does not, and all local segments below them."""
-    ends = [segment.end_offset for segment in _differing_copies(log, key)]
-    for gone in log.maintenance.drop_local(ends[-1]) if ends else ():
-        log.maintenance.notify(SegmentEvicted(log=log.name, base_offset=gone.base_offset, size_bytes=gone.size_bytes))
+    log.maintenance.evict(max((segment.end_offset for segment in _differing_copies(log, key)), default=0))
 
 
 def _differing_copies(log: Log, key: bytes) -> Iterator[Segment]:

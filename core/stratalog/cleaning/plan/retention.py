@@ -16,7 +16,7 @@ from stratalog.config.topic import TopicConfig
 from stratalog.errors import PluginError, StorageError
 from stratalog.log.log import Log
 from stratalog.log.read.log_reader import LogReader
-from stratalog.model.events import SegmentEvicted, SegmentsDeleted
+from stratalog.model.events import SegmentsDeleted
 from stratalog.model.names import TopicPartition
 from stratalog.registry.guarded_parts import guard_of
 from stratalog.segment.segment import Segment
@@ -260,7 +260,7 @@ def plan_pass(log: Log, policies: Mapping[str, CleanupPolicy], tier: TierLog | N
     """
     before, total, local = plan_retention(log, log.config, policies, has_tier=tier is not None, now_ms=now_ms)
     follows_tier = tier is not None and not log.is_leader  # only the leader decides what is deleted, also in the tier
-    remote_end = _tier_end(log) if tier is not None else 0
+    remote_end = log.view().remote_end if tier is not None else 0
     removal = removal_of(before, () if follows_tier else total, local, log.config, remote_end)
     result = RetentionResult(
         log=log.name,
@@ -313,19 +313,9 @@ def relieve(log: Log) -> int:
 
     Only segments that are in the tier are evicted. Return the number of evicted segments.
     """
-    end = _pressed(log.view().segments, log.config.local_hard_limit_bytes, _tier_end(log)).end
-    gone = log.maintenance.drop_local(end) if end else []
-    for segment in gone:
-        log.maintenance.notify(
-            SegmentEvicted(log=log.name, base_offset=segment.base_offset, size_bytes=segment.size_bytes)
-        )
-    return len(gone)
-
-
-def _tier_end(log: Log) -> int:
-    """Return the exclusive end of this log's records in the tier, without records of another leader; 0 if none."""
-    remote = log.view().remote
-    return 0 if remote is None else remote.end_offset
+    view = log.view()
+    end = _pressed(view.segments, log.config.local_hard_limit_bytes, view.remote_end).end
+    return log.maintenance.evict(end)
 
 
 def _pressed(segments: Sequence[Segment] | Sequence[SegmentSummary], limit: int, remote_end: int) -> Cut:
@@ -347,7 +337,6 @@ def _execute(log: Log, tier: TierLog | None, planned: PlannedPass) -> None:
     before, removal, result = planned.summary, planned.removal, planned.result
     whole = removal.whole
     local_end = max(removal.local.end if removal.evicted else 0, whole.end)
-    notify = log.maintenance.notify
     if whole.end > before.offsets.log_start:
         log.maintenance.raise_log_start(whole.end)
     view = log.view()
@@ -356,7 +345,7 @@ def _execute(log: Log, tier: TierLog | None, planned: PlannedPass) -> None:
             tier.expire(whole.end, leader_epoch=view.leader_epoch, reason="; ".join(whole.reasons))
         log.maintenance.refresh_remote()
     if result.deleted_segments:
-        notify(
+        log.maintenance.notify(
             SegmentsDeleted(
                 log=log.name,
                 log_start=result.log_start,
@@ -364,9 +353,7 @@ def _execute(log: Log, tier: TierLog | None, planned: PlannedPass) -> None:
                 size_bytes=result.deleted_bytes,
             )
         )
-    for segment in log.maintenance.drop_local(local_end) if local_end else ():
-        if segment.end_offset > whole.end:
-            notify(SegmentEvicted(log=log.name, base_offset=segment.base_offset, size_bytes=segment.size_bytes))
+    log.maintenance.evict(local_end, above=whole.end)
     if result.rolled:
         log.roll()
     log.maintenance.delete_expired()

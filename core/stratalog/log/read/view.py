@@ -71,6 +71,11 @@ class LogView(NamedTuple):
         offsets = _of(LogOffsets, (start, local_start, synced, end, end, end))
         return _of(LogView, (self.log, self.segments, offsets, *self[3:]))
 
+    @property
+    def remote_end(self) -> int:
+        """Exclusive end offset of the records in the tier, without records of another leader; 0 without a tier."""
+        return 0 if self.remote is None else self.remote.end_offset
+
     def segment_at(self, offset: int) -> ReadableSegment | None:
         """Return the segment that contains ``offset``, or the next one after it; None at the log end.
 
