@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from stratalog.cleaning.plan.log_summary import evictable, summarise
-from stratalog.cleaning.plan.uncleanable import mark_uncleanable
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import PluginError, StorageError
 from stratalog.log.log import Log
@@ -244,7 +243,7 @@ def apply_retention(
         planned = plan_pass(log, policies, tier, now_ms=now_ms)
     except PluginError as error:
         if not dry_run:
-            mark_uncleanable(log, error)
+            log.maintenance.mark_uncleanable(error)
         raise
     if not dry_run:
         _execute(log, tier, planned)
