@@ -115,7 +115,7 @@ def uncompacted(config: TopicConfig) -> TopicConfig:
 
 def local_plan(log: Log, policies: Mapping[str, CleanupPolicy], now_ms: int = 0) -> CompactionPlan:
     """Return the policies' compaction plan for a log without a tier."""
-    (plan,) = plan_parts(log, policies, None, has_tier=False, now_ms=now_ms)
+    (plan,) = plan_parts(log, policies, None, now_ms=now_ms)
     return plan
 
 

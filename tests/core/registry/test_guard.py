@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import pytest
 
-from stratalog.cleaning.plan.retention import has_filter
+from stratalog.cleaning.plan.policy_actions import has_filter
 from stratalog.config.engine_settings import Limits
 from stratalog.config.topic import TopicConfig
 from stratalog.env import Env, PosixVfs

@@ -23,7 +23,8 @@ from stratalog.cleaning.compact.segment_range import (
 )
 from stratalog.cleaning.compact.tier_range import CommittedPublisher, TierRange, Traffic
 from stratalog.cleaning.compact.two_pass import run_passes
-from stratalog.cleaning.plan.compaction_plan import CompactionPlan, rewriters
+from stratalog.cleaning.plan.compaction_plan import CompactionPlan
+from stratalog.cleaning.plan.policy_actions import rewriters
 from stratalog.env.progress import Progress, counted, is_from_progress
 from stratalog.env.rate_limit import Throttle
 from stratalog.errors import (

@@ -14,11 +14,11 @@ from typing import Final
 from stratalog.cleaning.compact.compaction_round import CleanerLimits
 from stratalog.cleaning.explain.preview import PlannedSegment, RoundPreview, preview
 from stratalog.cleaning.plan.compaction_plan import CompactionPlan, plan_parts
-from stratalog.cleaning.plan.retention import Removal, plan_pass
+from stratalog.cleaning.plan.retention import Removal, RetentionPlan, plan_pass
 from stratalog.config.topic import TopicConfig
 from stratalog.log.log import Log
 from stratalog.model.records import Fields
-from stratalog.spi.cleanup import CleanupPolicy, DeletePrefix, Keep, LogSummary, SegmentSummary
+from stratalog.spi.cleanup import CleanupPolicy, DeletePrefix, LogSummary, SegmentSummary
 from stratalog.tier.tier_log import TierLog
 
 HORIZON_MS: Final = 1000 * 365 * 86_400_000  # a segment that is deleted only after this time counts as kept for good
@@ -101,13 +101,11 @@ def explain(
         StorageError: the pass or a round would fail with this error.
     """
     asked = _offsets(log, offset, key)
-    planned = plan_pass(log, policies, tier, now_ms=now_ms)
-    summary, removal = planned.summary, planned.removal
-    plans = plan_parts(log, policies, tier, has_tier=tier is not None, now_ms=now_ms)
+    retention, _ = plan_pass(log, policies, tier, now_ms=now_ms)
+    plans = plan_parts(log, policies, tier, now_ms=now_ms)
     rounds = [_round(plan, policies, limits, now_ms, sorted(asked)) for plan in plans]
-    kept = [action for action in (*planned.total, *planned.local) if isinstance(action, Keep)]
-    whens = deletion_times(summary, policies, log.config, now_ms)
-    ranges = tuple(_ranges(summary, removal, rounds, kept, whens, now_ms))
+    whens = deletion_times(retention.summary, policies, log.config, now_ms)
+    ranges = tuple(_ranges(retention, rounds, whens, now_ms))
     records = tuple(_records(asked, ranges, rounds, is_by_key=bool(plans)))
     if offset is not None or key is not None:
         ranges = tuple(
@@ -145,22 +143,17 @@ def _round(
 
 
 def _ranges(
-    summary: LogSummary,
-    removal: Removal,
-    rounds: Sequence[RoundEffect],
-    kept: Sequence[Keep],
-    whens: Mapping[int, int],
-    now_ms: int,
+    retention: RetentionPlan, rounds: Sequence[RoundEffect], whens: Mapping[int, int], now_ms: int
 ) -> list[RangeFate]:
     found = list[RangeFate]()
-    for segment in summary.segments:
+    for segment in retention.summary.segments:
         if segment.base_offset == segment.end_offset:
             continue
         part = "tier" if segment.is_remote else "local"
         mine = next((one for one in rounds if one.plan.part == part), None)
         rewrite = None if mine is None else mine.plan.rewrite
         made = None if mine is None else mine.made_of(segment)
-        removed = removed_fate(segment, removal, whens, now_ms)
+        removed = removed_fate(segment, retention.removal, whens, now_ms)
         if removed is not None:
             found.append(removed)
         elif made is not None and rewrite is not None:
@@ -170,7 +163,7 @@ def _ranges(
             if made.end == segment.end_offset:
                 found[-1] = replace(found[-1], when_ms=whens.get(segment.base_offset))
         else:
-            reasons = [one.reason for one in kept if one.start < segment.end_offset and segment.base_offset < one.end]
+            reasons = retention.reasons_to_keep(segment)
             if mine is not None and rewrite is None:
                 reasons.append(mine.plan.reason)
             if rewrite is not None and segment.end_offset <= rewrite.end:

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from stratalog.cleaning.explain.explain import Fate, RangeFate, deletion_times, range_fate, removed_fate
-from stratalog.cleaning.plan.compaction_plan import rewriters
-from stratalog.cleaning.plan.retention import plan_retention, removal_of
+from stratalog.cleaning.plan.policy_actions import rewriters
+from stratalog.cleaning.plan.retention import plan_retention
 from stratalog.config.topic import TopicConfig
 from stratalog.log.read.log_reader import LogReader
-from stratalog.spi.cleanup import CleanupPolicy, Keep, LogSummary, Rewrite, SegmentSummary
+from stratalog.spi.cleanup import CleanupPolicy, LogSummary, Rewrite, SegmentSummary
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,31 +56,24 @@ def forecast(
         PluginError: a policy is wrong.
         StorageError: the log's tier cannot be read.
     """
-    summary, total, local = plan_retention(
-        log, config, policies, has_tier=has_tier, now_ms=now_ms, dirty_start=dirty_start
-    )
-    removal = removal_of(summary, total, local, config, _tier_end(summary))
-    rewrites = [action for action in total if isinstance(action, Rewrite)] if rewriters(policies) else []
-    kept = [action for action in (*total, *local) if isinstance(action, Keep)]
+    plan = plan_retention(log, config, policies, has_tier=has_tier, now_ms=now_ms, dirty_start=dirty_start)
+    summary = plan.summary
+    rewrites = [action for action in plan.total if isinstance(action, Rewrite)] if rewriters(policies) else []
     whens = deletion_times(summary, policies, config, now_ms)
     ranges = list[RangeFate]()
     for segment in summary.segments:
         when_ms = whens.get(segment.base_offset)
         rewrite = next((one for one in rewrites if one.start <= segment.base_offset < one.end), None)
-        removed = removed_fate(segment, removal, whens, now_ms)
+        removed = removed_fate(segment, plan.removal, whens, now_ms)
         if removed is not None:
             found = removed
         elif rewrite is not None:
             found = range_fate(segment, Fate.COMPACT, when_ms, rewrite.reason, 0)
         else:
-            reasons = (one.reason for one in kept if one.start < segment.end_offset and segment.base_offset < one.end)
+            reasons = plan.reasons_to_keep(segment)
             found = range_fate(segment, Fate.KEEP, when_ms, "; ".join(dict.fromkeys(reasons)), 0)
         ranges.append(found)
     return Forecast(summary.segments, tuple(ranges), _dirty_ratio(summary) if rewriters(policies) else None)
-
-
-def _tier_end(summary: LogSummary) -> int:
-    return max((segment.end_offset for segment in summary.segments if segment.is_remote), default=0)
 
 
 def _dirty_ratio(summary: LogSummary) -> float:

@@ -13,7 +13,8 @@ from stratalog.cleaning.compact.segment_digests import Digests, SegmentDigests
 from stratalog.cleaning.compact.segment_range import LocalRange, RewriteStoppedError, SegmentRange
 from stratalog.cleaning.compact.tier_range import TierRange, Traffic
 from stratalog.cleaning.compact.two_pass import run_passes
-from stratalog.cleaning.plan.compaction_plan import CompactionPlan, rewriters
+from stratalog.cleaning.plan.compaction_plan import CompactionPlan
+from stratalog.cleaning.plan.policy_actions import rewriters
 from stratalog.env.rate_limit import Throttle
 from stratalog.errors import SegmentGoneError
 from stratalog.log.log import Log

@@ -9,11 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from stratalog.cleaning.plan.log_summary import summarise, summarise_for_rewrite
-from stratalog.cleaning.plan.retention import check_filter, deleted_to, has_filter
-from stratalog.errors import PluginError, StorageError, StoreError
+from stratalog.cleaning.plan.policy_actions import actions_of, check_filter, check_rewrite, rewriters
+from stratalog.cleaning.plan.retention import deleted_to
+from stratalog.errors import StorageError, StoreError
 from stratalog.log.load.tier_producers import stable_end
 from stratalog.log.log import Log
-from stratalog.spi.cleanup import CleanupPolicy, Keep, LogSummary, Rewrite, SegmentSummary
+from stratalog.spi.cleanup import Action, CleanupPolicy, Keep, LogSummary, Rewrite, SegmentSummary
 from stratalog.tier.tier_log import TierLog
 
 
@@ -45,15 +46,6 @@ class CompactionPlan:
         return "local" if self.tier is None else "tier"
 
 
-def rewriters(policies: Mapping[str, CleanupPolicy]) -> dict[str, CleanupPolicy]:
-    """Return the policies that have a record filter, by name.
-
-    Every compaction round uses the filters of all of these policies, because each part of a log has only one first
-    dirty offset.
-    """
-    return {name: policy for name, policy in policies.items() if has_filter(policy)}
-
-
 def compacted_to(plan: CompactionPlan) -> int:
     """Return the first dirty offset of the part of the log that a plan is for; -1 if unknown."""
     if plan.tier is not None:
@@ -67,7 +59,6 @@ def plan_parts(
     policies: Mapping[str, CleanupPolicy],
     tier: TierLog | None,
     *,
-    has_tier: bool,
     now_ms: int,
     asks_all: bool = False,
 ) -> list[CompactionPlan]:
@@ -81,12 +72,11 @@ def plan_parts(
         log: the log.
         policies: policies of its topic.
         tier: the log's part in a tier; None if the log has no tier.
-        has_tier: True if closed segments of the topic are offloaded.
         now_ms: time when the round would begin.
         asks_all: True to call policies even if no policy has a record filter. A Rewrite is then an error, for which a
             plan is returned; without an error, no plan is returned.
     """
-    chosen, state = rewriters(policies), log.maintenance.cleaning
+    chosen, state, has_tier = rewriters(policies), log.maintenance.cleaning, tier is not None
     if not chosen:
         return _mistaken(log, policies, has_tier=has_tier, now_ms=now_ms) if asks_all else []
     try:
@@ -100,11 +90,12 @@ def plan_parts(
         return plans
     try:
         summary = summarise_for_rewrite(log, has_tier=has_tier)
-        actions = _asked(log, policies, summary, now_ms)
+        actions = _actions(log, policies, summary, now_ms)
     except StorageError as error:
         return [*plans, *(CompactionPlan(log, None, str(error), error, tier=part) for part in asked)]
-    gone_to = deleted_to(log, policies, summary, now_ms=now_ms)
-    joined = (_joined(log, summary, actions, part, gone_to) for part in asked)
+    gone_to = deleted_to(log, policies, summary, actions)
+    found = [one for name in chosen for one in actions[name] if isinstance(one, Keep | Rewrite)]
+    joined = (_joined(log, summary, found, part, gone_to) for part in asked)
     # A local round could drop a record because of a newer record that is not in the tier yet. A log that is restored
     # from the tier alone would lack both records.
     waits = tier is not None and not log.config.remote_log_copy_disable
@@ -116,7 +107,7 @@ def _mistaken(log: Log, policies: Mapping[str, CleanupPolicy], *, has_tier: bool
     if log.maintenance.cleaning.uncleanable:
         return [CompactionPlan(log, None, f"uncleanable: {log.maintenance.cleaning.uncleanable}")]
     try:
-        _asked(log, policies, summarise(log, has_tier=has_tier), now_ms)
+        _actions(log, policies, summarise(log, has_tier=has_tier), now_ms)
     except StoreError:  # without the tier's segments the policies cannot plan, and nothing is rewritten here anyway
         return []
     except StorageError as error:
@@ -124,37 +115,24 @@ def _mistaken(log: Log, policies: Mapping[str, CleanupPolicy], *, has_tier: bool
     return []
 
 
+def _actions(
+    log: Log, policies: Mapping[str, CleanupPolicy], summary: LogSummary, now_ms: int
+) -> dict[str, tuple[Action, ...]]:
+    """Return the actions of each policy; raise PluginError if a policy fails or plans a wrong Rewrite."""
+
+    def check(policy: CleanupPolicy, summary: LogSummary, action: object) -> None:
+        if isinstance(action, Rewrite):
+            check_filter(policy, action)
+            check_rewrite(summary, action)
+
+    return actions_of(policies, summary, lambda policy: policy.plan(summary, log.config, now_ms), check)
+
+
 def _waiting(plan: CompactionPlan) -> CompactionPlan:
     """Return a plan for the local part without its rewrite: the segments are compacted after their offload."""
     if plan.rewrite is None:
         return plan
     return replace(plan, rewrite=None, reason="being offloaded to the tier, where it is compacted")
-
-
-def _asked(
-    log: Log, policies: Mapping[str, CleanupPolicy], summary: LogSummary, now_ms: int
-) -> Sequence[Keep | Rewrite]:
-    """Return the Keep and Rewrite actions of the policies that have a record filter.
-
-    Raises:
-        PluginError: a policy raises an error or plans an invalid Rewrite; the text names the policy.
-    """
-    found, chosen = list[Keep | Rewrite](), rewriters(policies)
-    for name, policy in policies.items():
-        try:
-            actions = policy.plan(summary, log.config, now_ms)
-            for action in actions:
-                if isinstance(action, Rewrite):
-                    check_filter(policy, action)
-                    check_rewrite(summary, action)
-            found += [action for action in actions if isinstance(action, Keep | Rewrite) and name in chosen]
-        except PluginError as error:
-            raise PluginError(f"policy {name}: {error}") from error
-        except StorageError:
-            raise
-        except Exception as error:  # a plugin may raise anything, and the cleaner must continue with the other logs
-            raise PluginError(f"cleanup policy {name} failed on {log.name}: {error!r}") from error
-    return found
 
 
 def _joined(
@@ -202,24 +180,6 @@ def _joined_in_tier(log: Log, joined: Rewrite, tier: TierLog, segments: Sequence
     download_bytes = sum(found.size_bytes for found in (*read, *dirty))
     rewrite = joined if joined.dirty_start < joined.end else None
     return CompactionPlan(log, rewrite, joined.reason, tier=tier, download_bytes=download_bytes)
-
-
-def check_rewrite(summary: LogSummary, action: Rewrite) -> None:
-    """Raise PluginError unless a rewrite consists of whole closed segments of one part below the last stable offset."""
-    tiered = [segment for segment in summary.segments if segment.is_remote]
-    own = [segment for segment in summary.segments if not segment.is_remote]
-    border = tiered[-1].end_offset if tiered else 0
-    part = tiered if action.start < border else own
-    active = next((segment.base_offset for segment in own if segment.is_active), border)
-    limit = min(summary.offsets.last_stable, active)
-    starts = {segment.base_offset for segment in part}
-    ends = {segment.end_offset for segment in part}
-    if action.start not in starts or action.end not in ends:
-        raise PluginError(
-            f"{action} does not begin and end where closed segments of {summary.log} do, in its tier or on local disk alone"
-        )
-    if not action.start <= action.dirty_start < action.end <= limit:
-        raise PluginError(f"{action} is not in order, or goes past {limit}, up to which {summary.log} may be rewritten")
 
 
 def dirtiest(plans: Sequence[CompactionPlan]) -> CompactionPlan | None:

@@ -84,11 +84,6 @@ def _with_first(summary: SegmentSummary, view: LogView, log: Log) -> SegmentSumm
     return summary if first is None else replace(summary, first_timestamp_ms=first.max_timestamp_ms)
 
 
-def evictable(summary: LogSummary) -> LogSummary:
-    """Return the summary with only the segments on local disk, for local retention."""
-    return replace(summary, segments=tuple(segment for segment in summary.segments if segment.is_local))
-
-
 def _coarse(view: LogView, remote: PagedSegments, detailed_to: int) -> Iterator[SegmentSummary]:
     """Yield the segments and manifest pages of the tier below the first local segment."""
     local_start = view.segments[0].base_offset if view.segments else view.offsets.log_end

@@ -7,19 +7,20 @@ start.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
 
-from stratalog.cleaning.plan.log_summary import evictable, summarise
+from stratalog.cleaning.plan.log_summary import summarise
+from stratalog.cleaning.plan.policy_actions import actions_of, check_action
 from stratalog.config.topic import TopicConfig
-from stratalog.errors import PluginError, StorageError
+from stratalog.errors import PluginError
 from stratalog.log.log import Log
 from stratalog.log.read.log_reader import LogReader
 from stratalog.model.events import SegmentsDeleted
 from stratalog.model.names import TopicPartition
-from stratalog.registry.guarded_parts import guard_of
 from stratalog.segment.segment import Segment
-from stratalog.spi.cleanup import Action, CleanupPolicy, DeletePrefix, Keep, LogSummary, Rewrite, SegmentSummary
+from stratalog.spi.cleanup import Action, CleanupPolicy, DeletePrefix, Keep, LogSummary, SegmentSummary
 from stratalog.tier.tier_log import TierLog
 
 
@@ -80,7 +81,7 @@ class Removal:
 
 
 @dataclass(frozen=True, slots=True)
-class PlannedPass:
+class RetentionPlan:
     """Plan of one retention pass over a log.
 
     Attributes:
@@ -88,14 +89,17 @@ class PlannedPass:
         total: actions for the whole log.
         local: actions for the local part.
         removal: segments that the actions remove.
-        result: expected result.
     """
 
     summary: LogSummary
     total: Sequence[Action]
     local: Sequence[Action]
     removal: Removal
-    result: RetentionResult
+
+    def reasons_to_keep(self, segment: SegmentSummary) -> list[str]:
+        """Return the reasons of the policies to keep a part of a segment, or all of it."""
+        kept = (action for action in (*self.total, *self.local) if isinstance(action, Keep))
+        return [one.reason for one in kept if one.start < segment.end_offset and segment.base_offset < one.end]
 
 
 def plan_retention(
@@ -106,8 +110,8 @@ def plan_retention(
     has_tier: bool,
     now_ms: int,
     dirty_start: int | None = None,
-) -> tuple[LogSummary, Sequence[Action], Sequence[Action]]:
-    """Return the log's summary, and the policies' actions for the whole log and for its local part.
+) -> RetentionPlan:
+    """Return the plan of the policies for one log. If the log follows a leader, only local segments are removed.
 
     If the manifest of the tier has pages, the summary lists the segments one by one up to the end of the deletion, and
     then one item for each page. ``dirty_start`` is as for ``summarise``.
@@ -122,11 +126,15 @@ def plan_retention(
         end = cut_of(total, summary.offsets.high_watermark).end
         following = next((found for found in summary.segments if found.end_offset > end), None)
         if following is None or not following.is_page:
-            return summary, total, local
+            break
         summary = summarise(log, has_tier=has_tier, detailed_to=following.end_offset, dirty_start=dirty_start)
+    view = log.view()
+    removed = () if has_tier and not view.is_leader else total  # only the leader deletes, also in the tier
+    removal = _removal(summary, removed, local, config, view.remote_end if has_tier else 0)
+    return RetentionPlan(summary, total, local, removal)
 
 
-def removal_of(
+def _removal(
     summary: LogSummary, total: Sequence[Action], local: Sequence[Action], config: TopicConfig, remote_end: int
 ) -> Removal:
     """Return the segments that a pass removes with the actions for the whole log (``total``) and its local part.
@@ -148,85 +156,34 @@ def removal_of(
     )
 
 
-def deleted_to(log: Log, policies: Mapping[str, CleanupPolicy], summary: LogSummary, *, now_ms: int) -> int:
-    """Return the exclusive end of the segments that the next retention pass deletes; 0 if none or after an error."""
+def deleted_to(
+    log: Log, policies: Mapping[str, CleanupPolicy], summary: LogSummary, actions: Mapping[str, Sequence[Action]]
+) -> int:
+    """Return the exclusive end of the segments that the next retention pass deletes; 0 if it deletes none or fails.
+
+    ``actions`` are the actions of each policy for the whole log.
+    """
     if summary.has_tier and not log.is_leader:
         return 0  # only the leader of the log deletes
     try:
-        actions = _wanted(policies, summary, lambda policy: policy.plan(summary, log.config, now_ms))
-    except StorageError:
+        for name, planned in actions.items():
+            for action in planned:
+                check_action(policies[name], summary, action)
+    except PluginError:
         return 0
-    end = cut_of(actions, summary.offsets.high_watermark).end
+    end = cut_of([*chain(*actions.values())], summary.offsets.high_watermark).end
     return max((segment.end_offset for segment in summary.segments if segment.end_offset <= end), default=0)
 
 
 def _planned(
     config: TopicConfig, policies: Mapping[str, CleanupPolicy], summary: LogSummary, now_ms: int
 ) -> tuple[Sequence[Action], Sequence[Action]]:
-    total = _wanted(policies, summary, lambda policy: policy.plan(summary, config, now_ms))
+    total = actions_of(policies, summary, lambda policy: policy.plan(summary, config, now_ms), check_action)
     if not summary.has_tier:
-        return total, ()
-    local = evictable(summary)
-    return total, _wanted(policies, local, lambda policy: policy.local_plan(local, config, now_ms))
-
-
-def _wanted(
-    policies: Mapping[str, CleanupPolicy], summary: LogSummary, ask: Callable[[CleanupPolicy], Sequence[Action]]
-) -> list[Action]:
-    """Return the actions of all policies: the results of ``ask`` for each policy. Raise PluginError if one is wrong."""
-    found = list[Action]()
-    for name, policy in policies.items():
-        try:
-            actions = tuple(ask(policy))
-        except PluginError as error:
-            raise PluginError(f"{summary.log}: {error}") from error
-        except StorageError:
-            raise
-        except Exception as error:  # a plugin may raise anything, and the cleaner must continue with the other logs
-            raise PluginError(f"cleanup policy {name} failed on {summary.log}: {error!r}") from error
-        for action in actions:
-            try:
-                _check_action(policy, summary, action)
-            except PluginError as error:
-                owner = guard_of(policy) or f"cleanup policy {name}"
-                raise PluginError(f"{owner} is wrong about {summary.log}: {error}") from error
-        found += actions
-    return found
-
-
-def _check_action(policy: CleanupPolicy, summary: LogSummary, action: object) -> None:
-    if isinstance(action, DeletePrefix):
-        check_prefix(summary, action)
-    elif isinstance(action, Rewrite):
-        check_filter(policy, action)
-    elif not isinstance(action, Keep):
-        raise PluginError(f"{action!r} is not an action: return Keep, DeletePrefix and Rewrite values")
-
-
-def check_prefix(summary: LogSummary, action: DeletePrefix) -> None:
-    """Raise PluginError if a deletion is empty, starts above the log's first offset, or ends above the log end.
-
-    The first offset is the log start, or the base offset of the first segment, whichever is higher.
-    """
-    start, end = summary.offsets.log_start, summary.offsets.log_end
-    first = summary.segments[0].base_offset if summary.segments else start
-    if action.start > max(first, start):
-        raise PluginError(f"{action} is not a prefix: the log begins at {first}")
-    if action.end <= action.start:
-        raise PluginError(f"{action} is empty: end must be above start")
-    if action.end > end:
-        raise PluginError(f"{action} ends beyond the log, whose end offset is {end}")
-
-
-def has_filter(policy: CleanupPolicy) -> bool:
-    """Return True if a policy implements ``record_filter``, which every policy that plans a Rewrite needs."""
-    return type(policy).record_filter is not CleanupPolicy.record_filter
-
-
-def check_filter(policy: CleanupPolicy, action: Rewrite) -> None:
-    """Raise PluginError if a policy without a record filter plans a rewrite."""
-    if not has_filter(policy):
-        raise PluginError(f"{action} needs a record filter: implement its method record_filter")
+        return [*chain(*total.values())], ()
+    here = replace(summary, segments=tuple(segment for segment in summary.segments if segment.is_local))
+    local = actions_of(policies, here, lambda policy: policy.local_plan(here, config, now_ms), check_action)
+    return [*chain(*total.values())], [*chain(*local.values())]
 
 
 def apply_retention(
@@ -240,40 +197,41 @@ def apply_retention(
         StorageError: the tier or the disk failed. The log start may be higher already; the next pass continues.
     """
     try:
-        planned = plan_pass(log, policies, tier, now_ms=now_ms)
+        plan, result = plan_pass(log, policies, tier, now_ms=now_ms)
     except PluginError as error:
         if not dry_run:
             log.maintenance.mark_uncleanable(error)
         raise
     if not dry_run:
-        _execute(log, tier, planned)
-    return planned.result
+        _execute(log, tier, plan, result)
+    return result
 
 
-def plan_pass(log: Log, policies: Mapping[str, CleanupPolicy], tier: TierLog | None, *, now_ms: int) -> PlannedPass:
-    """Return the plan of one retention pass over one log, as ``apply_retention`` executes it. Changes nothing.
+def plan_pass(
+    log: Log, policies: Mapping[str, CleanupPolicy], tier: TierLog | None, *, now_ms: int
+) -> tuple[RetentionPlan, RetentionResult]:
+    """Return the plan of one retention pass over one log, and its expected result. Changes nothing.
 
     Raises:
         PluginError: a policy is wrong.
         StorageError: the tier cannot be read.
     """
-    before, total, local = plan_retention(log, log.config, policies, has_tier=tier is not None, now_ms=now_ms)
-    follows_tier = tier is not None and not log.is_leader  # only the leader decides what is deleted, also in the tier
-    remote_end = log.view().remote_end if tier is not None else 0
-    removal = removal_of(before, () if follows_tier else total, local, log.config, remote_end)
+    plan = plan_retention(log, log.config, policies, has_tier=tier is not None, now_ms=now_ms)
+    removal = plan.removal
     result = RetentionResult(
         log=log.name,
-        log_start=max(before.offsets.log_start, removal.whole.end),
+        log_start=max(plan.summary.offsets.log_start, removal.whole.end),
         deleted_segments=len(removal.deleted),
         deleted_bytes=sum(segment.size_bytes for segment in removal.deleted),
         evicted_segments=len(removal.evicted),
         evicted_bytes=sum(segment.size_bytes for segment in removal.evicted),
         reasons=removal.reasons,
-        rolled=tier is not None and _rolls(log, before, removal.whole.end, remote_end, local),
+        rolled=tier is not None and _rolls(log, plan),
     )
+    follows_tier = tier is not None and not log.is_leader
     if not (removal.deleted or removal.evicted or result.rolled or follows_tier):
-        _check_deletes(policies, before, total)
-    return PlannedPass(before, total, local, removal, result)
+        _check_deletes(policies, plan.summary, plan.total)
+    return plan, result
 
 
 def _check_deletes(policies: Mapping[str, CleanupPolicy], before: LogSummary, total: Sequence[Action]) -> None:
@@ -288,16 +246,17 @@ def _check_deletes(policies: Mapping[str, CleanupPolicy], before: LogSummary, to
         )
 
 
-def _rolls(log: Log, before: LogSummary, deleted_to: int, remote_end: int, local: Sequence[Action]) -> bool:
+def _rolls(log: Log, plan: RetentionPlan) -> bool:
     """Return True if local retention applies to the active segment, which must first be closed and offloaded.
 
     Source: apache/kafka UnifiedLog.deleteOldSegments (deletableSegments, shouldRoll).
     """
-    offsets, active = before.offsets, before.segments[-1] if before.segments else None
+    offsets, segments, end = plan.summary.offsets, plan.summary.segments, plan.removal.whole.end
+    active = segments[-1] if segments else None
     if active is None or not active.is_active or not active.size_bytes or log.config.remote_log_copy_disable:
         return False
-    is_next = max(deleted_to, remote_end) >= active.base_offset
-    return is_next and deleted_to < offsets.log_end <= cut_of(local, offsets.high_watermark).end
+    is_next = max(end, log.view().remote_end) >= active.base_offset
+    return is_next and end < offsets.log_end <= cut_of(plan.local, offsets.high_watermark).end
 
 
 def cut_of(actions: Sequence[Action], limit: int) -> Cut:
@@ -332,11 +291,10 @@ def _widened(cut: Cut, other: Cut) -> Cut:
     return Cut(max(cut.end, other.end), (*cut.reasons, *other.reasons))
 
 
-def _execute(log: Log, tier: TierLog | None, planned: PlannedPass) -> None:
-    before, removal, result = planned.summary, planned.removal, planned.result
-    whole = removal.whole
+def _execute(log: Log, tier: TierLog | None, plan: RetentionPlan, result: RetentionResult) -> None:
+    removal, whole = plan.removal, plan.removal.whole
     local_end = max(removal.local.end if removal.evicted else 0, whole.end)
-    if whole.end > before.offsets.log_start:
+    if whole.end > plan.summary.offsets.log_start:
         log.maintenance.raise_log_start(whole.end)
     view = log.view()
     if tier is not None and whole.end and view.is_leader:  # the log may follow since the pass was planned

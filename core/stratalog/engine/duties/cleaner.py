@@ -123,7 +123,7 @@ class Cleaner:
                 found.append(CompactionPlan(log, None, str(error), error))
                 continue
             tier = self._tier_of(log)
-            found += plan_parts(log, policies, tier, has_tier=tier is not None, now_ms=now_ms, asks_all=asks_all)
+            found += plan_parts(log, policies, tier, now_ms=now_ms, asks_all=asks_all)
         return found
 
     def preview(self, plan: CompactionPlan) -> RoundPreview | None:

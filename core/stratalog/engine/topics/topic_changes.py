@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
-from stratalog.cleaning.plan.compaction_plan import rewriters
+from stratalog.cleaning.plan.policy_actions import rewriters
 from stratalog.config.topic import TopicConfig
 from stratalog.engine.open.log_dir import LogDir
 from stratalog.engine.open.log_opener import LogOpener

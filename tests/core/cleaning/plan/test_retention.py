@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from log_bed import LogBed
-from stratalog.cleaning.plan.log_summary import evictable, summarise
+from stratalog.cleaning.plan.log_summary import summarise
 from stratalog.cleaning.plan.retention import RetentionResult, apply_retention
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import PluginError
@@ -190,4 +190,4 @@ def test_a_summary_describes_all_segments(bed: LogBed) -> None:
     assert all(segment.is_local and not segment.is_remote for segment in summary.segments)
     newest = [bed.clock.now_ms() - 2000 - 1000 * after for after in (6, 4, 2, 0)]
     assert [segment.age_from_ms for segment in summary.segments] == newest
-    assert (summary.offsets, summary.has_tier, evictable(summary)) == (log.offsets(), False, summary)
+    assert (summary.offsets, summary.has_tier) == (log.offsets(), False)
