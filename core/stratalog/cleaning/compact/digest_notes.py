@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from stratalog.cleaning.compact import unchanged_segments
-from stratalog.cleaning.compact.segment_digests import NEVER_MS, Digest, Digests
+from stratalog.cleaning.compact.segment_digests import NEVER_MS, Digest, SegmentDigests
 from stratalog.cleaning.compact.transaction_filter import is_special
 from stratalog.cleaning.compact.unchanged_segments import BatchVerdicts, UnchangedState, UnchangedTracker
 from stratalog.cleaning.compact.verdicts import AT_HORIZON
@@ -32,7 +31,7 @@ class DigestNotes:
 
     def __init__(
         self,
-        digests: Digests[Any] | None,
+        digests: SegmentDigests | None,
         filters: Sequence[RecordFilter],
         base_offset: int,
         state: UnchangedTracker,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Generic
 
-from stratalog.cleaning.compact.segment_digests import Digests
+from stratalog.cleaning.compact.segment_digests import SegmentDigests
 from stratalog.cleaning.compact.segment_range import RewriteStats, S, SegmentPublisher, SegmentRange
 from stratalog.env.progress import OnBytes, uncounted
 from stratalog.env.rate_limit import Throttle
@@ -56,7 +56,7 @@ class Rewriting(Generic[S]):
             dropped. For a group of one segment in a tier, a second read costs more than the temporary file.
         stats: statistics of the round.
         digests: digests of segments, made with ``job.secret``, by which the round skips unchanged segments; None to
-            read all segments.
+            read all segments. Only local segments have digests.
         whole_log: returns the given fields of the committed records of both parts of the log; None if not available.
     """
 
@@ -71,7 +71,7 @@ class Rewriting(Generic[S]):
     on_bytes: OnBytes = uncounted
     is_copied: bool = False
     stats: RewriteStats = field(default_factory=RewriteStats)
-    digests: Digests[S] | None = None
+    digests: SegmentDigests | None = None
     whole_log: Callable[[Fields], Iterator[RecordColumns]] | None = None
 
     def segments(self, start: int, end: int) -> Iterator[S]:

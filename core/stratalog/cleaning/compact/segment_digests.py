@@ -10,7 +10,7 @@ import contextlib
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, Protocol, TypeVar
+from typing import Final
 
 from crc32c import crc32c
 
@@ -21,13 +21,10 @@ from stratalog.errors import FileReplacedError, OutOfResourcesError, SegmentGone
 from stratalog.log.log import Log
 from stratalog.model.batches import Buffer
 from stratalog.model.names import DIGEST_SUFFIX, parse_segment_file, segment_file
-from stratalog.segment.readable import ReadableSegment
 from stratalog.segment.segment import Segment
 from stratalog.segment.segment_identity import Identity
 from stratalog.spi.cleanup import RecordFilter
 from stratalog.spi.segment_store import LogFiles, SegmentFile
-
-S_contra = TypeVar("S_contra", bound=ReadableSegment, contravariant=True)
 
 NEVER_MS: Final = LONG_MAX
 _MAGIC: Final = b"STLGDIG2"
@@ -57,7 +54,7 @@ class Digest:
         due_ms: time (ms since 1970) when the first tombstone of the segment expires; ``NEVER_MS`` without tombstones.
         secret: secret with which the filters have hashed the keys in the sections.
         sections: positions of the sections in the file.
-        unchanged: state in which a round must reach the segment to skip it; empty until ``Digests.sparing`` reads it.
+        unchanged: state in which a round must reach the segment to skip it; empty until ``SegmentDigests.sparing`` reads it.
     """
 
     identity: Identity
@@ -67,24 +64,8 @@ class Digest:
     unchanged: UnchangedState = field(default_factory=UnchangedState)
 
 
-class Digests(Protocol[S_contra]):
-    """Digests of the segments of one part of a log, for one compaction round."""
-
-    def sparing(self, segment: S_contra, filters: Sequence[RecordFilter], now_ms: int) -> Digest | None:
-        """Return the digest of a segment if it proves that no filter drops a record and no tombstone has expired.
-
-        Return None otherwise, also if the segment has no valid digest.
-        """
-
-    def sections(self, digest: Digest) -> Iterator[tuple[str, Buffer]]:
-        """Iterate over the kinds and bytes of the filters' sections, to write them into a merged segment's digest."""
-
-    def begin(self, base_offset: int) -> DigestWriter | None:
-        """Begin the digest of a segment; return None if no digest is to be written."""
-
-
 class SegmentDigests:
-    """Digest files of the local segments of one log. Not thread-safe.
+    """Digest files of the local segments of one log, for one compaction round. Not thread-safe.
 
     Args:
         log: the log.

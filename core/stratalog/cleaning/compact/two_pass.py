@@ -21,6 +21,7 @@ from stratalog.model.batches import CONTROL_BIT, BatchTable
 from stratalog.model.records import RecordColumns
 from stratalog.segment.framing import Chunk
 from stratalog.segment.search import aborted_transactions, chunks_from, decode
+from stratalog.segment.segment import Segment
 from stratalog.spi.cleanup import RecordFilter
 
 
@@ -182,7 +183,7 @@ def _rewrite_group(of: Rewriting[S], group: Sequence[S], over: CopyPass[S]) -> N
 
 def _sparing(of: Rewriting[S], segment: S, over: CopyPass[S]) -> Digest | None:
     """Return a segment's digest, and advance the pass past the segment, if the digest proves that it loses nothing."""
-    if of.digests is None or segment.end_offset > of.job.dirty_start:
+    if of.digests is None or not isinstance(segment, Segment) or segment.end_offset > of.job.dirty_start:
         return None
     digest = of.digests.sparing(segment, of.filters, of.job.now_ms)
     if digest is None or not over.passes_over(segment, digest):

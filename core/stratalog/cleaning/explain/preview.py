@@ -9,7 +9,7 @@ from typing import Self, TypeVar, cast
 
 from stratalog.cleaning.compact.compaction_round import CleanerLimits, has_older, job_of, reason_of
 from stratalog.cleaning.compact.rewriting import Rewriting, whole_log
-from stratalog.cleaning.compact.segment_digests import Digests, SegmentDigests
+from stratalog.cleaning.compact.segment_digests import SegmentDigests
 from stratalog.cleaning.compact.segment_range import LocalRange, RewriteStoppedError, SegmentRange
 from stratalog.cleaning.compact.tier_range import TierRange, Traffic
 from stratalog.cleaning.compact.two_pass import run_passes
@@ -101,7 +101,7 @@ def preview(
 def _previewed(
     log: Log,
     part: SegmentRange[S],
-    digests: Digests[S] | None,
+    digests: SegmentDigests | None,
     job: RewriteJob,
     policies: Mapping[str, CleanupPolicy],
     limits: CleanerLimits,
