@@ -11,7 +11,6 @@ from typing import Final, Self
 from stratalog.cleaning.compact.rewriting import Rewriting
 from stratalog.cleaning.compact.tier_range import TierRange, Traffic, entry_of
 from stratalog.cleaning.compact.two_pass import observe, rewrite
-from stratalog.env.rate_limit import Throttle
 from stratalog.errors import StorageError
 from stratalog.log.load.tier_producers import producers_at
 from stratalog.log.prepare.prepare_records import codec_of
@@ -114,18 +113,8 @@ def compact_part(
 def _rewriting(
     at: RewriteTarget, job: RewriteJob, filters: Sequence[RecordFilter], *, keeps_tombstones: bool
 ) -> Rewriting[ReadableSegment]:
-    components = at.segments.components
-    return Rewriting(
-        at.segments,
-        at.staging,
-        job,
-        filters,
-        keeps_tombstones,
-        components.limits.read_bytes,
-        Throttle(components.env.clock, float("inf")),
-        lambda: None,
-        is_copied=True,
-    )
+    read_bytes = at.segments.components.limits.read_bytes
+    return Rewriting(at.segments, at.staging, job, filters, keeps_tombstones, read_bytes, is_copied=True)
 
 
 def _rewritten(at: RewriteTarget, rewriting: Rewriting[ReadableSegment]) -> Rewritten:

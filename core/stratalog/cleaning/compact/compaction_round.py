@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from stratalog.cleaning.compact.rewriting import Rewriting, whole_log
+from stratalog.cleaning.compact.rewriting import Rewriting
 from stratalog.cleaning.compact.segment_digests import SegmentDigests
 from stratalog.cleaning.compact.segment_range import (
     LocalRange,
@@ -24,7 +24,6 @@ from stratalog.cleaning.compact.segment_range import (
 from stratalog.cleaning.compact.tier_range import CommittedPublisher, TierRange, Traffic
 from stratalog.cleaning.compact.two_pass import run_passes
 from stratalog.cleaning.plan.compaction_plan import CompactionPlan
-from stratalog.cleaning.plan.policy_actions import rewriters
 from stratalog.env.progress import Progress, counted, is_from_progress
 from stratalog.env.rate_limit import Throttle
 from stratalog.errors import (
@@ -109,9 +108,8 @@ def compact(
     assert rewrite is not None
     clock, publisher = log.components.env.clock, log.maintenance.publisher()
     began_ns = clock.monotonic_ns()
-    round_ = _Round(
-        plan, job_of(log, rewrite, limits, now_ms), rewriters(policies), limits, throttle, check, publisher, progress
-    )
+    job = job_of(log, rewrite, limits, now_ms)
+    round_ = _Round(plan, job, policies, limits, throttle, check, publisher, progress)
     stopped = ""
     error: StorageError | None = None
     try:
@@ -167,6 +165,7 @@ class _Round:
     check: Callable[[], None]
     publisher: LocalPublisher
     progress: Progress | None
+    filters: Sequence[RecordFilter] = ()
     end: int = 0
     load: float = 0.0
     stats: RewriteStats = field(default_factory=RewriteStats)
@@ -180,29 +179,27 @@ class _Round:
         if not lock.acquire(blocking=False):
             raise RewriteStoppedError(f"{log.name} is being offloaded, or compacted by another thread")
         try:
-            digests = SegmentDigests(log) if tier is None else None
-            if digests is not None:
-                self.job = replace(self.job, secret=digests.secret)
-            filters = [policy.record_filter(self.job) for policy in self.policies.values()]
-            self.end = self._local(filters, digests) if tier is None else self._tiered(tier, filters)
-            self.load = max((found.load for found in filters), default=0.0)
+            self.end = self._local() if tier is None else self._tiered(tier)
+            self.load = max((found.load for found in self.filters), default=0.0)
         finally:
             lock.release()
 
-    def _local(self, filters: Sequence[RecordFilter], digests: SegmentDigests | None) -> int:
+    def _local(self) -> int:
         log = self.plan.log
+        digests = SegmentDigests(log)
+        self.job = replace(self.job, secret=digests.secret)
         check_settled(log)
         log.flush()  # otherwise a power loss could lose the marker of a transaction, for which older records are dropped
-        rewriting = self._rewriting(LocalRange(log), self.publisher, filters)
+        rewriting = self._rewriting(LocalRange(log), self.publisher)
         rewriting.digests = digests
         return run_passes(rewriting)
 
-    def _tiered(self, tier: TierLog, filters: Sequence[RecordFilter]) -> int:
+    def _tiered(self, tier: TierLog) -> int:
         log, state = self.plan.log, self.plan.log.maintenance.cleaning
         publisher = CommittedPublisher.open(log, tier, f"compaction: {self.plan.reason}", self.traffic)
         part, dirty_start = TierRange.of(log, self.traffic), tier.view().first_dirty_offset
         try:
-            rewriting = self._rewriting(part, publisher, filters)
+            rewriting = self._rewriting(part, publisher)
             rewriting.is_copied = True
             end = run_passes(rewriting)
             if log.config.cleanup_policy != self.job.config.cleanup_policy or (
@@ -220,22 +217,11 @@ class _Round:
         state.doubt_tier("")
         return end
 
-    def _rewriting(
-        self, part: SegmentRange[S], publisher: SegmentPublisher[S], filters: Sequence[RecordFilter]
-    ) -> Rewriting[S]:
+    def _rewriting(self, part: SegmentRange[S], publisher: SegmentPublisher[S]) -> Rewriting[S]:
         job = self.job
-        made = Rewriting(
-            part,
-            publisher,
-            self.job,
-            filters,
-            has_older(self.plan.log, self.job),
-            self.limits.read_bytes,
-            self.throttle,
-            self.check,
-            stats=self.stats,
-            whole_log=whole_log(self.plan.log),
-        )
+        made = Rewriting.of_log(self.plan.log, part, publisher, job, self.policies, self.limits.read_bytes)
+        made.throttle, made.check, made.stats = self.throttle.took, self.check, self.stats
+        self.filters = made.filters
         if self.progress is not None:
             planned_bytes = sum(segment.size_bytes for segment in made.segments(job.dirty_start, job.end))
             planned_bytes += sum(segment.size_bytes for segment in made.segments(job.start, job.end))
@@ -264,20 +250,6 @@ def check_settled(log: Log) -> None:
         raise RewriteStoppedError(
             f"it is unknown until the next commit if the last one to the tier of {log.name} took effect"
         )
-
-
-def has_older(log: Log, job: RewriteJob) -> bool:
-    """Return True if the log has records below the start of a compaction round, in the tier or in local segments.
-
-    The round may then drop neither tombstones nor transaction markers.
-    """
-    view = log.view()
-    remote = view.remote
-    start = None if remote is None else remote.segments.start_offset
-    if start is not None and start < job.start:
-        return True
-    log_start = view.offsets.log_start
-    return any(segment.base_offset < job.start and segment.end_offset > log_start for segment in view.segments)
 
 
 def job_of(log: Log, rewrite: Rewrite, limits: CleanerLimits, now_ms: int) -> RewriteJob:

@@ -157,7 +157,7 @@ class CopyPass(Generic[S]):
             return
         data = self._held[0] if len(self._held) == 1 else b"".join(self._held)
         self._builder.append(data, self.transactions.kept)
-        self.of.throttle.took(len(data))
+        self.of.throttle(len(data))
         self.of.stats.bytes_written += len(data)
         self._held, self._held_bytes = [], 0
 

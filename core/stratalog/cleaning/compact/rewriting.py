@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Generic
+from typing import Generic, Self
 
 from stratalog.cleaning.compact.segment_digests import SegmentDigests
 from stratalog.cleaning.compact.segment_range import RewriteStats, S, SegmentPublisher, SegmentRange
+from stratalog.cleaning.plan.policy_actions import rewriters
 from stratalog.env.progress import OnBytes, uncounted
-from stratalog.env.rate_limit import Throttle
 from stratalog.log.log import Log
 from stratalog.log.read.columns import read_columns
 from stratalog.model.records import Fields, RecordColumns
-from stratalog.spi.cleanup import RecordFilter, RewriteJob
+from stratalog.spi.cleanup import CleanupPolicy, RecordFilter, RewriteJob
 
 
 def fields_of(filters: Sequence[RecordFilter]) -> Fields:
@@ -24,7 +24,21 @@ def fields_of(filters: Sequence[RecordFilter]) -> Fields:
     return wanted
 
 
-def whole_log(log: Log) -> Callable[[Fields], Iterator[RecordColumns]]:
+def _has_older(log: Log, job: RewriteJob) -> bool:
+    """Return True if the log has records below the start of a compaction round, in the tier or in local segments.
+
+    The round may then drop neither tombstones nor transaction markers.
+    """
+    view = log.view()
+    remote = view.remote
+    start = None if remote is None else remote.segments.start_offset
+    if start is not None and start < job.start:
+        return True
+    log_start = view.offsets.log_start
+    return any(segment.base_offset < job.start and segment.end_offset > log_start for segment in view.segments)
+
+
+def _whole_log(log: Log) -> Callable[[Fields], Iterator[RecordColumns]]:
     """Return a function that reads the given fields of all committed records of a log, in the tier and on local disk.
 
     The function first makes the log durable.
@@ -35,6 +49,10 @@ def whole_log(log: Log) -> Callable[[Fields], Iterator[RecordColumns]]:
         return read_columns(log.view, log.components, log.offsets().log_start, None, "read_committed", fields)
 
     return read
+
+
+def _unchecked() -> None:
+    """Do nothing: the round has no reason to end early."""
 
 
 @dataclass(slots=True)
@@ -49,7 +67,7 @@ class Rewriting(Generic[S]):
         keeps_tombstones: True if the log has older records below ``job.start``: the round then drops neither tombstones
             nor transaction markers.
         read_bytes: number of bytes to read with one call.
-        throttle: limits the bytes per second.
+        throttle: called with the number of bytes of each read and write; may wait, to limit the bytes per second.
         check: called regularly; an error that ``check`` raises ends the round.
         on_bytes: called with the number of bytes of each read.
         is_copied: True to write each new segment while its group is read for the first time, even if nothing may be
@@ -66,13 +84,27 @@ class Rewriting(Generic[S]):
     filters: Sequence[RecordFilter]
     keeps_tombstones: bool
     read_bytes: int
-    throttle: Throttle
-    check: Callable[[], None]
+    throttle: OnBytes = uncounted
+    check: Callable[[], None] = _unchecked
     on_bytes: OnBytes = uncounted
     is_copied: bool = False
     stats: RewriteStats = field(default_factory=RewriteStats)
     digests: SegmentDigests | None = None
     whole_log: Callable[[Fields], Iterator[RecordColumns]] | None = None
+
+    @classmethod
+    def of_log(
+        cls,
+        log: Log,
+        part: SegmentRange[S],
+        publisher: SegmentPublisher[S],
+        job: RewriteJob,
+        policies: Mapping[str, CleanupPolicy],
+        read_bytes: int,
+    ) -> Self:
+        """Return a round over one part of an engine's log, with new filters of all policies that rewrite logs."""
+        filters = [policy.record_filter(job) for policy in rewriters(policies).values()]
+        return cls(part, publisher, job, filters, _has_older(log, job), read_bytes, whole_log=_whole_log(log))
 
     def segments(self, start: int, end: int) -> Iterator[S]:
         """Yield the segments of the job that end above ``start`` and begin below ``end``."""
@@ -90,5 +122,5 @@ class Rewriting(Generic[S]):
     def step(self, size_bytes: int) -> None:
         """Call ``check``, and report ``size_bytes`` to ``throttle``, which may wait, and to ``on_bytes``."""
         self.check()
-        self.throttle.took(size_bytes)
+        self.throttle(size_bytes)
         self.on_bytes(size_bytes)

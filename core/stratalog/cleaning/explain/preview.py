@@ -5,28 +5,23 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Self, TypeVar, cast
+from typing import Self, cast
 
-from stratalog.cleaning.compact.compaction_round import CleanerLimits, has_older, job_of, reason_of
-from stratalog.cleaning.compact.rewriting import Rewriting, whole_log
+from stratalog.cleaning.compact.compaction_round import CleanerLimits, job_of, reason_of
+from stratalog.cleaning.compact.rewriting import Rewriting
 from stratalog.cleaning.compact.segment_digests import SegmentDigests
-from stratalog.cleaning.compact.segment_range import LocalRange, RewriteStoppedError, SegmentRange
+from stratalog.cleaning.compact.segment_range import LocalRange, RewriteStoppedError
 from stratalog.cleaning.compact.tier_range import TierRange, Traffic
 from stratalog.cleaning.compact.two_pass import run_passes
 from stratalog.cleaning.plan.compaction_plan import CompactionPlan
-from stratalog.cleaning.plan.policy_actions import rewriters
-from stratalog.env.rate_limit import Throttle
 from stratalog.errors import SegmentGoneError
-from stratalog.log.log import Log
 from stratalog.model.batches import Buffer
 from stratalog.model.records import Fields
 from stratalog.segment.build import BuiltSegment, SegmentBuilder
 from stratalog.segment.components import Components
 from stratalog.segment.framing import scan
 from stratalog.segment.readable import ReadableSegment
-from stratalog.spi.cleanup import CleanupPolicy, RewriteJob
-
-S = TypeVar("S", bound=ReadableSegment)
+from stratalog.spi.cleanup import CleanupPolicy
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,53 +77,22 @@ def preview(
     rewrite = plan.rewrite
     if rewrite is None:
         return None
-    log = plan.log
-    job = job_of(log, rewrite, limits, now_ms)
-    older = has_older(log, job)
-    if plan.tier is None:
-        digests = SegmentDigests(log, writable=False)
-        job = replace(job, secret=digests.secret)
-        seen = _previewed(log, LocalRange(log), digests, job, policies, limits, keeps_tombstones=older, watched=watched)
-    else:
-        try:
-            tiered = TierRange.of(log, Traffic())
-        except RewriteStoppedError as stopped:
-            raise SegmentGoneError(str(stopped), str(log.name)) from stopped
-        seen = _previewed(log, tiered, None, job, policies, limits, keeps_tombstones=older, watched=watched)
-    return replace(seen, reason=reason_of(rewrite, seen.end, limits))
-
-
-def _previewed(
-    log: Log,
-    part: SegmentRange[S],
-    digests: SegmentDigests | None,
-    job: RewriteJob,
-    policies: Mapping[str, CleanupPolicy],
-    limits: CleanerLimits,
-    *,
-    keeps_tombstones: bool,
-    watched: Sequence[int],
-) -> RoundPreview:
-    counting = _CountingPublisher(part.components, watched)
-    filters = [policy.record_filter(job) for policy in rewriters(policies).values()]
-    throttle = Throttle(log.components.env.clock, float("inf"))
-    rewriting = Rewriting(
-        part,
-        counting,
-        job,
-        filters,
-        keeps_tombstones,
-        limits.read_bytes,
-        throttle,
-        lambda: None,
-        digests=digests,
-        whole_log=whole_log(log),
-    )
+    log, job = plan.log, job_of(plan.log, rewrite, limits, now_ms)
+    counting = _CountingPublisher(log.components, watched)
     try:
-        end = run_passes(rewriting)
+        if plan.tier is None:
+            digests = SegmentDigests(log, writable=False)
+            job = replace(job, secret=digests.secret)
+            local = Rewriting.of_log(log, LocalRange(log), counting, job, policies, limits.read_bytes)
+            local.digests = digests
+            end = run_passes(local)
+        else:
+            part = TierRange.of(log, Traffic())
+            end = run_passes(Rewriting.of_log(log, part, counting, job, policies, limits.read_bytes))
     except RewriteStoppedError as stopped:
-        raise SegmentGoneError(str(stopped), str(part.name)) from stopped
-    return RoundPreview(end, tuple(counting.planned), frozenset(counting.kept))
+        raise SegmentGoneError(str(stopped), str(log.name)) from stopped
+    reason = reason_of(rewrite, end, limits)
+    return RoundPreview(end, tuple(counting.planned), frozenset(counting.kept), reason)
 
 
 @dataclass(slots=True)
