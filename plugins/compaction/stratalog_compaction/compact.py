@@ -25,10 +25,9 @@ from stratalog.spi import (
     SegmentSummary,
     TopicConfig,
 )
-from stratalog_compaction.delete import below_log_start, plan_local, plan_prefix
-from stratalog_compaction.keymap import SLOT_BYTES, KeyMap, mark_bytes, open_key_map
+from stratalog_compaction.delete import Rule, below_log_start, plan_local, plan_prefix
+from stratalog_compaction.keymap import SECRET_BYTES, SLOT_BYTES, KeyMap, mark_bytes, open_key_map
 
-_SECRET_BITS: Final = 128
 _MARKS_SHARE: Final = 32  # the marks may take at most 1/32 of the memory
 
 
@@ -80,10 +79,7 @@ class CompactPolicy(CleanupPolicy):
         Segments are compacted if their dirty ratio is above min.cleanable.dirty.ratio, or if a dirty segment is older
         than max.compaction.lag.ms. Segments in the tier and local segments are planned separately.
         """
-        actions = [action for action in plan_prefix(log, (below_log_start(log),)) if isinstance(action, DeletePrefix)]
-        start = actions[0].end if actions else log.segments[0].base_offset if log.segments else 0
-        left = [segment for segment in log.segments if segment.base_offset >= start]
-        return [*actions, *plan_rewrite(log, left, config, now_ms)]
+        return plan_compaction(log, (below_log_start(log),), config, now_ms)
 
     def local_plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
         """Return a plan that deletes the oldest local segments by local.retention.ms and local.retention.bytes.
@@ -94,7 +90,7 @@ class CompactPolicy(CleanupPolicy):
 
     def record_filter(self, job: RewriteJob) -> RecordFilter:
         """Return a filter that drops a record if the dirty range has a later record with its key."""
-        drawn = self._chance.getrandbits(_SECRET_BITS).to_bytes(_SECRET_BITS // 8, "little")
+        drawn = self._chance.randbytes(SECRET_BYTES)
         return LatestWins(job, job.secret or drawn)
 
 
@@ -152,11 +148,19 @@ def _marked(job: RewriteJob, usable: int) -> range:
 # --- plan ------------------------------------------------------------------------------------------------------------
 
 
-def plan_rewrite(log: LogSummary, left: Sequence[SegmentSummary], config: TopicConfig, now_ms: int) -> Iterator[Action]:
-    """Yield a Rewrite or Keep for each range of ``left``, the segments that are not deleted.
+def plan_compaction(log: LogSummary, rules: Sequence[Rule], config: TopicConfig, now_ms: int) -> Sequence[Action]:
+    """Return a plan that deletes the oldest segments by rules, and compacts or keeps the other segments.
 
     Segments in the tier and local segments are planned separately.
     """
+    actions = [action for action in plan_prefix(log, rules) if isinstance(action, DeletePrefix)]
+    start = actions[0].end if actions else log.segments[0].base_offset if log.segments else 0
+    left = [segment for segment in log.segments if segment.base_offset >= start]
+    return [*actions, *_plan_left(log, left, config, now_ms)]
+
+
+def _plan_left(log: LogSummary, left: Sequence[SegmentSummary], config: TopicConfig, now_ms: int) -> Iterator[Action]:
+    """Yield a Rewrite or Keep for each range of ``left``, the segments that are not deleted."""
     if not left or left[-1].end_offset == left[0].base_offset:
         return
     tiered = [segment for segment in left if segment.is_remote]

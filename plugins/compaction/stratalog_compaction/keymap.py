@@ -24,6 +24,7 @@ from stratalog_compaction.keydigest import HashBuffer, holds_any
 SLOT_BYTES: Final = 24
 EXTENSIONS: Final = ("stratalog_compaction.keymap_c",)
 _WORDS: Final = SLOT_BYTES // 8
+SECRET_BYTES: Final = 16
 _HASH_BYTES: Final = 16
 _KEEP, _DROP, _DROP_AT_HORIZON = bytes((Verdict.KEEP,)), bytes((Verdict.DROP,)), bytes((Verdict.DROP_AT_HORIZON,))
 
@@ -150,7 +151,7 @@ def check_sizes(slots: int, usable: int, secret: bytes) -> None:
 
     A search ends at a free slot, so one slot must stay free.
     """
-    if not 0 < usable < slots or len(secret) != _HASH_BYTES:
+    if not 0 < usable < slots or len(secret) != SECRET_BYTES:
         raise ValueError(f"no map of {slots} slots, {usable} of them usable, with a secret of {len(secret)} bytes")
 
 

@@ -16,6 +16,7 @@ from stratalog.errors import ConfigError
 from stratalog.spi import Action, CleanupPolicy, Fields, LogSummary, RecordFilter, RewriteJob, TopicConfig
 from stratalog_compaction.compact import CompactPolicy
 from stratalog_compaction.header_numbers import header_numbers
+from stratalog_compaction.keymap import SECRET_BYTES
 from stratalog_compaction.sections import HeaderSection
 from stratalog_compaction.versions import SLOT_BYTES, open_version_map
 
@@ -23,7 +24,6 @@ BY_TIMESTAMP: Final = "latest_by_timestamp"
 BY_HEADER: Final = "latest_by_header"
 _ONE_OF: Final = ("compact", BY_TIMESTAMP, BY_HEADER)
 _OLDEST: Final = -(1 << 63)
-_SECRET_BITS: Final = 128
 
 
 class LatestByTimestampPolicy(CleanupPolicy):
@@ -56,10 +56,7 @@ class LatestByTimestampPolicy(CleanupPolicy):
 
     def record_filter(self, job: RewriteJob) -> RecordFilter:
         """Return a filter that keeps the record with the greatest timestamp of each key; of equal ones, the latest."""
-        return GreatestWins(job, self._secret())
-
-    def _secret(self) -> bytes:
-        return self._chance.getrandbits(_SECRET_BITS).to_bytes(_SECRET_BITS // 8, "little")
+        return GreatestWins(job, self._chance.randbytes(SECRET_BYTES))
 
 
 class LatestByHeaderPolicy(LatestByTimestampPolicy):
@@ -67,10 +64,9 @@ class LatestByHeaderPolicy(LatestByTimestampPolicy):
 
     def record_filter(self, job: RewriteJob) -> RecordFilter:
         """Return a filter that keeps, of each key, the record with the greatest number in ``latest_by_header.name``."""
-        section = job.config.sections.get(BY_HEADER)
-        return GreatestHeaderWins(
-            job, self._secret(), section if isinstance(section, HeaderSection) else HeaderSection()
-        )
+        found = job.config.sections.get(BY_HEADER)
+        section = found if isinstance(found, HeaderSection) else HeaderSection()
+        return GreatestHeaderWins(job, self._chance.randbytes(SECRET_BYTES), section)
 
 
 class GreatestWins(RecordFilter):

@@ -14,7 +14,6 @@ from stratalog import RecordColumns
 from stratalog.spi import (
     Action,
     CleanupPolicy,
-    DeletePrefix,
     Fields,
     LogSummary,
     RecordFilter,
@@ -22,8 +21,8 @@ from stratalog.spi import (
     TopicConfig,
     Verdict,
 )
-from stratalog_compaction.compact import plan_rewrite
-from stratalog_compaction.delete import below_log_start, plan_local, plan_prefix, too_old
+from stratalog_compaction.compact import plan_compaction
+from stratalog_compaction.delete import below_log_start, plan_local, too_old
 from stratalog_compaction.header_numbers import header_numbers
 from stratalog_compaction.sections import OFF, TtlSection
 
@@ -47,10 +46,7 @@ class TtlPolicy(CleanupPolicy):
         """
         section = section_of(config)
         rules = (below_log_start(log), too_old(section.after_ms, now_ms, "ttl.ms"))
-        actions = [action for action in plan_prefix(log, rules) if isinstance(action, DeletePrefix)]
-        start = actions[0].end if actions else log.segments[0].base_offset if log.segments else 0
-        left = [segment for segment in log.segments if segment.base_offset >= start]
-        return [*actions, *plan_rewrite(log, left, config, now_ms)]
+        return plan_compaction(log, rules, config, now_ms)
 
     def local_plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
         """Return a plan that deletes the oldest local segments by local.retention.ms and local.retention.bytes.

@@ -92,7 +92,7 @@ class SegmentDigests:
             elif writable:  # left by a crash, or its segment was deleted
                 self._files.remove(name)
         known = next(iter(self._found.values()), None)
-        drawn = log.components.env.chance.getrandbits(8 * _SECRET_BYTES).to_bytes(_SECRET_BYTES, "little")
+        drawn = log.components.env.chance.randbytes(_SECRET_BYTES)
         self.secret = drawn if known is None else known.secret
 
     def sparing(self, segment: Segment, filters: Sequence[RecordFilter], now_ms: int) -> Digest | None:
